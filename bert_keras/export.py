@@ -1,0 +1,207 @@
+"""The pushed model: a SavedModel that takes raw text and needs no file outside itself.
+
+Signatures (B texts, M most masks of a text in the batch, k = 5, T' longest text in pieces, H hidden):
+    fill_mask, serving_default   text string[B] -> tokens string[B, M, k], scores float[B, M, k], in order
+    encode                       text string[B] -> pooled_output [B, H], sequence_output [B, T', H], tokens [B, T']
+    encode_pair                  text, text_pair string[B] -> the same
+    next_sentence                text, text_pair string[B] -> is_next float[B]
+    evaluate                     examples string[B] (serialized tf.Example) -> sums and weights [B], for the gate
+"""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.features import VOCABULARY_FILE, feature_spec
+from bert_keras.graph_tokenizer import GraphTokenizer
+from bert_keras.heads import BertForPreTraining
+from bert_keras.objectives.mlm_nsp import example_sums
+from bert_keras.tokenizer import BertTokenizer
+
+TOP_K = 5
+WEIGHTS_FILE = "model.weights.h5"
+CONFIG_FILE = "bert_config.json"
+
+
+def truncate_pair(length_a, length_b, budget: int):
+    """How many pieces of A and B are kept, int [B] each, so that both fit `budget`.
+
+    In closed form what the original does one piece at a time for tasks: the longer loses its last piece, on a tie
+    B does (FACTS D7; pre-training truncates at both ends).
+    """
+    kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
+    return kept_a, tf.minimum(length_b, budget - kept_a)
+
+
+class ServedBert(tf.Module):
+    """Raw text in, answers out: a pre-trained model with its tokenizer in the graph.
+
+    Args:
+        model: a float32 model.
+        tokenizer: its vocabulary.
+        max_seq_length: T, the longest sequence it was trained on; longer texts are cut at the end.
+        max_predictions_per_seq: P of the examples that `evaluate` reads.
+    """
+
+    def __init__(
+        self, model: BertForPreTraining, tokenizer: BertTokenizer, max_seq_length: int, max_predictions_per_seq: int
+    ):
+        super().__init__()
+        # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
+        self.variables_used = [weight.value for weight in model.weights]
+        self._model = lambda: model
+        self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
+        self._max_predictions_per_seq = max_predictions_per_seq
+        vocabulary, lower_case = tokenizer.vocabulary, tokenizer.lower_case
+        self._pieces = GraphTokenizer(vocabulary, lower_case)
+        # The original splits a literal "[MASK]" in a text; whoever asks to fill it means the mask.
+        self._pieces_with_mask = GraphTokenizer(vocabulary, lower_case, preserve=[vocabulary[tokenizer.mask_id]])
+
+    def _pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
+        """[CLS] first [SEP] (second [SEP]), cut to T, padded to the longest: the model's inputs, int32 [B, T']."""
+        rows = first.nrows(out_type=tf.int32)
+        cls_id = tf.fill([rows, 1], self._tokenizer.cls_id)
+        sep_id = tf.fill([rows, 1], self._tokenizer.sep_id)
+        if second is None:
+            segments = [[cls_id, first[:, : self._max_seq_length - 2], sep_id]]
+        else:
+            kept_a, kept_b = truncate_pair(
+                tf.cast(first.row_lengths(), tf.int32),
+                tf.cast(second.row_lengths(), tf.int32),
+                self._max_seq_length - 3,
+            )
+            segments = [[cls_id, _keep_first(first, kept_a), sep_id], [_keep_first(second, kept_b), sep_id]]
+        ragged = [tf.concat(parts, axis=1) for parts in segments]
+        ids = tf.concat(ragged, axis=1)
+        segment_ids = tf.concat([tf.ones_like(part) * index for index, part in enumerate(ragged)], axis=1)
+        return {
+            "input_ids": ids.to_tensor(self._tokenizer.pad_id),
+            "input_mask": tf.ones_like(ids).to_tensor(0),
+            "segment_ids": segment_ids.to_tensor(0),
+        }
+
+    def _tokens(self, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.constant(self._tokenizer.vocabulary), ids)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def fill_mask(self, text):
+        """The k likeliest tokens for each `[MASK]`, with their probabilities; "" and 0 where a text has fewer masks.
+
+        A text without a mask, or with one beyond the first T - 2 pieces, is an InvalidArgumentError that names it.
+        """
+        pieces = self._pieces_with_mask(text)
+        is_mask = tf.ragged.map_flat_values(tf.equal, pieces, self._tokenizer.mask_id)
+        counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        inputs = self._pack(pieces)
+        where = tf.where(tf.equal(inputs["input_ids"], self._tokenizer.mask_id))  # [masks, 2]: row, position
+        positions = tf.RaggedTensor.from_value_rowids(
+            tf.cast(where[:, 1], tf.int32), where[:, 0], nrows=tf.shape(text, tf.int64)[0]
+        )
+        seen = tf.cast(positions.row_lengths(), tf.int32)
+        with tf.control_dependencies([
+            _refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
+            _refuse(seen < counts, "text {} has a [MASK] beyond what the model reads, its first "
+                                   f"{self._max_seq_length - 2} word pieces: shorten the text before it"),
+        ]):
+            inputs = {name: tf.identity(value) for name, value in inputs.items()}
+        outputs = self._model().backbone(inputs, training=False)
+        logits = self._model().mlm_logits(outputs["sequence_output"], positions.to_tensor(0))  # [B, M, V]
+        scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
+        used = tf.sequence_mask(seen)[:, :, None]  # [B, M, 1]
+        return {"tokens": tf.where(used, self._tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
+
+    def _encode(self, inputs):
+        outputs = self._model().backbone(inputs, training=False)
+        return {
+            "pooled_output": outputs["pooled_output"],
+            "sequence_output": outputs["sequence_output"],
+            "tokens": self._tokens(inputs["input_ids"]),
+        }
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def encode(self, text):
+        """Encoder outputs of single texts, padded to the longest of the batch; padding's token is "[PAD]"."""
+        return self._encode(self._pack(self._pieces(text)))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=n) for n in ("text", "text_pair")])
+    def encode_pair(self, text, text_pair):
+        """Encoder outputs of text pairs."""
+        return self._encode(self._pack(self._pieces(text), self._pieces(text_pair)))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=n) for n in ("text", "text_pair")])
+    def next_sentence(self, text, text_pair):
+        """The probability that `text_pair` follows `text`."""
+        inputs = self._pack(self._pieces(text), self._pieces(text_pair))
+        logits = self._model().nsp_head(self._model().backbone(inputs, training=False)["pooled_output"])
+        return {"is_next": tf.nn.softmax(logits)[:, 0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def evaluate(self, examples):
+        """Sums and weights of each serialized pre-training example, float [B]."""
+        features = tf.io.parse_example(
+            examples, feature_spec(self._max_seq_length, self._max_predictions_per_seq)
+        )
+        return example_sums(self._model()(features, training=False), features)
+
+
+def _keep_first(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """The first `lengths[i]` values of row i."""
+    starts = ragged.row_starts()
+    position = tf.range(tf.size(ragged.flat_values, tf.int64)) - tf.gather(starts, ragged.value_rowids())
+    kept = position < tf.gather(tf.cast(lengths, tf.int64), ragged.value_rowids())
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.flat_values, kept), lengths)
+
+
+def _refuse(bad: tf.Tensor, message: str) -> tf.Operation:
+    """Fails with `message`, its {} the first row for which `bad` bool [B] holds."""
+    first = tf.argmax(tf.cast(bad, tf.int32))
+    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), [tf.strings.format(message, first)])
+
+
+def export_saved_model(
+    model: BertForPreTraining,
+    tokenizer: BertTokenizer,
+    directory: str,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+) -> None:
+    """Writes the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning."""
+    config: BertConfig = model.config
+    served = BertForPreTraining(config)  # float32, whatever the model was trained in
+    served.build()
+    served.set_weights(model.get_weights())
+    module = ServedBert(served, tokenizer, max_seq_length, max_predictions_per_seq)
+    signatures = {
+        name: getattr(module, name) for name in ("fill_mask", "encode", "encode_pair", "next_sentence", "evaluate")
+    }
+    tf.saved_model.save(module, directory, signatures={"serving_default": module.fill_mask, **signatures})
+    extra = os.path.join(directory, "assets.extra")
+    tf.io.gfile.makedirs(extra)
+    write_warmup_requests(os.path.join(extra, "tf_serving_warmup_requests"))
+    files = {CONFIG_FILE: config.to_json(), VOCABULARY_FILE: "".join(t + "\n" for t in tokenizer.vocabulary)}
+    for name, text in files.items():
+        with tf.io.gfile.GFile(os.path.join(directory, name), "w") as file:
+            file.write(text)
+    served.save_weights(os.path.join(directory, WEIGHTS_FILE))
+
+
+def write_warmup_requests(path: str) -> None:
+    """One request of every text signature, as TensorFlow Serving replays them before a version takes traffic."""
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+    def request(signature: str, **texts: str) -> bytes:
+        predict = predict_pb2.PredictRequest()
+        predict.model_spec.signature_name = signature
+        for name, text in texts.items():
+            predict.inputs[name].CopyFrom(tf.make_tensor_proto([text], dtype=tf.string))
+        log = prediction_log_pb2.PredictLog(request=predict)
+        return prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString(deterministic=True)
+
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(request("fill_mask", text="A [MASK] to warm up."))
+        writer.write(request("encode", text="A text to warm up."))
+        writer.write(request("encode_pair", text="A text to warm up.", text_pair="And its pair."))
+        writer.write(request("next_sentence", text="A text to warm up.", text_pair="And its pair."))

@@ -1,0 +1,84 @@
+"""The pre-training heads on the encoder. Shapes: B batch, T tokens, P predictions, H hidden, V vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from bert_keras.backbone import SEEDS_PER_LAYER, BertBackbone
+from bert_keras.config import BertConfig
+from bert_keras.layers import gelu, initializer, layer_norm
+
+
+class MaskedLMHead(keras.layers.Layer):
+    """Dense, gelu, layer normalisation, then the product with the tied word embeddings plus a bias (FACTS D4).
+
+    Call: `sequence_output` float [B, T, H], `positions` int [B, P], `word_embeddings` float [V, H]
+    -> logits float [B, P, V]. Only the asked positions are computed.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.seed = config, seed
+        self.dense = keras.layers.Dense(
+            config.hidden_size, activation=gelu, kernel_initializer=initializer(config, seed), name="transform"
+        )
+        self.layer_norm = layer_norm(config, "layer_norm")
+
+    def build(self, input_shape):
+        self.dense.build((None, None, self.config.hidden_size))
+        self.layer_norm.build((None, None, self.config.hidden_size))
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
+        )
+        self.built = True
+
+    def call(self, sequence_output, positions, word_embeddings):
+        gathered = ops.take_along_axis(sequence_output, positions[:, :, None], axis=1)  # [B, P, H]
+        transformed = self.layer_norm(self.dense(gathered))
+        word_embeddings = ops.cast(word_embeddings, transformed.dtype)
+        logits = ops.matmul(transformed, ops.transpose(word_embeddings))  # [B, P, V]
+        return logits + ops.cast(self.output_bias, logits.dtype)
+
+
+class BertForPreTraining(keras.Model):
+    """BERT with the masked-LM head and the next-sentence classifier.
+
+    Call with the backbone's inputs and `masked_lm_positions` int [B, P]. Returns the backbone's outputs and
+        `mlm_logits` float [B, P, V]; `nsp_logits` float [B, 2]: 0 = B follows A, 1 = B is random.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.seed = config, seed
+        self.backbone = BertBackbone(config, seed, name="bert")
+        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
+        self.mlm_head = MaskedLMHead(config, head_seed, name="predictions")
+        self.nsp_head = keras.layers.Dense(
+            2, kernel_initializer=initializer(config, head_seed + 1), name="seq_relationship"
+        )
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        self.mlm_head.build(None)
+        self.nsp_head.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        outputs = self.backbone(inputs, training=training)
+        mlm_logits = self.mlm_logits(outputs["sequence_output"], inputs["masked_lm_positions"])
+        nsp_logits = self.nsp_head(outputs["pooled_output"])
+        return {**outputs, "mlm_logits": mlm_logits, "nsp_logits": nsp_logits}
+
+    def mlm_logits(self, sequence_output, positions):
+        """Masked-LM logits [B, P, V] of `positions` int [B, P] of `sequence_output` [B, T, H]."""
+        return self.mlm_head(sequence_output, positions, self.backbone.embeddings.word_embeddings.embeddings)
+
+    def get_config(self):
+        return {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": BertConfig(**config["config"])})

@@ -1,0 +1,45 @@
+"""Masked-LM and next-sentence loss (paper section 3.1).
+
+One function gives sums and weights an example; training and the evaluation gate both reduce them, so they can
+never disagree on what a loss or an accuracy is. Shapes: B batch, P predictions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from keras import ops
+
+# What `example_sums` returns an example, and the gate reads.
+SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "nsp_nll", "nsp_correct", "nsp_weight")
+
+
+def example_sums(outputs, labels):
+    """Sums over the predictions of each example.
+
+    Args:
+        outputs: dict with `mlm_logits` float [B, P, V] and `nsp_logits` float [B, 2].
+        labels: dict with `masked_lm_ids` int [B, P], `masked_lm_weights` float [B, P] (0 = padding) and
+            `next_sentence_labels` int [B, 1] (1 = random).
+
+    Returns:
+        Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
+    """
+    weights = ops.cast(labels["masked_lm_weights"], "float32")
+    mlm_nll, mlm_hit = _nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"])
+    nsp_nll, nsp_hit = _nll_and_hits(outputs["nsp_logits"], ops.squeeze(labels["next_sentence_labels"], -1))
+    return {
+        "mlm_nll": ops.sum(weights * mlm_nll, -1),
+        "mlm_correct": ops.sum(weights * mlm_hit, -1),
+        "mlm_weight": ops.sum(weights, -1),
+        "nsp_nll": nsp_nll,
+        "nsp_correct": nsp_hit,
+        "nsp_weight": ops.ones_like(nsp_nll),
+    }
+
+
+def _nll_and_hits(logits, ids):
+    """logits [..., V], ids int [...] -> negative log-likelihood and 1.0 where the arg max is right, [...]."""
+    logits = ops.cast(logits, "float32")
+    ids = ops.cast(ids, "int32")
+    picked = ops.squeeze(ops.take_along_axis(logits, ids[..., None], axis=-1), -1)
+    hits = ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), ids), "float32")
+    return ops.logsumexp(logits, axis=-1) - picked, hits

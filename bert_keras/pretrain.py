@@ -1,0 +1,102 @@
+"""The Trainer component's entry point: examples in, a trained and exported model out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import tensorflow as tf
+
+from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.export import export_saved_model
+from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleSpec
+from bert_keras.tokenizer import BertTokenizer
+from bert_keras.training_loop import LOG_FILE, TrainingLoop
+
+
+def run_fn(fn_args) -> None:
+    """Trains on the examples of `fn_args` and exports to `fn_args.serving_model_dir`.
+
+    `fn_args.custom_config` holds `model` and `training` (fields of `BertConfig` and `TrainingConfig`) and
+    `training_root`, the folder under which the run's checkpoints live. They live outside the component's outputs,
+    which TFX deletes when a component fails, in a folder named by a hash of all that the training depends on:
+    a killed run finds its checkpoints again, and another recipe or other examples never do.
+
+    Raises:
+        ValueError: the examples do not fit the model; names both numbers and the remedy.
+    """
+    custom = fn_args.custom_config
+    model_config, training = BertConfig(**custom["model"]), TrainingConfig(**custom["training"])
+    (train_pattern,), (eval_pattern,) = fn_args.train_files, fn_args.eval_files
+    examples_dir = os.path.dirname(os.path.dirname(train_pattern))
+    spec = ExampleSpec.load(examples_dir)
+    check_examples_fit(spec, model_config, training)
+    tokenizer = load_tokenizer(examples_dir, spec)
+
+    inputs = {"model": custom["model"], "training": custom["training"], "examples": _digest(train_pattern)}
+    fingerprint = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+    directory = os.path.join(custom["training_root"], fingerprint)
+    loop = TrainingLoop(model_config, training, spec, train_pattern, eval_pattern, directory)
+    model = loop.run()
+    export_saved_model(
+        model, tokenizer, fn_args.serving_model_dir, spec.max_seq_length, spec.max_predictions_per_seq
+    )
+    # What the model was made for goes with it.
+    tf.io.gfile.copy(
+        os.path.join(examples_dir, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE)
+    )
+    _copy_logs(directory, fn_args.model_run_dir)
+
+
+def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingConfig) -> None:
+    """Refuses by name what would fail inside a kernel, or train on nothing (FACTS B: users' complaints 21, 22)."""
+    if spec.vocab_size != model.vocab_size:
+        raise ValueError(
+            f"the examples were made with a vocabulary of {spec.vocab_size} tokens, the model has "
+            f"model.vocab_size={model.vocab_size}: make the examples again, or give the model the same size"
+        )
+    if spec.max_seq_length > model.max_position_embeddings:
+        raise ValueError(
+            f"the examples are {spec.max_seq_length} tokens long, the model has "
+            f"model.max_position_embeddings={model.max_position_embeddings}: it cannot read them"
+        )
+    if spec.train_examples < training.train_batch_size or not spec.eval_examples:
+        raise ValueError(
+            f"{spec.train_examples} training and {spec.eval_examples} held-out examples are too few for "
+            f"training.train_batch_size={training.train_batch_size}: give more text or a smaller batch"
+        )
+
+
+def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
+    """The tokenizer that made the examples, from the vocabulary beside them."""
+    path = os.path.join(examples_dir, VOCABULARY_FILE)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    if hashlib.sha256(content).hexdigest() != spec.vocabulary_sha256:
+        raise ValueError(f"{path} is not the vocabulary that made the examples: its sha256 differs from their spec's")
+    with tf.io.gfile.GFile(os.path.join(examples_dir, VOCABULARY_SPEC_FILE)) as file:
+        lower_case = json.load(file)["lower_case"]
+    return BertTokenizer(content.decode("utf-8").rstrip("\n").split("\n"), lower_case)
+
+
+def _digest(pattern: str) -> str:
+    """A hash of the shards' names and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(tf.io.gfile.glob(pattern)):
+        digest.update(os.path.basename(path).encode())
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while chunk := file.read(1 << 22):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _copy_logs(source: str, target: str) -> None:
+    """The curves, into the Trainer's `model_run` artifact (`log.jsonl` and TensorBoard's event files)."""
+    tf.io.gfile.makedirs(target)
+    tf.io.gfile.copy(os.path.join(source, LOG_FILE), os.path.join(target, LOG_FILE), overwrite=True)
+    for folder, _, names in tf.io.gfile.walk(os.path.join(source, "tensorboard")):
+        copied = os.path.join(target, os.path.relpath(folder, source))
+        tf.io.gfile.makedirs(copied)
+        for name in names:
+            tf.io.gfile.copy(os.path.join(folder, name), os.path.join(copied, name), overwrite=True)

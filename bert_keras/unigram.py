@@ -1,0 +1,41 @@
+"""The perplexity that a model must beat to have learned anything but frequencies."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.features import ExampleSpec
+from bert_keras.input_pipeline import eval_batches, shard_files
+
+BATCH = 4096
+
+
+def unigram_perplexity(spec: ExampleSpec, train_pattern: str, eval_pattern: str) -> float:
+    """exp of the mean -log p(token) over the held-out masked positions, p from the training split.
+
+    p(token) is its share of all positions of the training examples, originals put back where they were masked, with
+    one added to each count, so that no token is impossible.
+    """
+    counts = np.ones(spec.vocab_size)
+    for batch in _batches(spec, train_pattern):
+        ids = batch["input_ids"].numpy()
+        rows, columns = np.nonzero(batch["masked_lm_weights"].numpy())
+        ids[rows, batch["masked_lm_positions"].numpy()[rows, columns]] = batch["masked_lm_ids"].numpy()[rows, columns]
+        counts += np.bincount(ids[batch["input_mask"].numpy() > 0], minlength=spec.vocab_size)
+    log_p = np.log(counts / counts.sum())
+    total, predictions = 0.0, 0
+    for batch in _batches(spec, eval_pattern):
+        labels = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
+        total -= log_p[labels].sum()
+        predictions += len(labels)
+    return float(np.exp(total / max(1, predictions)))
+
+
+def _batches(spec: ExampleSpec, pattern: str) -> tf.data.Dataset:
+    return eval_batches(
+        shard_files(pattern),
+        batch_size=BATCH,
+        max_seq_length=spec.max_seq_length,
+        max_predictions_per_seq=spec.max_predictions_per_seq,
+    )

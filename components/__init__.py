@@ -1,0 +1,1 @@
+"""The custom TFX stages of the pipeline; README.md lists them with their artifacts."""

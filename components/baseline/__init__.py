@@ -1,0 +1,1 @@
+"""Which earlier model a new one is measured against."""

@@ -1,0 +1,43 @@
+"""The Resolver's strategy: the latest blessed model that came before the candidate and can be compared with it."""
+
+from __future__ import annotations
+
+import posixpath
+
+import tensorflow as tf
+from tfx.dsl.components.common import resolver
+from tfx.types import artifact
+from tfx.utils import path_utils
+
+from bert_keras.features import ExampleSpec
+
+
+class LatestComparableStrategy(resolver.ResolverStrategy):
+    """Inputs `candidate`, `model` and `model_blessing`; gives `model`, one or none.
+
+    TFX's LatestBlessedModelStrategy would give a rerun the model that it is about to judge, so that the gate and the
+    push run again; this one gives it what it was given the first time. And perplexities over different vocabularies
+    are different quantities, as a model cannot read examples of another length: such models are no baseline, and
+    the value thresholds alone decide.
+    """
+
+    def resolve_artifacts(self, store, input_dict: dict[str, list[artifact.Artifact]]):
+        (candidate,) = input_dict["candidate"]
+        blessed = {
+            blessing.get_int_custom_property("current_model_id")
+            for blessing in input_dict["model_blessing"]
+            if blessing.get_int_custom_property("blessed")
+        }
+        earlier = [model for model in input_dict["model"] if model.id in blessed and model.id < candidate.id]
+        wanted = _format(candidate)
+        comparable = (m for m in sorted(earlier, key=lambda m: m.id, reverse=True) if _format(m) == wanted)
+        return {"candidate": [], "model_blessing": [], "model": [m for m in [next(comparable, None)] if m]}
+
+
+def _format(model: artifact.Artifact) -> tuple[int, int, str] | None:
+    """What two models must share to be measured on the same examples; None if the model's files are gone."""
+    directory = path_utils.serving_model_path(model.uri)
+    if not tf.io.gfile.exists(posixpath.join(directory, "saved_model.pb")):
+        return None
+    spec = ExampleSpec.load(directory)
+    return spec.max_seq_length, spec.max_predictions_per_seq, spec.vocabulary_sha256

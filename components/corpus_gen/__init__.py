@@ -1,0 +1,1 @@
+"""Text files -> documents: one record a document, its sentences in order."""

@@ -1,0 +1,1 @@
+"""Stops a run whose examples are not what their schema says."""

@@ -1,0 +1,1 @@
+"""A blessed model -> a new version in the serving folder."""

@@ -1,0 +1,66 @@
+"""Shards of records: one naming, one way to write them, one way to sum what was counted while writing."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable
+
+import apache_beam as beam
+import tensorflow as tf
+
+
+def shard_name(prefix: str, index: int, count: int) -> str:
+    """documents, 3, 10 -> documents-00003-of-00010.tfrecord"""
+    return f"{prefix}-{index:05d}-of-{count:05d}.tfrecord"
+
+
+def write_shard(path: str, records: Iterable[bytes]) -> None:
+    """Writes an uncompressed TFRecord file; `path` exists only when it is whole.
+
+    Uncompressed, because the original's, Model Garden's and NVIDIA's readers expect it. The temporary file is beside
+    it, with a name of its own for every attempt: two attempts at one bucket write the same bytes, the last one wins.
+    """
+    directory, name = os.path.split(path)
+    tf.io.gfile.makedirs(directory)
+    # Hidden, so that no reader's glob takes it.
+    temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}")
+    try:
+        with tf.io.TFRecordWriter(temporary) as writer:
+            for record in records:
+                writer.write(record)
+        tf.io.gfile.rename(temporary, path, overwrite=True)
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.remove(temporary)
+        raise
+
+
+def write_json(path: str, value: object) -> None:
+    """Writes `value` as JSON; `path` exists only when it is whole."""
+    temporary = f"{path}.{uuid.uuid4().hex}"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(json.dumps(value, indent=2, sort_keys=True) + "\n")
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+class SumCounts(beam.PTransform):
+    """(split, {name: count}) of every shard -> one {split: {name: sum}}."""
+
+    def expand(self, counts):
+        return (
+            counts
+            | "ToDict" >> beam.MapTuple(lambda split, values: {split: values})
+            | "Sum" >> beam.CombineGlobally(_add)
+        )
+
+
+def _add(dicts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for splits in dicts:
+        for split, counts in splits.items():
+            into = total.setdefault(split, {})
+            for name, value in counts.items():
+                into[name] = into.get(name, 0) + value
+    return total

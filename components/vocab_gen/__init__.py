@@ -1,0 +1,1 @@
+"""Documents -> a WordPiece vocabulary."""

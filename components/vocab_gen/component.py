@@ -1,0 +1,40 @@
+"""VocabGen: documents -> vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.types import channel, component_spec, standard_artifacts
+
+from components.artifacts import Vocabulary
+from components.vocab_gen.executor import Executor
+from components.vocab_gen.settings import VocabularySettings
+
+
+class VocabGenSpec(component_spec.ComponentSpec):
+    """`vocab_size`: tokens, special ones included; `settings`: JSON of `VocabularySettings`."""
+
+    PARAMETERS = {
+        "vocab_size": component_spec.ExecutionParameter(type=int),
+        "settings": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {"documents": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
+    OUTPUTS = {"vocabulary": component_spec.ChannelParameter(type=Vocabulary)}
+
+
+class VocabGen(base_beam_component.BaseBeamComponent):
+    """Learns a WordPiece `vocabulary` (Vocabulary) from the train split of `documents` (Examples)."""
+
+    SPEC_CLASS = VocabGenSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+
+    def __init__(self, documents: channel.BaseChannel, vocab_size: int, settings: VocabularySettings):
+        spec = VocabGenSpec(
+            documents=documents,
+            vocab_size=vocab_size,
+            settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
+            vocabulary=channel.Channel(type=Vocabulary),
+        )
+        super().__init__(spec=spec)

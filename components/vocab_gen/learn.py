@@ -1,0 +1,66 @@
+"""Word counts -> vocabulary, by the `tokenizers` library's WordPiece trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bert_keras.tokenizer import SPECIAL_TOKENS, UNK
+from components.errors import InputError
+from components.vocab_gen.settings import VocabularySettings
+
+# The trainer takes text, not counts: counts are scaled down to at most this many words of it.
+MAX_WORDS_SHOWN = 50_000_000
+WORDS_A_LINE = 10_000
+
+
+def learn_wordpiece(counts: Mapping[str, int], vocab_size: int, settings: VocabularySettings) -> list[str]:
+    """A vocabulary of exactly `vocab_size` tokens, special tokens first, the same for the same counts.
+
+    Args:
+        counts: words, as basic tokenization gives them, and how often each occurred.
+
+    Raises:
+        InputError: the words support fewer tokens than asked for.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    words = {w: c for w, c in sorted(counts.items()) if c >= settings.min_word_count}
+    alphabet = _alphabet(words, settings.max_alphabet)
+    words = {w: c for w, c in words.items() if alphabet.issuperset(w)}
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=1,
+        special_tokens=list(SPECIAL_TOKENS),
+        limit_alphabet=max(1, len(alphabet)),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_lines(words), trainer)
+    ids = tokenizer.get_vocab()
+    vocabulary = sorted(ids, key=ids.__getitem__)
+    if len(vocabulary) < vocab_size:
+        raise InputError(
+            f"the corpus supports a vocabulary of {len(vocabulary):,} tokens ({len(words):,} distinct words), "
+            f"{vocab_size:,} were asked for: give more text, or --set model.vocab_size={len(vocabulary)} or less"
+        )
+    return vocabulary
+
+
+def _alphabet(words: Mapping[str, int], size: int) -> set[str]:
+    """The `size` most frequent characters; of equally frequent ones the first by code point."""
+    characters: dict[str, int] = {}
+    for word, count in words.items():
+        for character in word:
+            characters[character] = characters.get(character, 0) + count
+    return set(sorted(characters, key=lambda c: (-characters[c], c))[:size])
+
+
+def _lines(words: Mapping[str, int]) -> Iterator[str]:
+    """Text in which every word occurs as often as counted (scaled, at least once)."""
+    scale = min(1.0, MAX_WORDS_SHOWN / max(1, sum(words.values())))
+    for word, count in words.items():
+        left = max(1, round(count * scale))
+        while left > 0:
+            yield f"{word} " * min(left, WORDS_A_LINE)
+            left -= WORDS_A_LINE

@@ -1,0 +1,247 @@
+"""The command line: `bert-tfx`. Heavy libraries are imported by the commands that need them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import warnings
+from enum import IntEnum
+from typing import Annotated, Optional
+
+import typer
+
+from components.errors import InputError
+
+app = typer.Typer(
+    help="One TFX pipeline from raw text to a served BERT.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    NOT_BLESSED = 3
+
+
+Corpus = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--corpus",
+        metavar="PATH_OR_GLOB",
+        help="Text to train on: a file, a folder or a quoted glob, local or gs://; repeatable. "
+        "Documents are separated by blank lines; with --set corpus.documents=files each file is one. "
+        "Without it: the docstrings of the installed libraries.",
+    ),
+]
+Settings = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of the recipe; repeatable."),
+]
+RunDir = Annotated[
+    str,
+    typer.Option(
+        "--run-dir", metavar="DIR", help="Where the run's artifacts, metadata, checkpoints and models live."
+    ),
+]
+Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
+DEFAULT_RUN_DIR = "runs/demo"
+DEFAULT_SERVER = "127.0.0.1:8500"
+SECONDS_TO_LOAD = 120.0
+DEMO_SENTENCE = "The function returns a new [MASK]."
+
+
+@app.command()
+def pretrain(
+    recipe: RecipeName = "tiny_cpu",
+    corpus: Corpus = None,
+    settings: Settings = None,
+    run_dir: RunDir = DEFAULT_RUN_DIR,
+) -> None:
+    """Text to a pushed model: corpus, vocabulary, examples, validation, training, gate, push.
+
+    The same command again continues a run that was stopped, and takes from the cache what is done.
+    Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model.
+    """
+    summary = _pretrain(recipe, corpus or [], settings or [], run_dir)
+    if not summary["blessed"]:
+        raise typer.Exit(Exit.NOT_BLESSED)
+
+
+@app.command()
+def demo(
+    recipe: RecipeName = "tiny_cpu",
+    corpus: Corpus = None,
+    settings: Settings = None,
+    run_dir: RunDir = DEFAULT_RUN_DIR,
+) -> None:
+    """Everything once: pretrain, serve the pushed model, and fill a mask over gRPC."""
+    summary = _pretrain(recipe, corpus or [], settings or [], run_dir)
+    if summary["served_version"] is None:
+        typer.echo("nothing to serve: no model has been blessed yet")
+        raise typer.Exit(Exit.NOT_BLESSED)
+    from pipeline.pretrain_dag import serving_dir
+    from serving.client import Client
+    from serving.server import Server
+
+    with Server(serving_dir(run_dir), grpc_port=0, rest_port=0) as server:
+        if not server.wait_until_available(SECONDS_TO_LOAD):
+            raise RuntimeError(f"version {summary['served_version']} does not load: see bert-tfx serve")
+        typer.echo(f"serving version {server.store.newest}: gRPC {server.host}:{server.grpc_port}")
+        with Client(f"{server.host}:{server.grpc_port}") as client:
+            _print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
+    typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
+    if not summary["blessed"]:
+        raise typer.Exit(Exit.NOT_BLESSED)
+
+
+def _pretrain(recipe_name: str, corpus: list[str], settings: list[str], run_dir: str) -> dict:
+    """Runs the pipeline and everything that is told of it; returns the summary."""
+    from pipeline.config import with_settings
+    from pipeline.recipes import RECIPES
+
+    if recipe_name not in RECIPES:
+        raise InputError(f"{recipe_name}: no such recipe; there are {', '.join(RECIPES)}")
+    recipe = with_settings(RECIPES[recipe_name](), settings)
+    from components.corpus_gen.inputs import find_inputs
+
+    inputs = find_inputs(corpus) if corpus else None
+    existed = os.path.isdir(run_dir)
+    run_dir = os.path.abspath(run_dir)
+    try:
+        os.makedirs(run_dir, exist_ok=True)
+        if inputs is None:
+            from pipeline.docstrings import CORPUS_BYTES, write_docstring_corpus
+
+            typer.echo("reading the docstrings of the installed libraries")
+            path = os.path.join(run_dir, "corpus", "docstrings.txt")
+            write_docstring_corpus(path, CORPUS_BYTES)
+            inputs = find_inputs([path])
+        from pipeline.pretrain_dag import create_pipeline
+        from pipeline.runners import local_runner
+
+        local_runner.run(create_pipeline(recipe, inputs, run_dir, local_runner.BEAM_PIPELINE_ARGS), run_dir)
+    except InputError:
+        if not existed:
+            shutil.rmtree(run_dir)
+        raise
+    from pipeline.lineage import latest_run
+    from pipeline.report.page import write_report
+    from pipeline.summary import print_summary, summarize
+
+    summary = summarize(latest_run(run_dir), recipe, run_dir)
+    write_report(run_dir)
+    print_summary(summary, run_dir)
+    return summary
+
+
+@app.command()
+def recipes() -> None:
+    """The recipes and what each is for."""
+    from pipeline.recipes import RECIPES
+
+    for name, recipe in RECIPES.items():
+        typer.echo(f"{name:12} {(recipe.__doc__ or '').splitlines()[0]}")
+
+
+@app.command()
+def report(run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
+    """Write report.html of the newest run again."""
+    from pipeline.report.page import write_report
+
+    typer.echo(write_report(os.path.abspath(run_dir)))
+
+
+@app.command()
+def serve(
+    run_dir: RunDir = DEFAULT_RUN_DIR,
+    model_dir: Annotated[
+        Optional[str],
+        typer.Option(metavar="DIR", help="A folder of versions to serve, instead of the run's serving/."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    grpc_port: Annotated[int, typer.Option(help="Port of TensorFlow Serving's gRPC API.")] = 8500,
+    rest_port: Annotated[int, typer.Option(help="Port of its REST API.")] = 8501,
+) -> None:
+    """Serve the newest pushed version; a newer one is picked up without a restart."""
+    from serving.server import serve as serve_forever
+
+    base = model_dir or os.path.join(run_dir, "serving")
+    if not os.path.isdir(base):
+        raise InputError(f"{base}: no such folder; bert-tfx pretrain pushes a model there")
+    serve_forever(base, host=host, grpc_port=grpc_port, rest_port=rest_port)
+
+
+@app.command("fill-mask")
+def fill_mask(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts with one [MASK] or more.")],
+    server: Address = DEFAULT_SERVER,
+) -> None:
+    """The five likeliest tokens for each [MASK], with their probabilities."""
+    from serving.client import Client
+
+    with Client(server) as client:
+        _print_masks(texts, client.fill_mask(texts))
+
+
+@app.command()
+def encode(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to encode.")],
+    server: Address = DEFAULT_SERVER,
+) -> None:
+    """The pooled vector of each text, as a line of JSON."""
+    import json
+
+    from serving.client import Client
+
+    with Client(server) as client:
+        for text, vector in zip(texts, client.encode(texts)["pooled_output"], strict=True):
+            typer.echo(json.dumps({"text": text, "pooled_output": [round(float(x), 6) for x in vector]}))
+
+
+def _print_masks(texts: list[str], answers: list) -> None:
+    for text, masks in zip(texts, answers, strict=True):
+        typer.echo(text)
+        for number, candidates in enumerate(masks, 1):
+            for token, score in candidates:
+                typer.echo(f"  {f'[MASK] {number}: ' if len(masks) > 1 else ''}{token:<20} {score:7.2%}")
+
+
+def _quiet() -> None:
+    """The libraries' own chatter goes to the run's log; before any of them is imported."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    warnings.filterwarnings("ignore")
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+def main() -> None:
+    """Runs a command. What the user can mend is one line on standard error; a defect is a traceback."""
+    _quiet()
+    code, message = Exit.FAILED, ""
+    try:
+        app()
+    except InputError as error:
+        code, message = Exit.BAD_INPUT, str(error)
+    except KeyboardInterrupt:
+        message = "stopped; the same command goes on where it was"
+    except Exception as error:
+        # Only a command that talks to a server has loaded these.
+        serving = sys.modules.get("serving.client"), sys.modules.get("serving.server")
+        known = tuple(getattr(m, n) for m, n in zip(serving, ("ClientError", "CannotListen"), strict=True) if m)
+        if not isinstance(error, known):
+            raise
+        message = str(error)
+        if getattr(error, "code", None) is not None and error.code.name == "INVALID_ARGUMENT":
+            code = Exit.BAD_INPUT
+    print(f"bert-tfx: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,125 @@
+"""What a run is made of, as frozen dataclasses, and how a setting is changed from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bert_keras.config import BertConfig, TrainingConfig
+from components.corpus_gen.settings import CorpusSettings
+from components.errors import InputError
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.vocab_gen.settings import VocabularySettings
+
+
+@dataclasses.dataclass(frozen=True)
+class GateSettings:
+    """What a model must reach on the held-out split to be blessed and pushed.
+
+    Attributes:
+        max_mlm_perplexity: highest masked-LM perplexity.
+        min_mlm_accuracy: lowest masked-LM accuracy.
+        min_nsp_accuracy: lowest next-sentence accuracy.
+        max_mlm_perplexity_increase: how much higher its perplexity may be than that of the last blessed model that
+            was made with the same vocabulary and lengths, as a share of it; negative asks for an improvement.
+    """
+
+    max_mlm_perplexity: float = 100.0
+    min_mlm_accuracy: float = 0.2
+    min_nsp_accuracy: float = 0.5
+    max_mlm_perplexity_increase: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what a pre-training run makes, but for the text itself.
+
+    Attributes:
+        name: which recipe function made it.
+        model: the encoder.
+        corpus: text -> documents.
+        vocabulary: documents -> WordPiece (its size is `model.vocab_size`).
+        examples: documents -> masked-LM / next-sentence examples.
+        training: examples -> model.
+        gate: what a model must reach to be pushed.
+    """
+
+    name: str
+    model: BertConfig
+    corpus: CorpusSettings
+    vocabulary: VocabularySettings
+    examples: ExampleSettings
+    training: TrainingConfig
+    gate: GateSettings
+
+    def __post_init__(self) -> None:
+        if self.examples.max_seq_length > self.model.max_position_embeddings:
+            raise ValueError(
+                f"examples.max_seq_length is {self.examples.max_seq_length}, above "
+                f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+            )
+
+
+def with_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:
+    """The recipe with each `section.field=value` applied, strictly.
+
+    Raises:
+        InputError: an unknown key (names the nearest right one), a value of the wrong type, or one out of range.
+    """
+    known = _keys(recipe)
+    changes: dict[str, object] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        key = key.strip()
+        if not equals or key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            problem = f"{key} is not a setting" if equals else "is not section.field=value"
+            raise InputError(f"--set {setting}: {problem}; the nearest one is {near}")
+        try:
+            changes[key] = TypeAdapter(known[key]).validate_strings(text.strip())
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise InputError(f"--set {setting}: {key} is {_type_name(known[key])}; {reason}") from error
+    try:
+        return _replace(recipe, changes)
+    except ValueError as error:
+        raise InputError(f"--set {' '.join(settings)}: {error}") from error
+
+
+def _keys(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted names of the settings below a dataclass, and their types."""
+    types = typing.get_type_hints(type(value))
+    keys: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        if dataclasses.is_dataclass(inner):
+            keys |= _keys(inner, f"{prefix}{field.name}.")
+        elif prefix:  # the recipe's own name is none
+            keys[prefix + field.name] = types[field.name]
+    return keys
+
+
+def _replace(value: Any, changes: dict[str, object]) -> Any:
+    """`value` with the fields at dotted names changed, all at once: checks see the whole."""
+    fields: dict[str, Any] = {}
+    below: dict[str, dict[str, object]] = {}
+    for key, new in changes.items():
+        name, dot, rest = key.partition(".")
+        if dot:
+            below.setdefault(name, {})[rest] = new
+        else:
+            fields[name] = new
+    fields |= {name: _replace(getattr(value, name), inner) for name, inner in below.items()}
+    return dataclasses.replace(value, **fields)
+
+
+def _type_name(annotation: object) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if annotation in names:
+        return names[annotation]  # type: ignore[index]
+    return "one of " + ", ".join(map(str, typing.get_args(annotation)))

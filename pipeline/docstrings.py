@@ -1,0 +1,86 @@
+"""The demo's text: the English docstrings of the installed libraries, read with `ast`, never imported."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+# Libraries of the lock with much written documentation (not the generated clients, which repeat themselves).
+LIBRARIES = (
+    "numpy", "scipy", "pandas", "sklearn", "tensorflow", "keras", "apache_beam", "tfx", "matplotlib",
+    "tensorflow_model_analysis", "tensorflow_data_validation", "pyarrow", "tensorflow_text", "tensorboard", "jax",
+    "rich", "IPython", "jinja2", "absl", "starlette", "pydantic", "hypothesis", "h5py", "attr", "setuptools", "pip",
+)
+FILES_AT_A_TIME = 400
+# What the demo trains on.
+CORPUS_BYTES = 12_000_000
+MIN_CHARACTERS = 200
+# A sentence of English is mostly letters; tables, signatures and drawings are not.
+MIN_LETTERS = 0.6
+
+
+def write_docstring_corpus(path: str, size: int) -> None:
+    """Writes about `size` bytes of docstrings to `path`, as documents separated by blank lines.
+
+    Files are read in an order that looks random but is not, until there is enough: the same libraries give the same
+    text. An existing file is kept.
+    """
+    if os.path.exists(path):
+        return
+    site_packages = Path(sysconfig.get_paths()["purelib"])
+    files = [p for library in LIBRARIES for p in (site_packages / library).rglob("*.py")]
+    files.sort(key=lambda p: hashlib.sha256(p.relative_to(site_packages).as_posix().encode()).digest())
+    documents: dict[bytes, str] = {}
+    left = size
+    with ProcessPoolExecutor() as pool:
+        for start in range(0, len(files), FILES_AT_A_TIME):
+            for found in pool.map(_docstrings, files[start : start + FILES_AT_A_TIME], chunksize=20):
+                new = {digest: text for digest, text in found.items() if digest not in documents}
+                documents.update(new)
+                left -= sum(map(len, new.values()))
+            if left <= 0:
+                break
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        for digest in sorted(documents):
+            file.write(documents[digest] + "\n\n")
+    os.replace(path + ".part", path)
+
+
+def _docstrings(path: Path) -> dict[bytes, str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # invalid escapes in other people's code
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return {}
+    found = (_prose(ast.get_docstring(node)) for node in ast.walk(tree) if isinstance(node, _DOCUMENTED))
+    return {hashlib.sha256(text.encode()).digest(): text for text in found if text}
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _prose(docstring: str | None) -> str:
+    """The lines of a docstring that are text: no examples of code, no rules, no tables; "" if too little is left."""
+    text = "\n".join(_text_lines(docstring or ""))
+    return text if len(text) >= MIN_CHARACTERS else ""
+
+
+def _text_lines(docstring: str) -> Iterator[str]:
+    in_code = False
+    for line in docstring.splitlines():
+        line = line.strip()
+        if line.startswith("```"):
+            in_code = not in_code
+        elif line.startswith((">>>", "...")):
+            in_code = True
+        elif not line:
+            in_code = False
+        elif not in_code and sum(c.isalpha() or c == " " for c in line) >= MIN_LETTERS * len(line):
+            yield line.encode("utf-8", "ignore").decode()

@@ -1,0 +1,138 @@
+"""The pre-training pipeline: from text files to a pushed model. Wiring only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Sequence
+
+from google.protobuf import text_format
+from tfx.components import Evaluator, ExampleValidator, StatisticsGen, Trainer
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.orchestration import metadata
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import pusher_pb2, trainer_pb2
+from tfx.types import channel, standard_artifacts
+
+import bert_keras
+from components.baseline.strategy import LatestComparableStrategy
+from components.corpus_gen.component import CorpusGen
+from components.corpus_gen.inputs import InputFile
+from components.example_gate.component import ExampleGate
+from components.example_gate.schema import example_schema
+from components.model_push.component import ModelPush
+from components.pretrain_example_gen.component import PretrainExampleGen
+from components.vocab_gen.component import VocabGen
+from pipeline.config import Recipe
+from pipeline.eval_gate import eval_config
+
+PIPELINE_NAME = "bert-pretrain"
+
+
+def create_pipeline(
+    recipe: Recipe, inputs: Sequence[InputFile], run_dir: str, beam_pipeline_args: Sequence[str]
+) -> Pipeline:
+    """The pipeline of one run directory; a second run with the same arguments is served from the cache.
+
+    Args:
+        recipe: what to make.
+        inputs: the text, as `components.corpus_gen.inputs.find_inputs` gives it.
+        run_dir: where artifacts, metadata, checkpoints and pushed versions live.
+        beam_pipeline_args: runner and workers of the Beam stages.
+    """
+    examples = recipe.examples
+    corpus_gen = CorpusGen(inputs, recipe.corpus)
+    vocab_gen = VocabGen(corpus_gen.outputs["documents"], recipe.model.vocab_size, recipe.vocabulary)
+    example_gen = PretrainExampleGen(
+        corpus_gen.outputs["documents"], vocab_gen.outputs["vocabulary"], examples
+    )
+    statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
+    schema_gen = ImportSchemaGen(schema_file=_write_schema(recipe, run_dir))
+    validator = ExampleValidator(
+        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
+    )
+    example_gate = ExampleGate(validator.outputs["anomalies"])
+    trainer = Trainer(
+        # Not `module_file`: that packs files flat, and needs pip in the environment.
+        run_fn="bert_keras.pretrain.run_fn",
+        examples=example_gen.outputs["examples"],
+        train_args=trainer_pb2.TrainArgs(splits=["train"], num_steps=recipe.training.num_train_steps),
+        eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        custom_config={
+            "model": dataclasses.asdict(recipe.model),
+            "training": dataclasses.asdict(recipe.training),
+            "training_root": os.path.join(run_dir, "training"),
+            # A property of the execution: changed code is never served from the cache.
+            "code": code_fingerprint(),
+        },
+    )
+    trainer.add_upstream_node(example_gate)
+    baseline = Resolver(
+        strategy_class=LatestComparableStrategy,
+        candidate=trainer.outputs["model"],
+        model=channel.Channel(type=standard_artifacts.Model),
+        model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id("Baseline")
+    gate = Evaluator(
+        examples=example_gen.outputs["examples"],
+        model=trainer.outputs["model"],
+        baseline_model=baseline.outputs["model"],
+        eval_config=eval_config(recipe.gate),
+    )
+    push = ModelPush(
+        model=trainer.outputs["model"],
+        model_blessing=gate.outputs["blessing"],
+        push_destination=pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(run_dir))
+        ),
+    )
+    return Pipeline(
+        pipeline_name=PIPELINE_NAME,
+        pipeline_root=os.path.join(run_dir, "artifacts"),
+        components=[
+            corpus_gen, vocab_gen, example_gen, statistics_gen, schema_gen, validator, example_gate, trainer,
+            baseline, gate, push,
+        ],
+        enable_cache=True,
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
+        beam_pipeline_args=list(beam_pipeline_args),
+    )
+
+
+def serving_dir(run_dir: str) -> str:
+    """Where blessed models are pushed: a folder a version, as TensorFlow Serving reads them."""
+    return os.path.join(run_dir, "serving")
+
+
+def metadata_file(run_dir: str) -> str:
+    """ML Metadata's SQLite file."""
+    return os.path.join(run_dir, "metadata.sqlite")
+
+
+def code_fingerprint() -> str:
+    """A hash of the sources of `bert_keras`, which decide what a training makes."""
+    digest = hashlib.sha256()
+    for folder, _, names in sorted(os.walk(os.path.dirname(bert_keras.__file__))):
+        for name in sorted(names):
+            if name.endswith((".py", ".npz")):
+                with open(os.path.join(folder, name), "rb") as file:
+                    digest.update(name.encode() + file.read())
+    return digest.hexdigest()
+
+
+def _write_schema(recipe: Recipe, run_dir: str) -> str:
+    """The curated schema as a file named by its content, so that a changed one is another file to the cache."""
+    schema = example_schema(
+        recipe.examples.max_seq_length, recipe.examples.masking.max_predictions_per_seq, recipe.model.vocab_size
+    )
+    text = text_format.MessageToString(schema)
+    name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt"
+    path = os.path.join(run_dir, "schema", name)
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(path + ".part", path)
+    return path

@@ -1,0 +1,47 @@
+"""Runs a pipeline in this process: TFX's LocalDagRunner, Beam's in-process runner."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+
+import absl.logging
+from rich.console import Console
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.pipeline import Pipeline
+
+# Named, because Beam's default first tries to download a runner of another language.
+BEAM_PIPELINE_ARGS = ("--runner=FnApiRunner",)
+LOG_FILE = "pipeline.log"
+
+
+def run(pipeline: Pipeline, run_dir: str) -> None:
+    """Runs every stage that is not cached; prints a line a stage, the libraries' own messages go to a file.
+
+    Raises:
+        Exception: whatever stopped a stage.
+    """
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        root.removeHandler(handler)
+    file = logging.FileHandler(os.path.join(run_dir, LOG_FILE))
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(file)
+    root.addHandler(_StageLines())
+    root.setLevel(logging.INFO)
+    # absl sets its logger back to this now and then.
+    absl.logging.set_verbosity(absl.logging.INFO)
+    LocalDagRunner().run(pipeline)
+
+
+class _StageLines(logging.Handler):
+    """Turns the runner's messages on stages into a line on the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._console = Console(highlight=False)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if match := re.fullmatch(r"Component (\S+) is running\.", record.getMessage()):
+            self._console.print(f"[bold]{match[1]}[/bold]")

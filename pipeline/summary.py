@@ -1,0 +1,157 @@
+"""A run in figures: `summary.json`, and a screen for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from rich.console import Console
+from rich.table import Table
+from tfx.utils import path_utils
+
+from bert_keras.features import ExampleSpec
+from bert_keras.unigram import unigram_perplexity
+from components.corpus_gen.executor import COUNTS_FILE
+from components.pretrain_example_gen.settings import EVAL, TRAIN
+from components.shards import write_json
+from pipeline.config import Recipe
+from pipeline.eval_gate import CANDIDATE
+from pipeline.lineage import Run
+from pipeline.pretrain_dag import serving_dir
+from pipeline.samples import sample_predictions
+
+SUMMARY_FILE = "summary.json"
+
+
+def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
+    """Collects the figures of a finished run, writes `summary.json` into `run_dir`, and returns them."""
+    documents = run.output("CorpusGen", "documents").uri
+    examples = run.output("PretrainExampleGen", "examples").uri
+    model = path_utils.serving_model_path(run.output("Trainer", "model").uri)
+    evaluation = run.output("Evaluator", "evaluation").uri
+    with open(os.path.join(documents, COUNTS_FILE), encoding="utf-8") as file:
+        corpus = json.load(file)
+    spec = ExampleSpec.load(examples)
+    metrics = _metrics(evaluation)
+    count = metrics["example_count"]
+    pushed = run.output("ModelPush", "pushed_model").properties
+    summary = {
+        "run": run.id,
+        "recipe": dataclasses.asdict(recipe),
+        "corpus_documents": sum(c["documents"] for c in corpus.values()),
+        "corpus_bytes": sum(c["bytes"] for c in corpus.values()),
+        "corpus_duplicates": sum(c["duplicates"] for c in corpus.values()),
+        "vocab_size": spec.vocab_size,
+        "examples_train": spec.train_examples,
+        "examples_eval": spec.eval_examples,
+        "unigram_perplexity": unigram_perplexity(
+            spec, os.path.join(examples, f"Split-{TRAIN}", "*"), os.path.join(examples, f"Split-{EVAL}", "*")
+        ),
+        "mlm_perplexity": metrics["mlm_perplexity"],
+        "mlm_accuracy": metrics["mlm_accuracy"],
+        "nsp_accuracy": metrics["nsp_accuracy"],
+        **nsp_against_chance(metrics["nsp_accuracy"], count, _random_share(examples)),
+        "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
+        "gate_failures": gate_failures(evaluation),
+        "pushed_version": pushed.get("pushed_version"),
+        "served_version": max((v for v in _versions(run_dir)), default=None),
+        "seconds_by_stage": {name: stage.seconds for name, stage in run.stages.items()},
+        "stage_states": {name: stage.state for name, stage in run.stages.items()},
+        "samples": sample_predictions(model, documents),
+        "versions": versions(),
+    }
+    write_json(os.path.join(run_dir, SUMMARY_FILE), summary)
+    return summary
+
+
+def nsp_against_chance(accuracy: float, examples: int, random_share: float) -> dict[str, Any]:
+    """How the next-sentence accuracy compares with always giving the commoner answer.
+
+    Short documents give more random pairs than real ones (FACTS D1.4), so chance is more than one half.
+    """
+    chance = max(random_share, 1.0 - random_share)
+    standard_error = math.sqrt(chance * (1.0 - chance) / max(1, examples))
+    return {
+        "nsp_chance": chance,
+        "nsp_standard_error": standard_error,
+        "nsp_above_chance": accuracy > chance + 2.0 * standard_error,
+    }
+
+
+def gate_failures(evaluation: str) -> list[str]:
+    """Each threshold that was missed, in words."""
+    result = tfma.load_validation_result(evaluation)
+    failures = []
+    for slice_validations in result.metric_validations_per_slice:
+        for failure in slice_validations.failures:
+            kind = "change against the last blessed model" if failure.metric_key.is_diff else "value"
+            bounds = failure.metric_threshold
+            bound = str(bounds.change_threshold if failure.metric_key.is_diff else bounds.value_threshold)
+            wanted = " ".join(bound.replace("{ value:", "").replace("}", "").split())
+            failures.append(
+                f"{failure.metric_key.name}: {kind} {failure.metric_value.double_value.value:.4g} ({wanted})"
+            )
+    return failures
+
+
+def versions() -> dict[str, str]:
+    """What made the run."""
+    packages = ("bert-tfx", "tfx", "tensorflow", "keras", "apache-beam", "tensorflow-text", "tokenizers")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def print_summary(summary: dict[str, Any], run_dir: str) -> None:
+    """One screen."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    unigram, perplexity = summary["unigram_perplexity"], summary["mlm_perplexity"]
+    nsp = f"{summary['nsp_accuracy']:.1%} (chance {summary['nsp_chance']:.1%} ± {summary['nsp_standard_error']:.1%}): "
+    nsp += "learned" if summary["nsp_above_chance"] else "NOT above chance by two standard errors"
+    pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
+    rows = {
+        "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB",
+        "vocabulary": f"{summary['vocab_size']:,} word pieces",
+        "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
+        "masked LM": f"perplexity {perplexity:.1f}, 1/{unigram / perplexity:.1f} of the unigram model's "
+        f"{unigram:.1f}; accuracy {summary['mlm_accuracy']:.1%}",
+        "next sentence": nsp,
+        "gate": "blessed" if summary["blessed"] else "NOT blessed: " + "; ".join(summary["gate_failures"]),
+        "pushed": f"{pushed}; serving {summary['served_version'] or 'nothing'}",
+        "stages": _stage_line(summary),
+        "report": os.path.join(run_dir, "report.html"),
+    }
+    for name, text in rows.items():
+        table.add_row(f"[bold]{name}[/bold]", text)
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+def _stage_line(summary: dict[str, Any]) -> str:
+    states, seconds = summary["stage_states"], summary["seconds_by_stage"]
+    cached = sum(state == "CACHED" for state in states.values())
+    slow = [f"{name} {seconds[name]:.0f} s" for name in states if seconds[name] >= 1 and states[name] != "CACHED"]
+    return ", ".join(slow + ([f"{cached} of {len(states)} cached"] if cached else []))
+
+
+def _metrics(evaluation: str) -> dict[str, float]:
+    # Models have names only where there are two.
+    results = (tfma.load_eval_result(evaluation, model_name=name) for name in (CANDIDATE, None))
+    ((_, outputs),) = next(result.slicing_metrics for result in results if result.slicing_metrics)
+    metrics = outputs[""][""]
+    return {name: value["doubleValue"] for name, value in metrics.items()}
+
+
+def _random_share(examples: str) -> float:
+    """Share of random pairs among the held-out examples."""
+    with open(os.path.join(examples, "example_spec.json"), encoding="utf-8") as file:
+        counts = json.load(file)["counts"][EVAL]
+    return counts["random_next"] / max(1, counts["instances"])
+
+
+def _versions(run_dir: str) -> list[str]:
+    folder = serving_dir(run_dir)
+    return [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []

@@ -1,0 +1,121 @@
+"""Writes bert_keras/unicode_tables.npz from the unicodedata of a Python that has Unicode 14.0.0: Python 3.11.
+
+    python scripts/make_unicode_tables.py [OUTPUT]
+
+The tables are part of the tokenization: a vocabulary and a model are valid only with the tables they were
+made with. So this is run again only to change what is stored, never to move to a newer Unicode.
+`bert_keras/unicode_tables.py` says what the arrays mean; tests/unit/bert_keras/test_tokenizer.py makes them
+again and compares.
+"""
+
+import sys
+import unicodedata
+
+import numpy as np
+
+from bert_keras import unicode_tables as ut
+
+# CJK ideographs in the sense of the original's BasicTokenizer: the blocks, not the script property.
+IDEOGRAPH_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+def is_deleted(char: str) -> bool:
+    if char in "\t\n\r":
+        return False
+    return char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_space(char: str) -> bool:
+    # The original's cleaning looks for Zs only, but its str.split splits at Zl and Zp too.
+    return char in "\t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
+
+
+def is_ideograph(char: str) -> bool:
+    return any(first <= ord(char) <= last for first, last in IDEOGRAPH_BLOCKS)
+
+
+def is_punctuation(char: str) -> bool:
+    return char in ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
+
+
+def casing(char: str) -> int:
+    """What the final sigma rule takes `char` for, asked of str.lower: unicodedata lacks the properties."""
+    if is_deleted(char):
+        return ut.IGNORABLE
+    if (char + "Σ").lower().endswith("ς"):
+        return ut.CASED
+    return ut.IGNORABLE if ("A" + char + "Σ").lower().endswith("ς") else 0
+
+
+def is_movable(char: str) -> bool:
+    return unicodedata.combining(char) > 0 and unicodedata.category(char) != "Mn"
+
+
+def fold(char: str, lower_case: bool) -> tuple[int, str]:
+    """(kind, replacement) of one character in one tokenization."""
+    decomposed = unicodedata.normalize("NFD", char.lower()) if lower_case and not is_deleted(char) else char
+    bits = 0
+    if lower_case:
+        bits = casing(char) | (ut.SIGMA if ord(char) == ut.CAPITAL_SIGMA else 0)
+        if not is_deleted(char):
+            bits |= ut.STARTER if any(unicodedata.combining(c) == 0 for c in decomposed) else 0
+            bits |= ut.MARK if any(is_movable(c) for c in decomposed) else 0
+    if is_deleted(char):
+        return bits, ""
+    if is_space(char):
+        return bits | 1, " "
+    if lower_case:
+        decomposed = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+    assert len(decomposed) <= ut.MAX_LENGTH, char
+    if is_ideograph(char) or any(is_punctuation(c) for c in decomposed):
+        assert len(decomposed) == 1, char
+        bits |= ut.ISOLATED
+    return bits | len(decomposed), decomposed
+
+
+def paged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Splits [0x110000, ...] into (index int32 [4352], pages [n, 256, ...]), equal pages stored once."""
+    pages = values.reshape(-1, ut.PAGE_SIZE, *values.shape[1:])
+    numbers: dict[bytes, int] = {}
+    index = [numbers.setdefault(page.tobytes(), len(numbers)) for page in pages]
+    first_seen = np.unique(index, return_index=True)[1]
+    return np.array(index, np.int32), pages[first_seen]
+
+
+def make_tables() -> dict[str, np.ndarray]:
+    """All arrays of unicode_tables.npz by name. RuntimeError on a Python with another Unicode version."""
+    if unicodedata.unidata_version != ut.UNICODE_VERSION:
+        raise RuntimeError(
+            f"the tables are frozen at Unicode {ut.UNICODE_VERSION}, but this Python has "
+            f"{unicodedata.unidata_version}; run this with Python 3.11"
+        )
+    movable = [c for c in range(ut.CODE_POINTS) if is_movable(chr(c))]
+    arrays: dict[str, np.ndarray] = {}
+    for prefix, lower_case in (("cased", False), ("uncased", True)):
+        kind = np.zeros(ut.CODE_POINTS, np.uint8)
+        offsets = np.zeros((ut.CODE_POINTS, ut.MAX_LENGTH), np.int32)
+        for code_point in range(ut.CODE_POINTS):
+            kind[code_point], replacement = fold(chr(code_point), lower_case)
+            for place, char in enumerate(replacement):
+                offsets[code_point, place] = ord(char) - code_point
+        arrays[f"{prefix}_kind_index"], arrays[f"{prefix}_kind_pages"] = paged(kind)
+        arrays[f"{prefix}_offset_index"], arrays[f"{prefix}_offset_pages"] = paged(offsets)
+        arrays[f"{prefix}_marks"] = np.array(movable, np.int32)
+        classes = [unicodedata.combining(chr(c)) for c in movable]
+        arrays[f"{prefix}_mark_classes"] = np.array(classes, np.int32)
+    return arrays
+
+
+if __name__ == "__main__":
+    # NumPy writes every member with the date 1980-01-01: the same arrays and zlib give the same bytes.
+    np.savez_compressed(sys.argv[1] if len(sys.argv) > 1 else ut.FILE, **make_tables())  # type: ignore[arg-type]

@@ -1,0 +1,183 @@
+"""A client of the embedded server or of TensorFlow Serving, over gRPC, that does not import TensorFlow.
+
+Example, against a running `bert-tfx serve`:
+
+    with Client() as client:
+        client.fill_mask(["A new [MASK]."])  # [[[("array", 0.41), ("list", 0.07), ...]]]
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from typing_extensions import Self
+
+from serving import tensors
+from serving.model_store import VersionStatus
+from serving.protos import (
+    GetModelMetadataRequest,
+    GetModelStatusRequest,
+    ModelServiceStub,
+    ModelSpec,
+    ModelVersionStatus,
+    PredictionServiceStub,
+    PredictRequest,
+    SignatureDef,
+    SignatureDefMap,
+)
+from serving.servable import DEFAULT_SIGNATURE
+
+_CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class ClientError(Exception):
+    """One line: the server cannot be reached, or why it refused.
+
+    `code` is the gRPC status; None if nothing was sent.
+    """
+
+    def __init__(self, message: str, code: grpc.StatusCode | None = None):
+        super().__init__(message)
+        self.code = code
+
+
+class Client:
+    """Calls one model of one server; safe to share between threads. Every method raises ClientError.
+
+    Args:
+        address: HOST:PORT of the gRPC port.
+        model: the served name.
+        timeout: seconds that a call may take.
+    """
+
+    def __init__(self, address: str = "127.0.0.1:8500", model: str = "bert", timeout: float = 60.0):
+        self.address = address
+        self.model = model
+        self.timeout = timeout
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                # Answers are as long as the question makes them: `encode` returns a vector a token.
+                ("grpc.max_receive_message_length", -1),
+                # A web proxy in the environment is not meant for a model server, least of all a local one.
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+        self._prediction = PredictionServiceStub(self._channel)
+        self._models = ModelServiceStub(self._channel)
+
+    def predict(
+        self, inputs: Mapping[str, Any], signature: str = DEFAULT_SIGNATURE, outputs: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """Calls any signature.
+
+        Args:
+            inputs: a list or an array an input. In lists, strings become bytes (UTF-8), floats float32 and
+                integers int64; arrays keep their dtype.
+            signature: its name.
+            outputs: the outputs wanted; none is all.
+
+        Returns: the outputs by name; strings as object arrays of bytes.
+        """
+        request = PredictRequest(
+            model_spec=ModelSpec(name=self.model, signature_name=signature), output_filter=outputs
+        )
+        for name, value in inputs.items():
+            try:
+                request.inputs[name].CopyFrom(tensors.to_proto(_array(value)))
+            except (TypeError, ValueError) as error:
+                raise ClientError(f'input "{name}": {error}') from error
+        response = self._call(self._prediction.Predict, request)
+        return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
+
+    def fill_mask(self, texts: Sequence[str]) -> list[list[list[tuple[str, float]]]]:
+        """For every text and every `[MASK]` in it: [(token, probability), ...], likeliest first."""
+        outputs = self.predict({"text": list(texts)}, "fill_mask")
+        return [
+            [
+                [(token.decode(errors="replace"), float(score)) for token, score in zip(*mask, strict=True)]
+                for mask in zip(tokens, scores, strict=True)
+                if any(mask[0])  # a text with fewer masks than another in the batch is padded with ""
+            ]
+            for tokens, scores in zip(outputs["tokens"], outputs["scores"], strict=True)
+        ]
+
+    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Vectors of texts or pairs: `pooled_output` [B, H], `sequence_output` [B, T, H], and `tokens`."""
+        inputs = {"text": list(texts)} if pairs is None else {"text": list(texts), "text_pair": list(pairs)}
+        return self.predict(inputs, "encode")
+
+    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """The probability, a pair, that its second text follows its first: float32[B]."""
+        inputs = {"text": [first for first, _ in pairs], "text_pair": [second for _, second in pairs]}
+        return self.predict(inputs, "next_sentence")["is_next"]
+
+    def status(self) -> list[VersionStatus]:
+        """Every version of the model that the server has seen, oldest first."""
+        request = GetModelStatusRequest(model_spec=ModelSpec(name=self.model))
+        found = self._call(self._models.GetModelStatus, request).model_version_status
+        return [
+            VersionStatus(
+                version=proto.version,
+                state=ModelVersionStatus.State.Name(proto.state),
+                error_code=_CODE_BY_NUMBER.get(proto.status.error_code, grpc.StatusCode.UNKNOWN),
+                error_message=proto.status.error_message,
+            )
+            for proto in found
+        ]
+
+    def metadata(self) -> dict[str, SignatureDef]:
+        """The signatures of the newest version, by name."""
+        request = GetModelMetadataRequest(
+            model_spec=ModelSpec(name=self.model), metadata_field=["signature_def"]
+        )
+        signatures = SignatureDefMap()
+        self._call(self._prediction.GetModelMetadata, request).metadata["signature_def"].Unpack(signatures)
+        # The graph's own initialiser is listed among them.
+        return {name: value for name, value in signatures.signature_def.items() if not name.startswith("__")}
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            return method(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details()
+            if code is grpc.StatusCode.UNAVAILABLE:
+                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?"
+            elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                details = f"{self.address} did not answer within {self.timeout:g} seconds"
+            raise ClientError(details or code.name, code) from error
+
+
+def _array(value: Any) -> np.ndarray:
+    """`value` as an array that can be sent; TypeError or ValueError for what cannot."""
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
+        return value
+    # Through objects: NumPy's own string arrays drop trailing NULs.
+    items = np.array(value, dtype=object)
+    if any(isinstance(item, list | tuple) for item in items.flat):
+        raise ValueError("rows differ in length")
+    if any(isinstance(item, str | bytes) for item in items.flat):
+        encoded = np.empty(items.shape, object)
+        encoded.ravel()[:] = [_bytes(item) for item in items.flat]
+        return encoded
+    array = np.array(value) if items.size else items
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _bytes(item: Any) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if not isinstance(item, str):
+        raise TypeError(f"strings and {type(item).__name__} are mixed")
+    # What Python could not decode on a command line goes out as the bytes that were typed.
+    return item.encode(errors="surrogateescape")

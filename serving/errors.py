@@ -1,0 +1,72 @@
+"""The error that every layer of the server raises, and what it becomes for gRPC and for REST."""
+
+import re
+
+import grpc
+
+# gRPC carries the message in a trailer, and clients refuse trailers above 8 KiB.
+MAX_MESSAGE_CHARS = 1000
+
+# As TensorFlow Serving's HTTP server maps them; any other code is a 500.
+HTTP_STATUS = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+_CODE_BY_NUMBER: dict[int | None, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+_NOT_THE_REASON = ("Graph execution error", "Detected at node", "<stack traces unavailable>")
+_OP_DECORATION = re.compile(r"\{\{function_node .*?\}\}\s*| \[Op:[^\]]*\]$")
+
+
+class ServingError(Exception):
+    """A request that cannot be answered: a gRPC status code and one line for the client."""
+
+    def __init__(self, code: grpc.StatusCode, message: str):
+        super().__init__(message[:MAX_MESSAGE_CHARS])
+        self.code = code
+
+    @property
+    def http_status(self) -> int:
+        return HTTP_STATUS.get(self.code, 500)
+
+
+def invalid(message: str) -> ServingError:
+    """The client's fault: INVALID_ARGUMENT, HTTP 400."""
+    return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def not_found(message: str) -> ServingError:
+    """No such model or version: NOT_FOUND, HTTP 404."""
+    return ServingError(grpc.StatusCode.NOT_FOUND, message)
+
+
+def from_exception(error: Exception) -> ServingError:
+    """Any exception as one line; a `tf.errors.OpError` keeps its own code, the unforeseen is INTERNAL."""
+    if isinstance(error, ServingError):
+        return error
+    code = _CODE_BY_NUMBER.get(getattr(error, "error_code", None), grpc.StatusCode.INTERNAL)
+    return ServingError(code, op_reason(str(error) or type(error).__name__))
+
+
+def op_reason(message: str) -> str:
+    """The one line of a TensorFlow error that says why.
+
+    >>> op_reason("Graph execution error:\\n\\nDetected at node Assert defined at (most recent call last):\\n"
+    ...           "<stack traces unavailable>\\nassertion failed: [no [MASK] in text 0]\\n\\t [[{{node A}}]]")
+    'no [MASK] in text 0'
+    """
+    lines = [line for line in message.splitlines() if line.strip()]
+    # Frames of a stack trace, and the node that raised, are indented.
+    reasons = [line for line in lines if not line[0].isspace() and not line.startswith(_NOT_THE_REASON)]
+    reason = _OP_DECORATION.sub("", (reasons or lines or ["unknown error"])[0]).strip()
+    if reason.startswith("assertion failed: ["):
+        # "[what the author wrote] [more of it] [Condition x == y did not hold element-wise:] [x = ] ..."
+        data = reason.removeprefix("assertion failed: ").split(" [Condition ", 1)[0]
+        reason = data[1:].removesuffix("]").replace("] [", " ")
+    return reason

@@ -1,0 +1,110 @@
+"""A toy model with the shapes of the real one's signatures, and one server over it that the tests share."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from serving.server import Server
+
+TEXTS = tf.TensorSpec([None], tf.string, name="text")
+PAIRS = tf.TensorSpec([None], tf.string, name="text_pair")
+NO_PAIR = tf.constant([""])
+
+
+class Toy(tf.Module):
+    """Answers with its own number, so that a test can tell which version answered."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = tf.Variable(number, dtype=tf.int64)
+
+    @tf.function(input_signature=[TEXTS])
+    def fill_mask(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """As many masks as there are `[MASK]`; the tokens are `<mask><rank>`, the scores 0.2 and 0.1."""
+        masks = tf.strings.split(text, "[MASK]").row_lengths() - 1
+        bad = tf.where(masks < 1)
+        message = tf.strings.join(["no [MASK] in text ", tf.strings.as_string(tf.reduce_min(bad))])
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(tf.size(bad), 0), [message])]):
+            rows = tf.ragged.range(masks)
+        names = tf.strings.as_string(rows.to_tensor(-1))[:, :, tf.newaxis]
+        is_mask = tf.sequence_mask(masks)[:, :, tf.newaxis]
+        tokens = tf.where(is_mask, names + tf.constant(["a", "b"]), "")
+        return {"tokens": tokens, "scores": tf.where(is_mask, tf.constant([0.2, 0.1]), 0.0)}
+
+    @tf.function(input_signature=[TEXTS])
+    def length(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"length": tf.strings.length(text)}
+
+    @tf.function(input_signature=[TEXTS, PAIRS])
+    def encode(self, text: tf.Tensor, text_pair: tf.Tensor = NO_PAIR) -> dict[str, tf.Tensor]:
+        lengths = tf.cast(tf.strings.length(text) + tf.strings.length(text_pair), tf.float32)
+        return {"pooled_output": tf.tile(lengths[:, tf.newaxis], [1, 3]), "tokens": text}
+
+    @tf.function(input_signature=[TEXTS, PAIRS])
+    def next_sentence(self, text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"is_next": tf.cast(tf.strings.length(text) < tf.strings.length(text_pair), tf.float32)}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 2], tf.float32, name="real"),
+            tf.TensorSpec([None], tf.int32, name="whole"),
+        ]
+    )
+    def numbers(self, real: tf.Tensor, whole: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"real": real / 10.0, "whole": whole + 1, "all": tf.reduce_sum(real)}
+
+    @tf.function(input_signature=[TEXTS])
+    def echo(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"text": text, "as_bytes": text}
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="turns")])
+    def spin(self, turns: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Takes a while (some microseconds a turn), and says who answered."""
+        total = tf.constant(0)
+        for turn in tf.range(turns):
+            total += turn % 2
+        return {"number": self.number + tf.cast(total * 0, tf.int64)}
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """`toy(3)` is a saved model that answers 3; each is built once."""
+    folder = tmp_path_factory.mktemp("toys")
+
+    def build(number: int) -> Path:
+        path = folder / str(number)
+        if not path.exists():
+            model = Toy(number)
+            names = ("fill_mask", "length", "encode", "next_sentence", "numbers", "echo", "spin")
+            signatures = {name: getattr(model, name) for name in names}
+            tf.saved_model.save(model, str(path), signatures | {"serving_default": model.fill_mask})
+        return path
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def push(toy: Callable[[int], Path]) -> Callable[[Path, int, int], Path]:
+    """`push(base, 7, 3)` pushes the toy that answers 3 as version 7, by a rename as Pusher does."""
+
+    def push(base: Path, version: int, number: int) -> Path:
+        under_way = base / f"{version}.under-way"
+        shutil.copytree(toy(number), under_way)
+        return under_way.rename(base / str(version))
+
+    return push
+
+
+@pytest.fixture(scope="session")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]
+) -> Iterator[Server]:
+    """Version 1 of the toy on free ports; for tests that change nothing."""
+    base = tmp_path_factory.mktemp("served")
+    push(base, 1, 1)
+    with Server(base, grpc_port=0, rest_port=0) as server:
+        assert server.wait_until_available(60)
+        yield server

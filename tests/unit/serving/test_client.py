@@ -1,0 +1,92 @@
+"""Our own client, and what it says when things go wrong."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from serving.client import Client, ClientError
+from serving.server import Server
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Client]:
+    with Client(f"127.0.0.1:{server.grpc_port}") as client:
+        yield client
+
+
+def test_fill_mask_leaves_the_padding_out(client: Client) -> None:
+    answer = client.fill_mask(["[MASK] and [MASK]", "[MASK]"])
+    assert [[[token for token, _ in mask] for mask in text] for text in answer] == [
+        [["0a", "0b"], ["1a", "1b"]],
+        [["0a", "0b"]],
+    ]
+    assert answer[1][0] == [("0a", pytest.approx(0.2)), ("0b", pytest.approx(0.1))]
+
+
+def test_the_other_signatures(client: Client) -> None:
+    assert client.encode(["abc", ""])["pooled_output"].tolist() == [[3] * 3, [0] * 3]
+    assert client.encode(["abc"], ["de"])["pooled_output"].tolist() == [[5] * 3]
+    assert client.next_sentence([("a", "bb"), ("cc", "d")]).tolist() == [1.0, 0.0]
+    answer = client.predict(
+        {"real": [[1.0, 2.0]], "whole": np.array([1], np.int32)}, "numbers", outputs=["whole"]
+    )
+    assert {name: array.tolist() for name, array in answer.items()} == {"whole": [2]}
+
+
+def test_strings_travel_as_they_are(client: Client) -> None:
+    # As Python hands over a command line that is not UTF-8; and text with a NUL at its end.
+    typed = b"caf\xe9 [MASK]".decode(errors="surrogateescape")
+    answer = client.predict({"text": [typed, "naïve\0", b"\xff"]}, "echo")
+    assert answer["text"].tolist() == [b"caf\xe9 [MASK]", "naïve\0".encode(), b"\xff"]
+    assert client.predict({"text": np.array(["ab", "c"])}, "length")["length"].tolist() == [2, 1]
+
+
+def test_status_and_metadata(client: Client) -> None:
+    assert [(status.version, status.state) for status in client.status()] == [(1, "AVAILABLE")]
+    signatures = client.metadata()
+    assert "fill_mask" in signatures and not any(name.startswith("__") for name in signatures)
+    assert set(signatures["encode"].inputs) == {"text", "text_pair"}
+
+
+def test_errors_are_one_line(client: Client) -> None:
+    for call, code, said in [
+        (lambda: client.fill_mask(["nothing"]), grpc.StatusCode.INVALID_ARGUMENT, "no [MASK] in text 0"),
+        (lambda: client.predict({"text": [["a"], ["b", "c"]]}), None, "rows differ in length"),
+        (lambda: client.predict({"text": ["a", 1]}), None, "strings and int are mixed"),
+        (lambda: client.predict({"text": ["\ud800"]}), None, "surrogates not allowed"),
+        (lambda: client.predict({"text": np.array([1j])}), None, "dtype complex128 is not supported"),
+    ]:
+        with pytest.raises(ClientError) as raised:
+            call()
+        assert raised.value.code is code and said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_no_server_and_a_slow_one(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(ClientError) as raised:
+        client.status()
+    assert str(raised.value) == "no server reachable at 127.0.0.1:1: is `bert-tfx serve` running?"
+    # A proxy in the environment is not asked.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with Client(f"127.0.0.1:{server.grpc_port}", timeout=0.2) as client:
+        client.status()
+        with pytest.raises(ClientError, match=r"did not answer within 0\.2 seconds"):
+            client.predict({"turns": np.int32(200_000)}, "spin")
+
+
+def test_the_client_does_not_import_tensorflow_and_does_not_stand_in_its_way() -> None:
+    code = """
+import sys
+import serving.client, serving.server
+assert not [name for name in sys.modules if name.split(".")[0] in ("tensorflow", "keras")]
+import tensorflow as tf
+from serving.protos import TensorProto
+assert tf.make_tensor_proto(1).__class__ is TensorProto and tf.constant(1).numpy() == 1
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=60)

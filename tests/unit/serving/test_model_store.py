@@ -1,0 +1,215 @@
+"""Versions come, go and fail while requests run."""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from serving.client import Client
+from serving.errors import ServingError
+from serving.model_store import ModelStore
+from serving.server import Server
+from serving.warmup import WARMUP_FILE
+
+Push = Callable[[Path, int, int], Path]
+
+
+def wait_for(done: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def states(store: ModelStore) -> dict[int, str]:
+    return {status.version: status.state for status in store.status("bert")}
+
+
+def add_warmup(version: Path, text: bytes) -> None:
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.model_spec.signature_name = "fill_mask"
+    log.predict_log.request.inputs["text"].CopyFrom(tf.make_tensor_proto([text]))
+    (version / WARMUP_FILE).parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(version / WARMUP_FILE)) as writer:
+        writer.write(log.SerializeToString())
+
+
+def test_versions_swap_under_load_without_a_failed_request(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    seen: set[int] = set()
+    failures: list[Exception] = []
+    answered = [0] * 4
+    done = threading.Event()
+    with Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
+        assert server.wait_until_available(60)
+
+        def ask(index: int) -> None:
+            with Client(f"127.0.0.1:{server.grpc_port}") as client:
+                while not done.is_set():
+                    try:
+                        seen.add(int(client.predict({"turns": np.int32(10)}, "spin")["number"]))
+                        answered[index] += 1
+                    except Exception as error:  # noqa: BLE001  the test counts them
+                        failures.append(error)
+
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(4)]
+        for thread in threads:
+            thread.start()
+        for version in (2, 3, 4):
+            push(tmp_path, version, version)
+            wait_for(lambda: server.store.newest == version)  # noqa: B023  called in this turn only
+            time.sleep(0.1)
+        done.set()
+        for thread in threads:
+            thread.join()
+        wait_for(lambda: states(server.store) == {1: "END", 2: "END", 3: "END", 4: "AVAILABLE"})
+    assert (failures, seen) == ([], {1, 2, 3, 4})
+    assert min(answered) > 10
+
+
+def test_a_request_under_way_finishes_on_its_version(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    store = ModelStore("bert", tmp_path)
+    store.poll()
+    answers = []
+
+    def ask() -> None:
+        servable = store.get("bert")
+        answers.append(int(servable.predict("spin", {"turns": np.array(150_000, np.int32)})["number"]))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    push(tmp_path, 2, 2)
+    store.poll()
+    assert states(store) == {1: "UNLOADING", 2: "AVAILABLE"}, "the request was too short to be caught"
+    assert store.get("bert").version == 2
+    thread.join()
+    assert answers == [1]
+    wait_for(lambda: states(store)[1] == "END")
+    store.stop()
+    wait_for(lambda: states(store)[2] == "END")
+
+
+def test_only_complete_integer_folders_are_versions(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    for name in ("2.under-way", "_tfx_temp_3", "v4", "-5", "٦", str(2**63)):
+        shutil.copytree(tmp_path / "1", tmp_path / name)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "8").write_text("not a folder")
+    store = ModelStore("bert", tmp_path)
+    store.poll()
+    assert states(store) == {1: "AVAILABLE"}
+    (tmp_path / "2.under-way").rename(tmp_path / "2")
+    store.poll()
+    assert store.newest == 2
+
+
+def test_a_version_that_fails_is_logged_once_and_the_old_one_serves(
+    tmp_path: Path, push: Push, caplog: pytest.LogCaptureFixture
+) -> None:
+    push(tmp_path, 1, 1)
+    store = ModelStore("bert", tmp_path)
+    store.poll()
+    good = push(tmp_path, 2, 2) / "saved_model.pb"
+    store.poll()
+    bad = push(tmp_path, 3, 3) / "saved_model.pb"
+    content = bad.read_bytes()
+    bad.write_bytes(content[:100])
+    with caplog.at_level(logging.ERROR):
+        store.poll()
+        store.poll()
+    (record,) = caplog.records
+    assert "bert version 3" in record.getMessage() and "version 2 keeps serving" in record.getMessage()
+    assert store.get("bert").version == 2
+    (failed,) = store.status("bert", 3)
+    assert failed.state == "END" and failed.error_code is not grpc.StatusCode.OK and failed.error_message
+    assert "\n" not in failed.error_message
+    # Only a change is a reason to try again.
+    bad.write_bytes(content)
+    store.poll()
+    assert store.newest == 3 and states(store) == {1: "END", 2: "END", 3: "AVAILABLE"}
+    assert good.exists()
+
+
+def test_truncated_variables_and_a_failing_first_version(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    (data,) = (push(tmp_path, 2, 2) / "variables").glob("variables.data*")
+    data.write_bytes(b"")
+    store = ModelStore("bert", tmp_path)
+    store.poll()
+    assert states(store) == {1: "AVAILABLE", 2: "END"}
+
+
+def test_a_version_serves_only_after_its_warm_up(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    store = ModelStore("bert", tmp_path)
+    store.poll()
+    for version, text in ((2, b"no mask at all"), (3, b"a [MASK]")):
+        under_way = push(tmp_path / "..", version, version).rename(tmp_path / f"{version}.under-way")
+        add_warmup(under_way, text)
+        under_way.rename(tmp_path / str(version))
+        store.poll()
+        if version == 2:
+            assert store.newest == 1
+            (status,) = store.status("bert", 2)
+            assert status.error_message == "no [MASK] in text 0"
+            assert status.error_code is grpc.StatusCode.INVALID_ARGUMENT
+    assert store.newest == 3
+
+
+def test_rollback_and_a_folder_that_vanishes(tmp_path: Path, push: Push) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    push(base, 1, 1)
+    push(base, 2, 2)
+    store = ModelStore("bert", base)
+    store.poll()
+    assert store.newest == 2
+    shutil.rmtree(base / "2")
+    store.poll()
+    assert states(store) == {1: "AVAILABLE", 2: "END"}
+    base.rename(tmp_path / "gone")
+    store.poll()
+    assert store.get("bert").version == 1
+
+
+def test_nothing_is_served_before_the_first_version(tmp_path: Path, push: Push) -> None:
+    with Server(tmp_path / "later", grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
+        assert not server.wait_until_available(0.2)
+        with pytest.raises(ServingError) as raised:
+            server.store.status("bert")
+        assert str(raised.value) == "Could not find any versions of model bert"
+        with pytest.raises(ServingError) as raised:
+            server.store.get("bert")
+        assert raised.value.code is grpc.StatusCode.NOT_FOUND
+        assert str(raised.value) == "Servable not found for request: Latest(bert); served: nothing yet"
+        (tmp_path / "later").mkdir()
+        push(tmp_path / "later", 5, 5)
+        assert server.wait_until_available(30)
+
+
+def test_a_folder_that_cannot_be_read_is_logged_once_and_does_not_end_the_watch(
+    tmp_path: Path, push: Push, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    push(tmp_path, 1, 1)
+
+    def refuse() -> None:
+        raise PermissionError("Permission denied")
+
+    store = ModelStore("bert", tmp_path, poll_seconds=0.02)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_versions", refuse)
+        store.start()
+        time.sleep(0.3)
+        assert store.newest is None
+    wait_for(lambda: store.newest == 1)
+    store.stop()
+    assert caplog.messages == [f"looking for versions of bert in {tmp_path}: Permission denied"]
