@@ -77,10 +77,12 @@ class ServedBert(tf.Module):
         ragged = [tf.concat(parts, axis=1) for parts in segments]
         ids = tf.concat(ragged, axis=1)
         segment_ids = tf.concat([tf.ones_like(part) * index for index, part in enumerate(ragged)], axis=1)
+        # At least one position: the pooler reads it, if for no rows.
+        shape = tf.stack([-1, tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))])
         return {
-            "input_ids": ids.to_tensor(self._tokenizer.pad_id),
-            "input_mask": tf.ones_like(ids).to_tensor(0),
-            "segment_ids": segment_ids.to_tensor(0),
+            "input_ids": ids.to_tensor(self._tokenizer.pad_id, shape=shape),
+            "input_mask": tf.ones_like(ids).to_tensor(0, shape=shape),
+            "segment_ids": segment_ids.to_tensor(0, shape=shape),
         }
 
     def _tokens(self, ids: tf.Tensor) -> tf.Tensor:

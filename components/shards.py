@@ -19,13 +19,15 @@ def shard_name(prefix: str, index: int, count: int) -> str:
 def write_shard(path: str, records: Iterable[bytes]) -> None:
     """Writes an uncompressed TFRecord file; `path` exists only when it is whole.
 
-    Uncompressed, because the original's, Model Garden's and NVIDIA's readers expect it. The temporary file is beside
-    it, with a name of its own for every attempt: two attempts at one bucket write the same bytes, the last one wins.
+    Uncompressed, because the original's, Model Garden's and NVIDIA's readers expect it. Every attempt has a temporary
+    file of its own: two attempts at one bucket write the same bytes, and the last one wins.
     """
     directory, name = os.path.split(path)
-    tf.io.gfile.makedirs(directory)
-    # Hidden, so that no reader's glob takes it.
-    temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex}")
+    # Not in the shard's own folder: TFX's components read every file there, dot files too.
+    temporary_dir = directory + ".part"
+    for folder in (directory, temporary_dir):
+        tf.io.gfile.makedirs(folder)
+    temporary = os.path.join(temporary_dir, f"{name}.{uuid.uuid4().hex}")
     try:
         with tf.io.TFRecordWriter(temporary) as writer:
             for record in records:

@@ -33,12 +33,12 @@ def tiny_cpu() -> Recipe:
             max_seq_length=64, dupe_factor=2, masking=MaskingSettings(max_predictions_per_seq=10)
         ),
         training=TrainingConfig(
-            train_batch_size=128,
-            num_train_steps=1500,
-            num_warmup_steps=100,
+            train_batch_size=64,
+            num_train_steps=3000,
+            num_warmup_steps=500,
             learning_rate=2e-3,
-            save_checkpoints_steps=250,
-            eval_every_steps=250,
+            save_checkpoints_steps=300,
+            eval_every_steps=300,
             jit_compile=True,
         ),
         gate=GateSettings(),

@@ -57,7 +57,7 @@ def _varints(values: np.ndarray) -> _Wire:
     present = np.empty(data.shape, bool)
     for digit in range(width):
         rest = values >> (7 * digit)
-        data[..., digit] = rest & 0x7F | (rest > 0xFF).astype(np.uint8) << 7
+        data[..., digit] = rest & 0x7F | (rest > 0x7F).astype(np.uint8) << 7
         present[..., digit] = rest > 0 if digit else True
     row_shape = (len(values), values.shape[1] * width)
     data, present = data.reshape(row_shape), present.reshape(row_shape)

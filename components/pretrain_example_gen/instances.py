@@ -31,7 +31,7 @@ INSTANCE = np.dtype([(name, np.int64) for name in _FIELDS])
 BLOCK = 1024
 
 _DRAWS = 4096
-_DISTRACTOR_TRIES = 9
+_DISTRACTOR_TRIES = 10
 
 
 @dataclasses.dataclass(frozen=True)

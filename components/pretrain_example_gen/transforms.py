@@ -110,7 +110,7 @@ def make_examples_shard(
     """
     output_path = examples_path(documents_path, output_dir)
     passes = settings.passes(split)
-    key = (settings.seed, split)
+    key = (settings.seed, split, posixpath.basename(documents_path))
     bucket = Bucket.from_documents(read_documents(documents_path), tokenizer)
     plan = plan_instances(bucket, settings, passes, key)
     counts = [

@@ -14,25 +14,37 @@ WORDS_A_LINE = 10_000
 
 
 def learn_wordpiece(counts: Mapping[str, int], vocab_size: int, settings: VocabularySettings) -> list[str]:
-    """A vocabulary of exactly `vocab_size` tokens, special tokens first, the same for the same counts.
+    """A vocabulary of exactly `vocab_size` tokens, the same for the same counts.
+
+    In order: special tokens, the alphabet, its "##x", then pieces as they are learned, the most useful first.
 
     Args:
         counts: words, as basic tokenization gives them, and how often each occurred.
 
     Raises:
-        InputError: the words support fewer tokens than asked for.
+        InputError: the words support fewer tokens than asked for, or need more for their characters alone.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     words = {w: c for w, c in sorted(counts.items()) if c >= settings.min_word_count}
     alphabet = _alphabet(words, settings.max_alphabet)
     words = {w: c for w, c in words.items() if alphabet.issuperset(w)}
+    # Given as special, in a fixed order: left to itself, the trainer numbers the "##x" in the order of a hash map with
+    # a random seed, and breaks ties between merges by these numbers.
+    inside = {f"##{character}" for word in words for character in word[1:]}
+    pieces = [*SPECIAL_TOKENS, *sorted(alphabet), *sorted(inside)]
+    if len(pieces) > vocab_size:
+        raise InputError(
+            f"the corpus needs a vocabulary of {len(pieces):,} tokens for its {len(alphabet):,} characters alone, "
+            f"{vocab_size:,} were asked for: --set model.vocab_size={len(pieces)} or more, or a smaller "
+            "vocabulary.max_alphabet"
+        )
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=1,
-        special_tokens=list(SPECIAL_TOKENS),
+        special_tokens=pieces,
         limit_alphabet=max(1, len(alphabet)),
         show_progress=False,
     )

@@ -278,6 +278,8 @@ def test_plan_shuffles_all_passes_together():
     assert len(plans[1]) == pytest.approx(4 * len(plans[0]), rel=0.1)
     # A pass is not affected by how many there are.
     assert set(plans[0].tolist()) <= set(plans[1].tolist())
+    # Passes differ from each other.
+    assert len(set(plans[1].tolist())) > 3 * len(plans[0])
     quarter = plans[1]["a_start"][: len(plans[1]) // 4]
     assert abs(quarter.mean() - 5000) < 1000
     assert (np.diff(plans[1]["a_start"]) < 0).mean() == pytest.approx(0.5, abs=0.1)

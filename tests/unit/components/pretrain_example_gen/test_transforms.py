@@ -182,7 +182,8 @@ from components.pretrain_example_gen import transforms
 do_fn, shard = pickle.load(sys.stdin.buffer)
 do_fn.setup()
 list(do_fn.process(shard))
-print([name for name in ("tfx", "tfx_bsl", "ml_metadata", "tensorflow_data_validation") if name in sys.modules])
+tfx = {{"tfx", "tfx_bsl", "ml_metadata", "tensorflow_data_validation"}}
+print(sorted(tfx & set(sys.modules)))
 """
     do_fn = MakeExamplesShard(VOCABULARY, True, SETTINGS, "train", str(output_dir))
     return subprocess.run(

@@ -1,0 +1,193 @@
+"""The training log as pictures: SVG to stand inside a page, coloured by the page's own CSS variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+LOG_FILE = "log.jsonl"
+TRAIN, HELD_OUT = "train", "eval"
+# matplotlib wants colours, the page has variables (light and dark): these stand for them until the SVG is written.
+INK, GRID, REFERENCE, TRAIN_COLOUR, HELD_OUT_COLOUR = "#0000f1", "#0000f2", "#0000f3", "#0000f4", "#0000f5"
+VARIABLES = {
+    INK: "var(--soft)",
+    GRID: "var(--line)",
+    REFERENCE: "var(--reference)",
+    TRAIN_COLOUR: "var(--train)",
+    HELD_OUT_COLOUR: "var(--held-out)",
+}
+# Inches, at 72 points each; the page scales a picture to 340 px on a phone and to 560 px on a screen.
+WIDTH, HEIGHT, SMALL_HEIGHT = 4.4, 2.5, 1.6
+FONT_POINTS = 8
+# A curve has at most this many points: a longer log is averaged, so that a page of any run stays small.
+MAX_POINTS = 300
+
+Log = list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """An SVG without its outermost tag; `view_box` and the words for those who do not see it go there."""
+
+    title: str
+    description: str
+    view_box: str
+    svg: Markup
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """What a picture shows of the log: a field, and perhaps a horizontal line to compare it with."""
+
+    key: str
+    title: str
+    number: Callable[[float], str]
+    reference: float | None = None
+    reference_label: str = ""
+    # A loss falls away from its line, an accuracy rises: the label goes to the other side.
+    label_above: bool = True
+    height: float = HEIGHT
+
+
+def read_log(path: str) -> Log:
+    """The lines of `log.jsonl` by step; of a step that a resumed training wrote twice, the later one."""
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return sorted({(line["kind"], line["step"]): line for line in lines}.values(), key=lambda line: line["step"])
+
+
+def pictures(model_run: str, summary: Mapping[str, Any]) -> list[Picture]:
+    """The curves of a training.
+
+    Args:
+        model_run: the Trainer's `model_run` artifact.
+        summary: of `summary.json`: the unigram model and chance are drawn as lines.
+    """
+    chance = summary["nsp_chance"]
+    log = read_log(os.path.join(model_run, LOG_FILE))
+    return [
+        _picture(curve, log)
+        for curve in (
+            Curve("mlm_loss", "Masked-LM loss", _plain, math.log(summary["unigram_perplexity"]), "unigram model"),
+            Curve("mlm_accuracy", "Masked-LM accuracy", _percent),
+            Curve("nsp_loss", "Next-sentence loss", _plain, _entropy(chance), "knowing only the shares"),
+            Curve("nsp_accuracy", "Next-sentence accuracy", _percent, chance, "chance", label_above=False),
+            Curve("learning_rate", "Learning rate", _plain, height=SMALL_HEIGHT),
+            Curve("tokens_per_second", "Tokens per second", _thousands, height=SMALL_HEIGHT),
+        )
+    ]
+
+
+def held_out(model_run: str, rows: int = 20) -> Log:
+    """The held-out evaluations, evenly thinned to about `rows`; the last one is always there."""
+    evaluations = [line for line in read_log(os.path.join(model_run, LOG_FILE)) if line["kind"] == HELD_OUT]
+    every = math.ceil(len(evaluations) / rows) or 1
+    return evaluations[::-1][::every][::-1]
+
+
+def _picture(curve: Curve, log: Log) -> Picture:
+    series = {
+        kind: [(line["step"], line[curve.key]) for line in log if line["kind"] == kind and curve.key in line]
+        for kind in (TRAIN, HELD_OUT)
+    }
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": curve.key, "font.size": FONT_POINTS}):
+        figure = _draw(curve, series)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    view_box = f"0 0 {WIDTH * 72:g} {curve.height * 72:g}"
+    return Picture(curve.title, _describe(curve, series), view_box, _for_page(buffer.getvalue(), curve.key))
+
+
+def _draw(curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    figure = Figure(figsize=(WIDTH, curve.height), layout="constrained")
+    axes = figure.add_subplot()
+    for kind, colour, width, marker in ((TRAIN, TRAIN_COLOUR, 1.2, None), (HELD_OUT, HELD_OUT_COLOUR, 1.8, "o")):
+        points = _averaged(series[kind])
+        if len(points) == 1:
+            marker = "o"  # a line of one point is invisible
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=width, marker=marker, markersize=3.5)
+    if curve.reference is not None:
+        axes.axhline(curve.reference, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"{curve.reference_label} {curve.number(curve.reference)}",
+            (1, curve.reference), xycoords=("axes fraction", "data"), xytext=(-2, 3 if curve.label_above else -3),
+            textcoords="offset points", ha="right", va="bottom" if curve.label_above else "top", color=REFERENCE,
+        )  # fmt: skip
+    axes.margins(y=0.12)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(colors=INK, length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(3 if curve.height < HEIGHT else 6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: curve.number(value)))
+    axes.set_xlabel("training step", color=INK)
+    return figure
+
+
+def _for_page(svg: str, prefix: str) -> Markup:
+    """The inside of matplotlib's SVG, with the page's colours and font, and ids that no other picture has."""
+    svg = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
+    # Its style sheet would rule the whole page.
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r" font-family: [^;\"]*;?", "", svg)
+    svg = re.sub(r'(\bid="|xlink:href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    # Safe: all its text is the labels and numbers above.
+    return Markup(svg.strip())  # noqa: S704
+
+
+def _averaged(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+    """At most `MAX_POINTS`, each the mean of as many neighbours.
+
+    >>> _averaged([(1, 2.0), (2, 4.0)])
+    [(1.0, 2.0), (2.0, 4.0)]
+    """
+    size = math.ceil(len(points) / MAX_POINTS)
+    groups = [points[i : i + size] for i in range(0, len(points), max(1, size))]
+    return [(sum(s for s, _ in group) / len(group), sum(v for _, v in group) / len(group)) for group in groups]
+
+
+def _describe(curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    parts = []
+    for kind, name in ((TRAIN, "training"), (HELD_OUT, "held out")):
+        if series[kind]:
+            (first, start), (last, end) = series[kind][0], series[kind][-1]
+            parts.append(
+                f"{name} {curve.number(start)} at step {first:,}"
+                + (f", {curve.number(end)} at step {last:,}" if last != first else "")
+            )
+    if curve.reference is not None:
+        parts.append(f"{curve.reference_label} {curve.number(curve.reference)}")
+    return f"{curve.title} by training step: {'; '.join(parts)}"
+
+
+def _entropy(share: float) -> float:
+    """Loss, in nats, of always answering with the shares of real and random pairs."""
+    return -sum(p * math.log(p) for p in (share, 1.0 - share) if p > 0)
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g}%"
+
+
+def _thousands(value: float) -> str:
+    return f"{value / 1000:,.3g}k"

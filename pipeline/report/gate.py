@@ -1,0 +1,121 @@
+"""The gate's decision in words and rows, out of `summary.json` and the baseline's metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+VALUE, CHANGE = "value", "change"
+
+
+@dataclasses.dataclass(frozen=True)
+class GateRow:
+    """One threshold.
+
+    Attributes:
+        metric: its name for people.
+        kind: `VALUE`, or `CHANGE` against the last blessed model.
+        measured: the figure that was judged.
+        wanted: the threshold.
+        passed: None where there was nothing to judge.
+        reason: why it failed, as a clause; shown only then.
+    """
+
+    metric: str
+    kind: str
+    measured: str
+    wanted: str
+    passed: bool | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the page opens with; `good` where the model is blessed and pushed."""
+
+    good: bool
+    headline: str
+    reasons: list[str]
+    serving: str
+
+
+def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) -> list[GateRow]:
+    """Every threshold of the recipe against what was measured. TFMA decided; nothing is decided here again.
+
+    Args:
+        summary: of `summary.json`; its `gate_failures` begin "METRIC: value" or "METRIC: change".
+        baseline: metrics of the last comparable blessed model on the same examples; None if there was none.
+    """
+    gate, failed = summary["recipe"]["gate"], set(map(_failed, summary["gate_failures"]))
+
+    def value(key: str, metric: str, measured: str, wanted: str) -> GateRow:
+        reason = f"{metric[0].lower()}{metric[1:]} is {measured}, but must be {wanted}"
+        return GateRow(metric, VALUE, measured, wanted, (key, VALUE) not in failed, reason)
+
+    return [
+        value(
+            "mlm_perplexity", "Masked-LM perplexity",
+            f"{summary['mlm_perplexity']:,.2f}", f"at most {gate['max_mlm_perplexity']:,g}",
+        ),
+        _change_row(summary["mlm_perplexity"], gate["max_mlm_perplexity_increase"], baseline, failed),
+        value(
+            "mlm_accuracy", "Masked-LM accuracy",
+            f"{summary['mlm_accuracy']:.1%}", f"at least {_percent(gate['min_mlm_accuracy'])}",
+        ),
+        value(
+            "nsp_accuracy", "Next-sentence accuracy",
+            f"{summary['nsp_accuracy']:.1%}", f"at least {_percent(gate['min_nsp_accuracy'])}",
+        ),
+    ]  # fmt: skip
+
+
+def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:
+    """The decision, why, and what is served now."""
+    pushed, served = summary["pushed_version"], summary["served_version"]
+    if not summary["blessed"]:
+        headline = "Not blessed, not pushed"
+    elif pushed:
+        headline = f"Blessed and pushed as version {pushed}"
+    else:
+        headline = "Blessed, but not pushed"
+    if served is None:
+        serving = "Nothing is served: no model has been pushed yet."
+    elif served == pushed:
+        serving = f"Being served: version {served}, the newest in serving/."
+    else:
+        serving = f"Being served: still version {served}, the newest in serving/."
+    return Verdict(bool(summary["blessed"] and pushed), headline, _reasons(summary, rows), serving)
+
+
+def _reasons(summary: Mapping[str, Any], rows: list[GateRow]) -> list[str]:
+    reasons = [row.reason for row in rows if row.passed is False]
+    # A failure that no row shows (a threshold added to the gate, not to this page) is told as TFMA's text.
+    known = {("mlm_perplexity", VALUE), ("mlm_perplexity", CHANGE), ("mlm_accuracy", VALUE), ("nsp_accuracy", VALUE)}
+    return reasons + [text for text in summary["gate_failures"] if _failed(text) not in known]
+
+
+def _change_row(
+    perplexity: float, increase: float, baseline: Mapping[str, float] | None, failed: set[tuple[str, str]]
+) -> GateRow:
+    metric = "Masked-LM perplexity"
+    if increase > 0:
+        wanted = f"rises by at most {_percent(increase)}"
+    else:
+        wanted = f"falls by at least {_percent(-increase)}" if increase < 0 else "does not rise"
+    if baseline is None:
+        return GateRow(metric, CHANGE, "no earlier comparable model", wanted, None, "")
+    before = baseline["mlm_perplexity"]
+    measured = f"{perplexity / before - 1:+.2%} from {before:,.2f}"
+    reason = f"against the last blessed model, masked-LM perplexity changed by {measured}; asked for: {wanted}"
+    return GateRow(metric, CHANGE, measured, wanted, ("mlm_perplexity", CHANGE) not in failed, reason)
+
+
+def _failed(text: str) -> tuple[str, str]:
+    """mlm_perplexity: value 478.5 (...) -> ("mlm_perplexity", "value")"""
+    name, _, rest = text.partition(": ")
+    return name, rest.partition(" ")[0]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"

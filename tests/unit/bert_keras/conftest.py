@@ -1,0 +1,67 @@
+"""A small examples artifact, written with TensorFlow's own classes, not with the code that makes the real ones."""
+
+import hashlib
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+T, P = 16, 3
+WORDS = "the cat sat on a mat and dog ran far from it to see more".split()
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", ".", "[", "]"]
+
+
+def example(generator: np.random.Generator, number: int) -> tf.train.Example:
+    """A repeating sequence with masks; NSP says whether the second half goes on (0) or not (1)."""
+    first = int(generator.integers(5, 12))
+    label = number % 2
+    words = [5 + (first + i) % 15 for i in range(6)] + [5 + (first + i + 7 * label) % 15 for i in range(6, 11)]
+    ids = [2, *words[:6], 3, *words[6:], 3]
+    positions = sorted(generator.choice([p for p in range(1, 13) if p != 7], size=1 + number % P, replace=False))
+    labels = [ids[p] for p in positions]
+    for p in positions:
+        ids[p] = 4
+    padding, unused = [0] * (T - len(ids)), [0] * (P - len(positions))
+    ints = {
+        "input_ids": ids + padding,
+        "input_mask": [1] * len(ids) + padding,
+        "segment_ids": [0] * 8 + [1] * 6 + padding,
+        "masked_lm_positions": [*map(int, positions), *unused],
+        "masked_lm_ids": labels + unused,
+        "next_sentence_labels": [label],
+    }
+    features = {k: tf.train.Feature(int64_list=tf.train.Int64List(value=v)) for k, v in ints.items()}
+    weights = [1.0] * len(positions) + [0.0] * len(unused)
+    features["masked_lm_weights"] = tf.train.Feature(float_list=tf.train.FloatList(value=weights))
+    return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+@pytest.fixture(scope="session")
+def examples(tmp_path_factory):
+    """Directory and counts of an examples artifact: 100 training examples in three shards, 20 held out in one."""
+    root = tmp_path_factory.mktemp("examples")
+    generator = np.random.default_rng(5)
+    counts = {"train": [40, 40, 20], "eval": [20]}
+    for split, shards in counts.items():
+        (root / f"Split-{split}").mkdir()
+        for index, size in enumerate(shards):
+            path = root / f"Split-{split}" / f"examples-{index:05d}-of-{len(shards):05d}.tfrecord"
+            with tf.io.TFRecordWriter(str(path)) as writer:
+                for number in range(size):
+                    writer.write(example(generator, number).SerializeToString())
+    content = "".join(token + "\n" for token in VOCABULARY).encode()
+    (root / "vocab.txt").write_bytes(content)
+    (root / "vocab_spec.json").write_text(json.dumps({"lower_case": True}))
+    spec = {
+        "max_seq_length": T,
+        "max_predictions_per_seq": P,
+        "vocab_size": len(VOCABULARY),
+        "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
+        "counts": {split: {"instances": sum(shards)} for split, shards in counts.items()},
+    }
+    (root / "example_spec.json").write_text(json.dumps(spec))
+    return types.SimpleNamespace(
+        dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
+    )

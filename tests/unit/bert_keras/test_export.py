@@ -1,0 +1,210 @@
+"""The SavedModel: raw text in, the model's own numbers out."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.export import export_saved_model, truncate_pair
+from bert_keras.heads import BertForPreTraining
+from bert_keras.input_pipeline import eval_batches, shard_files
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums
+from bert_keras.tokenizer import BertTokenizer
+
+T, P = 16, 3
+
+
+@pytest.fixture(scope="module")
+def exported(examples, tmp_path_factory):
+    """(model, tokenizer, directory, loaded SavedModel)"""
+    config = BertConfig(len(examples.vocabulary), 32, 2, 2, 64, max_position_embeddings=16)
+    model = BertForPreTraining(config, seed=4)
+    model.build()
+    model.set_weights([w * 8 for w in model.get_weights()])  # sharp enough to tell answers apart
+    tokenizer = BertTokenizer(examples.vocabulary, lower_case=True)
+    directory = tmp_path_factory.mktemp("exported")
+    export_saved_model(model, tokenizer, str(directory), T, P)
+    return model, tokenizer, directory, tf.saved_model.load(str(directory))
+
+
+def inputs(tokenizer, first, second=None, mask_at=()):
+    """One row of model inputs, by the offline tokenizer and by hand."""
+    ids = [tokenizer.cls_id, *tokenizer.encode([first])[0].tolist(), tokenizer.sep_id]
+    segments = [0] * len(ids)
+    if second is not None:
+        more = [*tokenizer.encode([second])[0].tolist(), tokenizer.sep_id]
+        ids, segments = ids + more, segments + [1] * len(more)
+    for position in mask_at:
+        ids[position] = tokenizer.mask_id
+    positions = list(mask_at) or [0]
+    rows = {"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": segments, "masked_lm_positions": positions}
+    return {k: np.array([v]) for k, v in rows.items()}
+
+
+def test_fill_mask_gives_the_likeliest_tokens_in_order(exported):
+    model, tokenizer, _, served = exported
+    answer = served.signatures["fill_mask"](
+        text=tf.constant(["The [MASK] sat on a [MASK].", "a dog [MASK]"])
+    )
+    tokens, scores = answer["tokens"].numpy(), answer["scores"].numpy()
+    assert tokens.shape == scores.shape == (2, 2, 5)
+    for row, (text, masks) in enumerate([("the x sat on a x.", [2, 6]), ("a dog x", [3])]):
+        logits = np.asarray(model(inputs(tokenizer, text, mask_at=masks))["mlm_logits"])[0].astype("float64")
+        probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        for mask, p in enumerate(probabilities):
+            best = np.argsort(-p)[:5]
+            assert tokens[row, mask].tolist() == [tokenizer.vocabulary[i].encode() for i in best]
+            np.testing.assert_allclose(scores[row, mask], p[best], rtol=1e-3, atol=1e-6)
+    assert tokens[1, 1].tolist() == [b""] * 5  # fewer masks than the other text
+    assert scores[1, 1].tolist() == [0.0] * 5
+
+
+def test_the_default_signature_is_fill_mask(exported):
+    served = exported[3]
+    text = tf.constant(["a [MASK]"])
+    np.testing.assert_array_equal(
+        served.signatures["serving_default"](text=text)["scores"], served.signatures["fill_mask"](text=text)["scores"]
+    )
+
+
+def test_a_batch_gives_what_each_text_gives_alone(exported):
+    fill = exported[3].signatures["fill_mask"]
+    texts = ["[MASK]", "the cat [MASK] from far to see more and more.", "a mat [MASK] [MASK]"]
+    together = fill(text=tf.constant(texts))["scores"].numpy()
+    for row, text in enumerate(texts):
+        alone = fill(text=tf.constant([text]))["scores"].numpy()
+        np.testing.assert_allclose(together[row, : alone.shape[1]], alone[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a [MASK]", "no mask"], r"text 1 has no \[MASK\]: write \[MASK\]"),
+        ([""], r"text 0 has no \[MASK\]"),
+        (["a [mask]"], r"text 0 has no \[MASK\]"),
+        (["cat " * 14 + "[MASK]"], r"text 0 has a \[MASK\] beyond what the model reads, its first 14 word pieces"),
+        (["[MASK] " + "cat " * 20 + "[MASK]"], r"text 0 has a \[MASK\] beyond"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused_by_name(exported, texts, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        exported[3].signatures["fill_mask"](text=tf.constant(texts))
+
+
+def test_a_long_text_is_read_as_far_as_the_model_goes(exported):
+    fill = exported[3].signatures["fill_mask"]
+    cut = fill(text=tf.constant(["[MASK] " + "cat " * 13]))["scores"]
+    np.testing.assert_array_equal(fill(text=tf.constant(["[MASK] " + "cat " * 100_000]))["scores"], cut)
+
+
+def test_bytes_that_are_no_text_are_dropped(exported):
+    fill = exported[3].signatures["fill_mask"]
+    np.testing.assert_array_equal(
+        fill(text=tf.constant([b"a \xff[MASK]\xfe\xc3"]))["scores"], fill(text=tf.constant(["a [MASK]"]))["scores"]
+    )
+
+
+def test_encode_equals_the_model_on_the_offline_tokens(exported):
+    model, tokenizer, _, served = exported
+    texts = ["The CATS sat.", "far [MASK]"]
+    answer = served.signatures["encode"](text=tf.constant(texts))
+    tokens = [[t.decode() for t in row] for row in answer["tokens"].numpy()]
+    # A literal [MASK] is text to be encoded, as to the original's tokenizer.
+    assert tokens == [
+        ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"], ["[CLS]", "far", "[", "[UNK]", "]", "[SEP]", "[PAD]"],
+    ]
+    for row, text in enumerate(texts):
+        expected = model(inputs(tokenizer, text))
+        length = expected["sequence_output"].shape[1]
+        np.testing.assert_allclose(answer["pooled_output"][row], expected["pooled_output"][0], atol=1e-5)
+        np.testing.assert_allclose(
+            answer["sequence_output"][row, :length], expected["sequence_output"][0], atol=1e-4
+        )
+
+
+def test_pairs(exported):
+    model, tokenizer, _, served = exported
+    first, second = "the cat sat", "a dog ran far"
+    expected = model(inputs(tokenizer, first, second))
+    logits = np.asarray(expected["nsp_logits"])[0]
+    pair = {"text": tf.constant([first]), "text_pair": tf.constant([second])}
+    is_next = served.signatures["next_sentence"](**pair)["is_next"]
+    # FACTS D1.13: label 0 = the actual next.
+    np.testing.assert_allclose(is_next, [1 / (1 + np.exp(logits[1] - logits[0]))], rtol=1e-4)
+    encoded = served.signatures["encode_pair"](**pair)
+    np.testing.assert_allclose(encoded["pooled_output"], expected["pooled_output"], atol=1e-5)
+
+
+def test_long_pairs_lose_the_ends_of_the_longer(exported):
+    served = exported[3]
+    pair = {"text": tf.constant(["cat " * 3]), "text_pair": tf.constant(["dog " * 30])}
+    (tokens,) = served.signatures["encode_pair"](**pair)["tokens"].numpy()
+    assert tokens.tolist() == [b"[CLS]", *[b"cat"] * 3, b"[SEP]", *[b"dog"] * 10, b"[SEP]"]
+
+
+def test_d7_truncation_in_closed_form_is_the_original_loop():
+    def loop(a, b, budget):
+        while a + b > budget:
+            a, b = (a - 1, b) if a > b else (a, b - 1)
+        return a, b
+
+    a, b = (x.ravel() for x in np.meshgrid(np.arange(15), np.arange(15)))
+    for budget in (4, 9, 10):
+        kept_a, kept_b = truncate_pair(tf.constant(a), tf.constant(b), budget)
+        expected = [loop(*pair, budget) for pair in zip(a, b, strict=True)]
+        assert list(zip(kept_a.numpy(), kept_b.numpy(), strict=True)) == expected
+
+
+def test_evaluate_gives_the_sums_that_training_reduces(exported, examples):
+    model, _, _, served = exported
+    files = shard_files(examples.eval)
+    serialized = [r.numpy() for f in files for r in tf.data.TFRecordDataset(f)]
+    sums = served.signatures["evaluate"](examples=tf.constant(serialized))
+    (batch,) = eval_batches(files, batch_size=20, max_seq_length=T, max_predictions_per_seq=P)
+    expected = example_sums(model(batch), batch)
+    assert set(sums) == set(SUMS)
+    for name in SUMS:
+        assert sums[name].shape == (20,)
+        np.testing.assert_allclose(sums[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_empty_batch_is_no_error(exported):
+    assert exported[3].signatures["encode"](text=tf.constant([], tf.string))["pooled_output"].shape == (0, 32)
+
+
+def test_it_needs_no_file_outside_itself(exported, tmp_path):
+    moved = tmp_path / "moved"
+    exported[2].rename(moved)
+    try:
+        signature = tf.saved_model.load(str(moved)).signatures["fill_mask"]
+        assert signature(text=tf.constant(["the [MASK]"]))["tokens"].shape == (1, 1, 5)
+    finally:
+        moved.rename(exported[2])
+
+
+def test_beside_it_lies_what_fine_tuning_needs(exported, examples):
+    model, _, directory, _ = exported
+    assert (directory / "vocab.txt").read_text().splitlines() == examples.vocabulary
+    fields = json.loads((directory / "bert_config.json").read_text())
+    assert fields.pop("hidden_act") == "gelu"
+    again = BertForPreTraining(BertConfig(**fields))
+    again.build()
+    again.load_weights(directory / "model.weights.h5")
+    for ours, theirs in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_warm_up_requests_run(exported):
+    """As TensorFlow Serving replays them: every text signature, none refused."""
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    path = exported[2] / "assets.extra" / "tf_serving_warmup_requests"
+    seen = []
+    for record in tf.data.TFRecordDataset(str(path)):
+        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        feeds = {name: tf.constant(tf.make_ndarray(value)) for name, value in request.inputs.items()}
+        exported[3].signatures[request.model_spec.signature_name](**feeds)
+        seen.append(request.model_spec.signature_name)
+    assert sorted(seen) == ["encode", "encode_pair", "fill_mask", "next_sentence"]

@@ -1,0 +1,47 @@
+"""Masked-LM and next-sentence sums, worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums
+from bert_keras.training_loop import metrics_of
+
+
+def test_sums_by_hand():
+    """V = 2. Row 0: logits (0, log 3) for label 1 (p = 3/4, hit), (0, 0) for label 1 (p = 1/2, arg max is 0: miss), padding.
+
+    Row 1: one prediction, logits (log 4, 0) for label 1 (p = 1/5, miss). NSP: p = 3/4 right; p = 1/2, tie goes to 0.
+    """
+    log = math.log
+    outputs = {
+        "mlm_logits": np.array([[[0, log(3)], [0, 0], [9, 0]], [[log(4), 0], [0, 0], [0, 0]]], "float32"),
+        "nsp_logits": np.array([[0, log(3)], [0, 0]], "float32"),
+    }
+    labels = {
+        "masked_lm_ids": np.array([[1, 1, 0], [1, 0, 0]]),
+        "masked_lm_weights": np.array([[1, 1, 0], [1, 0, 0]], "float32"),
+        "next_sentence_labels": np.array([[1], [1]]),
+    }
+    sums = {k: np.asarray(v) for k, v in example_sums(outputs, labels).items()}
+    assert tuple(sums) == SUMS
+    np.testing.assert_allclose(sums["mlm_nll"], [-log(3 / 4) - log(1 / 2), -log(1 / 5)], rtol=1e-6)
+    np.testing.assert_array_equal(sums["mlm_correct"], [1, 0])
+    np.testing.assert_array_equal(sums["mlm_weight"], [2, 1])
+    np.testing.assert_allclose(sums["nsp_nll"], [-log(3 / 4), -log(1 / 2)], rtol=1e-6)
+    np.testing.assert_array_equal(sums["nsp_correct"], [1, 0])
+    np.testing.assert_array_equal(sums["nsp_weight"], [1, 1])
+
+
+def test_d3_losses_are_means_over_weights_not_slots():
+    metrics = metrics_of({"mlm_nll": 6.0, "mlm_correct": 1.0, "mlm_weight": 3.0,
+                          "nsp_nll": 1.0, "nsp_correct": 3.0, "nsp_weight": 4.0})
+    assert metrics == pytest.approx(
+        {"loss": 2.25, "mlm_loss": 2.0, "mlm_accuracy": 1 / 3, "nsp_loss": 0.25, "nsp_accuracy": 0.75}
+    )
+
+
+def test_no_predictions_are_no_division_by_zero():
+    metrics = metrics_of(dict.fromkeys(SUMS, 0.0))
+    assert set(metrics.values()) == {0.0}
