@@ -21,4 +21,4 @@ lint: setup     ## ruff and mypy
 lock: setup     ## resolve pyproject.toml into requirements/*.txt again
 	scripts/lock.sh
 docs: setup     ## docs/cli.md from the command line's own help
-	$(RUN)/python scripts/make_docs.py
+	$(RUN)/typer pipeline.cli utils docs --name bert-tfx --output docs/cli.md

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bert_keras.config import BertConfig, TrainingConfig
 from components.corpus_gen.settings import CorpusSettings
@@ -33,6 +33,17 @@ class GateSettings:
     min_mlm_accuracy: float = 0.2
     min_nsp_accuracy: float = 0.5
     max_mlm_perplexity_increase: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.max_mlm_perplexity < 1.0:
+            raise ValueError(f"gate.max_mlm_perplexity is {self.max_mlm_perplexity}; it must be at least 1")
+        for name in ("min_mlm_accuracy", "min_nsp_accuracy"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        if self.max_mlm_perplexity_increase <= -1.0:
+            raise ValueError(
+                f"gate.max_mlm_perplexity_increase is {self.max_mlm_perplexity_increase}; it must be above -1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +76,9 @@ class Recipe:
             )
 
 
+_NO_NAN = ConfigDict(allow_inf_nan=False)
+
+
 def with_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:
     """The recipe with each `section.field=value` applied, strictly.
 
@@ -81,7 +95,7 @@ def with_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:
             problem = f"{key} is not a setting" if equals else "is not section.field=value"
             raise InputError(f"--set {setting}: {problem}; the nearest one is {near}")
         try:
-            changes[key] = TypeAdapter(known[key]).validate_strings(text.strip())
+            changes[key] = TypeAdapter(known[key], config=_NO_NAN).validate_strings(text.strip())
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise InputError(f"--set {setting}: {key} is {_type_name(known[key])}; {reason}") from error

@@ -55,7 +55,8 @@ def write_docstring_corpus(path: str, size: int) -> None:
 
 def _docstrings(path: Path) -> dict[bytes, str]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # invalid escapes in other people's code
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return {}
@@ -73,14 +74,14 @@ def _prose(docstring: str | None) -> str:
 
 
 def _text_lines(docstring: str) -> Iterator[str]:
-    in_code = False
+    in_fence = in_session = False
     for line in docstring.splitlines():
         line = line.strip()
         if line.startswith("```"):
-            in_code = not in_code
+            in_fence = not in_fence
         elif line.startswith((">>>", "...")):
-            in_code = True
+            in_session = True
         elif not line:
-            in_code = False
-        elif not in_code and sum(c.isalpha() or c == " " for c in line) >= MIN_LETTERS * len(line):
+            in_session = False
+        elif not (in_fence or in_session) and sum(c.isalpha() or c == " " for c in line) >= MIN_LETTERS * len(line):
             yield line.encode("utf-8", "ignore").decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -9,6 +11,8 @@ import tensorflow as tf
 from components.pretrain_example_gen.transforms import read_documents
 
 SAMPLES = 8
+# Sentences tried for as many samples.
+CANDIDATES = 4 * SAMPLES
 # Long enough to guess from, short enough to read.
 MIN_WORDS, MAX_WORDS = 8, 20
 MASK = "[MASK]"
@@ -18,37 +22,28 @@ def sample_predictions(model_dir: str, documents_dir: str) -> list[dict[str, Any
     """The same sentences for the same documents: {text, masked_word, predictions: [[token, probability], ...]}."""
     import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
-    masked = _masked_sentences(documents_dir)
-    if not masked:
-        return []
-    texts, words = zip(*masked, strict=True)
-    answers = tf.saved_model.load(model_dir).signatures["fill_mask"](text=tf.constant(texts))
-    return [
-        {
-            "text": text,
-            "masked_word": word,
-            "predictions": [
-                [token.decode(), float(score)] for token, score in zip(tokens[0], scores[0], strict=True)
-            ],
-        }
-        for text, word, tokens, scores in zip(
-            texts, words, answers["tokens"].numpy(), answers["scores"].numpy(), strict=True
-        )
-    ]
+    model = tf.saved_model.load(model_dir)
+    samples: list[dict[str, Any]] = []
+    for text, word in itertools.islice(_masked_sentences(documents_dir), CANDIDATES):
+        try:
+            answer = model.signatures["fill_mask"](text=tf.constant([text]))
+        except tf.errors.InvalidArgumentError:  # so many word pieces that the mask is beyond what the model reads
+            continue
+        tokens, scores = answer["tokens"].numpy()[0, 0], answer["scores"].numpy()[0, 0]
+        predictions = [[token.decode(), float(score)] for token, score in zip(tokens, scores, strict=True)]
+        samples.append({"text": text, "masked_word": word, "predictions": predictions})
+        if len(samples) == SAMPLES:
+            break
+    return samples
 
 
-def _masked_sentences(documents_dir: str) -> list[tuple[str, str]]:
-    """The first suitable sentences of the held-out documents, the middle word masked; a document gives at most one."""
-    found: list[tuple[str, str]] = []
+def _masked_sentences(documents_dir: str) -> Iterator[tuple[str, str]]:
+    """The first suitable sentence of each held-out document, its middle word masked, and the word."""
     for path in sorted(tf.io.gfile.glob(f"{documents_dir}/Split-eval/*")):
         for segments in read_documents(path):
             for segment in segments:
                 words = segment.split()
                 middle = len(words) // 2
                 if MIN_WORDS <= len(words) <= MAX_WORDS and MASK not in segment and words[middle].isalpha():
-                    text = " ".join([*words[:middle], MASK, *words[middle + 1 :]])
-                    found.append((text, words[middle]))
+                    yield " ".join([*words[:middle], MASK, *words[middle + 1 :]]), words[middle]
                     break
-            if len(found) == SAMPLES:
-                return found
-    return found

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import tensorflow as tf
-from apache_beam.io.filesystems import FileSystems
 
+from components.corpus_gen.inputs import READ_ERRORS, cannot_be_read, open_input
 from components.corpus_gen.settings import CorpusSettings
 from components.shards import shard_name, write_shard
 
 SPLITS = ("train", "eval")
 ID_BYTES = 16
-# The sentence splitter takes time that grows faster than the text: long paragraphs go to it in pieces.
+# The sentence splitter takes time that grows faster than the text (Chinese: with its square): it gets pieces.
 SPLITTER_CHARACTERS = 4096
 
 
@@ -50,27 +50,23 @@ def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
     """The segments of one document: its lines, or its sentences."""
     if settings.segments == "lines":
         return lines
-    from sentencex import segment as sentences
+    from sentencex import segment as split
 
+    text, start = " ".join(lines), 0
     segments: list[str] = []
-    pending = ""
-    for line in lines:
-        pending = f"{pending} {line}" if pending else line
-        if len(pending) >= SPLITTER_CHARACTERS:
-            *done, pending = _cut(pending, sentences(settings.language, pending))
-            segments += done
-    segments += _cut(pending, sentences(settings.language, pending))
+    while len(text) - start > SPLITTER_CHARACTERS:
+        piece = text[start : start + SPLITTER_CHARACTERS]
+        sentences = list(split(settings.language, piece))
+        if len(sentences) > 1:
+            # The last one may go on in the next piece.
+            sentences.pop()
+        else:
+            # One with no end in sight is cut at a blank.
+            sentences = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
+        segments += sentences
+        start += sum(map(len, sentences))
+    segments += split(settings.language, text[start:])
     return [s for s in (s.strip() for s in segments) if s]
-
-
-def _cut(text: str, sentences: Iterable[str]) -> list[str]:
-    """The sentences of `text`; one with no end in sight is cut at a blank, so that work stays linear."""
-    result = [s for s in sentences if s.strip()] or [text]
-    while len(result[-1]) > SPLITTER_CHARACTERS:
-        last = result.pop()
-        at = last.rfind(" ", 1, SPLITTER_CHARACTERS) + 1 or SPLITTER_CHARACTERS
-        result += [last[:at], last[at:]]
-    return result
 
 
 def document_id(segments: list[str]) -> bytes:
@@ -91,14 +87,17 @@ class ReadDocuments(beam.DoFn):
         self.settings, self.buckets = settings, buckets
 
     def process(self, path: str):
-        with FileSystems.open(path) as file:
-            # A byte that is no UTF-8 becomes U+FFFD, which the tokenizer drops, as the original does.
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace")
-            for lines in split_documents(text, self.settings):
-                segments = segment(lines, self.settings)
-                if segments:
-                    identity = document_id(segments)
-                    yield split_and_bucket(identity, self.settings, self.buckets), (identity, path, segments)
+        try:
+            with open_input(path) as file:
+                # A byte that is no UTF-8 becomes U+FFFD, which the tokenizer drops, as the original does.
+                text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace")
+                for lines in split_documents(text, self.settings):
+                    segments = segment(lines, self.settings)
+                    if segments:
+                        identity = document_id(segments)
+                        yield split_and_bucket(identity, self.settings, self.buckets), (identity, path, segments)
+        except READ_ERRORS as error:
+            raise cannot_be_read(path, error) from error
 
 
 class WriteDocuments(beam.DoFn):

@@ -104,7 +104,9 @@ def _picture(curve: Curve, log: Log) -> Picture:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": curve.key, "font.size": FONT_POINTS}):
         figure = _draw(curve, series)
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        figure.savefig(
+            buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
     view_box = f"0 0 {WIDTH * 72:g} {curve.height * 72:g}"
     return Picture(curve.title, _describe(curve, series), view_box, _for_page(buffer.getvalue(), curve.key))
 
@@ -148,7 +150,7 @@ def _for_page(svg: str, prefix: str) -> Markup:
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, variable)
     # Safe: all its text is the labels and numbers above.
-    return Markup(svg.strip())  # noqa: S704
+    return Markup(svg.strip())
 
 
 def _averaged(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:

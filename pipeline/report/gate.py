@@ -83,6 +83,8 @@ def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:
         serving = "Nothing is served: no model has been pushed yet."
     elif served == pushed:
         serving = f"Being served: version {served}, the newest in serving/."
+    elif pushed:
+        serving = f"Being served: version {served}, which is newer than {pushed}."
     else:
         serving = f"Being served: still version {served}, the newest in serving/."
     return Verdict(bool(summary["blessed"] and pushed), headline, _reasons(summary, rows), serving)
@@ -100,14 +102,14 @@ def _change_row(
 ) -> GateRow:
     metric = "Masked-LM perplexity"
     if increase > 0:
-        wanted = f"rises by at most {_percent(increase)}"
+        wanted = f"may rise by at most {_percent(increase)}"
     else:
-        wanted = f"falls by at least {_percent(-increase)}" if increase < 0 else "does not rise"
+        wanted = f"must fall by at least {_percent(-increase)}" if increase < 0 else "must not rise"
     if baseline is None:
         return GateRow(metric, CHANGE, "no earlier comparable model", wanted, None, "")
     before = baseline["mlm_perplexity"]
-    measured = f"{perplexity / before - 1:+.2%} from {before:,.2f}"
-    reason = f"against the last blessed model, masked-LM perplexity changed by {measured}; asked for: {wanted}"
+    measured = f"{perplexity / before - 1:+.2%} from {before:,.2f}".replace("-", "\N{MINUS SIGN}")
+    reason = f"masked-LM perplexity changed by {measured}, the last blessed model's; it {wanted}"
     return GateRow(metric, CHANGE, measured, wanted, ("mlm_perplexity", CHANGE) not in failed, reason)
 
 

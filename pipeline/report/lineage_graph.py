@@ -37,7 +37,7 @@ EDGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A box; `artifact` is None where the run has none, e.g. no baseline."""
+    """A box; `stage` made the artifact, which is None where the run has none, e.g. no baseline."""
 
     key: str
     title: str
@@ -73,14 +73,15 @@ def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[
     baseline = next(iter(gate.inputs.get("baseline_model", [])), None)
     pushed = summary["pushed_version"]
     steps = summary["recipe"]["training"]["num_train_steps"]
+    missed = len(summary["gate_failures"])
     return [
         Node(
             "corpus", "Corpus", "CorpusGen", corpus,
-            [f"{summary['corpus_documents']:,} documents", f"fingerprint {fingerprint[:12]}"],
+            [f"{summary['corpus_documents']:,} documents", f"fingerprint {fingerprint[:8]}"],
         ),
         Node(
             "vocabulary", "Vocabulary", "VocabGen", vocabulary,
-            [f"{summary['vocab_size']:,} word pieces", f"sha256 {spec['vocabulary_sha256'][:12]}"],
+            [f"{summary['vocab_size']:,} word pieces", f"sha256 {spec['vocabulary_sha256'][:8]}"],
         ),
         Node(
             "examples", "Examples", "PretrainExampleGen", used,
@@ -91,12 +92,15 @@ def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[
             [f"{steps:,} steps", f"perplexity {summary['mlm_perplexity']:,.2f}"],
         ),
         Node(
-            "baseline", "Baseline", "Baseline", baseline,
-            ["the last blessed model", "it was compared with"] if baseline else ["no earlier blessed model", "to compare with"],
+            "baseline", "Baseline", "Trainer", baseline,
+            ["last blessed model", "before this one"] if baseline else ["no earlier model", "to compare with"],
         ),
         Node(
             "gate", "Gate", "Evaluator", run.output("Evaluator", "evaluation"),
-            ["blessed" if summary["blessed"] else "not blessed", f"{len(summary['gate_failures'])} thresholds missed"],
+            [
+                "blessed" if summary["blessed"] else "not blessed",
+                f"{missed or 'no'} threshold{'s' * (missed > 1)} missed",
+            ],
         ),
         Node(
             "pushed", "Pushed model", "ModelPush", run.output("ModelPush", "pushed_model") if pushed else None,

@@ -1,0 +1,33 @@
+"""One small run of the whole pipeline, through the command line, that the tests share."""
+
+import types
+
+import pytest
+from command_line import arguments, bert_tfx
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Real text: docstrings of the installed libraries."""
+    from pipeline.docstrings import write_docstring_corpus
+
+    path = tmp_path_factory.mktemp("corpus") / "docstrings.txt"
+    write_docstring_corpus(str(path), 200_000)
+    # The sample is at least one batch of files; a small part of it is enough here.
+    documents = path.read_text().split("\n\n")
+    small = path.with_name("small.txt")
+    size = 0
+    with small.open("w") as file:
+        for document in documents:
+            size += file.write(document + "\n\n")
+            if size > 200_000:
+                break
+    return small
+
+
+@pytest.fixture(scope="session")
+def first_run(corpus, tmp_path_factory):
+    """The first run in a new run directory: its directory, exit code and what it printed."""
+    run_dir = tmp_path_factory.mktemp("runs") / "first"
+    code, out, err = bert_tfx(*arguments(corpus, run_dir))
+    return types.SimpleNamespace(dir=run_dir, code=code, out=out, err=err)

@@ -1,0 +1,197 @@
+"""Text to a pushed model through the command line: pushed, cached, refused, killed, and refused for bad input."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from command_line import arguments, bert_tfx
+
+from bert_keras.features import ExampleSpec, feature_spec
+from pipeline.lineage import latest_run
+
+STAGES = [
+    "CorpusGen", "VocabGen", "PretrainExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator",
+    "ExampleGate", "Trainer", "Baseline", "Evaluator", "ModelPush",
+]
+FIGURES = {
+    "corpus_documents", "corpus_bytes", "vocab_size", "examples_train", "examples_eval", "unigram_perplexity",
+    "mlm_perplexity", "mlm_accuracy", "nsp_accuracy", "blessed", "pushed_version", "seconds_by_stage",
+}
+
+
+def summary(run_dir):
+    return json.loads((run_dir / "summary.json").read_text())
+
+
+def versions(run_dir):
+    return sorted(p.name for p in (run_dir / "serving").iterdir())
+
+
+def test_the_first_run_pushes(first_run, corpus):
+    assert first_run.code == 0, first_run.err
+    figures = summary(first_run.dir)
+    assert set(figures) >= FIGURES
+    assert set(figures["seconds_by_stage"]) == set(STAGES)
+    assert set(figures["stage_states"].values()) == {"COMPLETE"}
+    assert 0.5 * corpus.stat().st_size < figures["corpus_bytes"] <= corpus.stat().st_size
+    assert figures["vocab_size"] == 1200
+    # Trained on the text and not on noise: better than word frequencies alone would be by chance.
+    assert 1 < figures["mlm_perplexity"] < 1.2 * figures["unigram_perplexity"] < 1200
+    assert figures["blessed"]
+    assert versions(first_run.dir) == [figures["pushed_version"]]
+    for word in ("perplexity", "blessed", figures["pushed_version"], "Trainer"):
+        assert word in first_run.out
+    report = (first_run.dir / "report.html").read_text()
+    assert figures["pushed_version"] in report
+
+
+def test_the_same_command_again_is_served_from_the_cache(first_run, corpus):
+    before = versions(first_run.dir)
+    code, out, _ = bert_tfx(*arguments(corpus, first_run.dir))
+    assert code == 0
+    states = {name: stage.state for name, stage in latest_run(str(first_run.dir)).stages.items()}
+    assert states == {name: "COMPLETE" if name == "Baseline" else "CACHED" for name in STAGES}
+    assert versions(first_run.dir) == before
+    assert "10 of 11 cached" in out
+
+
+def test_examples_are_what_their_spec_says(first_run):
+    examples = latest_run(str(first_run.dir)).output("PretrainExampleGen", "examples").uri
+    spec = ExampleSpec.load(examples)
+    for split, count in (("train", spec.train_examples), ("eval", spec.eval_examples)):
+        records = tf.data.TFRecordDataset(tf.io.gfile.glob(f"{examples}/Split-{split}/*"))
+        features = feature_spec(spec.max_seq_length, spec.max_predictions_per_seq)
+        assert sum(1 for record in records if tf.io.parse_single_example(record, features)) == count
+
+
+def test_a_run_that_is_cut_short_is_not_pushed(first_run, corpus):
+    """Two steps: trained and evaluated, against thresholds and against the first run's model; the served one stays."""
+    before = versions(first_run.dir)
+    code, out, _ = bert_tfx(*arguments(corpus, first_run.dir, training__num_train_steps=2,
+                                       training__num_warmup_steps=1))
+    assert code == 3
+    assert "NOT blessed: mlm_perplexity" in out
+    figures = summary(first_run.dir)
+    assert not figures["blessed"]
+    assert figures["pushed_version"] is None
+    assert [figures["served_version"]] == versions(first_run.dir) == before
+    run = latest_run(str(first_run.dir))
+    assert run.stages["CorpusGen"].state == "CACHED"
+    assert len(run.stages["Evaluator"].inputs["baseline_model"]) == 1
+    assert any("change against the last blessed model" in failure for failure in figures["gate_failures"])
+
+
+def test_a_changed_text_is_never_served_from_the_cache(first_run, corpus, tmp_path):
+    text = corpus.read_text()
+    other = tmp_path / corpus.name
+    other.write_text(text)
+    run_dir = tmp_path / "run"
+    quick = {"training__num_train_steps": 1, "training__num_warmup_steps": 0}
+    bert_tfx(*arguments(other, run_dir, **quick))
+    documents = summary(run_dir)["corpus_documents"]
+    other.write_text(text + "\n\nOne more document, which was not there before. It has two sentences.\n")
+    bert_tfx(*arguments(other, run_dir, **quick))
+    assert latest_run(str(run_dir)).stages["CorpusGen"].state == "COMPLETE"
+    assert summary(run_dir)["corpus_documents"] == documents + 1
+
+
+def start(corpus, run_dir, **changes):
+    command = [str(Path(sys.executable).with_name("bert-tfx")), *arguments(corpus, run_dir, **changes)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def kill_when(process, there):
+    """kill -9 as soon as `there()` holds."""
+    while not there():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def shard_hashes(run_dir):
+    examples = latest_run(str(run_dir)).output("PretrainExampleGen", "examples").uri
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(examples).glob("Split-*/*")}
+
+
+def test_killed_while_generating_and_while_training_it_finishes(corpus, first_run, tmp_path):
+    """kill -9 twice; then the same command ends as an undisturbed run does, with the same bytes and the same losses."""
+    run_dir = tmp_path / "run"
+    kill_when(start(corpus, run_dir), lambda: any(run_dir.glob("artifacts/PretrainExampleGen/examples/*/Split-*")))
+    kill_when(start(corpus, run_dir), lambda: any(run_dir.glob("training/*/checkpoints/checkpoint")))
+    code, out, err = bert_tfx(*arguments(corpus, run_dir))
+    assert code == 0, err
+    assert "resuming training at step" in out
+    states = {name: stage.state for name, stage in latest_run(str(run_dir)).stages.items()}
+    assert states["VocabGen"] == states["PretrainExampleGen"] == "CACHED"
+    assert shard_hashes(run_dir) == shard_hashes(first_run.dir)
+    logs = [max(d.glob("training/*/log.jsonl"), key=lambda p: len(p.read_text())) for d in (run_dir, first_run.dir)]
+    ours, theirs = ([json.loads(line)["loss"] for line in log.read_text().splitlines()] for log in logs)
+    assert ours == theirs
+
+
+BINARY = bytes(range(256)) * 40
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; --corpus takes a file, a folder or a quoted glob"),
+        (b"", "no text in 1 file(s), only blanks"),
+        (b" \n\n\t\n", "no text in 1 file(s), only blanks"),
+        (BINARY, "is not text (it has NUL bytes); give UTF-8 text files"),
+        ("é".encode("latin-1") * 500, "is not UTF-8 text"),
+        (b"A short text. It has few words.\n" * 3, "the corpus supports a vocabulary of"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, content, message):
+    path = tmp_path / "corpus.txt"
+    if content is not None:
+        path.write_bytes(content)
+    code, _, err = bert_tfx(*arguments(path, tmp_path / "run"))
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unreadable_file_is_one_line(tmp_path):
+    """A link to itself: unreadable for root too, who runs tests in containers."""
+    path = tmp_path / "corpus.txt"
+    path.symlink_to(path)
+    code, _, err = bert_tfx(*arguments(path, tmp_path / "run"))
+    assert code == 2
+    assert str(path) in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_failed_input_leaves_an_older_run_alone(first_run):
+    before = sorted(os.listdir(first_run.dir))
+    code, _, _ = bert_tfx(*arguments(first_run.dir / "nothing.txt", first_run.dir))
+    assert code == 2
+    assert sorted(os.listdir(first_run.dir)) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pretrain", "tiny_gpu"], "tiny_gpu: no such recipe; there are tiny_cpu, bert_tiny"),
+        (["pretrain", "--set", "model.hiden_size=3"], "model.hiden_size is not a setting; the nearest one is model.hidden_size"),
+        (["pretrain", "--set", "model.hidden_size=x"], "model.hidden_size is a whole number"),
+        (["report", "--run-dir", "no/such/run"], "no run here"),
+        (["serve", "--run-dir", "no/such/run"], "no such folder; bert-tfx pretrain pushes a model there"),
+    ],
+)
+def test_wrong_words_are_one_line(words, message):
+    code, _, err = bert_tfx(*words)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
