@@ -186,7 +186,7 @@ def test_a_failed_input_leaves_an_older_run_alone(first_run):
         (["pretrain", "tiny_gpu"], "tiny_gpu: no such recipe; there are tiny_cpu, bert_tiny"),
         (["pretrain", "--set", "model.hiden_size=3"], "model.hiden_size is not a setting; the nearest one is model.hidden_size"),
         (["pretrain", "--set", "model.hidden_size=x"], "model.hidden_size is a whole number"),
-        (["report", "--run-dir", "no/such/run"], "no run here"),
+        (["report", "--run-dir", "no/such/run"], "no finished run here"),
         (["serve", "--run-dir", "no/such/run"], "no such folder; bert-tfx pretrain pushes a model there"),
     ],
 )

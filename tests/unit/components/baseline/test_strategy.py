@@ -1,0 +1,78 @@
+"""Which earlier model a candidate is measured against."""
+
+import json
+
+import pytest
+from tfx.types import standard_artifacts
+
+from components.baseline.strategy import LatestComparableStrategy
+
+
+@pytest.fixture
+def make(tmp_path):
+    """`make(3, ...)` is a Model artifact with id 3 and its example spec; without files if `there` is false."""
+
+    def make(number, length=64, predictions=10, vocabulary="v", there=True):
+        model = standard_artifacts.Model()
+        model.id, model.uri = number, str(tmp_path / str(number))
+        if there:
+            folder = tmp_path / str(number) / "Format-Serving"
+            folder.mkdir(parents=True)
+            (folder / "saved_model.pb").write_bytes(b"")
+            spec = {
+                "max_seq_length": length, "max_predictions_per_seq": predictions, "vocabulary_sha256": vocabulary,
+                "vocab_size": 100, "counts": {"train": {"instances": number}, "eval": {"instances": 1}},
+            }
+            (folder / "example_spec.json").write_text(json.dumps(spec))
+        return model
+
+    return make
+
+
+def blessing(number, blessed=1):
+    artifact = standard_artifacts.ModelBlessing()
+    artifact.set_int_custom_property("current_model_id", number)
+    artifact.set_int_custom_property("blessed", blessed)
+    return artifact
+
+
+def resolve(candidate, models, blessings):
+    """Ids of the models that are resolved."""
+    found = LatestComparableStrategy().resolve_artifacts(
+        None, {"candidate": [candidate], "model": models, "model_blessing": blessings}
+    )
+    assert found.keys() == {"candidate", "model", "model_blessing"}
+    assert found["candidate"] == found["model_blessing"] == []
+    return [model.id for model in found["model"]]
+
+
+def test_a_first_model_has_no_baseline(make):
+    candidate = make(1)
+    assert resolve(candidate, [candidate], []) == []
+
+
+def test_the_latest_blessed_one(make):
+    models = [make(3), make(1), make(5), make(2)]
+    blessings = [blessing(1), blessing(2), blessing(3, blessed=0)]
+    assert resolve(make(9), models, blessings) == [2]
+    assert resolve(make(10), models, [*blessings, blessing(3)]) == [3]
+
+
+def test_a_rerun_does_not_get_the_model_itself_nor_a_later_one(make):
+    models = [make(1), make(2), make(3)]
+    assert resolve(models[1], models, [blessing(1), blessing(2), blessing(3)]) == [1]
+
+
+@pytest.mark.parametrize("other", [{"length": 128}, {"predictions": 20}, {"vocabulary": "w"}])
+def test_only_one_that_reads_the_same_examples(make, other):
+    assert resolve(make(9), [make(1), make(2, **other)], [blessing(1), blessing(2)]) == [1]
+    assert resolve(make(10), [make(3, **other)], [blessing(3)]) == []
+
+
+def test_more_text_does_not_make_it_another_format(make):
+    # The number of training examples differs (it is the id here).
+    assert resolve(make(9), [make(4)], [blessing(4)]) == [4]
+
+
+def test_one_whose_files_are_gone_is_passed_over(make):
+    assert resolve(make(9), [make(1), make(2, there=False)], [blessing(1), blessing(2)]) == [1]

@@ -1,0 +1,347 @@
+"""The run report, of a small fabricated run: no pipeline is run and TFX is not imported."""
+
+import copy
+import dataclasses
+import json
+import os
+import re
+import sys
+import types
+from html.parser import HTMLParser
+
+import pytest
+
+from components.errors import InputError
+from pipeline.report import page
+from pipeline.report.gate import gate_rows, verdict
+
+FINGERPRINT = "feedface" * 8
+SHA = "c0ffee00" * 8
+SUMMARY = {
+    "run": "2026-01-02T03:04:05.678901",
+    "recipe": {
+        "name": "toy",
+        "corpus": {"segments": "sentences"},
+        "vocabulary": {"lower_case": True},
+        "gate": {
+            "max_mlm_perplexity": 100.0,
+            "max_mlm_perplexity_increase": 0.0,
+            "min_mlm_accuracy": 0.2,
+            "min_nsp_accuracy": 0.5,
+        },
+        "training": {"num_train_steps": 40, "train_batch_size": 8},
+    },
+    "corpus_documents": 1781,
+    "corpus_bytes": 1_500_000,
+    "vocab_size": 9,
+    "examples_train": 1234,
+    "examples_eval": 56,
+    "unigram_perplexity": 400.0,
+    "mlm_perplexity": 80.0,
+    "mlm_accuracy": 0.3,
+    "nsp_accuracy": 0.8,
+    "nsp_chance": 0.6,
+    "nsp_standard_error": 0.05,
+    "nsp_above_chance": True,
+    "blessed": True,
+    "gate_failures": [],
+    "pushed_version": "17",
+    "served_version": "17",
+    "seconds_by_stage": {"Trainer": 61.0},
+    "stage_states": {"Trainer": "COMPLETE"},
+    "samples": [
+        {"text": "Returns the [MASK] array.", "masked_word": "Sorted", "predictions": [["new", 0.5], ["sorted", 0.25]]}
+    ],
+    "versions": {"python": "3.11.7", "tfx": "1.16.0"},
+}
+COUNTS = {
+    "instances": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803, "masked_as_random": 101,
+    "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10, "real_tokens": 900, "slots": 1200, "truncated": 7,
+}  # fmt: skip
+PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
+
+
+@dataclasses.dataclass
+class Run:
+    """As `pipeline.lineage.Run`, whose import takes TFX's ten seconds."""
+
+    id: str
+    stages: dict
+
+    def output(self, stage, key):
+        (artifact,) = self.stages[stage].outputs[key]
+        return artifact
+
+
+class Fabricated:
+    """A finished run's files; `write()` makes its report."""
+
+    def __init__(self, run_dir, monkeypatch):
+        self.run_dir, self.summary, self.baseline = str(run_dir), copy.deepcopy(SUMMARY), None
+        artifacts = {
+            name: types.SimpleNamespace(id=number, type=type_, uri=os.path.join(self.run_dir, "artifacts", *path))
+            for number, (name, type_, path) in enumerate(
+                (
+                    ("documents", "Examples", ("CorpusGen", "documents", "1")),
+                    ("vocabulary", "Vocabulary", ("VocabGen", "vocabulary", "2")),
+                    ("examples", "Examples", ("PretrainExampleGen", "examples", "3")),
+                    ("model", "Model", ("Trainer", "model", "4")),
+                    ("model_run", "ModelRun", ("Trainer", "model_run", "4")),
+                    ("evaluation", "ModelEvaluation", ("Evaluator", "evaluation", "5")),
+                    ("pushed_model", "PushedModel", ("ModelPush", "pushed_model", "6")),
+                ),
+                start=41,
+            )
+        }  # fmt: skip
+
+        def stage(name, seconds, inputs, outputs, state="COMPLETE"):
+            inputs, outputs = ({key: [artifacts[key]] for key in keys} for keys in (inputs, outputs))
+            return types.SimpleNamespace(name=name, state=state, seconds=seconds, inputs=inputs, outputs=outputs)
+
+        stages = (
+            stage("CorpusGen", 0.02, (), ("documents",), "CACHED"),
+            stage("VocabGen", 5.0, ("documents",), ("vocabulary",)),
+            stage("PretrainExampleGen", 9.0, ("documents", "vocabulary"), ("examples",)),
+            stage("Trainer", 61.0, ("examples",), ("model", "model_run")),
+            stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
+            stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
+        )
+        self.run = Run(SUMMARY["run"], {s.name: s for s in stages})
+        split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
+        self._file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
+        self._file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
+        self._file(
+            "vocabulary", "vocab_spec.json",
+            json.dumps(
+                {
+                    "algorithm": "wordpiece", "lower_case": True, "normalization": "NFD", "unicode_version": "14.0.0",
+                    "vocab_size": 9, "min_word_count": 2, "words": 4000, "distinct_words": 800,
+                }
+            ),
+        )  # fmt: skip
+        spec = {"max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 2, "vocabulary_sha256": SHA}
+        self._file("examples", "example_spec.json", json.dumps({**spec, "counts": {"train": COUNTS, "eval": COUNTS}}))
+        self.log = self._file(
+            "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
+        )
+        monkeypatch.setitem(sys.modules, "pipeline.lineage", types.SimpleNamespace(latest_run=lambda _: self.run))
+        monkeypatch.setattr(page, "_fingerprint", lambda *_: FINGERPRINT)
+        monkeypatch.setattr(page, "_baseline_metrics", lambda _: self.baseline)
+
+    def write(self):
+        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
+            json.dump(self.summary, file)
+        with open(page.write_report(self.run_dir), encoding="utf-8") as file:
+            return file.read()
+
+    def _file(self, key, name, text):
+        (artifact,) = (stage.outputs[key][0] for stage in self.run.stages.values() if key in stage.outputs)
+        path = os.path.join(artifact.uri, name)
+        os.makedirs(artifact.uri, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+
+def log_line(kind, step, mlm_loss=5.0):
+    line = {"kind": kind, "step": step, "time": 1.0, "loss": mlm_loss + 0.6, "mlm_loss": mlm_loss}
+    line |= {"mlm_accuracy": 0.1, "nsp_loss": 0.6, "nsp_accuracy": 0.7}
+    if kind == "train":
+        line |= {"learning_rate": 0.001, "tokens_per_second": 2e4}
+    return json.dumps(line) + "\n"
+
+
+@pytest.fixture
+def fabricated(tmp_path, monkeypatch):
+    return Fabricated(tmp_path / "run", monkeypatch)
+
+
+def words(html):
+    """The page's text as a reader sees it, blanks collapsed."""
+    return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL).split())
+
+
+def test_a_pushed_model_is_told_first(fabricated):
+    text = words(fabricated.write())
+    assert "Blessed and pushed as version 17 Being served: version 17, the newest in serving/." in text
+    # 400 / 80 of the unigram model; (0.8 - 0.6) / 0.05 standard errors above chance.
+    assert "1/5.0 of the unigram model\N{RIGHT SINGLE QUOTATION MARK}s 400.0" in text
+    assert "chance is 60.0% ± 5.0%. above by 4.0 standard errors" in text
+    assert text.index("Blessed and pushed as version 17 Being") < text.index("1/5.0") < text.index("Training")
+
+
+def test_a_refused_model_says_why_and_what_is_still_served(fabricated):
+    fabricated.baseline = {"mlm_perplexity": 100.0}
+    fabricated.summary |= {
+        "blessed": False, "pushed_version": None, "served_version": "16", "mlm_perplexity": 120.0,
+        "nsp_accuracy": 0.6, "nsp_above_chance": False,
+        "gate_failures": [
+            "mlm_perplexity: value 120 (upper_bound { value: 100)",
+            "mlm_perplexity: change against the last blessed model 20 (relative)",
+        ],
+    }  # fmt: skip
+    text = words(fabricated.write())
+    assert "✗ Not blessed, not pushed masked-LM perplexity is 120.00, but must be at most 100" in text
+    assert "changed by +20.00% from 100.00, the last blessed model&#39;s; it must not rise" in text
+    assert "Being served: still version 16" in text
+    assert "not learned Not above it by two standard errors (+0.0)" in text
+    assert text.count("✗ missed") == 2 and text.count("✓ passed") == 2
+    assert "nothing pushed" in text and "2 thresholds missed" in text
+
+
+def test_the_first_run_served_nothing_and_has_no_baseline():
+    refused = SUMMARY | {"blessed": False, "pushed_version": None, "served_version": None}
+    assert verdict(refused, gate_rows(refused, None)).serving == "Nothing is served: no model has been pushed yet."
+    assert [row.passed for row in gate_rows(refused, None)] == [True, None, True, True]
+
+
+def test_an_older_model_of_the_cache_is_not_what_is_served():
+    again = SUMMARY | {"pushed_version": "16"}
+    assert verdict(again, gate_rows(again, None)).serving == "Being served: version 17, which is newer than 16."
+
+
+@pytest.mark.parametrize(
+    ("increase", "wanted"),
+    [(0.0, "must not rise"), (0.05, "may rise by at most 5%"), (-0.02, "must fall by at least 2%")],
+)
+def test_the_change_threshold_in_words(increase, wanted):
+    recipe = SUMMARY["recipe"] | {"gate": SUMMARY["recipe"]["gate"] | {"max_mlm_perplexity_increase": increase}}
+    row = gate_rows(SUMMARY | {"recipe": recipe}, {"mlm_perplexity": 100.0})[1]
+    assert (row.measured, row.wanted, row.passed) == ("\N{MINUS SIGN}20.00% from 100.00", wanted, True)
+
+
+def test_a_failure_that_has_no_row_is_still_told():
+    failed = SUMMARY | {"blessed": False, "gate_failures": ["f1: value 0.1 (lower_bound 0.2)"]}
+    assert verdict(failed, gate_rows(failed, None)).reasons == ["f1: value 0.1 (lower_bound 0.2)"]
+
+
+def test_the_figures_of_the_data(fabricated):
+    text = words(fabricated.write())
+    # 61 of 100 pairs; 803, 101 and 96 of 1,000 pieces; 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
+    for figure in ("Random next sentence 61.0%", "[MASK] 80.3%", "random piece 10.1%", "unchanged 9.6%",
+                   "padding 75.0%", "[UNK] 0.200%", "not counted 1.25", "per document 5.0"):  # fmt: skip
+        assert figure in text
+    assert "Learned first th ##ing sorted array" in text
+
+
+def test_a_guessed_word_is_marked(fabricated):
+    html = fabricated.write()
+    assert "<mark>Sorted</mark> array." in html
+    rows = re.findall(r'<tr class="guess( hit)?"><th scope="row" class="token mono">(\w+)', html)
+    assert rows == [("", "new"), (" hit", "sorted")]
+    assert "in 1 of 1" in html
+
+
+def test_cached_stages_are_marked(fabricated):
+    html = fabricated.write()
+    rows = re.findall(r'<tr class="(\w+)"><th scope="row">(\w+).*?--share: ([\d.]+%).*?>([^<>]+)</td></tr>', html)
+    assert rows[0] == ("cached", "CorpusGen", "0.03%", "0.02 s")
+    assert ("complete", "Trainer", "100.00%", "1 min 01 s") in rows
+
+
+def test_lineage_names_the_artifacts_and_their_places(fabricated):
+    text = words(fabricated.write())
+    assert FINGERPRINT in text and SHA in text
+    assert "Corpus #41" in text and "no earlier model" in text
+    assert "43 Examples Examples PretrainExampleGen artifacts/PretrainExampleGen/examples/3" in text
+    fabricated.run.stages["Evaluator"].inputs["baseline_model"] = [
+        types.SimpleNamespace(id=7, type="Model", uri="/elsewhere/artifacts/Trainer/model/2")
+    ]
+    text = words(fabricated.write())
+    assert "Baseline #7 last blessed model" in text and "7 Baseline Model Trainer …/Trainer/model/2" in text
+
+
+def test_text_of_the_corpus_is_escaped(fabricated):
+    evil = "<script>alert(1)</script>"
+    fabricated.summary["samples"] = [
+        {"text": f"{evil} [MASK] <b>", "masked_word": "<i>", "predictions": [[evil, 0.5], ['"><img src=x>', 0.1]]}
+    ]
+    fabricated._file("vocabulary", "vocab.txt", f"[PAD]\n{evil}\n")
+    html = fabricated.write()
+    assert "<script" not in html and "<img" not in html and "<b>$" not in html
+    assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
+
+
+class Tags(HTMLParser):
+    """Ids, references and tags that stay open."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, html):
+        super().__init__()
+        self.ids, self.references, self.open = [], [], []
+        self.feed(html)
+
+    def handle_startendtag(self, tag, attrs):
+        self._attributes(attrs)
+
+    def handle_starttag(self, tag, attrs):
+        self._attributes(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def _attributes(self, attrs):
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("href", "xlink:href", "src", "aria-labelledby"):
+                self.references.append(value if name != "aria-labelledby" else f"#{value}")
+            self.references += re.findall(r"url\((.*?)\)", value or "")
+
+
+def test_the_page_stands_alone(fabricated):
+    html = fabricated.write()
+    tags = Tags(html)
+    assert not tags.open
+    assert len(tags.ids) == len(set(tags.ids))
+    assert len(tags.references) > 50  # the pictures' ticks
+    assert all(r[0] == "#" and r[1:] in tags.ids for r in tags.references)
+    assert "://" not in html and "@import" not in html and html.count("<style") == 1
+
+
+def test_pictures_have_words_and_the_colours_of_the_page(fabricated):
+    html = fabricated.write()
+    assert len(re.findall(r'<svg class="picture"[^>]* role="img" aria-label="[^"]+"', html)) == 6
+    # log(400) = 5.991
+    assert "Masked-LM loss by training step: training 5 at step 20, 5 at step 40; held out 5 at step 40; " in html
+    assert "unigram model 5.99" in html
+    assert "stroke: var(--train)" in html and "stroke: var(--held-out)" in html
+    assert not re.search(r"#0000f\d", html)
+
+
+def test_the_machine_does_not_show(fabricated, tmp_path, monkeypatch):
+    first = fabricated.write()
+    assert str(tmp_path) not in first and os.path.expanduser("~") + "/" not in first
+    assert fabricated.write() == first
+    assert Fabricated(tmp_path / "another" / "place", monkeypatch).write() == first
+
+
+def test_no_finished_run(tmp_path, fabricated):
+    with pytest.raises(InputError, match=r"empty: no finished run here \(it has no summary.json\); bert-tfx pretrain"):
+        page.write_report(str(tmp_path / "empty"))
+    fabricated.run.id = "2027-later"
+    with pytest.raises(InputError, match="run 2027-later has not finished"):
+        fabricated.write()
+    fabricated.run.id = SUMMARY["run"]
+    os.remove(fabricated.log)
+    with pytest.raises(InputError, match=r"log\.jsonl: a file of run .* is gone"):
+        fabricated.write()
+    assert sorted(os.listdir(fabricated.run_dir)) == ["artifacts", "summary.json"]
+
+
+def test_a_failed_write_leaves_the_old_page(fabricated, monkeypatch):
+    first = fabricated.write()
+    fabricated.summary["pushed_version"] = "18"
+
+    def full(source, target):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        patch.setattr(os, "replace", full)
+        fabricated.write()
+    with open(os.path.join(fabricated.run_dir, "report.html"), encoding="utf-8") as file:
+        assert file.read() == first
+    assert sorted(os.listdir(fabricated.run_dir)) == ["artifacts", "report.html", "summary.json"]
