@@ -86,7 +86,11 @@ class BertAdam(keras.optimizers.Optimizer):
         }
 
 
+def create_schedule(config: TrainingConfig) -> WarmupLinearDecay:
+    """The learning rate of each step of a pre-training run."""
+    return WarmupLinearDecay(config.learning_rate, config.num_train_steps, config.num_warmup_steps)
+
+
 def create_optimizer(config: TrainingConfig) -> BertAdam:
     """The optimizer of a pre-training run."""
-    schedule = WarmupLinearDecay(config.learning_rate, config.num_train_steps, config.num_warmup_steps)
-    return BertAdam(schedule, weight_decay_rate=config.weight_decay)
+    return BertAdam(create_schedule(config), weight_decay_rate=config.weight_decay)

@@ -19,7 +19,7 @@ from bert_keras.features import ExampleSpec
 from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import eval_batches, shard_files, train_batches
 from bert_keras.objectives.mlm_nsp import SUMS, example_sums
-from bert_keras.optimizer import create_optimizer
+from bert_keras.optimizer import create_optimizer, create_schedule
 from bert_keras.progress import TrainingProgress
 from bert_keras.strategy import create_strategy
 
@@ -61,7 +61,7 @@ class TrainingLoop:
     ):
         self.config, self.spec, self.directory = config, spec, directory
         self._train_files, self._eval_files = shard_files(train_pattern), shard_files(eval_pattern)
-        self.strategy = create_strategy(config)
+        self.strategy, self._schedule = create_strategy(config), create_schedule(config)
         keras.mixed_precision.set_dtype_policy(config.mixed_precision)
         try:
             with self.strategy.scope():
@@ -144,7 +144,7 @@ class TrainingLoop:
             while step < config.num_train_steps:
                 started = time.monotonic()
                 count = min(config.steps_per_execution, self._next_stop(step) - step)
-                rate = float(self.optimizer.learning_rate)
+                rate = float(self._schedule(step + count - 1))
                 sums = self._train_steps(iterator, tf.constant(count))
                 metrics = metrics_of({name: float(value) for name, value in sums.items()})
                 step += count

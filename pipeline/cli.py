@@ -89,7 +89,7 @@ def demo(
     if summary["served_version"] is None:
         typer.echo("nothing to serve: no model has been blessed yet")
         raise typer.Exit(Exit.NOT_BLESSED)
-    from pipeline.pretrain_dag import serving_dir
+    from pipeline.run_dir import serving_dir
     from serving.client import Client
     from serving.server import Server
 
@@ -173,9 +173,10 @@ def serve(
     rest_port: Annotated[int, typer.Option(help="Port of its REST API.")] = 8501,
 ) -> None:
     """Serve the newest pushed version; a newer one is picked up without a restart."""
+    from pipeline.run_dir import serving_dir
     from serving.server import serve as serve_forever
 
-    base = model_dir or os.path.join(run_dir, "serving")
+    base = model_dir or serving_dir(run_dir)
     if not os.path.isdir(base):
         raise InputError(f"{base}: no such folder; bert-tfx pretrain pushes a model there")
     serve_forever(base, host=host, grpc_port=grpc_port, rest_port=rest_port)

@@ -12,7 +12,6 @@ CANDIDATE, BASELINE = "candidate", "baseline"
 
 def eval_config(gate: GateSettings) -> tfma.EvalConfig:
     """What TFMA computes, and what it takes to be blessed."""
-    lower, higher = tfma.MetricDirection.LOWER_IS_BETTER, tfma.MetricDirection.HIGHER_IS_BETTER
 
     def metric(cls: type[tfma.metrics.Metric], **threshold) -> tfma.MetricConfig:
         return tfma.MetricConfig(
@@ -33,7 +32,7 @@ def eval_config(gate: GateSettings) -> tfma.EvalConfig:
                         metrics.MlmPerplexity,
                         value_threshold=tfma.GenericValueThreshold(upper_bound={"value": gate.max_mlm_perplexity}),
                         change_threshold=tfma.GenericChangeThreshold(
-                            direction=lower, relative={"value": gate.max_mlm_perplexity_increase}
+                            direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": gate.max_mlm_perplexity_increase}
                         ),
                     ),
                     metric(

@@ -9,7 +9,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
 from components.errors import InputError
-from pipeline.pretrain_dag import metadata_file
+from pipeline.run_dir import metadata_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Stage:
     state: str
     started: float
     seconds: float
+    properties: dict[str, str | int | float]
     inputs: dict[str, list[ArtifactRecord]]
     outputs: dict[str, list[ArtifactRecord]]
 
@@ -85,14 +86,18 @@ def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Ex
         state=metadata_store_pb2.Execution.State.Name(execution.last_known_state),
         started=started,
         seconds=round(ended - started, 3),
+        properties=_properties(execution),
         inputs=inputs,
         outputs=outputs,
     )
 
 
 def _artifact(artifact: metadata_store_pb2.Artifact) -> ArtifactRecord:
-    properties = {}
-    for values in (artifact.properties, artifact.custom_properties):
-        for name, value in values.items():
-            properties[name] = getattr(value, value.WhichOneof("value") or "string_value")
-    return ArtifactRecord(artifact.id, artifact.type, artifact.uri, properties)
+    return ArtifactRecord(artifact.id, artifact.type, artifact.uri, _properties(artifact))
+
+
+def _properties(
+    record: metadata_store_pb2.Artifact | metadata_store_pb2.Execution,
+) -> dict[str, str | int | float]:
+    pairs = [*record.properties.items(), *record.custom_properties.items()]
+    return {name: getattr(value, value.WhichOneof("value") or "string_value") for name, value in pairs}

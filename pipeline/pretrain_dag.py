@@ -27,6 +27,7 @@ from components.pretrain_example_gen.component import PretrainExampleGen
 from components.vocab_gen.component import VocabGen
 from pipeline.config import Recipe
 from pipeline.eval_gate import eval_config
+from pipeline.run_dir import artifacts_dir, metadata_file, schema_dir, serving_dir, training_dir
 
 PIPELINE_NAME = "bert-pretrain"
 
@@ -63,7 +64,7 @@ def create_pipeline(
         custom_config={
             "model": dataclasses.asdict(recipe.model),
             "training": dataclasses.asdict(recipe.training),
-            "training_root": os.path.join(run_dir, "training"),
+            "training_root": training_dir(run_dir),
             # A property of the execution: changed code is never served from the cache.
             "code": code_fingerprint(),
         },
@@ -90,7 +91,7 @@ def create_pipeline(
     )
     return Pipeline(
         pipeline_name=PIPELINE_NAME,
-        pipeline_root=os.path.join(run_dir, "artifacts"),
+        pipeline_root=artifacts_dir(run_dir),
         components=[
             corpus_gen, vocab_gen, example_gen, statistics_gen, schema_gen, validator, example_gate, trainer,
             baseline, gate, push,
@@ -99,16 +100,6 @@ def create_pipeline(
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
         beam_pipeline_args=list(beam_pipeline_args),
     )
-
-
-def serving_dir(run_dir: str) -> str:
-    """Where blessed models are pushed: a folder a version, as TensorFlow Serving reads them."""
-    return os.path.join(run_dir, "serving")
-
-
-def metadata_file(run_dir: str) -> str:
-    """ML Metadata's SQLite file."""
-    return os.path.join(run_dir, "metadata.sqlite")
 
 
 def code_fingerprint() -> str:
@@ -129,7 +120,7 @@ def _write_schema(recipe: Recipe, run_dir: str) -> str:
     )
     text = text_format.MessageToString(schema)
     name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt"
-    path = os.path.join(run_dir, "schema", name)
+    path = os.path.join(schema_dir(run_dir), name)
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path + ".part", "w", encoding="utf-8") as file:

@@ -23,7 +23,7 @@ from components.shards import write_json
 from pipeline.config import Recipe
 from pipeline.eval_gate import CANDIDATE
 from pipeline.lineage import Run
-from pipeline.pretrain_dag import serving_dir
+from pipeline.run_dir import serving_dir
 from pipeline.samples import sample_predictions
 
 SUMMARY_FILE = "summary.json"
@@ -60,7 +60,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
         "gate_failures": gate_failures(evaluation),
         "pushed_version": pushed.get("pushed_version"),
-        "served_version": max((v for v in _versions(run_dir)), default=None),
+        "served_version": max(_versions(run_dir), key=int, default=None),
         "seconds_by_stage": {name: stage.seconds for name, stage in run.stages.items()},
         "stage_states": {name: stage.state for name, stage in run.stages.items()},
         "samples": sample_predictions(model, documents),
@@ -85,19 +85,24 @@ def nsp_against_chance(accuracy: float, examples: int, random_share: float) -> d
 
 
 def gate_failures(evaluation: str) -> list[str]:
-    """Each threshold that was missed, in words."""
+    """Each threshold that was missed, in words: metric, kind of threshold, value, what was asked."""
     result = tfma.load_validation_result(evaluation)
-    failures = []
-    for slice_validations in result.metric_validations_per_slice:
-        for failure in slice_validations.failures:
-            kind = "change against the last blessed model" if failure.metric_key.is_diff else "value"
-            bounds = failure.metric_threshold
-            bound = str(bounds.change_threshold if failure.metric_key.is_diff else bounds.value_threshold)
-            wanted = " ".join(bound.replace("{ value:", "").replace("}", "").split())
-            failures.append(
-                f"{failure.metric_key.name}: {kind} {failure.metric_value.double_value.value:.4g} ({wanted})"
-            )
-    return failures
+    failures = [f for of_slice in result.metric_validations_per_slice for f in of_slice.failures]
+    return [_in_words(failure) for failure in failures]
+
+
+def _in_words(failure) -> str:
+    name, value = failure.metric_key.name, failure.metric_value.double_value.value
+    if failure.metric_key.is_diff:
+        share = failure.metric_threshold.change_threshold.relative.value
+        return f"{name}: change against the last blessed model {value:+.4g} (at most {share:+.1%} of its value is asked)"
+    threshold = failure.metric_threshold.value_threshold
+    asked = (
+        f"at least {threshold.lower_bound.value:g}"
+        if threshold.HasField("lower_bound")
+        else f"at most {threshold.upper_bound.value:g}"
+    )
+    return f"{name}: value {value:.4g} ({asked} is asked)"
 
 
 def versions() -> dict[str, str]:

@@ -27,5 +27,6 @@ def example_schema(max_seq_length: int, max_predictions_per_seq: int, vocab_size
     add_int("masked_lm_ids", predictions, vocab_size - 1)
     weights = add("masked_lm_weights", predictions, schema_pb2.FLOAT)
     weights.float_domain.min, weights.float_domain.max = 0.0, 1.0
+    weights.float_domain.disallow_nan = True
     add_int("next_sentence_labels", 1, 1)
     return schema

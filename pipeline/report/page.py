@@ -49,7 +49,7 @@ def write_report(run_dir: str) -> str:
             "the same bert-tfx pretrain command goes on with it"
         )
     try:
-        page = render(run, summary, run_dir, _fingerprint(run, run_dir), _baseline_metrics(run))
+        page = render(run, summary, run_dir, _baseline_metrics(run))
     except FileNotFoundError as error:
         raise InputError(
             f"{error.filename}: a file of run {run.id} is gone; bert-tfx pretrain with a new --run-dir makes a new one"
@@ -68,7 +68,7 @@ def write_report(run_dir: str) -> str:
 
 
 def render(
-    run: Run, summary: Mapping[str, Any], run_dir: str, fingerprint: str, baseline: Mapping[str, float] | None
+    run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None
 ) -> str:
     """The page's HTML.
 
@@ -76,7 +76,6 @@ def render(
         run: of `pipeline.lineage.latest_run`.
         summary: of `summary.json`.
         run_dir: no path above it is shown.
-        fingerprint: of the text files that CorpusGen read.
         baseline: metrics of the model that the gate compared with, or None.
     """
     documents, vocabulary, examples = (
@@ -88,6 +87,7 @@ def render(
     with open(os.path.join(vocabulary, "vocab.txt"), encoding="utf-8") as file:
         pieces = file.read().splitlines()
     rows = gate.gate_rows(summary, baseline)
+    fingerprint = str(run.stages["CorpusGen"].properties["fingerprint"])
     boxes = lineage_graph.nodes(run, summary, fingerprint, spec)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.dirname(__file__)),
@@ -126,21 +126,6 @@ def render(
 def _load(directory: str, name: str) -> Any:
     with open(os.path.join(directory, name), encoding="utf-8") as file:
         return json.load(file)
-
-
-def _fingerprint(run: Run, run_dir: str) -> str:
-    """CorpusGen's execution property: ML Metadata has it on every execution that gave these documents."""
-    from ml_metadata.metadata_store import metadata_store
-    from ml_metadata.proto import metadata_store_pb2
-
-    from pipeline.pretrain_dag import metadata_file
-
-    config = metadata_store_pb2.ConnectionConfig()  # type: ignore[attr-defined]
-    config.sqlite.filename_uri = metadata_file(run_dir)
-    store = metadata_store.MetadataStore(config)
-    (event, *_) = store.get_events_by_artifact_ids([run.output("CorpusGen", "documents").id])
-    (execution,) = store.get_executions_by_id([event.execution_id])
-    return execution.custom_properties["fingerprint"].string_value
 
 
 def _baseline_metrics(run: Run) -> dict[str, float] | None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import sys
+from collections.abc import Iterator
 
 import absl.logging
 from rich.console import Console
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.pipeline import Pipeline
 
+from pipeline.run_dir import log_file
+
 # Named, because Beam's default first tries to download a runner of another language.
 BEAM_PIPELINE_ARGS = ("--runner=FnApiRunner",)
-LOG_FILE = "pipeline.log"
 
 
 def run(pipeline: Pipeline, run_dir: str) -> None:
@@ -25,14 +29,30 @@ def run(pipeline: Pipeline, run_dir: str) -> None:
     root = logging.getLogger()
     for handler in root.handlers[:]:
         root.removeHandler(handler)
-    file = logging.FileHandler(os.path.join(run_dir, LOG_FILE))
+    file = logging.FileHandler(log_file(run_dir))
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.addHandler(file)
     root.addHandler(_StageLines())
     root.setLevel(logging.INFO)
     # absl sets its logger back to this now and then.
     absl.logging.set_verbosity(absl.logging.INFO)
-    LocalDagRunner().run(pipeline)
+    with _standard_error_into(log_file(run_dir)):
+        LocalDagRunner().run(pipeline)
+
+
+@contextlib.contextmanager
+def _standard_error_into(path: str) -> Iterator[None]:
+    """Sends what C++ code (XLA, TensorFlow) writes there to a file; its log levels cannot all be set."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(path, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 class _StageLines(logging.Handler):

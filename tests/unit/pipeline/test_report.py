@@ -5,13 +5,13 @@ import dataclasses
 import json
 import os
 import re
-import sys
 import types
 from html.parser import HTMLParser
 
 import pytest
 
 from components.errors import InputError
+from pipeline import lineage
 from pipeline.report import page
 from pipeline.report.gate import gate_rows, verdict
 
@@ -61,18 +61,6 @@ COUNTS = {
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
 
 
-@dataclasses.dataclass
-class Run:
-    """As `pipeline.lineage.Run`, whose import takes TFX's ten seconds."""
-
-    id: str
-    stages: dict
-
-    def output(self, stage, key):
-        (artifact,) = self.stages[stage].outputs[key]
-        return artifact
-
-
 class Fabricated:
     """A finished run's files; `write()` makes its report."""
 
@@ -96,7 +84,7 @@ class Fabricated:
 
         def stage(name, seconds, inputs, outputs, state="COMPLETE"):
             inputs, outputs = ({key: [artifacts[key]] for key in keys} for keys in (inputs, outputs))
-            return types.SimpleNamespace(name=name, state=state, seconds=seconds, inputs=inputs, outputs=outputs)
+            return lineage.Stage(name, state, 0.0, seconds, {"fingerprint": FINGERPRINT}, inputs, outputs)
 
         stages = (
             stage("CorpusGen", 0.02, (), ("documents",), "CACHED"),
@@ -106,7 +94,7 @@ class Fabricated:
             stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
             stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
         )
-        self.run = Run(SUMMARY["run"], {s.name: s for s in stages})
+        self.run = lineage.Run(SUMMARY["run"], {s.name: s for s in stages})
         split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
         self._file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
         self._file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
@@ -124,8 +112,7 @@ class Fabricated:
         self.log = self._file(
             "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
         )
-        monkeypatch.setitem(sys.modules, "pipeline.lineage", types.SimpleNamespace(latest_run=lambda _: self.run))
-        monkeypatch.setattr(page, "_fingerprint", lambda *_: FINGERPRINT)
+        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
         monkeypatch.setattr(page, "_baseline_metrics", lambda _: self.baseline)
 
     def write(self):
@@ -322,10 +309,10 @@ def test_the_machine_does_not_show(fabricated, tmp_path, monkeypatch):
 def test_no_finished_run(tmp_path, fabricated):
     with pytest.raises(InputError, match=r"empty: no finished run here \(it has no summary.json\); bert-tfx pretrain"):
         page.write_report(str(tmp_path / "empty"))
-    fabricated.run.id = "2027-later"
+    fabricated.run = dataclasses.replace(fabricated.run, id="2027-later")
     with pytest.raises(InputError, match="run 2027-later has not finished"):
         fabricated.write()
-    fabricated.run.id = SUMMARY["run"]
+    fabricated.run = dataclasses.replace(fabricated.run, id=SUMMARY["run"])
     os.remove(fabricated.log)
     with pytest.raises(InputError, match=r"log\.jsonl: a file of run .* is gone"):
         fabricated.write()

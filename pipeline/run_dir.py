@@ -1,0 +1,44 @@
+"""Where the parts of a run directory lie.
+
+    artifacts/        what the stages made, as TFX lays it out
+    metadata.sqlite   ML Metadata: which execution made what from what
+    training/HASH/    checkpoints and logs, kept when a stage fails
+    serving/VERSION/  pushed models, as TensorFlow Serving reads them
+    schema/           the curated schema of the examples
+    pipeline.log      what the libraries say
+    summary.json, report.html
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def artifacts_dir(run_dir: str) -> str:
+    """TFX's pipeline root."""
+    return os.path.join(run_dir, "artifacts")
+
+
+def metadata_file(run_dir: str) -> str:
+    """ML Metadata's SQLite file."""
+    return os.path.join(run_dir, "metadata.sqlite")
+
+
+def training_dir(run_dir: str) -> str:
+    """Under it, each training has a folder of checkpoints and logs."""
+    return os.path.join(run_dir, "training")
+
+
+def serving_dir(run_dir: str) -> str:
+    """Where blessed models are pushed: a folder a version."""
+    return os.path.join(run_dir, "serving")
+
+
+def schema_dir(run_dir: str) -> str:
+    """Curated schemas, named by a hash of their content."""
+    return os.path.join(run_dir, "schema")
+
+
+def log_file(run_dir: str) -> str:
+    """What the libraries say while the pipeline runs."""
+    return os.path.join(run_dir, "pipeline.log")

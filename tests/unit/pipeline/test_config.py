@@ -1,0 +1,117 @@
+"""`--set`: applied, or refused in one line that names the setting and the nearest right one."""
+
+import dataclasses
+
+import pytest
+
+from components.errors import InputError
+from pipeline.config import GateSettings, with_settings
+from pipeline.recipes import tiny_cpu
+
+
+def refusal(*settings):
+    with pytest.raises(InputError) as caught:
+        with_settings(tiny_cpu(), settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_nothing_changes_nothing():
+    assert with_settings(tiny_cpu(), []) == tiny_cpu()
+
+
+def test_each_kind_of_value():
+    recipe = with_settings(tiny_cpu(), [
+        "model.hidden_size=256",
+        "training.learning_rate=1e-4",
+        "vocabulary.lower_case=false",
+        "corpus.language=de",
+        "corpus.documents=files",
+        "examples.masking.masked_lm_prob = 0.2 ",
+    ])
+    assert recipe.model.hidden_size == 256
+    assert recipe.training.learning_rate == 1e-4
+    assert recipe.vocabulary.lower_case is False
+    assert recipe.corpus.language == "de" and recipe.corpus.documents == "files"
+    assert recipe.examples.masking.masked_lm_prob == 0.2
+    # All else stays, in the nested ones too.
+    before = tiny_cpu()
+    assert recipe.examples == dataclasses.replace(before.examples, masking=recipe.examples.masking)
+    assert recipe.examples.masking == dataclasses.replace(before.examples.masking, masked_lm_prob=0.2)
+    assert recipe.gate == before.gate
+
+
+def test_the_last_one_wins_and_checks_see_the_whole():
+    recipe = with_settings(tiny_cpu(), [
+        "training.num_train_steps=5", "training.num_train_steps=7", "training.num_warmup_steps=7",
+    ])
+    assert (recipe.training.num_train_steps, recipe.training.num_warmup_steps) == (7, 7)
+    with_settings(tiny_cpu(), ["examples.max_seq_length=256", "model.max_position_embeddings=256"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("model.hiden_size", "model.hidden_size"),
+        ("hidden_size", "model.hidden_size"),
+        ("training.train_steps", "training.num_train_steps"),
+        ("examples.masking.mask_lm_prob", "examples.masking.masked_lm_prob"),
+        ("gate.max_perplexity", "gate.max_mlm_perplexity"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(wrong, nearest):
+    assert refusal(f"{wrong}=1") == f"--set {wrong}=1: {wrong} is not a setting; the nearest one is {nearest}"
+
+
+@pytest.mark.parametrize("wrong", ["model", "examples.masking", "name", ""])
+def test_a_section_and_the_recipes_name_are_no_settings(wrong):
+    assert "is not a setting; the nearest one is " in refusal(f"{wrong}=1")
+
+
+def test_without_a_value():
+    assert refusal("model.hidden_size") == (
+        "--set model.hidden_size: is not section.field=value; the nearest one is model.hidden_size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("model.hidden_size=wide", "a whole number"),
+        ("model.hidden_size=1.5", "a whole number"),
+        ("model.hidden_size=", "a whole number"),
+        ("training.learning_rate=fast", "a number"),
+        ("training.learning_rate=nan", "a number"),
+        ("gate.max_mlm_perplexity=inf", "a number"),
+        ("vocabulary.lower_case=perhaps", "true or false"),
+        ("training.strategy=many", "one of one_device, mirrored"),
+    ],
+)
+def test_a_wrong_type_names_the_right_one(setting, expected):
+    key = setting.partition("=")[0]
+    assert refusal(setting).startswith(f"--set {setting}: {key} is {expected}; ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("corpus.eval_fraction=1.5", "corpus.eval_fraction is 1.5; it must be between 0 and 1"),
+        ("vocabulary.min_word_count=0", "vocabulary.min_word_count is 0"),
+        ("model.hidden_size=0", "model.hidden_size is 0"),
+        ("examples.dupe_factor=0", "examples.dupe_factor is 0"),
+        ("examples.masking.mask_fraction=0.95", "their sum must be at most 1"),
+        ("training.train_batch_size=0", "training.train_batch_size is 0"),
+        ("gate.min_mlm_accuracy=40", "gate.min_mlm_accuracy is 40.0; it must be in [0, 1]"),
+        ("gate.min_nsp_accuracy=-1", "gate.min_nsp_accuracy is -1.0; it must be in [0, 1]"),
+        ("gate.max_mlm_perplexity=0.5", "gate.max_mlm_perplexity is 0.5; it must be at least 1"),
+        ("gate.max_mlm_perplexity_increase=-1", "gate.max_mlm_perplexity_increase is -1.0; it must be above -1"),
+        ("examples.max_seq_length=4096", "above model.max_position_embeddings"),
+    ],
+)
+def test_out_of_range(setting, reason):
+    message = refusal(setting)
+    assert message.startswith(f"--set {setting}: ") and reason in message
+
+
+def test_the_gates_ends_are_allowed():
+    GateSettings(max_mlm_perplexity=1.0, min_mlm_accuracy=0.0, min_nsp_accuracy=1.0)

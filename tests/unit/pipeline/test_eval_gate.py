@@ -1,0 +1,130 @@
+"""The gate both ways, through TFX's Evaluator and TFMA, on a model that returns what it is told."""
+
+import json
+import math
+
+import pytest
+import tensorflow as tf
+from tfx.components.evaluator.executor import Executor
+from tfx.types import standard_artifacts
+from tfx.types.artifact_utils import encode_split_names
+from tfx.utils import proto_utils
+
+from pipeline.config import GateSettings
+from pipeline.eval_gate import eval_config
+from pipeline.summary import _metrics, gate_failures
+
+# Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.
+EXAMPLES = [
+    {"mlm_nll": 4 * math.log(20), "mlm_correct": 3.0, "mlm_weight": 4.0, "nsp_correct": 1.0, "nsp_weight": 1.0},
+    {"mlm_nll": 4 * math.log(20), "mlm_correct": 0.0, "mlm_weight": 4.0, "nsp_correct": 0.0, "nsp_weight": 1.0},
+    {"mlm_nll": 2 * math.log(20), "mlm_correct": 1.0, "mlm_weight": 2.0, "nsp_correct": 1.0, "nsp_weight": 1.0},
+]
+MET = GateSettings(max_mlm_perplexity=20.01, min_mlm_accuracy=0.4, min_nsp_accuracy=0.66)
+MISSED = GateSettings(max_mlm_perplexity=19.99, min_mlm_accuracy=0.41, min_nsp_accuracy=0.67)
+
+
+class Told(tf.Module):
+    """Returns the sums that the examples hold, the perplexity `factor` times as high."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.log_factor = tf.Variable(math.log(factor), dtype=tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def evaluate(self, examples):
+        sums = tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.float32) for name in EXAMPLES[0]})
+        return {**sums, "mlm_nll": sums["mlm_nll"] + sums["mlm_weight"] * self.log_factor}
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """Examples whose `train` split is far worse: the gate is about `eval`."""
+    artifact = standard_artifacts.Examples()
+    artifact.uri = str(tmp_path_factory.mktemp("examples"))
+    artifact.split_names = encode_split_names(["train", "eval"])
+    for split, factor in {"train": 100.0, "eval": 1.0}.items():
+        tf.io.gfile.makedirs(f"{artifact.uri}/Split-{split}")
+        with tf.io.TFRecordWriter(f"{artifact.uri}/Split-{split}/examples.tfrecord") as writer:
+            for sums in EXAMPLES:
+                example = tf.train.Example()
+                for name, value in sums.items():
+                    example.features.feature[name].float_list.value.append(value * factor)
+                writer.write(example.SerializeToString())
+    return artifact
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """`model(2.0)` is a Model artifact whose perplexity is twice the one that the examples tell."""
+
+    def make(factor):
+        artifact = standard_artifacts.Model()
+        artifact.id, artifact.uri = 7, str(tmp_path_factory.mktemp("model"))
+        told = Told(factor)
+        tf.saved_model.save(told, f"{artifact.uri}/Format-Serving", signatures={"evaluate": told.evaluate})
+        return artifact
+
+    return make
+
+
+@pytest.fixture
+def judge(tmp_path, examples):
+    """`judge(gate, candidate, baseline)` -> (blessed, folder of the evaluation)."""
+
+    def judge(gate, candidate, *baseline):
+        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+        evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
+        context = Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
+        Executor(context).Do(
+            {"examples": [examples], "model": [candidate], "baseline_model": list(baseline)},
+            {"evaluation": [evaluation], "blessing": [blessing]},
+            {"eval_config": proto_utils.proto_to_json(eval_config(gate)), "example_splits": json.dumps(None)},
+        )
+        assert blessing.get_int_custom_property("current_model_id") == 7
+        return bool(blessing.get_int_custom_property("blessed")), evaluation.uri
+
+    return judge
+
+
+def test_without_a_baseline_the_values_decide(judge, model):
+    blessed, evaluation = judge(MET, model(1.0))
+    assert blessed and gate_failures(evaluation) == []
+    assert _metrics(evaluation) == pytest.approx(
+        {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "nsp_accuracy": 2 / 3, "example_count": 3.0}, rel=1e-5
+    )
+
+
+def test_each_value_that_is_missed_is_told(judge, model):
+    blessed, evaluation = judge(MISSED, model(1.0))
+    assert not blessed
+    failures = sorted(gate_failures(evaluation))
+    assert [failure.partition(":")[0] for failure in failures] == ["mlm_accuracy", "mlm_perplexity", "nsp_accuracy"]
+    for failure, value, bound in zip(failures, ("0.4", "20", "0.6667"), ("0.41", "19.99", "0.67"), strict=True):
+        assert f"value {value} " in failure and bound in failure
+
+
+def test_a_diverged_model_is_refused(judge, model):
+    blessed, evaluation = judge(MET, model(math.nan))
+    assert not blessed
+    assert [failure.partition(":")[0] for failure in gate_failures(evaluation)] == ["mlm_perplexity"]
+
+
+@pytest.mark.parametrize(
+    ("factor", "max_increase", "expected"),
+    [
+        # The candidate's perplexity is `factor` times the baseline's.
+        (1.0, 0.0, True),
+        (1.05, 0.0, False),
+        (1.05, 0.06, True),
+        (0.96, -0.05, False),
+    ],
+)
+def test_with_a_baseline_the_change_decides_too(judge, model, factor, max_increase, expected):
+    gate = GateSettings(max_mlm_perplexity=1000.0, max_mlm_perplexity_increase=max_increase)
+    blessed, evaluation = judge(gate, model(2.0 * factor), model(2.0))
+    assert blessed is expected
+    assert _metrics(evaluation)["mlm_perplexity"] == pytest.approx(40.0 * factor, rel=1e-5)
+    failures = gate_failures(evaluation)
+    assert len(failures) == (not expected)
+    assert all(f.startswith("mlm_perplexity: change against the last blessed model") for f in failures)

@@ -1,0 +1,85 @@
+"""What is read of ML Metadata, from a store written here by hand."""
+
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from components.errors import InputError
+from pipeline.lineage import ArtifactRecord, latest_run
+from pipeline.run_dir import metadata_file
+
+
+class Store:
+    """Writes runs as TFX does: a context a run and a node, an execution a stage, events with keys."""
+
+    def __init__(self, run_dir):
+        config = mlmd.ConnectionConfig()
+        config.sqlite.filename_uri = metadata_file(str(run_dir))
+        config.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+        self.store = metadata_store.MetadataStore(config)
+        self.context_types = {
+            name: self.store.put_context_type(mlmd.ContextType(name=name)) for name in ("pipeline_run", "node")
+        }
+        self.execution_type = self.store.put_execution_type(mlmd.ExecutionType(name="stage"))
+        self.artifact_type = self.store.put_artifact_type(
+            mlmd.ArtifactType(name="Model", properties={"version": mlmd.INT})
+        )
+
+    def context(self, type_name, name):
+        context = mlmd.Context(type_id=self.context_types[type_name], name=name)
+        (context.id,) = self.store.put_contexts([context])
+        return context
+
+    def artifact(self, uri):
+        artifact = mlmd.Artifact(type_id=self.artifact_type, uri=uri)
+        artifact.properties["version"].int_value = 3
+        artifact.custom_properties["blessed"].int_value = 1
+        artifact.custom_properties["name"].string_value = "m"
+        (artifact.id,) = self.store.put_artifacts([artifact])
+        return artifact
+
+    def execution(self, state, contexts, inputs=(), outputs=()):
+        execution = mlmd.Execution(type_id=self.execution_type, last_known_state=state)
+        events = []
+        for kind, pairs in ((mlmd.Event.INPUT, inputs), (mlmd.Event.OUTPUT, outputs)):
+            for index, (key, artifact) in enumerate(pairs):
+                event = mlmd.Event(type=kind, artifact_id=artifact.id)
+                event.path.steps.add().key = key
+                event.path.steps.add().index = index
+                events.append((artifact, event))
+        self.store.put_execution(execution, events, contexts)
+
+
+def test_no_run(tmp_path):
+    with pytest.raises(InputError, match=r"no run here \(it has no metadata.sqlite\); bert-tfx pretrain makes one"):
+        latest_run(str(tmp_path))
+    Store(tmp_path)
+    with pytest.raises(InputError, match="no run here; bert-tfx pretrain makes one"):
+        latest_run(str(tmp_path))
+
+
+def test_the_newest_run(tmp_path):
+    store = Store(tmp_path)
+    nodes = {name: store.context("node", f"bert-pretrain.{name}") for name in ("CorpusGen", "Trainer", "Push.er")}
+    old = store.context("pipeline_run", "old")
+    store.execution(mlmd.Execution.COMPLETE, [old, nodes["Push.er"]])
+    new = store.context("pipeline_run", "new")
+    text, model = store.artifact("/text"), store.artifact("/model")
+    store.execution(mlmd.Execution.CACHED, [new, nodes["CorpusGen"]], outputs=[("documents", text)])
+    store.execution(
+        mlmd.Execution.COMPLETE, [new, nodes["Trainer"]], inputs=[("a", text), ("a", model)], outputs=[("b", model)]
+    )
+    store.execution(mlmd.Execution.FAILED, [new, nodes["Push.er"]])
+
+    run = latest_run(str(tmp_path))
+    assert run.id == "new"
+    assert {name: stage.state for name, stage in run.stages.items()} == {
+        "CorpusGen": "CACHED", "Trainer": "COMPLETE", "Push.er": "FAILED",
+    }
+    properties = {"version": 3, "blessed": 1, "name": "m"}
+    records = [ArtifactRecord(a.id, "Model", a.uri, properties) for a in (text, model)]
+    trainer = run.stages["Trainer"]
+    assert trainer.inputs == {"a": records} and trainer.outputs == {"b": records[1:]}
+    assert run.output("CorpusGen", "documents") == records[0]
+    assert run.stages["Push.er"].inputs == run.stages["Push.er"].outputs == {}
+    assert trainer.seconds >= 0 and trainer.started > 1.7e9

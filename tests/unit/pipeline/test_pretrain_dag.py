@@ -1,0 +1,146 @@
+"""The wiring: which stage comes after which, what each is given, and that TFX compiles it."""
+
+import dataclasses
+import itertools
+import json
+import os
+
+import pytest
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.dsl.compiler import compiler
+
+from components.corpus_gen.inputs import find_inputs
+from components.example_gate.schema import example_schema
+from pipeline.config import with_settings
+from pipeline.pretrain_dag import PIPELINE_NAME, create_pipeline
+from pipeline.recipes import RECIPES, tiny_cpu
+
+STAGES = [
+    "CorpusGen", "VocabGen", "PretrainExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator",
+    "ExampleGate", "Trainer", "Baseline", "Evaluator", "ModelPush",
+]
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """`compiled(recipe)` is {stage: its node in TFX's intermediate representation}, in order."""
+    (tmp_path / "text.txt").write_text("A sentence.")
+
+    def compiled(recipe):
+        run_dir = str(tmp_path / "run")
+        pipeline = create_pipeline(recipe, find_inputs([f"{tmp_path}/text.txt"]), run_dir, ["--runner=FnApiRunner"])
+        ir = compiler.Compiler().compile(pipeline)
+        assert ir.pipeline_info.id == PIPELINE_NAME
+        return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
+
+    return compiled
+
+
+def producers(node, key):
+    """Stages whose output a node reads under `key`."""
+    return {channel.producer_node_query.id for channel in node.inputs.inputs[key].channels} - {""}
+
+
+def parameter(node, key):
+    return node.parameters.parameters[key].field_value
+
+
+def test_the_stages_in_order(compiled):
+    nodes = compiled(tiny_cpu())
+    assert sorted(nodes) == sorted(STAGES)
+    # They run in the order of the representation; stages that do not depend on each other may change places.
+    done = set()
+    for stage, node in nodes.items():
+        assert done.issuperset(node.upstream_nodes)
+        done.add(stage)
+    for earlier, later in itertools.pairwise(["CorpusGen", "VocabGen", "PretrainExampleGen", "StatisticsGen",
+                                              "ExampleValidator", "ExampleGate", "Trainer", "Baseline", "Evaluator",
+                                              "ModelPush"]):
+        assert earlier in nodes[later].upstream_nodes
+
+
+def test_training_waits_for_the_gate_of_the_examples(compiled):
+    nodes = compiled(tiny_cpu())
+    assert "ExampleGate" in nodes["Trainer"].upstream_nodes
+    assert "Trainer" in nodes["ExampleGate"].downstream_nodes
+    assert set(nodes["ExampleGate"].upstream_nodes) == {"ExampleValidator"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "key", "producer"),
+    [
+        ("VocabGen", "documents", "CorpusGen"),
+        ("PretrainExampleGen", "documents", "CorpusGen"),
+        ("PretrainExampleGen", "vocabulary", "VocabGen"),
+        ("StatisticsGen", "examples", "PretrainExampleGen"),
+        ("ExampleValidator", "schema", "ImportSchemaGen"),
+        ("Trainer", "examples", "PretrainExampleGen"),
+        ("Evaluator", "model", "Trainer"),
+        ("Evaluator", "baseline_model", "Baseline"),
+        ("Evaluator", "examples", "PretrainExampleGen"),
+        ("ModelPush", "model", "Trainer"),
+        ("ModelPush", "model_blessing", "Evaluator"),
+    ],
+)
+def test_what_a_stage_reads(compiled, stage, key, producer):
+    assert producers(compiled(tiny_cpu())[stage], key) == {producer}
+
+
+def test_the_resolver_is_given_the_candidate_and_the_models_of_any_run(compiled):
+    channels = {}
+    for named in compiled(tiny_cpu())["Baseline"].inputs.inputs.values():
+        for channel in named.channels:
+            of_this_run = any(query.type.name == "pipeline_run" for query in channel.context_queries)
+            channels[channel.artifact_query.type.name, channel.producer_node_query.id] = of_this_run
+    assert channels == {("Model", "Trainer"): True, ("Model", ""): False, ("ModelBlessing", ""): False}
+
+
+def test_settings_reach_their_stages_and_only_those(compiled, tmp_path):
+    before = compiled(tiny_cpu())
+    for setting, changed in {
+        "corpus.segments=lines": {"CorpusGen"},
+        "vocabulary.min_word_count=3": {"VocabGen"},
+        "examples.seed=7": {"PretrainExampleGen"},
+        "training.seed=7": {"Trainer"},
+        "gate.min_mlm_accuracy=0.3": {"Evaluator"},
+        "model.vocab_size=9000": {"VocabGen", "ImportSchemaGen", "Trainer"},
+        "examples.masking.max_predictions_per_seq=9": {"PretrainExampleGen", "ImportSchemaGen"},
+    }.items():
+        after = compiled(with_settings(tiny_cpu(), [setting]))
+        assert {stage for stage in STAGES if after[stage].parameters != before[stage].parameters} == changed, setting
+
+
+def test_the_same_recipe_gives_the_same_parameters(compiled):
+    first, second = compiled(tiny_cpu()), compiled(tiny_cpu())
+    assert all(first[stage].parameters == second[stage].parameters for stage in STAGES)
+
+
+def test_the_trainer_is_given_the_recipe_and_the_code(compiled, tmp_path):
+    node = compiled(tiny_cpu())["Trainer"]
+    assert parameter(node, "run_fn").string_value == "bert_keras.pretrain.run_fn"
+    assert "module_file" not in node.parameters.parameters
+    custom = json.loads(parameter(node, "custom_config").string_value)
+    recipe = tiny_cpu()
+    assert custom["model"] == dataclasses.asdict(recipe.model)
+    assert custom["training"] == dataclasses.asdict(recipe.training)
+    # TFX deletes a failed stage's outputs: checkpoints are elsewhere.
+    assert custom["training_root"] == str(tmp_path / "run/training")
+    assert len(custom["code"]) == 64
+
+
+def test_the_schema_is_the_curated_one(compiled, tmp_path):
+    recipe = tiny_cpu()
+    path = parameter(compiled(recipe)["ImportSchemaGen"], "schema_file").string_value
+    assert os.path.dirname(path) == str(tmp_path / "run/schema")
+    with open(path) as file:
+        schema = text_format.Parse(file.read(), schema_pb2.Schema())
+    examples = recipe.examples
+    assert schema == example_schema(
+        examples.max_seq_length, examples.masking.max_predictions_per_seq, recipe.model.vocab_size
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_compiles(compiled, name):
+    assert sorted(compiled(RECIPES[name]())) == sorted(STAGES)

@@ -1,0 +1,68 @@
+"""The summary's arithmetic and its words on what the gate refused."""
+
+import math
+
+import pytest
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import validation_result_pb2
+
+from pipeline import summary
+from pipeline.summary import gate_failures, nsp_against_chance
+
+
+def test_chance_is_the_commoner_answer():
+    # 400 pairs, 60 % random: chance 0.6, standard error sqrt(0.6 * 0.4 / 400) = 0.0244949.
+    result = nsp_against_chance(0.65, 400, 0.6)
+    assert result["nsp_chance"] == 0.6
+    assert result["nsp_standard_error"] == pytest.approx(0.0244949, abs=1e-7)
+    assert result["nsp_above_chance"] is True
+    assert nsp_against_chance(0.65, 400, 0.4) == {**result, "nsp_chance": pytest.approx(0.6)}
+
+
+@pytest.mark.parametrize(("accuracy", "above"), [(0.5 + 2.01 * 0.05, True), (0.5 + 1.99 * 0.05, False), (0.3, False)])
+def test_above_chance_by_two_standard_errors(accuracy, above):
+    # 100 pairs, half random: standard error sqrt(0.25 / 100) = 0.05.
+    assert nsp_against_chance(accuracy, 100, 0.5)["nsp_above_chance"] is above
+
+
+@pytest.mark.parametrize("accuracy", [math.nan, 1.0])
+def test_no_pairs_are_not_above_chance(accuracy):
+    assert nsp_against_chance(accuracy, 0, 0.5)["nsp_above_chance"] is False
+
+
+@pytest.fixture
+def validation(monkeypatch):
+    """A validation result that `gate_failures` reads."""
+    result = validation_result_pb2.ValidationResult()
+    monkeypatch.setattr(summary.tfma, "load_validation_result", lambda path: result)
+    return result
+
+
+def test_nothing_missed(validation):
+    validation.metric_validations_per_slice.add()
+    assert gate_failures("evaluation") == []
+
+
+def test_each_miss_in_words(validation):
+    of_slice = validation.metric_validations_per_slice.add()
+
+    def miss(name, value, **threshold):
+        failure = of_slice.failures.add()
+        failure.metric_key.name, failure.metric_key.is_diff = name, "change_threshold" in threshold
+        failure.metric_value.double_value.value = value
+        failure.metric_threshold.CopyFrom(tfma.MetricThreshold(**threshold))
+
+    miss("mlm_perplexity", 123.456, value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 100.0}))
+    miss("nsp_accuracy", 0.45, value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.5}))
+    miss(
+        "mlm_perplexity",
+        2.5,
+        change_threshold=tfma.GenericChangeThreshold(
+            direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": 0.05}
+        ),
+    )
+    assert gate_failures("evaluation") == [
+        "mlm_perplexity: value 123.5 (at most 100 is asked)",
+        "nsp_accuracy: value 0.45 (at least 0.5 is asked)",
+        "mlm_perplexity: change against the last blessed model +2.5 (at most +5.0% of its value is asked)",
+    ]
