@@ -73,8 +73,7 @@ def pretrain(
     Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model.
     """
     summary = _pretrain(recipe, corpus or [], settings or [], run_dir)
-    if not summary["blessed"]:
-        raise typer.Exit(Exit.NOT_BLESSED)
+    _exit_if_refused(summary)
 
 
 @app.command()
@@ -87,8 +86,7 @@ def demo(
     """Everything once: pretrain, serve the pushed model, and fill a mask over gRPC."""
     summary = _pretrain(recipe, corpus or [], settings or [], run_dir)
     if summary["served_version"] is None:
-        typer.echo("nothing to serve: no model has been blessed yet")
-        raise typer.Exit(Exit.NOT_BLESSED)
+        _exit_if_refused(summary)
     from pipeline.run_dir import serving_dir
     from serving.client import Client
     from serving.server import Server
@@ -100,7 +98,14 @@ def demo(
         with Client(f"{server.host}:{server.grpc_port}") as client:
             _print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
     typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
+    _exit_if_refused(summary)
+
+
+def _exit_if_refused(summary: dict) -> None:
     if not summary["blessed"]:
+        served = summary["served_version"]
+        stays = f"version {served} stays served" if served else "no version is served yet"
+        typer.echo(f"bert-tfx: the gate refused this model, nothing was pushed; {stays}", err=True)
         raise typer.Exit(Exit.NOT_BLESSED)
 
 
@@ -223,6 +228,13 @@ def _quiet() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
+    sys.unraisablehook = _unraisable
+
+
+def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """TensorFlow's functions cannot clean up once the interpreter is half gone; nobody needs to know."""
+    if "AtomicFunction.__del__" not in repr(unraisable.object):
+        sys.__unraisablehook__(unraisable)
 
 
 def main() -> None:

@@ -109,7 +109,7 @@ def _check_text(path: str) -> bool:
     # A character may be cut at the end of the head: at most three bytes.
     invalid = head.decode("utf-8", "replace").count("\ufffd") - head.count("\ufffd".encode())
     if invalid - 1 > MAX_INVALID_SHARE * len(head):
-        raise InputError(f"{path}: is not UTF-8 text ({invalid:,} invalid bytes in its first {len(head):,}); convert it")
+        raise InputError(f"{path}: is not UTF-8 text ({invalid:,} bad bytes in its first {len(head):,}); convert it")
     return has_text
 
 

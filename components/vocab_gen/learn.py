@@ -26,7 +26,7 @@ def learn_wordpiece(counts: Mapping[str, int], vocab_size: int, settings: Vocabu
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    words = {w: c for w, c in sorted(counts.items()) if c >= settings.min_word_count}
+    words = {w: c for w, c in counts.items() if c >= settings.min_word_count}
     alphabet = _alphabet(words, settings.max_alphabet)
     words = {w: c for w, c in words.items() if alphabet.issuperset(w)}
     # Given as special, in a fixed order: left to itself, the trainer numbers the "##x" in the order of a hash map with

@@ -74,9 +74,10 @@ def test_examples_are_what_their_spec_says(first_run):
 def test_a_run_that_is_cut_short_is_not_pushed(first_run, corpus):
     """Two steps: trained and evaluated, against thresholds and against the first run's model; the served one stays."""
     before = versions(first_run.dir)
-    code, out, _ = bert_tfx(*arguments(corpus, first_run.dir, training__num_train_steps=2,
-                                       training__num_warmup_steps=1))
+    code, out, err = bert_tfx(*arguments(corpus, first_run.dir, training__num_train_steps=2,
+                                         training__num_warmup_steps=1))
     assert code == 3
+    assert f"the gate refused this model, nothing was pushed; version {before[0]} stays served" in err
     assert "NOT blessed: mlm_perplexity" in out
     figures = summary(first_run.dir)
     assert not figures["blessed"]

@@ -6,7 +6,7 @@ import os
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
-from components.corpus_gen.inputs import SNIFFED_BYTES, fingerprint, find_inputs, open_input
+from components.corpus_gen.inputs import SNIFFED_BYTES, find_inputs, fingerprint, open_input
 from components.errors import InputError
 
 TEXT = b"A sentence of text.\n"
@@ -117,12 +117,13 @@ def test_what_is_no_utf8_text(tmp_path, content, problem):
     "content",
     [
         b"A good line.\n" * 40 + b"one bad byte \xff here",
+        b"caf\xe9",
         ("é" * SNIFFED_BYTES).encode()[:-1],
         b"a" * (SNIFFED_BYTES - 1) + "é".encode(),
         "Already replaced: \ufffd\ufffd\ufffd".encode(),
         "\ufeffA byte order mark.\r\n".encode(),
     ],
-    ids=["a bad byte", "all accents, cut", "character across the head's end", "U+FFFD", "mark"],
+    ids=["a bad byte", "in a short text", "all accents, cut", "character across the head's end", "U+FFFD", "mark"],
 )
 def test_a_little_damage_is_borne(tmp_path, content):
     path = write(tmp_path / "good.txt", content)
@@ -170,6 +171,10 @@ def test_the_fingerprint_changes_with_content_and_name_alone(tmp_path):
     os.utime(path, (1, 1))
     assert fingerprint(find_inputs([other, path])) == before
     assert fingerprint(find_inputs([path])) != before
-    write(tmp_path / "a.txt", b"two")
-    write(tmp_path / "b.txt", b"one")
+    # The name is the documents' `source`.
+    os.rename(other, tmp_path / "c.txt")
+    assert fingerprint(find_inputs([str(tmp_path)])) != before
+    os.rename(tmp_path / "c.txt", other)
+    assert fingerprint(find_inputs([str(tmp_path)])) == before
+    write(tmp_path / "b.txt", b"TWO")
     assert fingerprint(find_inputs([path, other])) != before

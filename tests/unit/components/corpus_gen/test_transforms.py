@@ -66,9 +66,9 @@ def test_blank_lines_or_files_separate_documents():
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("compress", [False, True], ids=["text", "gz"])
 def test_line_ends_marks_and_gz_do_not_show(tmp_path, end, mark, compress):
-    content = (mark + end.join(["One.", "Two – ü.", "", "Three.", ""])).encode()
+    content = (mark + end.join(["One.", "Two, ü.", "", "Three.", ""])).encode()
     path = write(tmp_path / ("a.gz" if compress else "a.txt"), gzip.compress(content) if compress else content)
-    assert read(path) == [["One.", "Two – ü."], ["Three."]]
+    assert read(path) == [["One.", "Two, ü."], ["Three."]]
 
 
 def test_a_file_is_one_document(tmp_path):
@@ -90,8 +90,8 @@ def test_segments():
     lines = ["Dr. Smith wrote 3.14. He", "left!  Did he?"]
     assert segment(lines, LINES) == lines
     assert segment(lines, CorpusSettings()) == ["Dr. Smith wrote 3.14.", "He left!", "Did he?"]
-    chinese = ["这是一个句子。这是第二个！", "第三个？"]
-    expected = ["这是一个句子。", "这是第二个！", "第三个？"]
+    chinese = ["这是一个句子。这是第二个。", "第三个。"]
+    expected = ["这是一个句子。", "这是第二个。", "第三个。"]
     assert segment(chinese, CorpusSettings(language="zh")) == segment(chinese, CorpusSettings()) == expected
 
 

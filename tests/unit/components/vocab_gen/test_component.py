@@ -1,0 +1,59 @@
+"""VocabGen as TFX sees it: what it reads, and what a vocabulary that cannot be made leaves."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from tfx.types import standard_artifacts
+from tfx.types.artifact_utils import encode_split_names
+from tfx.types.channel_utils import as_channel
+
+from components.artifacts import Vocabulary
+from components.errors import InputError
+from components.shards import write_shard
+from components.vocab_gen.component import VocabGen
+from components.vocab_gen.executor import Executor
+from components.vocab_gen.settings import VocabularySettings
+
+
+@pytest.fixture
+def learn(tmp_path):
+    """`learn(vocab_size)` runs the executor on "train train" and "held out" documents; gives the output folder."""
+    documents, vocabulary = standard_artifacts.Examples(), Vocabulary()
+    documents.uri, vocabulary.uri = str(tmp_path / "documents"), str(tmp_path / "vocabulary")
+    documents.split_names = encode_split_names(["train", "eval"])
+    for split, text in {"train": b"train train", "eval": b"held held out out"}.items():
+        example = tf.train.Example()
+        example.features.feature["segments"].bytes_list.value.append(text)
+        write_shard(f"{documents.uri}/Split-{split}/documents-0.tfrecord", [example.SerializeToString()])
+
+    def learn(vocab_size):
+        component = VocabGen(as_channel([documents]), vocab_size, VocabularySettings())
+        context = Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
+        Executor(context).Do({"documents": [documents]}, {"vocabulary": [vocabulary]}, component.spec.exec_properties)
+        return tmp_path / "vocabulary"
+
+    return learn
+
+
+def test_held_out_text_has_no_say(learn):
+    # Five special tokens; a i n r t; ##a ##i ##n ##r; four merges make "train" of them.
+    folder = learn(18)
+    tokens = (folder / "vocab.txt").read_text().split()
+    assert tokens[5:14] == ["a", "i", "n", "r", "t", "##a", "##i", "##n", "##r"] and tokens[-1] == "train"
+    assert json.loads((folder / "vocab_spec.json").read_text())["words"] == 2
+
+
+def test_a_vocabulary_larger_than_the_corpus_supports(learn, tmp_path):
+    with pytest.raises(InputError, match=r"supports a vocabulary of 18 tokens .*--set model.vocab_size=18 or less"):
+        learn(19)
+    assert not (tmp_path / "vocabulary/vocab.txt").exists()
+
+
+def test_the_properties_are_all_that_the_vocabulary_depends_on():
+    def properties(vocab_size, **settings):
+        return VocabGen(as_channel([standard_artifacts.Examples()]), vocab_size, VocabularySettings(**settings)).spec
+
+    assert properties(9).exec_properties == properties(9).exec_properties
+    assert properties(9).exec_properties != properties(10).exec_properties
+    assert properties(9).exec_properties != properties(9, lower_case=False).exec_properties
