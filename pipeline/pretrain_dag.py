@@ -18,6 +18,7 @@ from tfx.types import channel, standard_artifacts
 
 import bert_keras
 from components.baseline.strategy import LatestComparableStrategy
+from components.code_version import code_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
 from components.example_gate.component import ExampleGate
@@ -65,8 +66,7 @@ def create_pipeline(
             "model": dataclasses.asdict(recipe.model),
             "training": dataclasses.asdict(recipe.training),
             "training_root": training_dir(run_dir),
-            # A property of the execution: changed code is never served from the cache.
-            "code": code_fingerprint(),
+            "code": code_fingerprint(bert_keras),
         },
     )
     trainer.add_upstream_node(example_gate)
@@ -100,17 +100,6 @@ def create_pipeline(
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
         beam_pipeline_args=list(beam_pipeline_args),
     )
-
-
-def code_fingerprint() -> str:
-    """A hash of the sources of `bert_keras`, which decide what a training makes."""
-    digest = hashlib.sha256()
-    for folder, _, names in sorted(os.walk(os.path.dirname(bert_keras.__file__))):
-        for name in sorted(names):
-            if name.endswith((".py", ".npz")):
-                with open(os.path.join(folder, name), "rb") as file:
-                    digest.update(name.encode() + file.read())
-    return digest.hexdigest()
 
 
 def _write_schema(recipe: Recipe, run_dir: str) -> str:

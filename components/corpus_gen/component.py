@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
+from components import corpus_gen, shards
+from components.code_version import code_fingerprint
 from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import InputFile, fingerprint
 from components.corpus_gen.settings import CorpusSettings
@@ -21,6 +23,7 @@ class CorpusGenSpec(component_spec.ComponentSpec):
         "inputs": component_spec.ExecutionParameter(type=str),
         "fingerprint": component_spec.ExecutionParameter(type=str),
         "settings": component_spec.ExecutionParameter(type=str),
+        "code": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {}
     OUTPUTS = {"documents": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
@@ -37,6 +40,7 @@ class CorpusGen(base_beam_component.BaseBeamComponent):
             inputs=json.dumps({file.path: file.size for file in inputs}, sort_keys=True),
             fingerprint=fingerprint(inputs),
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
+            code=code_fingerprint(corpus_gen, shards),
             documents=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

@@ -8,7 +8,10 @@ import json
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
+from bert_keras import masking, tokenizer, unicode_tables
+from components import pretrain_example_gen, shards
 from components.artifacts import Vocabulary
+from components.code_version import code_fingerprint
 from components.pretrain_example_gen.executor import Executor
 from components.pretrain_example_gen.settings import ExampleSettings
 
@@ -16,7 +19,10 @@ from components.pretrain_example_gen.settings import ExampleSettings
 class PretrainExampleGenSpec(component_spec.ComponentSpec):
     """`settings`: JSON of `ExampleSettings`."""
 
-    PARAMETERS = {"settings": component_spec.ExecutionParameter(type=str)}
+    PARAMETERS = {
+        "settings": component_spec.ExecutionParameter(type=str),
+        "code": component_spec.ExecutionParameter(type=str),
+    }
     INPUTS = {
         "documents": component_spec.ChannelParameter(type=standard_artifacts.Examples),
         "vocabulary": component_spec.ChannelParameter(type=Vocabulary),
@@ -37,6 +43,7 @@ class PretrainExampleGen(base_beam_component.BaseBeamComponent):
             documents=documents,
             vocabulary=vocabulary,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
+            code=code_fingerprint(pretrain_example_gen, shards, tokenizer, unicode_tables, masking),
             examples=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

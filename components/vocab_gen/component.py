@@ -8,7 +8,10 @@ import json
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
+from bert_keras import tokenizer, unicode_tables
+from components import shards, vocab_gen
 from components.artifacts import Vocabulary
+from components.code_version import code_fingerprint
 from components.vocab_gen.executor import Executor
 from components.vocab_gen.settings import VocabularySettings
 
@@ -19,6 +22,7 @@ class VocabGenSpec(component_spec.ComponentSpec):
     PARAMETERS = {
         "vocab_size": component_spec.ExecutionParameter(type=int),
         "settings": component_spec.ExecutionParameter(type=str),
+        "code": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {"documents": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
     OUTPUTS = {"vocabulary": component_spec.ChannelParameter(type=Vocabulary)}
@@ -35,6 +39,7 @@ class VocabGen(base_beam_component.BaseBeamComponent):
             documents=documents,
             vocab_size=vocab_size,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
+            code=code_fingerprint(vocab_gen, shards, tokenizer, unicode_tables),
             vocabulary=channel.Channel(type=Vocabulary),
         )
         super().__init__(spec=spec)

@@ -43,6 +43,20 @@ def test_an_epoch_has_every_example_once_and_batches_reach_across_epochs(example
     assert rows(stream(examples, 50, batch_size=4))[:100] != rows(stream(examples, 50, batch_size=4))[100:]
 
 
+def test_each_epoch_has_its_own_order_of_files_and_within_them(examples, monkeypatch):
+    def two_epochs(pattern, count):
+        settings = {"num_examples": count, "batch_size": 20, "first_step": 0, "seed": 1}
+        batches = train_batches(shard_files(pattern), **settings, max_seq_length=T, max_predictions_per_seq=P)
+        found = rows([{k: v.numpy() for k, v in batch.items()} for batch in batches.take(count // 10)])
+        return found[:count], found[count:]
+
+    first, second = two_epochs(examples.train.replace("*", "*00000*"), 40)  # one file: the shuffle alone
+    assert first != second
+    monkeypatch.setattr("bert_keras.input_pipeline.SHUFFLE_BUFFER", 1)  # no shuffle: the files' order alone
+    orders = {tuple(two_epochs(examples.train, 100)[epoch]) for epoch in (0, 1)}
+    assert len(orders) == 2
+
+
 @pytest.mark.parametrize("first_step", [1, 12, 13, 40])
 def test_resuming_at_a_step_gives_the_batches_of_an_unbroken_run(examples, first_step):
     """100 examples in batches of 8: steps 12, 13 and 40 are around and beyond the ends of epochs."""

@@ -28,6 +28,8 @@ def log(directory, kind="train"):
 
 
 def losses(directory):
+    steps = [e["step"] for e in log(directory)]
+    assert len(set(steps)) == len(steps)
     return {e["step"]: e["loss"] for e in log(directory)}
 
 

@@ -70,10 +70,10 @@ def test_sentences_that_do_not_suit(write, sentence):
 
 
 def test_held_out_documents_in_order_one_sentence_each(write):
-    write([["train " + SENTENCE]], split="train")
-    write([["second " + SENTENCE] * 2], shard=1)
-    folder = write([["first " + SENTENCE]], shard=0)
-    assert [text.split()[0] for text, _ in _masked_sentences(folder)] == ["first", "second"]
+    folder = write([["train " + SENTENCE]], split="train")
+    for shard in (3, 1, 4, 0, 2):
+        write([[f"{shard} {SENTENCE}"] * 2], shard=shard)
+    assert [text.split()[0] for text, _ in _masked_sentences(folder)] == ["0", "1", "2", "3", "4"]
 
 
 def test_predictions(write, model):

@@ -62,9 +62,12 @@ def test_a_model_that_diverged():
     assert math.isfinite(compute(MlmPerplexity(), [{**BATCHES[0], "mlm_nll": [1e9, 1.0]}]))
 
 
-def test_sums_of_many_batches_stay_exact():
-    # 2 ** 24 + 1 is no float32.
-    batch = {"nsp_correct": [1.0], "nsp_weight": [1.0]}
-    large = {"nsp_correct": [2.0**24], "nsp_weight": [2.0**24]}
-    wrong = {"nsp_correct": [0.0], "nsp_weight": [1.0]}
-    assert compute(NspAccuracy(), [large, batch, wrong]) == (2**24 + 1) / (2**24 + 2)
+@pytest.mark.parametrize("batches", [1, 3])
+def test_sums_stay_exact(batches):
+    # 2 ** 24 + 1 is no float32; the second pair of three is right, the third is not.
+    correct, weight = [2.0**24, 1.0, 0.0], [2.0**24, 1.0, 1.0]
+    if batches == 1:
+        rows = [{"nsp_correct": correct, "nsp_weight": weight}]
+    else:
+        rows = [{"nsp_correct": [c], "nsp_weight": [w]} for c, w in zip(correct, weight, strict=True)]
+    assert compute(NspAccuracy(), rows) == (2**24 + 1) / (2**24 + 2)
