@@ -38,8 +38,15 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-                     "intermediate_size", "max_position_embeddings", "type_vocab_size"):
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
@@ -108,10 +115,23 @@ class TrainingConfig:
     seed: int = 12345
 
     def __post_init__(self) -> None:
-        for name in ("train_batch_size", "num_train_steps", "steps_per_execution", "save_checkpoints_steps",
-                     "keep_checkpoint_max", "eval_batch_size", "eval_batches", "eval_every_steps"):
+        for name in (
+            "train_batch_size",
+            "num_train_steps",
+            "steps_per_execution",
+            "save_checkpoints_steps",
+            "keep_checkpoint_max",
+            "eval_batch_size",
+            "eval_batches",
+            "eval_every_steps",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.learning_rate > 0 or not self.clip_norm > 0 or not self.weight_decay >= 0:
+            raise ValueError(
+                f"training.learning_rate is {self.learning_rate}, training.clip_norm {self.clip_norm}, "
+                f"training.weight_decay {self.weight_decay}; the first two must be above 0, the last at least 0"
+            )
         if not 0 <= self.num_warmup_steps <= self.num_train_steps:
             raise ValueError(
                 f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to "

@@ -103,11 +103,16 @@ class ServedBert(tf.Module):
             tf.cast(where[:, 1], tf.int32), where[:, 0], nrows=tf.shape(text, tf.int64)[0]
         )
         seen = tf.cast(positions.row_lengths(), tf.int32)
-        with tf.control_dependencies([
-            _refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
-            _refuse(seen < counts, "text {} has a [MASK] beyond what the model reads, its first "
-                                   f"{self._max_seq_length - 2} word pieces: shorten the text before it"),
-        ]):
+        with tf.control_dependencies(
+            [
+                _refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
+                _refuse(
+                    seen < counts,
+                    "text {} has a [MASK] beyond what the model reads, its first "
+                    f"{self._max_seq_length - 2} word pieces: shorten the text before it",
+                ),
+            ]
+        ):
             inputs = {name: tf.identity(value) for name, value in inputs.items()}
         outputs = self._model().backbone(inputs, training=False)
         logits = self._model().mlm_logits(outputs["sequence_output"], positions.to_tensor(0))  # [B, M, V]
@@ -143,9 +148,7 @@ class ServedBert(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def evaluate(self, examples):
         """Sums and weights of each serialized pre-training example, float [B]."""
-        features = tf.io.parse_example(
-            examples, feature_spec(self._max_seq_length, self._max_predictions_per_seq)
-        )
+        features = tf.io.parse_example(examples, feature_spec(self._max_seq_length, self._max_predictions_per_seq))
         return example_sums(self._model()(features, training=False), features)
 
 

@@ -30,9 +30,7 @@ class MaskedLMHead(keras.layers.Layer):
     def build(self, input_shape):
         self.dense.build((None, None, self.config.hidden_size))
         self.layer_norm.build((None, None, self.config.hidden_size))
-        self.output_bias = self.add_weight(
-            name="output_bias", shape=(self.config.vocab_size,), initializer="zeros"
-        )
+        self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
         self.built = True
 
     def call(self, sequence_output, positions, word_embeddings):

@@ -76,9 +76,7 @@ class SelfAttention(keras.layers.Layer):
         self.config, self.seed = config, seed
 
         def dense(seed: int, name: str) -> keras.layers.Dense:
-            return keras.layers.Dense(
-                config.hidden_size, kernel_initializer=initializer(config, seed), name=name
-            )
+            return keras.layers.Dense(config.hidden_size, kernel_initializer=initializer(config, seed), name=name)
 
         self.query, self.key = dense(seed, "query"), dense(seed + 1, "key")
         self.value, self.output_dense = dense(seed + 2, "value"), dense(seed + 3, "output")

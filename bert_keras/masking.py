@@ -38,8 +38,7 @@ class MaskingSettings:
             )
         if self.max_predictions_per_seq < 1:
             raise ValueError(
-                f"examples.masking.max_predictions_per_seq is {self.max_predictions_per_seq}; "
-                "it must be at least 1"
+                f"examples.masking.max_predictions_per_seq is {self.max_predictions_per_seq}; it must be at least 1"
             )
 
 

@@ -9,6 +9,7 @@ import os
 import tensorflow as tf
 
 from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleSpec
 from bert_keras.tokenizer import BertTokenizer
@@ -24,7 +25,7 @@ def run_fn(fn_args) -> None:
     a killed run finds its checkpoints again, and another recipe or other examples never do.
 
     Raises:
-        ValueError: the examples do not fit the model; names both numbers and the remedy.
+        InputError: the examples do not fit the model; names both numbers and the remedy.
     """
     custom = fn_args.custom_config
     model_config, training = BertConfig(**custom["model"]), TrainingConfig(**custom["training"])
@@ -39,9 +40,7 @@ def run_fn(fn_args) -> None:
     directory = os.path.join(custom["training_root"], fingerprint)
     loop = TrainingLoop(model_config, training, spec, train_pattern, eval_pattern, directory)
     model = loop.run()
-    export_saved_model(
-        model, tokenizer, fn_args.serving_model_dir, spec.max_seq_length, spec.max_predictions_per_seq
-    )
+    export_saved_model(model, tokenizer, fn_args.serving_model_dir, spec.max_seq_length, spec.max_predictions_per_seq)
     # What the model was made for goes with it.
     tf.io.gfile.copy(
         os.path.join(examples_dir, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE)
@@ -52,17 +51,17 @@ def run_fn(fn_args) -> None:
 def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingConfig) -> None:
     """Refuses by name what would fail inside a kernel, or train on nothing (FACTS B: users' complaints 21, 22)."""
     if spec.vocab_size != model.vocab_size:
-        raise ValueError(
+        raise InputError(
             f"the examples were made with a vocabulary of {spec.vocab_size} tokens, the model has "
             f"model.vocab_size={model.vocab_size}: make the examples again, or give the model the same size"
         )
     if spec.max_seq_length > model.max_position_embeddings:
-        raise ValueError(
+        raise InputError(
             f"the examples are {spec.max_seq_length} tokens long, the model has "
             f"model.max_position_embeddings={model.max_position_embeddings}: it cannot read them"
         )
     if spec.train_examples < training.train_batch_size or not spec.eval_examples:
-        raise ValueError(
+        raise InputError(
             f"{spec.train_examples} training and {spec.eval_examples} held-out examples are too few for "
             f"training.train_batch_size={training.train_batch_size}: give more text or a smaller batch"
         )
@@ -74,7 +73,7 @@ def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     if hashlib.sha256(content).hexdigest() != spec.vocabulary_sha256:
-        raise ValueError(f"{path} is not the vocabulary that made the examples: its sha256 differs from their spec's")
+        raise InputError(f"{path} is not the vocabulary that made the examples: its sha256 differs from their spec's")
     with tf.io.gfile.GFile(os.path.join(examples_dir, VOCABULARY_SPEC_FILE)) as file:
         lower_case = json.load(file)["lower_case"]
     return BertTokenizer(content.decode("utf-8").rstrip("\n").split("\n"), lower_case)

@@ -22,8 +22,14 @@ class TrainingProgress:
     def __init__(self, num_train_steps: int, first_step: int, tokens_per_step: int):
         self._total, self._first, self._tokens = num_train_steps, first_step, tokens_per_step
         self._console = Console()
-        columns = ("training", BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[text]}"), "eta",
-                   TimeRemainingColumn())
+        columns = (
+            "training",
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            "eta",
+            TimeRemainingColumn(),
+        )
         self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task = self._bar.add_task("", total=num_train_steps, completed=first_step, text="")
 
@@ -38,8 +44,10 @@ class TrainingProgress:
         """Shows the metrics (`loss`, `mlm_accuracy`, `nsp_accuracy`) of the steps up to `step`."""
         now = time.monotonic()
         tokens = (step - self._first) * self._tokens / max(now - self._started, 1e-9)
-        text = (f"loss {metrics['loss']:.3f}  mlm {metrics['mlm_accuracy']:.1%}  "
-                f"nsp {metrics['nsp_accuracy']:.1%}  {tokens:,.0f} tokens/s")
+        text = (
+            f"loss {metrics['loss']:.3f}  mlm {metrics['mlm_accuracy']:.1%}  "
+            f"nsp {metrics['nsp_accuracy']:.1%}  {tokens:,.0f} tokens/s"
+        )
         self._bar.update(self._task, completed=step, text=text)
         if not self._console.is_terminal and (now - self._last_line > SECONDS_BETWEEN_LINES or step == self._total):
             self._console.print(f"training step {step}/{self._total}  {text}", highlight=False, soft_wrap=True)

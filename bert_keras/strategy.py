@@ -5,13 +5,14 @@ from __future__ import annotations
 import tensorflow as tf
 
 from bert_keras.config import TrainingConfig
+from bert_keras.errors import InputError
 
 
 def create_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     """The distribution strategy of a run; the training loop is the same under each.
 
     Raises:
-        ValueError: the global batch does not divide over the devices.
+        InputError: the global batch does not divide over the devices.
     """
     gpus = tf.config.list_logical_devices("GPU")
     if config.strategy == "mirrored":
@@ -23,7 +24,7 @@ def create_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     replicas = strategy.num_replicas_in_sync
     for name in ("train_batch_size", "eval_batch_size"):
         if getattr(config, name) % replicas:
-            raise ValueError(
+            raise InputError(
                 f"training.{name} is {getattr(config, name)}, which does not divide over {replicas} devices; "
                 f"give a multiple of {replicas}"
             )

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.errors import StageError
 from bert_keras.features import ExampleSpec
 from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import eval_batches, shard_files, train_batches
@@ -133,7 +134,7 @@ class TrainingLoop:
         """Trains to `num_train_steps`, from the newest checkpoint if there is one, and returns the model.
 
         Raises:
-            FloatingPointError: the loss is not a finite number; says the step and the learning rate.
+            StageError: the loss is not a finite number; says the step and the learning rate.
         """
         config = self.config
         self._checkpoints.restore_or_initialize()
@@ -149,7 +150,7 @@ class TrainingLoop:
                 metrics = metrics_of({name: float(value) for name, value in sums.items()})
                 step += count
                 if not math.isfinite(metrics["loss"]):
-                    raise FloatingPointError(
+                    raise StageError(
                         f"the loss is {metrics['loss']} at step {step} (learning rate {rate:.3g}); "
                         "lower training.learning_rate or lengthen training.num_warmup_steps"
                     )

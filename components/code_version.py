@@ -1,4 +1,4 @@
-"""Which code an execution ran: a property of it, so that what changed code would make is never served from the cache."""
+"""Which code an execution ran: a property of it, so that the cache never serves what older code made."""
 
 from __future__ import annotations
 

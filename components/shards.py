@@ -39,6 +39,12 @@ def write_shard(path: str, records: Iterable[bytes]) -> None:
         raise
 
 
+def remove_temporary(output_dir: str) -> None:
+    """Removes what attempts have left of the shards of `output_dir`'s splits; when all shards are there."""
+    for folder in tf.io.gfile.glob(f"{output_dir}/Split-*.part"):
+        tf.io.gfile.rmtree(folder)
+
+
 def write_json(path: str, value: object) -> None:
     """Writes `value` as JSON; `path` exists only when it is whole."""
     temporary = f"{path}.{uuid.uuid4().hex}"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import sys
 import warnings
 from enum import IntEnum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from components.errors import InputError
+from bert_keras.errors import InputError, StageError
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -33,7 +34,7 @@ class Exit(IntEnum):
 
 
 Corpus = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option(
         "--corpus",
         metavar="PATH_OR_GLOB",
@@ -43,14 +44,12 @@ Corpus = Annotated[
     ),
 ]
 Settings = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of the recipe; repeatable."),
 ]
 RunDir = Annotated[
     str,
-    typer.Option(
-        "--run-dir", metavar="DIR", help="Where the run's artifacts, metadata, checkpoints and models live."
-    ),
+    typer.Option("--run-dir", metavar="DIR", help="Where the run's artifacts, metadata, checkpoints and models live."),
 ]
 Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
@@ -170,7 +169,7 @@ def report(run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
 def serve(
     run_dir: RunDir = DEFAULT_RUN_DIR,
     model_dir: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(metavar="DIR", help="A folder of versions to serve, instead of the run's serving/."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -244,7 +243,10 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        code, message = Exit.BAD_INPUT, str(error)
+        # Beam says where in the pipeline; the user need not know.
+        code, message = Exit.BAD_INPUT, re.sub(r" \[while running '.*'\]$", "", str(error))
+    except StageError as error:
+        message = str(error)
     except KeyboardInterrupt:
         message = "stopped; the same command goes on where it was"
     except Exception as error:

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
-from components.errors import InputError
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.settings import VocabularySettings
 

@@ -13,9 +13,32 @@ from pathlib import Path
 
 # Libraries of the lock with much written documentation (not the generated clients, which repeat themselves).
 LIBRARIES = (
-    "numpy", "scipy", "pandas", "sklearn", "tensorflow", "keras", "apache_beam", "tfx", "matplotlib",
-    "tensorflow_model_analysis", "tensorflow_data_validation", "pyarrow", "tensorflow_text", "tensorboard", "jax",
-    "rich", "IPython", "jinja2", "absl", "starlette", "pydantic", "hypothesis", "h5py", "attr", "setuptools", "pip",
+    "numpy",
+    "scipy",
+    "pandas",
+    "sklearn",
+    "tensorflow",
+    "keras",
+    "apache_beam",
+    "tfx",
+    "matplotlib",
+    "tensorflow_model_analysis",
+    "tensorflow_data_validation",
+    "pyarrow",
+    "tensorflow_text",
+    "tensorboard",
+    "jax",
+    "rich",
+    "IPython",
+    "jinja2",
+    "absl",
+    "starlette",
+    "pydantic",
+    "hypothesis",
+    "h5py",
+    "attr",
+    "setuptools",
+    "pip",
 )
 FILES_AT_A_TIME = 400
 # What the demo trains on.

@@ -32,7 +32,8 @@ def eval_config(gate: GateSettings) -> tfma.EvalConfig:
                         metrics.MlmPerplexity,
                         value_threshold=tfma.GenericValueThreshold(upper_bound={"value": gate.max_mlm_perplexity}),
                         change_threshold=tfma.GenericChangeThreshold(
-                            direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": gate.max_mlm_perplexity_increase}
+                            direction=tfma.MetricDirection.LOWER_IS_BETTER,
+                            relative={"value": gate.max_mlm_perplexity_increase},
                         ),
                     ),
                     metric(

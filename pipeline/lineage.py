@@ -8,7 +8,7 @@ import os
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
-from components.errors import InputError
+from bert_keras.errors import InputError
 from pipeline.run_dir import metadata_file
 
 

@@ -47,14 +47,10 @@ def create_pipeline(
     examples = recipe.examples
     corpus_gen = CorpusGen(inputs, recipe.corpus)
     vocab_gen = VocabGen(corpus_gen.outputs["documents"], recipe.model.vocab_size, recipe.vocabulary)
-    example_gen = PretrainExampleGen(
-        corpus_gen.outputs["documents"], vocab_gen.outputs["vocabulary"], examples
-    )
+    example_gen = PretrainExampleGen(corpus_gen.outputs["documents"], vocab_gen.outputs["vocabulary"], examples)
     statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
     schema_gen = ImportSchemaGen(schema_file=_write_schema(recipe, run_dir))
-    validator = ExampleValidator(
-        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
-    )
+    validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
     example_gate = ExampleGate(validator.outputs["anomalies"])
     trainer = Trainer(
         # Not `module_file`: that packs files flat, and needs pip in the environment.
@@ -93,8 +89,17 @@ def create_pipeline(
         pipeline_name=PIPELINE_NAME,
         pipeline_root=artifacts_dir(run_dir),
         components=[
-            corpus_gen, vocab_gen, example_gen, statistics_gen, schema_gen, validator, example_gate, trainer,
-            baseline, gate, push,
+            corpus_gen,
+            vocab_gen,
+            example_gen,
+            statistics_gen,
+            schema_gen,
+            validator,
+            example_gate,
+            trainer,
+            baseline,
+            gate,
+            push,
         ],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),

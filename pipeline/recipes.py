@@ -24,14 +24,16 @@ def tiny_cpu() -> Recipe:
     return Recipe(
         name="tiny_cpu",
         model=BertConfig.size(
-            2, 128, vocab_size=8000, max_position_embeddings=128,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            2,
+            128,
+            vocab_size=8000,
+            max_position_embeddings=128,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         ),
         corpus=CorpusSettings(),
         vocabulary=VocabularySettings(),
-        examples=ExampleSettings(
-            max_seq_length=64, dupe_factor=2, masking=MaskingSettings(max_predictions_per_seq=10)
-        ),
+        examples=ExampleSettings(max_seq_length=64, dupe_factor=2, masking=MaskingSettings(max_predictions_per_seq=10)),
         training=TrainingConfig(
             train_batch_size=64,
             num_train_steps=3000,
@@ -54,8 +56,13 @@ def _google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
         vocabulary=VocabularySettings(min_word_count=5),
         examples=ExampleSettings(max_seq_length=128, dupe_factor=10),
         training=TrainingConfig(
-            train_batch_size=256, num_train_steps=900_000, num_warmup_steps=10_000, learning_rate=1e-4,
-            steps_per_execution=100, mixed_precision="mixed_bfloat16", strategy="mirrored",
+            train_batch_size=256,
+            num_train_steps=900_000,
+            num_warmup_steps=10_000,
+            learning_rate=1e-4,
+            steps_per_execution=100,
+            mixed_precision="mixed_bfloat16",
+            strategy="mirrored",
         ),
         gate=GateSettings(max_mlm_perplexity=20.0, min_mlm_accuracy=0.4, min_nsp_accuracy=0.8),
     )
@@ -82,7 +89,7 @@ def bert_medium() -> Recipe:
 
 
 def bert_base() -> Recipe:
-    """The paper's base, L12 H768 (4 days on 4 Cloud TPUs there): `bert-tfx pretrain bert_base --corpus 'text/*.txt'`."""
+    """The paper's base, L12 H768 (4 days on 4 Cloud TPUs): `bert-tfx pretrain bert_base --corpus 'text/*.txt'`."""
     return _google("bert_base", 12, 768)
 
 

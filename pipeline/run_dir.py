@@ -1,12 +1,12 @@
 """Where the parts of a run directory lie.
 
-    artifacts/        what the stages made, as TFX lays it out
-    metadata.sqlite   ML Metadata: which execution made what from what
-    training/HASH/    checkpoints and logs, kept when a stage fails
-    serving/VERSION/  pushed models, as TensorFlow Serving reads them
-    schema/           the curated schema of the examples
-    pipeline.log      what the libraries say
-    summary.json, report.html
+artifacts/        what the stages made, as TFX lays it out
+metadata.sqlite   ML Metadata: which execution made what from what
+training/HASH/    checkpoints and logs, kept when a stage fails
+serving/VERSION/  pushed models, as TensorFlow Serving reads them
+schema/           the curated schema of the examples
+pipeline.log      what the libraries say
+summary.json, report.html
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "mlm_perplexity": metrics["mlm_perplexity"],
         "mlm_accuracy": metrics["mlm_accuracy"],
         "nsp_accuracy": metrics["nsp_accuracy"],
-        **nsp_against_chance(metrics["nsp_accuracy"], count, _random_share(examples)),
+        **nsp_against_chance(metrics["nsp_accuracy"], int(count), _random_share(examples)),
         "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
         "gate_failures": gate_failures(evaluation),
         "pushed_version": pushed.get("pushed_version"),
@@ -95,7 +95,9 @@ def _in_words(failure) -> str:
     name, value = failure.metric_key.name, failure.metric_value.double_value.value
     if failure.metric_key.is_diff:
         share = failure.metric_threshold.change_threshold.relative.value
-        return f"{name}: change against the last blessed model {value:+.4g} (at most {share:+.1%} of its value is asked)"
+        return (
+            f"{name}: change against the last blessed model {value:+.4g} (at most {share:+.1%} of its value is asked)"
+        )
     threshold = failure.metric_threshold.value_threshold
     asked = (
         f"at least {threshold.lower_bound.value:g}"

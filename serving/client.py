@@ -80,9 +80,7 @@ class Client:
 
         Returns: the outputs by name; strings as object arrays of bytes.
         """
-        request = PredictRequest(
-            model_spec=ModelSpec(name=self.model, signature_name=signature), output_filter=outputs
-        )
+        request = PredictRequest(model_spec=ModelSpec(name=self.model, signature_name=signature), output_filter=outputs)
         for name, value in inputs.items():
             try:
                 request.inputs[name].CopyFrom(tensors.to_proto(_array(value)))
@@ -129,9 +127,7 @@ class Client:
 
     def metadata(self) -> dict[str, SignatureDef]:
         """The signatures of the newest version, by name."""
-        request = GetModelMetadataRequest(
-            model_spec=ModelSpec(name=self.model), metadata_field=["signature_def"]
-        )
+        request = GetModelMetadataRequest(model_spec=ModelSpec(name=self.model), metadata_field=["signature_def"])
         signatures = SignatureDefMap()
         self._call(self._prediction.GetModelMetadata, request).metadata["signature_def"].Unpack(signatures)
         # The graph's own initialiser is listed among them.

@@ -58,8 +58,7 @@ def request_inputs(request: Mapping[str, Any], signature: SignatureDef) -> dict[
     for name, value in values.items():
         if name not in signature.inputs:
             raise errors.invalid(
-                f"JSON object: does not have named input: {name};"
-                f" expected: {', '.join(sorted(signature.inputs))}"
+                f"JSON object: does not have named input: {name}; expected: {', '.join(sorted(signature.inputs))}"
             )
         arrays[name] = _array(name, value, signature.inputs[name])
     return arrays
@@ -72,9 +71,7 @@ def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> byt
     if ROWS in request:
         sizes = {name: array.shape[:1] for name, array in outputs.items()}
         if len(set(sizes.values())) != 1 or () in sizes.values():
-            raise errors.invalid(
-                f"outputs do not share a batch size ({sizes}): ask in columns, with '{COLUMNS}'"
-            )
+            raise errors.invalid(f"outputs do not share a batch size ({sizes}): ask in columns, with '{COLUMNS}'")
         result = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
     if len(values) == 1:
         name = next(iter(values))
@@ -87,8 +84,7 @@ def _columns(rows: list[Any]) -> dict[str, list[Any]]:
     for index, row in enumerate(rows):
         if not _is_object(row) or not _is_object(rows[0]) or row.keys() != rows[0].keys():
             raise errors.invalid(
-                f"Failed to process element: {index} of '{ROWS}' list:"
-                " every element must be an object of the same keys"
+                f"Failed to process element: {index} of '{ROWS}' list: every element must be an object of the same keys"
             )
     return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -147,17 +143,13 @@ def _leaf(value: Any, dtype: np.dtype) -> Any:
         raise errors.invalid(f"Unable to base64 decode: {error}") from None
     kinds: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}.get(dtype.kind, ())
     if not isinstance(value, kinds) or (isinstance(value, bool) and dtype.kind != "b"):
-        raise errors.invalid(
-            f"JSON Value: {_show(value)} is not of expected type: {tensors.dtype_name(dtype)}"
-        )
+        raise errors.invalid(f"JSON Value: {_show(value)} is not of expected type: {tensors.dtype_name(dtype)}")
     if dtype.kind in "iuf":
         limit: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
         # NaN and Infinity stay; an integer may be too long for math.isfinite.
         finite = not isinstance(value, float) or math.isfinite(value)
         if finite and not limit.min <= value <= limit.max:
-            raise errors.invalid(
-                f"Cannot convert JSON value: {_show(value)} to {dtype} without loss of precision."
-            )
+            raise errors.invalid(f"Cannot convert JSON value: {_show(value)} to {dtype} without loss of precision.")
     return value
 
 

@@ -156,7 +156,7 @@ class ModelStore:
         try:
             servable = Servable(self.name, version, path)
             warm_up(servable)
-        except Exception as error:  # noqa: BLE001  whatever a new version does, the old one serves
+        except Exception as error:
             reason = errors.from_exception(error)
             self._status[version] = VersionStatus(version, "END", reason.code, str(reason))
             serving = "nothing is served" if self.newest is None else f"version {self.newest} keeps serving"

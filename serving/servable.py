@@ -80,9 +80,7 @@ class Servable:
             raise errors.invalid(f"duplicate output tensor alias in {', '.join(output_filter)}")
         return list(output_filter) or sorted(signature.outputs)
 
-    def _inputs(
-        self, name: str, signature: SignatureDef, inputs: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def _inputs(self, name: str, signature: SignatureDef, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         missing = set(signature.inputs) - set(inputs) - set(signature.defaults)
         if missing or set(inputs) - set(signature.inputs):
             expected = ", ".join(_describe(*item) for item in sorted(signature.inputs.items()))
@@ -104,9 +102,7 @@ def _fits(shape: tuple[int, ...], info: TensorInfo) -> bool:
     if info.tensor_shape.unknown_rank:
         return True
     sizes = [dim.size for dim in info.tensor_shape.dim]
-    return len(sizes) == len(shape) and all(
-        size in (-1, given) for size, given in zip(sizes, shape, strict=True)
-    )
+    return len(sizes) == len(shape) and all(size in (-1, given) for size, given in zip(sizes, shape, strict=True))
 
 
 def _describe(name: str, info: TensorInfo) -> str:

@@ -160,9 +160,7 @@ def _listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _cannot_listen(host: str, port: int) -> CannotListen:
-    return CannotListen(
-        f"cannot listen on {host}:{port}: is another server there? Choose another port, or 0."
-    )
+    return CannotListen(f"cannot listen on {host}:{port}: is another server there? Choose another port, or 0.")
 
 
 def _wait(done: Callable[[], bool], timeout: float) -> bool:

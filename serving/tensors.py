@@ -98,9 +98,7 @@ def to_array(proto: TensorProto) -> np.ndarray:
         if dtype.kind == "O":
             raise ValueError("strings are sent in string_val, not in tensor_content")
         if len(proto.tensor_content) != count * dtype.itemsize:
-            raise ValueError(
-                f"tensor_content of {len(proto.tensor_content)} bytes does not fill {dtype}{shape}"
-            )
+            raise ValueError(f"tensor_content of {len(proto.tensor_content)} bytes does not fill {dtype}{shape}")
         return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
     values = np.array(getattr(proto, kind.field), dtype=kind.field_dtype).astype(dtype, copy=False)
     if len(values) > count:

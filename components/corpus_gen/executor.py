@@ -11,7 +11,7 @@ from tfx.types import artifact_utils
 
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.transforms import SPLITS, MakeDocuments, bucket_counts
-from components.shards import SumCounts, write_json
+from components.shards import SumCounts, remove_temporary, write_json
 
 # Beside the shards: what was read and kept.
 COUNTS_FILE = "corpus.json"
@@ -32,6 +32,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 | "Files" >> beam.Create(sorted(files))
                 | "MakeDocuments" >> MakeDocuments(settings, buckets, documents.uri)
                 | "Sum" >> SumCounts()
-                | "WriteCounts" >> beam.Map(lambda counts, path: write_json(path, counts),
-                                            f"{documents.uri}/{COUNTS_FILE}")
+                | "WriteCounts"
+                >> beam.Map(lambda counts, path: write_json(path, counts), f"{documents.uri}/{COUNTS_FILE}")
             )
+        remove_temporary(documents.uri)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 
-from components.errors import InputError
+from bert_keras.errors import InputError
 
 # Enough of a file's head to tell text from something else.
 SNIFFED_BYTES = 1 << 16

@@ -116,12 +116,15 @@ class WriteDocuments(beam.DoFn):
         name = shard_name("documents", bucket, self.buckets[split])
         write_shard(f"{self.output_dir}/Split-{split}/{name}", map(_serialize, unique.items()))
         kept = [segments for _, segments in unique.values()]
-        yield split, {
-            "documents": len(kept),
-            "duplicates": found - len(kept),
-            "segments": sum(map(len, kept)),
-            "bytes": sum(len(s.encode()) for segments in kept for s in segments),
-        }
+        yield (
+            split,
+            {
+                "documents": len(kept),
+                "duplicates": found - len(kept),
+                "segments": sum(map(len, kept)),
+                "bytes": sum(len(s.encode()) for segments in kept for s in segments),
+            },
+        )
 
 
 def _serialize(item: tuple[bytes, tuple[str, list[str]]]) -> bytes:

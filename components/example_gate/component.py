@@ -10,18 +10,15 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.types import artifact_utils, channel, component_spec, standard_artifacts
 
+from bert_keras.errors import StageError
 from components.artifacts import ExampleVerdict
 from components.shards import write_json
 
 VERDICT_FILE = "verdict.json"
 
 
-class AnomalyError(RuntimeError):
-    """The examples break their schema; the message names feature, rule and figure."""
-
-
 class Executor(base_executor.BaseExecutor):
-    """Reads the anomalies of every split; raises `AnomalyError` if there are any."""
+    """Reads the anomalies of every split; raises `StageError`, naming feature and rule, if there are any."""
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         anomalies = artifact_utils.get_single_instance(input_dict["anomalies"])
@@ -35,7 +32,7 @@ class Executor(base_executor.BaseExecutor):
                 found.append(f"{split}: {result.dataset_anomaly_info.description}")
             found += [f"{split}: {name}: {info.description}" for name, info in sorted(result.anomaly_info.items())]
         if found:
-            raise AnomalyError("the examples break their schema: " + "; ".join(found))
+            raise StageError("the examples break their schema: " + "; ".join(found))
         output_dir = artifact_utils.get_single_uri(output_dict["verdict"])
         tf.io.gfile.makedirs(output_dir)
         write_json(os.path.join(output_dir, VERDICT_FILE), {"anomalies": 0, "splits": splits})
@@ -56,6 +53,4 @@ class ExampleGate(base_component.BaseComponent):
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
     def __init__(self, anomalies: channel.BaseChannel):
-        super().__init__(
-            spec=ExampleGateSpec(anomalies=anomalies, verdict=channel.Channel(type=ExampleVerdict))
-        )
+        super().__init__(spec=ExampleGateSpec(anomalies=anomalies, verdict=channel.Channel(type=ExampleVerdict)))

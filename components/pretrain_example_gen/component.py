@@ -36,9 +36,7 @@ class PretrainExampleGen(base_beam_component.BaseBeamComponent):
     SPEC_CLASS = PretrainExampleGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
-    def __init__(
-        self, documents: channel.BaseChannel, vocabulary: channel.BaseChannel, settings: ExampleSettings
-    ):
+    def __init__(self, documents: channel.BaseChannel, vocabulary: channel.BaseChannel, settings: ExampleSettings):
         spec = PretrainExampleGenSpec(
             documents=documents,
             vocabulary=vocabulary,

@@ -75,9 +75,7 @@ def _delimited(tag: int, content: _Wire) -> _Wire:
 
 def _feature(name: str, values: np.ndarray) -> _Wire:
     if values.ndim != 2:
-        raise ValueError(
-            f"feature {name!r} has shape {values.shape}; examples are encoded from [examples, values]"
-        )
+        raise ValueError(f"feature {name!r} has shape {values.shape}; examples are encoded from [examples, values]")
     if np.issubdtype(values.dtype, np.floating):
         packed = _raw(np.ascontiguousarray(values, "<f4").view(np.uint8))
         return _delimited(_FLOAT_LIST, _delimited(_PACKED_VALUES, packed))

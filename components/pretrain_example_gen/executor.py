@@ -15,6 +15,7 @@ from tfx.types import artifact_utils
 from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
 from components.pretrain_example_gen.transforms import MakePretrainExamples, write_example_spec
+from components.shards import remove_temporary
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -25,8 +26,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples.splits = [TRAIN, EVAL]
         settings = TypeAdapter(ExampleSettings).validate_json(exec_properties["settings"])
         vocabulary_dir = artifact_utils.get_single_uri(input_dict["vocabulary"])
+        tf.io.gfile.makedirs(examples.uri)
         for name in (VOCABULARY_FILE, VOCABULARY_SPEC_FILE):
-            tf.io.gfile.makedirs(examples.uri)
             tf.io.gfile.copy(posixpath.join(vocabulary_dir, name), posixpath.join(examples.uri, name), overwrite=True)
         with tf.io.gfile.GFile(posixpath.join(examples.uri, VOCABULARY_FILE), "rb") as file:
             vocabulary = file.read().decode().rstrip("\n").split("\n")
@@ -62,3 +63,4 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 | "Together" >> beam.combiners.ToList()
                 | "WriteSpec" >> beam.Map(write_spec)
             )
+        remove_temporary(examples.uri)

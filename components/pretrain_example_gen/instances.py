@@ -144,9 +144,7 @@ def truncate_pairs(pairs: np.ndarray, max_num_tokens: int, rng: np.random.Genera
     pairs["b_end"] = pairs["b_start"] + new_b_length
 
 
-def plan_instances(
-    bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object]
-) -> np.ndarray:
+def plan_instances(bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object]) -> np.ndarray:
     """All instances of a bucket in the order they are written: INSTANCE [N], shuffled over all passes.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from bert_keras.errors import InputError
 from bert_keras.tokenizer import SPECIAL_TOKENS, UNK
-from components.errors import InputError
 from components.vocab_gen.settings import VocabularySettings
 
 # The trainer takes text, not counts: counts are scaled down to at most this many words of it.

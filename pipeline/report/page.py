@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from components.errors import InputError
+from bert_keras.errors import InputError
 from pipeline.report import curves, gate, lineage_graph
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def write_report(run_dir: str) -> str:
     return path
 
 
-def render(
-    run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None
-) -> str:
+def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
     """The page's HTML.
 
     Args:

@@ -36,7 +36,13 @@ MAY_IMPORT = {
 NOT_ON_WORKERS = ("tfx", "ml_metadata", "tensorflow_data_validation", "tensorflow_model_analysis")
 MAX_LINES = 350
 SETTINGS = (
-    BertConfig, TrainingConfig, MaskingSettings, CorpusSettings, ExampleSettings, VocabularySettings, GateSettings,
+    BertConfig,
+    TrainingConfig,
+    MaskingSettings,
+    CorpusSettings,
+    ExampleSettings,
+    VocabularySettings,
+    GateSettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]

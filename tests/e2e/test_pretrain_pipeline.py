@@ -17,12 +17,31 @@ from bert_keras.features import ExampleSpec, feature_spec
 from pipeline.lineage import latest_run
 
 STAGES = [
-    "CorpusGen", "VocabGen", "PretrainExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator",
-    "ExampleGate", "Trainer", "Baseline", "Evaluator", "ModelPush",
+    "CorpusGen",
+    "VocabGen",
+    "PretrainExampleGen",
+    "StatisticsGen",
+    "ImportSchemaGen",
+    "ExampleValidator",
+    "ExampleGate",
+    "Trainer",
+    "Baseline",
+    "Evaluator",
+    "ModelPush",
 ]
 FIGURES = {
-    "corpus_documents", "corpus_bytes", "vocab_size", "examples_train", "examples_eval", "unigram_perplexity",
-    "mlm_perplexity", "mlm_accuracy", "nsp_accuracy", "blessed", "pushed_version", "seconds_by_stage",
+    "corpus_documents",
+    "corpus_bytes",
+    "vocab_size",
+    "examples_train",
+    "examples_eval",
+    "unigram_perplexity",
+    "mlm_perplexity",
+    "mlm_accuracy",
+    "nsp_accuracy",
+    "blessed",
+    "pushed_version",
+    "seconds_by_stage",
 }
 
 
@@ -74,8 +93,9 @@ def test_examples_are_what_their_spec_says(first_run):
 def test_a_run_that_is_cut_short_is_not_pushed(first_run, corpus):
     """Two steps: trained and evaluated, against thresholds and against the first run's model; the served one stays."""
     before = versions(first_run.dir)
-    code, out, err = bert_tfx(*arguments(corpus, first_run.dir, training__num_train_steps=2,
-                                         training__num_warmup_steps=1))
+    code, out, err = bert_tfx(
+        *arguments(corpus, first_run.dir, training__num_train_steps=2, training__num_warmup_steps=1)
+    )
     assert code == 3
     assert f"the gate refused this model, nothing was pushed; version {before[0]} stays served" in err
     assert "NOT blessed: mlm_perplexity" in out
@@ -160,8 +180,27 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, content, message):
     code, _, err = bert_tfx(*arguments(path, tmp_path / "run"))
     assert code == 2
     assert message in err
+    assert "while running" not in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_too_little_text_for_a_batch_is_one_line(corpus, tmp_path):
+    code, _, err = bert_tfx(*arguments(corpus, tmp_path / "run", training__train_batch_size=100_000))
+    assert code == 2
+    assert "too few for training.train_batch_size=100000: give more text or a smaller batch" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_loss_that_explodes_is_one_line_and_a_failure(corpus, first_run):
+    before = versions(first_run.dir)
+    code, _, err = bert_tfx(
+        *arguments(corpus, first_run.dir, training__learning_rate=1e30, training__num_warmup_steps=0)
+    )
+    assert code == 1
+    assert "lower training.learning_rate" in err
+    assert len(err.strip().splitlines()) == 1
+    assert versions(first_run.dir) == before
 
 
 def test_an_unreadable_file_is_one_line(tmp_path):
@@ -185,7 +224,10 @@ def test_a_failed_input_leaves_an_older_run_alone(first_run):
     ("words", "message"),
     [
         (["pretrain", "tiny_gpu"], "tiny_gpu: no such recipe; there are tiny_cpu, bert_tiny"),
-        (["pretrain", "--set", "model.hiden_size=3"], "model.hiden_size is not a setting; the nearest one is model.hidden_size"),
+        (
+            ["pretrain", "--set", "model.hiden_size=3"],
+            "model.hiden_size is not a setting; the nearest one is model.hidden_size",
+        ),
         (["pretrain", "--set", "model.hidden_size=x"], "model.hidden_size is a whole number"),
         (["report", "--run-dir", "no/such/run"], "no finished run here"),
         (["serve", "--run-dir", "no/such/run"], "no such folder; bert-tfx pretrain pushes a model there"),

@@ -13,7 +13,12 @@ import grpc
 import httpx
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import get_model_status_pb2, model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import (
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
 
 BERT_TFX = str(Path(sys.executable).with_name("bert-tfx"))
 TEXT = "The function returns a new [MASK]."
@@ -26,7 +31,8 @@ def server(first_run, tmp_path_factory):
     shutil.copytree(first_run.dir / "serving", base)
     process = subprocess.Popen(
         [BERT_TFX, "serve", "--model-dir", str(base), "--grpc-port", "0", "--rest-port", "0"],
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     line = process.stdout.readline()
     match = re.search(r"serving bert version (\d+) .*gRPC (\S+), REST (\S+)", line)
@@ -56,8 +62,11 @@ def test_fill_mask_prints_five_tokens_with_probabilities(server):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("no mask", "text 0 has no [MASK]"), ("", "text 0 has no [MASK]"),
-     ("word " * 100_000 + "[MASK]", "text 0 has a [MASK] beyond what the model reads")],
+    [
+        ("no mask", "text 0 has no [MASK]"),
+        ("", "text 0 has no [MASK]"),
+        ("word " * 100_000 + "[MASK]", "text 0 has a [MASK] beyond what the model reads"),
+    ],
     ids=["none", "empty", "too far"],
 )
 def test_what_cannot_be_filled_is_one_line(server, text, message):

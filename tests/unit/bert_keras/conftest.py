@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 T, P = 16, 3
-WORDS = "the cat sat on a mat and dog ran far from it to see more".split()
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "far", "from", "it", "to", "see", "more"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", ".", "[", "]"]
 
 

@@ -45,9 +45,7 @@ def inputs(tokenizer, first, second=None, mask_at=()):
 
 def test_fill_mask_gives_the_likeliest_tokens_in_order(exported):
     model, tokenizer, _, served = exported
-    answer = served.signatures["fill_mask"](
-        text=tf.constant(["The [MASK] sat on a [MASK].", "a dog [MASK]"])
-    )
+    answer = served.signatures["fill_mask"](text=tf.constant(["The [MASK] sat on a [MASK].", "a dog [MASK]"]))
     tokens, scores = answer["tokens"].numpy(), answer["scores"].numpy()
     assert tokens.shape == scores.shape == (2, 2, 5)
     for row, (text, masks) in enumerate([("the x sat on a x.", [2, 6]), ("a dog x", [3])]):
@@ -113,15 +111,14 @@ def test_encode_equals_the_model_on_the_offline_tokens(exported):
     tokens = [[t.decode() for t in row] for row in answer["tokens"].numpy()]
     # A literal [MASK] is text to be encoded, as to the original's tokenizer.
     assert tokens == [
-        ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"], ["[CLS]", "far", "[", "[UNK]", "]", "[SEP]", "[PAD]"],
+        ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"],
+        ["[CLS]", "far", "[", "[UNK]", "]", "[SEP]", "[PAD]"],
     ]
     for row, text in enumerate(texts):
         expected = model(inputs(tokenizer, text))
         length = expected["sequence_output"].shape[1]
         np.testing.assert_allclose(answer["pooled_output"][row], expected["pooled_output"][0], atol=1e-5)
-        np.testing.assert_allclose(
-            answer["sequence_output"][row, :length], expected["sequence_output"][0], atol=1e-4
-        )
+        np.testing.assert_allclose(answer["sequence_output"][row, :length], expected["sequence_output"][0], atol=1e-4)
 
 
 def test_pairs(exported):

@@ -60,9 +60,7 @@ def both_released(request):
 @needs_data
 def test_released_vocabularies_on_questions_and_190_languages(both_released):
     folder = Path(os.environ["BERT_DATA_DIR"], "golden_tokenization")
-    questions = [
-        json.loads(line)["original"] for line in (folder / "bert_uncased_question_tokens_even.jsonl").open()
-    ]
+    questions = [json.loads(line)["original"] for line in (folder / "bert_uncased_question_tokens_even.jsonl").open()]
     rows = [json.loads(line) for line in (folder / "udhr_bert_reference.jsonl").open()]
     assert (len(questions), len(rows)) == (5_397, 380)
     assert_same(*both_released, questions + [row["text"] for row in rows])
@@ -120,9 +118,7 @@ def test_words_over_200_characters_and_long_texts(both):
 
 def test_noncharacters_are_unknown_and_never_u_fffd():
     vocabulary = [*SPECIAL_TOKENS, "a", "\ufffd", "##\ufffd", "##b"]
-    assert_same(
-        GraphTokenizer(vocabulary, True), BertTokenizer(vocabulary, True), ["a\ufdd0b", "\uffff", "a\ufffdb"]
-    )
+    assert_same(GraphTokenizer(vocabulary, True), BertTokenizer(vocabulary, True), ["a\ufdd0b", "\uffff", "a\ufffdb"])
 
 
 def test_odd_vocabulary_entries():
@@ -174,9 +170,7 @@ def test_errors_name_what_is_wrong():
 
 
 def test_graph_has_one_op_that_is_not_tensorflows_own():
-    graph = (
-        compiled(GraphTokenizer(VOCABULARY, True, ["[MASK]"])).get_concrete_function().graph.as_graph_def()
-    )
+    graph = compiled(GraphTokenizer(VOCABULARY, True, ["[MASK]"])).get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
     assert {op for op in ops if not hasattr(tf.raw_ops, op)} == {"WordpieceTokenizeWithOffsets"}
@@ -186,9 +180,7 @@ def test_saved_model_needs_no_other_file(tmp_path):
     module = tf.Module()
     module.tokenizer = GraphTokenizer(VOCABULARY, True, preserve=["[MASK]"])
     signature = [tf.TensorSpec([None], tf.string, name="text")]
-    encode = tf.function(
-        lambda text: {"ids": module.tokenizer(text).to_tensor(-1)}, input_signature=signature
-    )
+    encode = tf.function(lambda text: {"ids": module.tokenizer(text).to_tensor(-1)}, input_signature=signature)
     tf.saved_model.save(module, str(tmp_path / "saved"), signatures={"encode": encode})
     (tmp_path / "saved").rename(tmp_path / "moved")
     assert not list((tmp_path / "moved" / "assets").iterdir())

@@ -13,25 +13,33 @@ T, P = 16, 3
 
 
 def stream(examples, steps, **change):
-    settings = {"num_examples": 100, "batch_size": 8, "first_step": 0, "seed": 1,
-                "max_seq_length": T, "max_predictions_per_seq": P} | change
+    settings = {
+        "num_examples": 100,
+        "batch_size": 8,
+        "first_step": 0,
+        "seed": 1,
+        "max_seq_length": T,
+        "max_predictions_per_seq": P,
+    } | change
     batches = train_batches(shard_files(examples.train), **settings).take(steps)
     return [{k: v.numpy() for k, v in batch.items()} for batch in batches]
 
 
 def rows(batches):
     keys = ("input_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels")
-    return [
-        b"".join(b[k][i].tobytes() for k in keys) for b in batches for i in range(len(b["input_ids"]))
-    ]
+    return [b"".join(b[k][i].tobytes() for k in keys) for b in batches for i in range(len(b["input_ids"]))]
 
 
 def test_shapes_and_types(examples):
     (batch,) = stream(examples, 1)
     assert {k: (v.shape, v.dtype.name) for k, v in batch.items()} == {
-        "input_ids": ((8, T), "int32"), "input_mask": ((8, T), "int32"), "segment_ids": ((8, T), "int32"),
-        "masked_lm_positions": ((8, P), "int32"), "masked_lm_ids": ((8, P), "int32"),
-        "masked_lm_weights": ((8, P), "float32"), "next_sentence_labels": ((8, 1), "int32"),
+        "input_ids": ((8, T), "int32"),
+        "input_mask": ((8, T), "int32"),
+        "segment_ids": ((8, T), "int32"),
+        "masked_lm_positions": ((8, P), "int32"),
+        "masked_lm_ids": ((8, P), "int32"),
+        "masked_lm_weights": ((8, P), "float32"),
+        "next_sentence_labels": ((8, 1), "int32"),
     }
 
 
@@ -79,11 +87,11 @@ def test_held_out_examples_come_once_in_order_with_the_rest(examples):
 
 
 def test_no_shards_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no example shards match .*nothing"):
+    with pytest.raises(FileNotFoundError, match=r"no example shards match .*nothing"):
         shard_files(str(tmp_path / "nothing*"))
 
 
 def test_a_spec_of_another_version_is_named(examples, tmp_path):
     (tmp_path / "example_spec.json").write_text('{"max_seq_length": 16}')
-    with pytest.raises(ValueError, match="example_spec.json has no 'max_predictions_per_seq'"):
+    with pytest.raises(ValueError, match=r"example_spec\.json has no 'max_predictions_per_seq'"):
         ExampleSpec.load(str(tmp_path))

@@ -91,9 +91,7 @@ def test_d1_12_positions_ascend_and_padding_is_zero():
         assert (np.diff(positions[:count]) > 0).all()
         assert np.array_equal(masked["masked_lm_ids"][row, :count], input_ids[row, positions[:count]])
         assert masked["masked_lm_weights"][row].tolist() == [1.0] * count + [0.0] * (20 - count)
-        assert (
-            positions[count:].tolist() == masked["masked_lm_ids"][row, count:].tolist() == [0] * (20 - count)
-        )
+        assert positions[count:].tolist() == masked["masked_lm_ids"][row, count:].tolist() == [0] * (20 - count)
     assert {name: values.dtype.name for name, values in masked.items()} == {
         "input_ids": "int32",
         "masked_lm_positions": "int32",
@@ -153,9 +151,7 @@ def _assert_shares(counts):
 @pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is unset: no golden_pretraining")
 def test_the_original_s_instances():
     """What is asserted of ours holds for the original's: how many (D1.9), in order (D1.12), and shares."""
-    path = pathlib.Path(
-        os.environ["BERT_DATA_DIR"], "golden_pretraining", "create_pretraining_standard.jsonl"
-    )
+    path = pathlib.Path(os.environ["BERT_DATA_DIR"], "golden_pretraining", "create_pretraining_standard.jsonl")
     fates: collections.Counter[str] = collections.Counter()
     for line in path.read_text().splitlines():
         instance = json.loads(line)

@@ -10,7 +10,9 @@ from bert_keras.training_loop import metrics_of
 
 
 def test_sums_by_hand():
-    """V = 2. Row 0: logits (0, log 3) for label 1 (p = 3/4, hit), (0, 0) for label 1 (p = 1/2, arg max is 0: miss), padding.
+    """V = 2.
+
+    Row 0: logits (0, log 3) for label 1 (p = 3/4, hit), (0, 0) for label 1 (p = 1/2, arg max 0: miss), padding.
 
     Row 1: one prediction, logits (log 4, 0) for label 1 (p = 1/5, miss). NSP: p = 3/4 right; p = 1/2, tie goes to 0.
     """
@@ -35,8 +37,9 @@ def test_sums_by_hand():
 
 
 def test_d3_losses_are_means_over_weights_not_slots():
-    metrics = metrics_of({"mlm_nll": 6.0, "mlm_correct": 1.0, "mlm_weight": 3.0,
-                          "nsp_nll": 1.0, "nsp_correct": 3.0, "nsp_weight": 4.0})
+    metrics = metrics_of(
+        {"mlm_nll": 6.0, "mlm_correct": 1.0, "mlm_weight": 3.0, "nsp_nll": 1.0, "nsp_correct": 3.0, "nsp_weight": 4.0}
+    )
     assert metrics == pytest.approx(
         {"loss": 2.25, "mlm_loss": 2.0, "mlm_accuracy": 1 / 3, "nsp_loss": 0.25, "nsp_accuracy": 0.75}
     )

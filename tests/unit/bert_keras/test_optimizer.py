@@ -42,8 +42,14 @@ def test_d3_two_steps_by_hand():
 
 
 def test_d3_biases_and_layer_norms_are_not_decayed_embeddings_are():
-    names = ("dense/bias", "layer_norm/gamma", "layer_norm/beta", "predictions/output_bias",
-             "dense/kernel", "word_embeddings/embeddings")
+    names = (
+        "dense/bias",
+        "layer_norm/gamma",
+        "layer_norm/beta",
+        "predictions/output_bias",
+        "dense/kernel",
+        "word_embeddings/embeddings",
+    )
     variables = [variable(name, np.array([1.0], "float32")) for name in names]
     after = apply(BertAdam(1.0, weight_decay_rate=0.25), variables, [[0.0]] * len(names))
     assert [float(a[0]) for a in after] == [1.0, 1.0, 1.0, 1.0, 0.75, 0.75]

@@ -44,8 +44,14 @@ def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
 
 def test_run_fn_trains_and_exports(examples, tmp_path):
     model = BertConfig(len(examples.vocabulary), 16, 1, 1, 32, max_position_embeddings=16)
-    training = TrainingConfig(train_batch_size=8, num_train_steps=4, num_warmup_steps=1, steps_per_execution=2,
-                              eval_batch_size=4, eval_batches=1)
+    training = TrainingConfig(
+        train_batch_size=8,
+        num_train_steps=4,
+        num_warmup_steps=1,
+        steps_per_execution=2,
+        eval_batch_size=4,
+        eval_batches=1,
+    )
     arguments = types.SimpleNamespace(
         train_files=[examples.train],
         eval_files=[examples.eval],

@@ -75,12 +75,8 @@ def released():
 @needs_same_unicode
 @pytest.mark.parametrize("lower_case", [False, True])
 def test_every_assigned_code_point_in_each_context(lower_case):
-    assigned = [
-        c for c in map(chr, range(ut.CODE_POINTS)) if unicodedata.category(c) not in ("Cn", "Co", "Cs")
-    ]
-    others = [
-        c for c in map(chr, range(0, ut.CODE_POINTS, 199)) if unicodedata.category(c) in ("Cn", "Co", "Cs")
-    ]
+    assigned = [c for c in map(chr, range(ut.CODE_POINTS)) if unicodedata.category(c) not in ("Cn", "Co", "Cs")]
+    others = [c for c in map(chr, range(0, ut.CODE_POINTS, 199)) if unicodedata.category(c) in ("Cn", "Co", "Cs")]
     assert len(assigned) == 144_762  # those of D5 and NUL
     # Inside a word; before, after and around a sigma; between two marks that NFD exchanges.
     contexts = "a{0}b {0}Σ AΣ{0}A x\U0001d16d{0}\u1b44 A{0}Σ{0}" if lower_case else "a{0}b"
@@ -145,29 +141,17 @@ def test_a_batch_is_its_texts_one_by_one_in_pieces(texts, lower_case):
         pytest.param("a\u00a0b\u3000c\u202fd", True, ["a", "b", "c", "d"], id="Zs separates"),
         pytest.param("a\u00a0b\u3000c\u202fd", False, ["a", "b", "c", "d"], id="Zs separates CASED"),
         pytest.param("a\u2028b\u2029c", True, ["a", "b", "c"], id="Zl and Zp separate"),
-        pytest.param(
-            "a\x0bb\x0cc\x1cd\x85e", True, ["abcde"], id="vertical tab, form feed and others deleted"
-        ),
+        pytest.param("a\x0bb\x0cc\x1cd\x85e", True, ["abcde"], id="vertical tab, form feed and others deleted"),
         pytest.param("a\tb\nc\rd\r\ne", True, ["a", "b", "c", "d", "e"], id="tab and line ends separate"),
-        pytest.param(
-            "a\0b\ufffdc\ufeffd\u200be\u00adf", False, ["abcdef"], id="NUL, U+FFFD, format deleted CASED"
-        ),
+        pytest.param("a\0b\ufffdc\ufeffd\u200be\u00adf", False, ["abcdef"], id="NUL, U+FFFD, format deleted CASED"),
         pytest.param("x [MASK] y", True, ["x", "[", "mask", "]", "y"], id="special tokens are text"),
-        pytest.param(
-            "a\ue000b\U00050000", True, ["a\ue000b\U00050000"], id="private use and unassigned kept"
-        ),
+        pytest.param("a\ue000b\U00050000", True, ["a\ue000b\U00050000"], id="private use and unassigned kept"),
         pytest.param("a$b_c`d~e^f", True, list("a$b_c`d~e^f"), id="all ASCII punctuation"),
-        pytest.param(
-            "a中文b\U00020000c", True, ["a", "中", "文", "b", "\U00020000", "c"], id="ideographs apart"
-        ),
+        pytest.param("a中文b\U00020000c", True, ["a", "中", "文", "b", "\U00020000", "c"], id="ideographs apart"),
         pytest.param("\u1fef\u037e", True, ["`", ";"], id="punctuation by decomposition"),
         pytest.param("x\U0001d16d\u0334\u1b44", True, ["x\u1b44\U0001d16d"], id="canonical order, Mn gone"),
-        pytest.param(
-            "x\U0001d16d\u0301\u0e31\u1b44", True, ["x\U0001d16d\u1b44"], id="a Mn starter stops ordering"
-        ),
-        pytest.param(
-            "\U0001d15f\u1b44", True, ["\U0001d158\u1b44\U0001d165"], id="marks of a composite ordered"
-        ),
+        pytest.param("x\U0001d16d\u0301\u0e31\u1b44", True, ["x\U0001d16d\u1b44"], id="a Mn starter stops ordering"),
+        pytest.param("\U0001d15f\u1b44", True, ["\U0001d158\u1b44\U0001d165"], id="marks of a composite ordered"),
         pytest.param("\ud800a", True, ["\ud800a"], id="lone surrogate kept"),
         pytest.param("", True, [], id="empty"),
         pytest.param(" \n\u0301\x00", True, [], id="nothing left"),
@@ -178,9 +162,7 @@ def test_a_batch_is_its_texts_one_by_one_in_pieces(texts, lower_case):
             id="scripts whole CASED",
         ),
         # U+D55C = U+1112 U+1161 U+11AB; the vowel sign of "हि" is Mc, the virama Mn.
-        pytest.param(
-            "한 हिन्दी", True, ["\u1112\u1161\u11ab", "हिनदी"], id="jamo, vowel signs kept, virama gone"
-        ),
+        pytest.param("한 हिन्दी", True, ["\u1112\u1161\u11ab", "हिनदी"], id="jamo, vowel signs kept, virama gone"),
     ],
 )
 def test_words(text, lower_case, words):
@@ -244,9 +226,7 @@ def test_a_full_cache_is_emptied_and_chunks_join(monkeypatch):
     tokenizer = BertTokenizer(character_vocabulary("abcd"), True)
     texts = ["a bc", "ab ca d é", "", "abc a", "dd"]
     ids, row_splits = tokenizer.encode(texts)
-    assert [tokenizer.vocabulary[i] for i in ids] == [
-        piece for text in texts for piece in tokenizer.tokenize(text)
-    ]
+    assert [tokenizer.vocabulary[i] for i in ids] == [piece for text in texts for piece in tokenizer.tokenize(text)]
     assert np.diff(row_splits).tolist() == [3, 6, 0, 4, 2]
     assert len(tokenizer._pieces) <= 2
 
@@ -288,9 +268,7 @@ def test_190_languages_tokenized_by_the_original(released, lower_case):
 
 @pytest.fixture(scope="module")
 def maker():
-    spec = importlib.util.spec_from_file_location(
-        "make_unicode_tables", ROOT / "scripts" / "make_unicode_tables.py"
-    )
+    spec = importlib.util.spec_from_file_location("make_unicode_tables", ROOT / "scripts" / "make_unicode_tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

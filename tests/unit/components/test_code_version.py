@@ -23,7 +23,10 @@ def test_a_module_and_its_data_and_all_of_a_package_count(tmp_path):
     module, package = load(files["a.py"], "p.a"), load(files["__init__.py"], "p", package=True)
     fingerprints = {(code_fingerprint(module), code_fingerprint(package))}
     for name, in_module, in_package in [
-        ("a.py", True, True), ("a.npz", True, True), ("b.py", False, True), ("below/c.py", False, True),
+        ("a.py", True, True),
+        ("a.npz", True, True),
+        ("b.py", False, True),
+        ("below/c.py", False, True),
         ("notes.md", False, False),
     ]:
         before = code_fingerprint(module), code_fingerprint(package)

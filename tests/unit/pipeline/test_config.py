@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from components.errors import InputError
+from bert_keras.errors import InputError
 from pipeline.config import GateSettings, with_settings
 from pipeline.recipes import tiny_cpu
 
@@ -21,14 +21,17 @@ def test_nothing_changes_nothing():
 
 
 def test_each_kind_of_value():
-    recipe = with_settings(tiny_cpu(), [
-        "model.hidden_size=256",
-        "training.learning_rate=1e-4",
-        "vocabulary.lower_case=false",
-        "corpus.language=de",
-        "corpus.documents=files",
-        "examples.masking.masked_lm_prob = 0.2 ",
-    ])
+    recipe = with_settings(
+        tiny_cpu(),
+        [
+            "model.hidden_size=256",
+            "training.learning_rate=1e-4",
+            "vocabulary.lower_case=false",
+            "corpus.language=de",
+            "corpus.documents=files",
+            "examples.masking.masked_lm_prob = 0.2 ",
+        ],
+    )
     assert recipe.model.hidden_size == 256
     assert recipe.training.learning_rate == 1e-4
     assert recipe.vocabulary.lower_case is False
@@ -42,9 +45,14 @@ def test_each_kind_of_value():
 
 
 def test_the_last_one_wins_and_checks_see_the_whole():
-    recipe = with_settings(tiny_cpu(), [
-        "training.num_train_steps=5", "training.num_train_steps=7", "training.num_warmup_steps=7",
-    ])
+    recipe = with_settings(
+        tiny_cpu(),
+        [
+            "training.num_train_steps=5",
+            "training.num_train_steps=7",
+            "training.num_warmup_steps=7",
+        ],
+    )
     assert (recipe.training.num_train_steps, recipe.training.num_warmup_steps) == (7, 7)
     with_settings(tiny_cpu(), ["examples.max_seq_length=256", "model.max_position_embeddings=256"])
 

@@ -4,7 +4,7 @@ import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from components.errors import InputError
+from bert_keras.errors import InputError
 from pipeline.lineage import ArtifactRecord, latest_run
 from pipeline.run_dir import metadata_file
 
@@ -74,7 +74,9 @@ def test_the_newest_run(tmp_path):
     run = latest_run(str(tmp_path))
     assert run.id == "new"
     assert {name: stage.state for name, stage in run.stages.items()} == {
-        "CorpusGen": "CACHED", "Trainer": "COMPLETE", "Push.er": "FAILED",
+        "CorpusGen": "CACHED",
+        "Trainer": "COMPLETE",
+        "Push.er": "FAILED",
     }
     properties = {"version": 3, "blessed": 1, "name": "m"}
     records = [ArtifactRecord(a.id, "Model", a.uri, properties) for a in (text, model)]

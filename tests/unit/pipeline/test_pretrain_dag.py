@@ -17,8 +17,17 @@ from pipeline.pretrain_dag import PIPELINE_NAME, create_pipeline
 from pipeline.recipes import RECIPES, tiny_cpu
 
 STAGES = [
-    "CorpusGen", "VocabGen", "PretrainExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator",
-    "ExampleGate", "Trainer", "Baseline", "Evaluator", "ModelPush",
+    "CorpusGen",
+    "VocabGen",
+    "PretrainExampleGen",
+    "StatisticsGen",
+    "ImportSchemaGen",
+    "ExampleValidator",
+    "ExampleGate",
+    "Trainer",
+    "Baseline",
+    "Evaluator",
+    "ModelPush",
 ]
 
 
@@ -54,9 +63,20 @@ def test_the_stages_in_order(compiled):
     for stage, node in nodes.items():
         assert done.issuperset(node.upstream_nodes)
         done.add(stage)
-    for earlier, later in itertools.pairwise(["CorpusGen", "VocabGen", "PretrainExampleGen", "StatisticsGen",
-                                              "ExampleValidator", "ExampleGate", "Trainer", "Baseline", "Evaluator",
-                                              "ModelPush"]):
+    for earlier, later in itertools.pairwise(
+        [
+            "CorpusGen",
+            "VocabGen",
+            "PretrainExampleGen",
+            "StatisticsGen",
+            "ExampleValidator",
+            "ExampleGate",
+            "Trainer",
+            "Baseline",
+            "Evaluator",
+            "ModelPush",
+        ]
+    ):
         assert earlier in nodes[later].upstream_nodes
 
 

@@ -26,8 +26,14 @@ def test_a_recipe_cannot_be_changed_in_place():
 
 def test_all_of_googles_sizes():
     """L and H of the miniatures, base and large; heads are 64 wide, the feed-forward layer is four times as wide."""
-    sizes = {"bert_tiny": (2, 128), "bert_mini": (4, 256), "bert_small": (4, 512), "bert_medium": (8, 512),
-             "bert_base": (12, 768), "bert_large": (24, 1024)}
+    sizes = {
+        "bert_tiny": (2, 128),
+        "bert_mini": (4, 256),
+        "bert_small": (4, 512),
+        "bert_medium": (8, 512),
+        "bert_base": (12, 768),
+        "bert_large": (24, 1024),
+    }
     for name, (layers, hidden) in sizes.items():
         model = RECIPES[name]().model
         assert (model.num_hidden_layers, model.hidden_size) == (layers, hidden)

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from components.errors import InputError
+from bert_keras.errors import InputError
 from pipeline import lineage
 from pipeline.report import page
 from pipeline.report.gate import gate_rows, verdict

@@ -99,9 +99,7 @@ def push(toy: Callable[[int], Path]) -> Callable[[Path, int, int], Path]:
 
 
 @pytest.fixture(scope="session")
-def server(
-    tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]
-) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]) -> Iterator[Server]:
     """Version 1 of the toy on free ports; for tests that change nothing."""
     base = tmp_path_factory.mktemp("served")
     push(base, 1, 1)

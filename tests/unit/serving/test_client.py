@@ -34,9 +34,7 @@ def test_the_other_signatures(client: Client) -> None:
     assert client.encode(["abc", ""])["pooled_output"].tolist() == [[3] * 3, [0] * 3]
     assert client.encode(["abc"], ["de"])["pooled_output"].tolist() == [[5] * 3]
     assert client.next_sentence([("a", "bb"), ("cc", "d")]).tolist() == [1.0, 0.0]
-    answer = client.predict(
-        {"real": [[1.0, 2.0]], "whole": np.array([1], np.int32)}, "numbers", outputs=["whole"]
-    )
+    answer = client.predict({"real": [[1.0, 2.0]], "whole": np.array([1], np.int32)}, "numbers", outputs=["whole"])
     assert {name: array.tolist() for name, array in answer.items()} == {"whole": [2]}
 
 

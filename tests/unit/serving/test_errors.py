@@ -40,9 +40,7 @@ def test_errors_of_a_graph(how: str, said: str) -> None:
 def test_errors_outside_a_graph() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         tf.strings.to_number("x")
-    assert (
-        str(errors.from_exception(raised.value)) == "StringToNumberOp could not correctly convert string: x"
-    )
+    assert str(errors.from_exception(raised.value)) == "StringToNumberOp could not correctly convert string: x"
     unforeseen = errors.from_exception(ValueError())
     assert (unforeseen.code, str(unforeseen), unforeseen.http_status) == (
         grpc.StatusCode.INTERNAL,

@@ -38,9 +38,7 @@ def test_columns(http: httpx.Client) -> None:
     named = http.post(PREDICT, json={"inputs": {"text": ["a", "abc"]}, "signature_name": "length"}).json()
     assert bare == named == {"outputs": [1, 3]}
     numbers = {"inputs": {"real": [[1, 2.5]], "whole": [7]}, "signature_name": "numbers"}
-    assert http.post(PREDICT, json=numbers).json() == {
-        "outputs": {"all": 3.5, "real": [[0.1, 0.25]], "whole": [8]}
-    }
+    assert http.post(PREDICT, json=numbers).json() == {"outputs": {"all": 3.5, "real": [[0.1, 0.25]], "whole": [8]}}
 
 
 def test_rows_need_outputs_of_one_batch_size(http: httpx.Client) -> None:

@@ -8,10 +8,7 @@ from tensorflow.core.framework.tensor_pb2 import TensorProto
 from serving import tensors
 
 ARRAYS = [
-    *(
-        np.array([[1, 0], [3, 100]], dtype)
-        for dtype in ("float32", "float64", "int32", "int64", "uint32", "uint64")
-    ),
+    *(np.array([[1, 0], [3, 100]], dtype) for dtype in ("float32", "float64", "int32", "int64", "uint32", "uint64")),
     *(np.array([1, 0, 100], dtype) for dtype in ("int8", "uint8", "int16")),
     np.array([-1, 127, -128], np.int8),
     np.array([True, False]),

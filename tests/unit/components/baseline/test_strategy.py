@@ -20,8 +20,11 @@ def make(tmp_path):
             folder.mkdir(parents=True)
             (folder / "saved_model.pb").write_bytes(b"")
             spec = {
-                "max_seq_length": length, "max_predictions_per_seq": predictions, "vocabulary_sha256": vocabulary,
-                "vocab_size": 100, "counts": {"train": {"instances": number}, "eval": {"instances": 1}},
+                "max_seq_length": length,
+                "max_predictions_per_seq": predictions,
+                "vocabulary_sha256": vocabulary,
+                "vocab_size": 100,
+                "counts": {"train": {"instances": number}, "eval": {"instances": 1}},
             }
             (folder / "example_spec.json").write_text(json.dumps(spec))
         return model

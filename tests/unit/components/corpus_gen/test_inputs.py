@@ -6,8 +6,8 @@ import os
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
+from bert_keras.errors import InputError
 from components.corpus_gen.inputs import SNIFFED_BYTES, find_inputs, fingerprint, open_input
-from components.errors import InputError
 
 TEXT = b"A sentence of text.\n"
 
@@ -84,9 +84,7 @@ def test_an_unknown_scheme():
 )
 def test_a_corpus_without_text(tmp_path, blank):
     first, second = write(tmp_path / "1.txt", blank), write(tmp_path / "2.txt", blank)
-    assert refusal(first, second) == (
-        f"{first}, {second}: no text in 2 file(s), only blanks; give files with text"
-    )
+    assert refusal(first, second) == (f"{first}, {second}: no text in 2 file(s), only blanks; give files with text")
     # Blank files among others do no harm.
     assert len(paths(first, write(tmp_path / "3.txt"))) == 2
 

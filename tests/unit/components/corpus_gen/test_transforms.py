@@ -11,6 +11,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
+from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.transforms import (
     SPLITTER_CHARACTERS,
@@ -23,7 +24,6 @@ from components.corpus_gen.transforms import (
     split_and_bucket,
     split_documents,
 )
-from components.errors import InputError
 
 LINES = CorpusSettings(segments="lines")
 ONE_BUCKET = {"train": 1, "eval": 1}
@@ -226,9 +226,7 @@ def test_counts(tmp_path):
     documents = [(b"2", "b.txt", ["ü", "b"]), (b"1", "z.txt", ["a"]), (b"1", "a.txt", ["a"])]
     with beam.Pipeline(options=PipelineOptions(list(IN_PROCESS))) as pipeline:
         counts = (
-            pipeline
-            | beam.Create([(("train", 0), documents)])
-            | beam.ParDo(WriteDocuments(str(tmp_path), ONE_BUCKET))
+            pipeline | beam.Create([(("train", 0), documents)]) | beam.ParDo(WriteDocuments(str(tmp_path), ONE_BUCKET))
         )
         # "ü" is two bytes.
         assert_that(counts, equal_to([("train", {"documents": 2, "duplicates": 1, "segments": 3, "bytes": 4})]))

@@ -11,12 +11,18 @@ from components.evaluator.metrics import MlmAccuracy, MlmPerplexity, NspAccuracy
 # Two batches, of two examples and of one: 8 predictions, 5 right, 8 ln 2 + 8 ln 5 nats; 3 pairs, 2 right.
 BATCHES = [
     {
-        "mlm_nll": [3 * math.log(2), 5 * math.log(2)], "mlm_correct": [2.0, 1.0], "mlm_weight": [3.0, 4.0],
-        "nsp_correct": [1.0, 0.0], "nsp_weight": [1.0, 1.0],
+        "mlm_nll": [3 * math.log(2), 5 * math.log(2)],
+        "mlm_correct": [2.0, 1.0],
+        "mlm_weight": [3.0, 4.0],
+        "nsp_correct": [1.0, 0.0],
+        "nsp_weight": [1.0, 1.0],
     },
     {
-        "mlm_nll": [8 * math.log(5)], "mlm_correct": [2.0], "mlm_weight": [1.0],
-        "nsp_correct": [1.0], "nsp_weight": [1.0],
+        "mlm_nll": [8 * math.log(5)],
+        "mlm_correct": [2.0],
+        "mlm_weight": [1.0],
+        "nsp_correct": [1.0],
+        "nsp_weight": [1.0],
     },
 ]
 

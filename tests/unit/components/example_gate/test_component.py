@@ -7,8 +7,9 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 
+from bert_keras.errors import StageError
 from components.artifacts import ExampleVerdict
-from components.example_gate.component import VERDICT_FILE, AnomalyError, Executor
+from components.example_gate.component import VERDICT_FILE, Executor
 
 
 @pytest.fixture
@@ -38,12 +39,13 @@ def anomalies(**descriptions):
 def test_no_anomalies_make_a_verdict(tmp_path, judge):
     judge(train=anomalies(), eval=anomalies())
     assert json.loads((tmp_path / "verdict" / VERDICT_FILE).read_text()) == {
-        "anomalies": 0, "splits": ["train", "eval"],
+        "anomalies": 0,
+        "splits": ["train", "eval"],
     }
 
 
 def test_anomalies_of_any_split_stop_the_run(tmp_path, judge):
-    with pytest.raises(AnomalyError) as caught:
+    with pytest.raises(StageError) as caught:
         judge(train=anomalies(), eval=anomalies(segment_ids="too long.", input_ids="out of range."))
     assert str(caught.value) == (
         "the examples break their schema: eval: input_ids: out of range.; eval: segment_ids: too long."
@@ -54,5 +56,5 @@ def test_anomalies_of_any_split_stop_the_run(tmp_path, judge):
 def test_an_anomaly_of_the_whole_data_set_stops_the_run(judge):
     found = anomalies()
     found.dataset_anomaly_info.description = "too few examples."
-    with pytest.raises(AnomalyError, match=r"train: too few examples\.$"):
+    with pytest.raises(StageError, match=r"train: too few examples\.$"):
         judge(train=found, eval=anomalies())

@@ -24,9 +24,7 @@ def reference(features, row):
 
 
 def test_worked_example_of_the_docstring():
-    encoded = encode_examples(
-        {"weights": np.array([[1.0]], np.float32), "next_sentence_labels": np.array([[1]])}
-    )
+    encoded = encode_examples({"weights": np.array([[1.0]], np.float32), "next_sentence_labels": np.array([[1]])})
     assert encoded == [
         b"\x0a\x34\x0a\x1d\x0a\x14next_sentence_labels\x12\x05\x1a\x03\x0a\x01\x01"
         # 0x13 = 19: key 2 + 7; value 2 + 8: float_list 2 + 6: packed 2 + 4.

@@ -68,7 +68,7 @@ def from_facts(documents, max_num_tokens, short_seq_prob, draws):
             chunk.append(document[position])
             if position == len(document) - 1 or sum(map(len, chunk)) >= target:
                 a_end = randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
-                a = sum(chunk[:a_end], [])
+                a = [token for segment in chunk[:a_end] for token in segment]
                 b = []
                 is_random = len(chunk) == 1 or random() < 0.5
                 if is_random:
@@ -82,7 +82,7 @@ def from_facts(documents, max_num_tokens, short_seq_prob, draws):
                             break
                     position -= len(chunk) - a_end
                 else:
-                    b = sum(chunk[a_end:], [])
+                    b = [token for segment in chunk[a_end:] for token in segment]
                 pairs.append((a[0], a[-1] + 1, b[0], b[-1] + 1, int(is_random), 0))
                 chunk = []
             position += 1
@@ -181,9 +181,7 @@ def test_d1_5_a_bucket_of_one_document_draws_from_itself():
 
 def test_d1_6_b_has_a_segment_even_if_a_fills_the_target():
     # A: 50 tokens of 10 wanted. B: one segment, though none is wanted.
-    pairs = choose_pairs(
-        make_bucket([[50], [3, 3]]), example_settings(10), iter([NEVER, NEVER, 0.0, *[NEVER] * 9])
-    )
+    pairs = choose_pairs(make_bucket([[50], [3, 3]]), example_settings(10), iter([NEVER, NEVER, 0.0, *[NEVER] * 9]))
     assert pairs.tolist()[0] == (0, 50, 50, 53, 1, 0)
 
 
@@ -221,9 +219,7 @@ def test_d1_8_lengths_after_truncation(limit):
     truncate_pairs(pairs, limit, np.random.default_rng(0))
     after = list(zip(pairs["a_end"] - pairs["a_start"], pairs["b_end"] - pairs["b_start"], strict=True))
     assert after == [one_token_at_a_time(a, b, limit) for a, b in lengths]
-    assert pairs["dropped"].tolist() == [
-        sum(before) - sum(now) for before, now in zip(lengths, after, strict=True)
-    ]
+    assert pairs["dropped"].tolist() == [sum(before) - sum(now) for before, now in zip(lengths, after, strict=True)]
     for (a, b), pair in zip(lengths, pairs, strict=True):
         assert 100 <= pair["a_start"] < pair["a_end"] <= 100 + a
         assert 200 <= pair["b_start"] < pair["b_end"] <= 200 + b
@@ -238,13 +234,29 @@ def test_d1_8_front_and_back_are_equally_likely_for_each_token():
         assert np.abs(counts - np.array([10_000, 20_000, 10_000])).max() < 500
 
 
-TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK] my dog is ##ok ! he likes play dum ##my".split()
+TOKENS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "my",
+    "dog",
+    "is",
+    "##ok",
+    "!",
+    "he",
+    "likes",
+    "play",
+    "dum",
+    "##my",
+]
 
 
 def test_filled_like_the_format_s_worked_example():
     """The example of `bert_keras.features`, before masking."""
     ids = {token: number for number, token in enumerate(TOKENS)}
-    text = np.array([ids[t] for t in "dum ##my my dog is ##ok ! he likes play".split()], np.int32)
+    text = np.array([ids[t] for t in ["dum", "##my", "my", "dog", "is", "##ok", "!", "he", "likes", "play"]], np.int32)
     plan = np.array([(2, 7, 7, 10, 0, 0)], INSTANCE)
     filled = fill_instances(text, plan, 16, cls_id=2, sep_id=3, pad_id=0)
     shown = " ".join(TOKENS[i] for i in filled["input_ids"][0])
@@ -259,9 +271,7 @@ def test_filled_instances_hold_their_ranges(documents, max_num_tokens, seed):
     settings_ = example_settings(max_num_tokens, short_seq_prob=0.5)
     plan = plan_instances(bucket, settings_, 2, (seed,))
     cls_id, sep_id, pad_id = 10**6, 10**6 + 1, 10**6 + 2
-    filled = fill_instances(
-        bucket.tokens, plan, max_num_tokens + 3, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id
-    )
+    filled = fill_instances(bucket.tokens, plan, max_num_tokens + 3, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
     for row, pair in enumerate(plan):
         a, b = range(pair["a_start"], pair["a_end"]), range(pair["b_start"], pair["b_end"])
         expected = [cls_id, *a, sep_id, *b, sep_id]
@@ -298,7 +308,7 @@ def test_bucket_leaves_out_what_has_no_token():
     tokenizer = BertTokenizer(TOKENS, lower_case=True)
     documents = [["my dog", "\u200b", "dummy !"], [], ["\u200b"], ["he"]]
     bucket = Bucket.from_documents(documents, tokenizer)
-    assert [TOKENS[i] for i in bucket.tokens] == "my dog dum ##my ! he".split()
+    assert [TOKENS[i] for i in bucket.tokens] == ["my", "dog", "dum", "##my", "!", "he"]
     assert bucket.segment_splits.tolist() == [0, 2, 5, 6]
     assert bucket.document_splits.tolist() == [0, 2, 3]
 

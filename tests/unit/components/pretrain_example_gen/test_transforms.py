@@ -137,9 +137,7 @@ def test_counts_are_those_of_the_shard(shard, documents, output_dir):
 
 
 def test_unknown_tokens_and_empty_segments_are_counted(tmp_path, output_dir):
-    path = write_documents(
-        tmp_path / "documents-00000-of-00001.tfrecord", [["w1 ? w2", "\u200b"], ["\u200b"]]
-    )
+    path = write_documents(tmp_path / "documents-00000-of-00001.tfrecord", [["w1 ? w2", "\u200b"], ["\u200b"]])
     counts = make(path, output_dir)
     assert [counts[name] for name in ("documents", "segments", "tokens", "unknown_tokens")] == [1, 1, 3, 1]
 
@@ -238,25 +236,18 @@ def test_do_fn_with_a_tokenizer_pickles_without_it():
 def test_pipeline_writes_the_same_bytes_for_any_number_of_workers(tmp_path, output_dir, workers):
     rng = np.random.default_rng(1)
     shards = [
-        write_documents(tmp_path / f"documents-0000{i}-of-00004.tfrecord", make_documents(10, rng))
-        for i in range(4)
+        write_documents(tmp_path / f"documents-0000{i}-of-00004.tfrecord", make_documents(10, rng)) for i in range(4)
     ]
     expected_dir = tmp_path / "expected"
     expected_dir.mkdir()
     expected = sum_counts([make(shard, expected_dir) for shard in shards])
-    options = PipelineOptions(
-        runner="FnApiRunner", direct_num_workers=workers, direct_running_mode="multi_threading"
-    )
+    options = PipelineOptions(runner="FnApiRunner", direct_num_workers=workers, direct_running_mode="multi_threading")
     with beam.Pipeline(options=options) as pipeline:
         counts = (
-            pipeline
-            | beam.Create(shards)
-            | MakePretrainExamples(VOCABULARY, True, SETTINGS, "train", str(output_dir))
+            pipeline | beam.Create(shards) | MakePretrainExamples(VOCABULARY, True, SETTINGS, "train", str(output_dir))
         )
         assert_that(counts, equal_to([expected]))
-    assert {p.name: digest(p) for p in output_dir.iterdir()} == {
-        p.name: digest(p) for p in expected_dir.iterdir()
-    }
+    assert {p.name: digest(p) for p in output_dir.iterdir()} == {p.name: digest(p) for p in expected_dir.iterdir()}
     assert len(list(output_dir.iterdir())) == 4
 
 
@@ -324,9 +315,7 @@ def test_bad_settings_are_named(settings, message):
 
 def test_example_spec_is_what_training_reads(tmp_path):
     path = tmp_path / "example_spec.json"
-    counts = {
-        split: {**dict.fromkeys(COUNTS, 0), "instances": n} for split, n in (("train", 70), ("eval", 3))
-    }
+    counts = {split: {**dict.fromkeys(COUNTS, 0), "instances": n} for split, n in (("train", 70), ("eval", 3))}
     write_example_spec(
         str(path), SETTINGS, vocabulary_sha256="ab", vocab_size=3005, unicode_version="14.0.0", counts=counts
     )

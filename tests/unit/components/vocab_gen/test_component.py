@@ -8,8 +8,8 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.types.channel_utils import as_channel
 
+from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
-from components.errors import InputError
 from components.shards import write_shard
 from components.vocab_gen.component import VocabGen
 from components.vocab_gen.executor import Executor

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from bert_keras.errors import InputError
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
-from components.errors import InputError
 from components.vocab_gen import learn
 from components.vocab_gen.learn import learn_wordpiece
 from components.vocab_gen.settings import VocabularySettings
@@ -42,7 +42,10 @@ def test_ties_do_not_depend_on_the_process():
     digests = [
         subprocess.run(
             [sys.executable, "-c", code, os.path.dirname(__file__)],
-            env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.strip()
         for seed in ("0", "1")
     ]

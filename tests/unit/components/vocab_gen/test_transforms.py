@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_keras.errors import InputError
 from bert_keras.unicode_tables import UNICODE_VERSION
-from components.errors import InputError
 from components.shards import write_shard
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, MakeVocabulary
@@ -49,10 +49,24 @@ def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, args=()):
 
 def test_words_are_counted_as_the_tokenizer_sees_them(shards):
     assert dict(CountWords(lower_case=True).process(shards[0])) == {
-        "the": 3, "cafe": 1, ",": 1, "end": 1, ".": 1, "unique": 1, "cat": 1, "sat": 1,
+        "the": 3,
+        "cafe": 1,
+        ",": 1,
+        "end": 1,
+        ".": 1,
+        "unique": 1,
+        "cat": 1,
+        "sat": 1,
     }
     assert dict(CountWords(lower_case=False).process(shards[1])) == {
-        "the": 1, "Cat": 1, "sat": 1, ";": 1, "cafe": 1, "No": 1, "漢": 2, "字": 1,
+        "the": 1,
+        "Cat": 1,
+        "sat": 1,
+        ";": 1,
+        "cafe": 1,
+        "No": 1,
+        "漢": 2,
+        "字": 1,
     }
 
 
