@@ -191,7 +191,11 @@ def fill_mask(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts with one [MASK] or more.")],
     server: Address = DEFAULT_SERVER,
 ) -> None:
-    """The five likeliest tokens for each [MASK], with their probabilities."""
+    """The five likeliest tokens for each [MASK], with their probabilities.
+
+    A text may have any number of masks, in its first pieces (as many as the model was trained on; what comes after is
+    not read). A text without a mask, or with one further on, is refused. Bytes that are not UTF-8 are dropped.
+    """
     from serving.client import Client
 
     with Client(server) as client:
