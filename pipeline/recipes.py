@@ -19,7 +19,9 @@ def tiny_cpu() -> Recipe:
     """The demo: two layers, 128 wide, on about 12 MB of text.
 
     Command:   make demo
-    Hardware:  2 CPU cores, 4 GB of memory
+    Hardware:  2 CPU cores, 1.5 GB of memory
+    Time:      7 minutes, 5 of them training
+    Expect:    held-out masked-LM perplexity 50 (unigram: 476), accuracy 36 %; next sentence 82 % (chance: 61 %)
     """
     return Recipe(
         name="tiny_cpu",

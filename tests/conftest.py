@@ -1,18 +1,11 @@
-"""Settings that must be made before TensorFlow starts."""
+"""Settings that must be made before TensorFlow starts; pytest reads this before anything below this folder."""
 
 import os
-import warnings
-
-import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-warnings.filterwarnings("ignore", category=FutureWarning)
 
+import tensorflow as tf
 
-@pytest.fixture(scope="session", autouse=True)
-def two_logical_devices():
-    """Two logical CPUs: MirroredStrategy has something to mirror over."""
-    import tensorflow as tf
-
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+# Two logical CPUs, so that MirroredStrategy has something to mirror over.
+(CPU,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfiguration()] * 2)

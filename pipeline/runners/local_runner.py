@@ -26,18 +26,41 @@ def run(pipeline: Pipeline, run_dir: str) -> None:
     Raises:
         Exception: whatever stopped a stage.
     """
-    root = logging.getLogger()
-    for handler in root.handlers[:]:
-        root.removeHandler(handler)
-    file = logging.FileHandler(log_file(run_dir))
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root.addHandler(file)
-    root.addHandler(_StageLines())
-    root.setLevel(logging.INFO)
-    # absl sets its logger back to this now and then.
-    absl.logging.set_verbosity(absl.logging.INFO)
-    with _standard_error_into(log_file(run_dir)):
+    path = log_file(run_dir)
+    with _logging_into(path), _standard_error_into(path):
         LocalDagRunner().run(pipeline)
+
+
+class _StageLines(logging.Handler):
+    """Turns the runner's messages on stages into a line on the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._console = Console(highlight=False)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if match := re.fullmatch(r"Component (\S+) is running\.", record.getMessage()):
+            self._console.print(f"[bold]{match[1]}[/bold]")
+
+
+@contextlib.contextmanager
+def _logging_into(path: str) -> Iterator[None]:
+    """Sends Python's log records to a file, and the stages' lines to the terminal."""
+    root = logging.getLogger()
+    handlers, level, verbosity = root.handlers[:], root.level, absl.logging.get_verbosity()
+    file = logging.FileHandler(path)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.handlers[:] = [file, _StageLines()]
+    root.setLevel(logging.INFO)
+    # absl sets its logger back to its own verbosity now and then.
+    absl.logging.set_verbosity(absl.logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        absl.logging.set_verbosity(verbosity)
+        file.close()
 
 
 @contextlib.contextmanager
@@ -53,15 +76,3 @@ def _standard_error_into(path: str) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-
-
-class _StageLines(logging.Handler):
-    """Turns the runner's messages on stages into a line on the terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._console = Console(highlight=False)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if match := re.fullmatch(r"Component (\S+) is running\.", record.getMessage()):
-            self._console.print(f"[bold]{match[1]}[/bold]")

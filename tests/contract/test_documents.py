@@ -63,8 +63,7 @@ def test_help_comes_without_the_heavy_libraries():
     """TensorFlow, Beam and TFX cost seconds: the commands import them, not the command line."""
     heavy = ("tensorflow", "apache_beam", "tfx", "keras", "grpc")
     code = (
-        "import sys, pipeline.cli, pipeline.config, pipeline.recipes;"
-        f"print([m for m in {heavy} if m in sys.modules])"
+        f"import sys, pipeline.cli, pipeline.config, pipeline.recipes;print([m for m in {heavy} if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == "[]"
