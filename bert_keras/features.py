@@ -15,7 +15,9 @@ Legend: T `max_seq_length`, P `max_predictions_per_seq`. Names, types and paddin
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+from typing import Any
 
 import tensorflow as tf
 
@@ -67,3 +69,19 @@ class ExampleSpec:
             )
         except KeyError as missing:
             raise ValueError(f"{path} has no {missing}: make the examples again with this version") from missing
+
+
+def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
+    """The tokens of `vocab.txt` in `directory`, in the order of their ids, and what `vocab_spec.json` says of them.
+
+    Raises:
+        ValueError: `vocab.txt` is not the file that the spec is of.
+    """
+    path = f"{directory}/{VOCABULARY_FILE}"
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    with tf.io.gfile.GFile(f"{directory}/{VOCABULARY_SPEC_FILE}") as file:
+        spec = json.load(file)
+    if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
+        raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it is of: its sha256 differs")
+    return content.decode("utf-8").rstrip("\n").split("\n"), spec

@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
-from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleSpec
+from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
 from bert_keras.tokenizer import BertTokenizer
 from bert_keras.training_loop import LOG_FILE, TrainingLoop
 
@@ -69,14 +69,10 @@ def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingC
 
 def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
     """The tokenizer that made the examples, from the vocabulary beside them."""
-    path = os.path.join(examples_dir, VOCABULARY_FILE)
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    if hashlib.sha256(content).hexdigest() != spec.vocabulary_sha256:
-        raise InputError(f"{path} is not the vocabulary that made the examples: its sha256 differs from their spec's")
-    with tf.io.gfile.GFile(os.path.join(examples_dir, VOCABULARY_SPEC_FILE)) as file:
-        lower_case = json.load(file)["lower_case"]
-    return BertTokenizer(content.decode("utf-8").rstrip("\n").split("\n"), lower_case)
+    tokens, vocabulary = read_vocabulary(examples_dir)
+    if vocabulary["vocabulary_sha256"] != spec.vocabulary_sha256:
+        raise InputError(f"{examples_dir}: the vocabulary beside the examples is not the one that made them")
+    return BertTokenizer(tokens, vocabulary["lower_case"])
 
 
 def _digest(pattern: str) -> str:

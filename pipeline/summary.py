@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from tfx.utils import path_utils
 
-from bert_keras.features import ExampleSpec
+from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.unigram import unigram_perplexity
 from components.corpus_gen.executor import COUNTS_FILE
 from components.pretrain_example_gen.settings import EVAL, TRAIN
@@ -154,7 +154,7 @@ def _metrics(evaluation: str) -> dict[str, float]:
 
 def _random_share(examples: str) -> float:
     """Share of random pairs among the held-out examples."""
-    with open(os.path.join(examples, "example_spec.json"), encoding="utf-8") as file:
+    with open(os.path.join(examples, EXAMPLE_SPEC_FILE), encoding="utf-8") as file:
         counts = json.load(file)["counts"][EVAL]
     return counts["random_next"] / max(1, counts["instances"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils
 
-from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE
+from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE, read_vocabulary
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
 from components.pretrain_example_gen.transforms import MakePretrainExamples, write_example_spec
 from components.shards import remove_temporary
@@ -29,10 +28,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         tf.io.gfile.makedirs(examples.uri)
         for name in (VOCABULARY_FILE, VOCABULARY_SPEC_FILE):
             tf.io.gfile.copy(posixpath.join(vocabulary_dir, name), posixpath.join(examples.uri, name), overwrite=True)
-        with tf.io.gfile.GFile(posixpath.join(examples.uri, VOCABULARY_FILE), "rb") as file:
-            vocabulary = file.read().decode().rstrip("\n").split("\n")
-        with tf.io.gfile.GFile(posixpath.join(examples.uri, VOCABULARY_SPEC_FILE)) as file:
-            spec = json.load(file)
+        vocabulary, spec = read_vocabulary(examples.uri)
 
         def write_spec(pairs) -> None:
             write_example_spec(

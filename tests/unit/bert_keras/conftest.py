@@ -52,13 +52,14 @@ def examples(tmp_path_factory):
                 for number in range(size):
                     writer.write(example(generator, number).SerializeToString())
     content = "".join(token + "\n" for token in VOCABULARY).encode()
+    sha256 = hashlib.sha256(content).hexdigest()
     (root / "vocab.txt").write_bytes(content)
-    (root / "vocab_spec.json").write_text(json.dumps({"lower_case": True}))
+    (root / "vocab_spec.json").write_text(json.dumps({"lower_case": True, "vocabulary_sha256": sha256}))
     spec = {
         "max_seq_length": T,
         "max_predictions_per_seq": P,
         "vocab_size": len(VOCABULARY),
-        "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
+        "vocabulary_sha256": sha256,
         "counts": {split: {"instances": sum(shards)} for split, shards in counts.items()},
     }
     (root / "example_spec.json").write_text(json.dumps(spec))

@@ -1,6 +1,8 @@
 """The Trainer's entry point: examples that do not fit are refused by name, others end as a SavedModel."""
 
 import dataclasses
+import hashlib
+import json
 import shutil
 import types
 from pathlib import Path
@@ -37,8 +39,13 @@ def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
 
 def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
     shutil.copytree(examples.dir, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "vocab.txt").write_text("\n".join(reversed(examples.vocabulary)) + "\n")
-    with pytest.raises(ValueError, match=r"vocab.txt is not the vocabulary that made the examples"):
+    other = "\n".join(reversed(examples.vocabulary)) + "\n"
+    (tmp_path / "vocab.txt").write_text(other)
+    with pytest.raises(ValueError, match=r"vocab\.txt is not the file that vocab_spec\.json beside it is of"):
+        load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
+    spec = {"lower_case": True, "vocabulary_sha256": hashlib.sha256(other.encode()).hexdigest()}
+    (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
+    with pytest.raises(ValueError, match="the vocabulary beside the examples is not the one that made them"):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
 
 
