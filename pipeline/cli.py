@@ -9,11 +9,14 @@ import shutil
 import sys
 import warnings
 from enum import IntEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bert_keras.errors import InputError, StageError
+
+if TYPE_CHECKING:
+    from pipeline.config import Recipe
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -45,7 +48,11 @@ Corpus = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting of the recipe; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Change a setting of the recipe (`bert-tfx recipes RECIPE` lists them); repeatable.",
+    ),
 ]
 RunDir = Annotated[
     str,
@@ -111,11 +118,8 @@ def _exit_if_refused(summary: dict) -> None:
 def _pretrain(recipe_name: str, corpus: list[str], settings: list[str], run_dir: str) -> dict:
     """Runs the pipeline and everything that is told of it; returns the summary."""
     from pipeline.config import with_settings
-    from pipeline.recipes import RECIPES
 
-    if recipe_name not in RECIPES:
-        raise InputError(f"{recipe_name}: no such recipe; there are {', '.join(RECIPES)}")
-    recipe = with_settings(RECIPES[recipe_name](), settings)
+    recipe = with_settings(_recipe(recipe_name), settings)
     from components.corpus_gen.inputs import find_inputs
 
     inputs = find_inputs(corpus) if corpus else None
@@ -149,12 +153,28 @@ def _pretrain(recipe_name: str, corpus: list[str], settings: list[str], run_dir:
 
 
 @app.command()
-def recipes() -> None:
-    """The recipes and what each is for."""
+def recipes(
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Show this one's settings.")] = None,
+) -> None:
+    """The recipes and what each is for; of one recipe, every setting that --set can change."""
+    from pipeline.config import settings_of
+
+    if recipe is None:
+        from pipeline.recipes import RECIPES
+
+        for name, make in RECIPES.items():
+            typer.echo(f"{name:12} {(make.__doc__ or '').splitlines()[0]}")
+    else:
+        for key, value in settings_of(_recipe(recipe)).items():
+            typer.echo(f"{key}={value}")
+
+
+def _recipe(name: str) -> Recipe:
     from pipeline.recipes import RECIPES
 
-    for name, recipe in RECIPES.items():
-        typer.echo(f"{name:12} {(recipe.__doc__ or '').splitlines()[0]}")
+    if name not in RECIPES:
+        raise InputError(f"{name}: no such recipe; there are {', '.join(RECIPES)}")
+    return RECIPES[name]()
 
 
 @app.command()

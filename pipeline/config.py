@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -77,6 +78,11 @@ class Recipe:
 
 
 _NO_NAN = ConfigDict(allow_inf_nan=False)
+
+
+def settings_of(recipe: Recipe) -> dict[str, object]:
+    """Every setting that `--set` can change, by its dotted name, and its value."""
+    return {key: functools.reduce(getattr, key.split("."), recipe) for key in _keys(recipe)}
 
 
 def with_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:

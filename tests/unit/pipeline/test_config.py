@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from bert_keras.errors import InputError
-from pipeline.config import GateSettings, with_settings
-from pipeline.recipes import tiny_cpu
+from pipeline.config import GateSettings, settings_of, with_settings
+from pipeline.recipes import RECIPES, tiny_cpu
 
 
 def refusal(*settings):
@@ -123,3 +123,11 @@ def test_out_of_range(setting, reason):
 
 def test_the_gates_ends_are_allowed():
     GateSettings(max_mlm_perplexity=1.0, min_mlm_accuracy=0.0, min_nsp_accuracy=1.0)
+
+
+def test_every_setting_that_is_listed_can_be_set_to_what_it_is():
+    recipe = RECIPES["bert_base"]()
+    settings = settings_of(recipe)
+    assert settings["examples.masking.max_predictions_per_seq"] == 20
+    assert len(settings) > 40
+    assert with_settings(recipe, [f"{key}={value}" for key, value in settings.items()]) == recipe
