@@ -63,7 +63,8 @@ def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingC
     if spec.train_examples < training.train_batch_size or not spec.eval_examples:
         raise InputError(
             f"{spec.train_examples} training and {spec.eval_examples} held-out examples are too few for "
-            f"training.train_batch_size={training.train_batch_size}: give more text or a smaller batch"
+            f"training.train_batch_size={training.train_batch_size}: give more text or a smaller batch, "
+            "or hold out more with corpus.eval_fraction"
         )
 
 
