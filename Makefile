@@ -1,9 +1,9 @@
 # Thin: each target sets up .venv (once) and runs one documented command.
-# This machine's environment may forbid bytecode files; TFX then takes 26 s to import instead of 10.
+# An environment may forbid bytecode files; TFX then takes 26 s to import instead of 10.
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo test test-slow lint lock docs
+.PHONY: help setup demo test lint lock docs
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 setup:          ## make .venv from the hashed lock, if it is not there
@@ -12,8 +12,6 @@ demo: setup     ## text to a served BERT (ARGS="--corpus 'text/*.txt'" for your 
 	$(RUN)/bert-tfx demo $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 	$(RUN)/python -m pytest -m "not slow" $(ARGS)
-test-slow: setup  ## the slow ones
-	$(RUN)/python -m pytest -m slow $(ARGS)
 lint: setup     ## ruff and mypy
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .

@@ -1,11 +1,11 @@
-"""Shards of records: one naming, one way to write them, one way to sum what was counted while writing."""
+"""Shards of records: one naming, one way to read and write them, one way to sum what was counted while writing."""
 
 from __future__ import annotations
 
 import json
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import tensorflow as tf
@@ -14,6 +14,27 @@ import tensorflow as tf
 def shard_name(prefix: str, index: int, count: int) -> str:
     """documents, 3, 10 -> documents-00003-of-00010.tfrecord"""
     return f"{prefix}-{index:05d}-of-{count:05d}.tfrecord"
+
+
+def read_documents(path: str) -> Iterator[list[str]]:
+    """The segments of each document of a shard (its format: `components.corpus_gen.transforms`).
+
+    Raises:
+        ValueError: a record is damaged, no tf.Example, without segments or not UTF-8; names file and record.
+    """
+    number = 0
+    try:
+        # Not tf.data: it would take hold of a GPU in each worker.
+        for record in tf.compat.v1.io.tf_record_iterator(path):
+            features = tf.train.Example.FromString(record).features.feature
+            if "segments" not in features:
+                raise ValueError(f"no feature 'segments' among {sorted(features)}")
+            yield [segment.decode("utf-8") for segment in features["segments"].bytes_list.value]
+            number += 1
+    except tf.errors.NotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path}, record {number}: not a document of corpus_gen: {error}") from error
 
 
 def write_shard(path: str, records: Iterable[bytes]) -> None:

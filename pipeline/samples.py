@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.pretrain_example_gen.transforms import read_documents
+from components.shards import read_documents
 
 SAMPLES = 8
 # Sentences tried for as many samples.

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.tokenizer import BertTokenizer
 from components.pretrain_example_gen.encoding import encode_examples
 from components.pretrain_example_gen.instances import Bucket, make_examples, plan_instances, random_stream
 from components.pretrain_example_gen.settings import ExampleSettings
-from components.shards import write_json, write_shard
+from components.shards import read_documents, write_json, write_shard
 
 DOCUMENTS_PREFIX = "documents-"
 EXAMPLES_PREFIX = "examples-"
@@ -44,27 +43,6 @@ COUNTS = (
     "masked_as_same",
     "masked_as_random",
 )
-
-
-def read_documents(path: str) -> Iterator[list[str]]:
-    """The segments of each document of a shard (its format: `components.corpus_gen.transforms`).
-
-    Raises:
-        ValueError: a record is damaged, no tf.Example, without segments or not UTF-8; names file and record.
-    """
-    number = 0
-    try:
-        # Not tf.data: it would take hold of a GPU in each worker.
-        for record in tf.compat.v1.io.tf_record_iterator(path):
-            features = tf.train.Example.FromString(record).features.feature
-            if "segments" not in features:
-                raise ValueError(f"no feature 'segments' among {sorted(features)}")
-            yield [segment.decode("utf-8") for segment in features["segments"].bytes_list.value]
-            number += 1
-    except tf.errors.NotFoundError:
-        raise
-    except Exception as error:
-        raise ValueError(f"{path}, record {number}: not a document of corpus_gen: {error}") from error
 
 
 def examples_path(documents_path: str, output_dir: str) -> str:

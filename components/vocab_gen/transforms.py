@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE
 from bert_keras.tokenizer import basic_tokenize
 from bert_keras.unicode_tables import UNICODE_VERSION
-from components.shards import write_json
+from components.shards import read_documents, write_json
 from components.vocab_gen.learn import learn_wordpiece
 from components.vocab_gen.settings import VocabularySettings
 
@@ -26,11 +26,9 @@ class CountWords(beam.DoFn):
 
     def process(self, path: str):
         counts: Counter[str] = Counter()
-        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-            example = tf.train.Example.FromString(record)
-            segments = example.features.feature["segments"].bytes_list.value
+        for segments in read_documents(path):
             # No word reaches across a line end.
-            counts.update(basic_tokenize(b"\n".join(segments).decode(), self.lower_case))
+            counts.update(basic_tokenize("\n".join(segments), self.lower_case))
         yield from counts.items()
 
 

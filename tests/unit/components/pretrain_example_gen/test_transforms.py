@@ -24,10 +24,10 @@ from components.pretrain_example_gen.transforms import (
     MakePretrainExamples,
     examples_path,
     make_examples_shard,
-    read_documents,
     sum_counts,
     write_example_spec,
 )
+from components.shards import read_documents
 
 # A word for each token: "w17" has id 22. "?" is unknown.
 VOCABULARY = (*SPECIAL_TOKENS, *(f"w{i}" for i in range(3000)))
