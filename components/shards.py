@@ -1,14 +1,23 @@
-"""Shards of records: one naming, one way to read and write them, one way to sum what was counted while writing."""
+"""Shards of records: one naming, one way to read and write them, one way to sum what was counted while writing.
+
+Files are reached through Beam's file systems (local, gs://, s3://, hdfs://), not TensorFlow's: workers do without it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 import apache_beam as beam
-import tensorflow as tf
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import BeamIOError, FileSystems
+
+from components.tfrecord import Example, frame, read_records
 
 
 def shard_name(prefix: str, index: int, count: int) -> str:
@@ -16,62 +25,98 @@ def shard_name(prefix: str, index: int, count: int) -> str:
     return f"{prefix}-{index:05d}-of-{count:05d}.tfrecord"
 
 
+def shard_paths(directory: str) -> list[str]:
+    """The shards in a folder, sorted."""
+    (found,) = FileSystems.match([f"{directory}/*.tfrecord"])
+    return sorted(metadata.path for metadata in found.metadata_list)
+
+
+def open_file(path: str) -> BinaryIO:
+    """The bytes of a file as they are, whatever its name ends in.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
 def read_documents(path: str) -> Iterator[list[str]]:
     """The segments of each document of a shard (its format: `components.corpus_gen.transforms`).
 
     Raises:
         ValueError: a record is damaged, no tf.Example, without segments or not UTF-8; names file and record.
+        FileNotFoundError: there is no such file.
     """
     number = 0
+    with open_file(path) as file:
+        try:
+            for record in read_records(file):
+                features = Example.FromString(record).features.feature
+                if "segments" not in features:
+                    raise ValueError(f"no feature 'segments' among {sorted(features)}")
+                yield [segment.decode("utf-8") for segment in features["segments"].bytes_list.value]
+                number += 1
+        except Exception as error:
+            raise ValueError(f"{path}, record {number}: not a document of corpus_gen: {error}") from error
+
+
+@contextlib.contextmanager
+def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
+    """A file to write to; `path` exists only when it is whole.
+
+    Every attempt has a temporary file of its own: two attempts write the same bytes, and the last one wins.
+    """
+    temporary = os.path.join(temporary_dir, f"{os.path.basename(path)}.{uuid.uuid4().hex}")
+    for folder in (os.path.dirname(path), temporary_dir):
+        if folder:
+            make_folder(folder)
     try:
-        # Not tf.data: it would take hold of a GPU in each worker.
-        for record in tf.compat.v1.io.tf_record_iterator(path):
-            features = tf.train.Example.FromString(record).features.feature
-            if "segments" not in features:
-                raise ValueError(f"no feature 'segments' among {sorted(features)}")
-            yield [segment.decode("utf-8") for segment in features["segments"].bytes_list.value]
-            number += 1
-    except tf.errors.NotFoundError:
+        with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            yield file
+        FileSystems.rename([temporary], [path])
+    except BaseException:
+        if FileSystems.exists(temporary):
+            FileSystems.delete([temporary])
         raise
-    except Exception as error:
-        raise ValueError(f"{path}, record {number}: not a document of corpus_gen: {error}") from error
 
 
 def write_shard(path: str, records: Iterable[bytes]) -> None:
     """Writes an uncompressed TFRecord file; `path` exists only when it is whole.
 
-    Uncompressed, because the original's, Model Garden's and NVIDIA's readers expect it. Every attempt has a temporary
-    file of its own: two attempts at one bucket write the same bytes, and the last one wins.
+    Uncompressed, because the original's, Model Garden's and NVIDIA's readers expect it.
     """
-    directory, name = os.path.split(path)
     # Not in the shard's own folder: TFX's components read every file there, dot files too.
-    temporary_dir = directory + ".part"
-    for folder in (directory, temporary_dir):
-        tf.io.gfile.makedirs(folder)
-    temporary = os.path.join(temporary_dir, f"{name}.{uuid.uuid4().hex}")
-    try:
-        with tf.io.TFRecordWriter(temporary) as writer:
-            for record in records:
-                writer.write(record)
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
-        raise
+    with whole_file(path, os.path.dirname(path) + ".part") as file:
+        file.writelines(map(frame, records))
 
 
 def remove_temporary(output_dir: str) -> None:
     """Removes what attempts have left of the shards of `output_dir`'s splits; when all shards are there."""
-    for folder in tf.io.gfile.glob(f"{output_dir}/Split-*.part"):
-        tf.io.gfile.rmtree(folder)
+    remove_folders(f"{output_dir}/Split-*.part")
+
+
+def remove_folders(pattern: str) -> None:
+    """Removes the folders that match, with all that is in them."""
+    (found,) = FileSystems.match([f"{pattern}/*"])
+    folders = sorted({os.path.dirname(metadata.path) for metadata in found.metadata_list})
+    if "://" not in pattern:
+        folders = sorted(glob.glob(pattern))  # empty ones too, which object stores do not have
+    if folders:
+        FileSystems.delete(folders)
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder, and those above it, if it is not there."""
+    with contextlib.suppress(BeamIOError, OSError):
+        if not FileSystems.exists(path):
+            FileSystems.mkdirs(path)
 
 
 def write_json(path: str, value: object) -> None:
     """Writes `value` as JSON; `path` exists only when it is whole."""
-    temporary = f"{path}.{uuid.uuid4().hex}"
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(value, indent=2, sort_keys=True) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
+    content = json.dumps(value, indent=2, sort_keys=True) + "\n"
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write(content.encode())
 
 
 class SumCounts(beam.PTransform):
