@@ -15,7 +15,7 @@ import os
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.features import VOCABULARY_FILE, feature_spec
+from bert_keras.features import VOCABULARY_FILE, ExampleLayout, feature_spec
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
 from bert_keras.objectives.mlm_nsp import example_sums
@@ -148,7 +148,8 @@ class ServedBert(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def evaluate(self, examples):
         """Sums and weights of each serialized pre-training example, float [B]."""
-        features = tf.io.parse_example(examples, feature_spec(self._max_seq_length, self._max_predictions_per_seq))
+        layout = ExampleLayout.bert(self._max_seq_length, self._max_predictions_per_seq)
+        features = tf.io.parse_example(examples, feature_spec(layout, masked=True))
         return example_sums(self._model()(features, training=False), features)
 
 

@@ -1,31 +1,65 @@
-"""Masked-LM masking of whole batches, in NumPy.
+"""Masked-LM masking of whole batches, in NumPy: the one implementation, of stored examples and of dynamic masking.
 
-Legend: N instances, T `max_seq_length`, P `max_predictions_per_seq`, V vocabulary.
+Legend: N rows, T `max_seq_length`, P predictions a row has room for, V vocabulary.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+import re
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.word_masking import Words, choose_spans, choose_words
+
+_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingSettings:
     """How tokens are chosen for prediction, and what stands in their place (BERT paper, section 3.1).
 
+    What differs from the defaults in
+        BERT, whole-word BERT: nothing; `unit="whole_word"`.
+        ALBERT: `unit="ngram"`.
+        SpanBERT: `unit="span"`, `rounding="up"`, `random_tokens="corpus"`, 77 predictions for 512 tokens, "dynamic".
+        RoBERTa: `rounding="stochastic"`, `special_tokens=True`, `random_tokens="real"`, 77 predictions, "dynamic".
+        ELECTRA: `mask_fraction=0.85`, `keep_fraction=0.15`, "dynamic" (its draws with replacement, FACTS D8, are not
+            made here).
+
     Attributes:
-        masked_lm_prob: share of a sequence's tokens, [CLS] and [SEP] counted, that is predicted.
-        max_predictions_per_seq: P, most predictions in a sequence.
+        masked_lm_prob: share of a sequence's tokens that is predicted.
+        max_predictions_per_seq: most predictions in a sequence.
         mask_fraction: share of the predicted tokens that becomes [MASK].
-        keep_fraction: share that stays as it is; the rest becomes a token drawn from the whole vocabulary.
+        keep_fraction: share that stays as it is; the rest becomes random tokens.
+        unit: what is chosen as one. `token`: each alone. `whole_word`: a token with all that continue its word; a word
+            that would exceed the number of predictions is skipped; fates are drawn for each token (FACTS D1.10).
+            `ngram`: one to three words, as in ALBERT. `span`: one to ten words, as in SpanBERT: the last may be cut,
+            and what becomes of tokens side by side is drawn once for all of them (D9).
+        rounding: of `masked_lm_prob` times the tokens. `nearest`: half to even and at least 1, [CLS] and [SEP] counted
+            (D1.9). `up`: of the tokens that may be chosen alone (D9). `stochastic`: up with the probability of the
+            fraction, else down, [CLS] and [SEP] counted (D10).
+        special_tokens: whether [CLS] and [SEP] may be chosen too (D10).
+        random_tokens: what random tokens are drawn from. `vocabulary`: all of it, special and unused ones included
+            (D1.11). `real`: all but these (D10). `corpus`: the text of the rows that are masked together, so that
+            frequent tokens are frequent (D9).
+        when: `static`: examples are stored masked. `dynamic`: the training split is stored unmasked, and is masked
+            while it is read, anew in each epoch. The `eval` split is stored masked in either case, so that every
+            model is measured on the same masks.
     """
 
     masked_lm_prob: float = 0.15
     max_predictions_per_seq: int = 20
     mask_fraction: float = 0.8
     keep_fraction: float = 0.1
+    unit: Literal["token", "whole_word", "ngram", "span"] = "token"
+    rounding: Literal["nearest", "up", "stochastic"] = "nearest"
+    special_tokens: bool = False
+    random_tokens: Literal["vocabulary", "real", "corpus"] = "vocabulary"
+    when: Literal["static", "dynamic"] = "static"
 
     def __post_init__(self) -> None:
         for name in ("masked_lm_prob", "mask_fraction", "keep_fraction"):
@@ -42,33 +76,101 @@ class MaskingSettings:
             )
 
 
-def num_predictions(num_tokens: np.ndarray, settings: MaskingSettings) -> np.ndarray:
-    """Predictions wanted for sequences of `num_tokens` tokens, [CLS] and [SEP] counted: int64, same shape.
+class Tokenizer(Protocol):
+    """What masking must know of a tokenizer."""
 
-    Rounds half to even, as Python 3 does for the original: 10 tokens give 2 (of 1.5), 30 give 4 (of 4.5).
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @property
+    def vocabulary(self) -> Sequence[str]:
+        """The tokens, in the order of their ids."""
+
+    @property
+    def continues_word(self) -> np.ndarray:
+        """Bool [V]: the token continues the word before it."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MaskingVocabulary:
+    """What masking must know of a vocabulary.
+
+    Attributes:
+        continues_word: bool [V], the token continues the word before it ("##").
+        special: bool [V], [PAD], [CLS] and [SEP]. [UNK] and [MASK] in a text are tokens like any other.
+        real_ids: integers, all tokens but the special ones, [UNK], [MASK] and [unused...].
+        mask_id: id of [MASK].
     """
-    wanted = np.rint(num_tokens * settings.masked_lm_prob).astype(np.int64)
-    return np.clip(wanted, 1, settings.max_predictions_per_seq)
+
+    continues_word: np.ndarray
+    special: np.ndarray
+    real_ids: np.ndarray
+    mask_id: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> MaskingVocabulary:
+        """Of a tokenizer, WordPiece or byte-level."""
+        size = len(tokenizer.vocabulary)
+        special = np.zeros(size, bool)
+        special[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]] = True
+        real = ~special
+        real[[tokenizer.unk_id, tokenizer.mask_id]] = False
+        real[[bool(_UNUSED.fullmatch(token)) for token in tokenizer.vocabulary]] = False
+        return cls(tokenizer.continues_word, special, np.flatnonzero(real), tokenizer.mask_id)
+
+
+def num_predictions(
+    num_tokens: np.ndarray, num_maskable: np.ndarray, settings: MaskingSettings, rng: np.random.Generator
+) -> np.ndarray:
+    """Predictions wanted of N sequences.
+
+    Args:
+        num_tokens: int64 [N], tokens, [CLS] and [SEP] counted.
+        num_maskable: int64 [N], those that may be chosen.
+        rng: for `stochastic` rounding, which draws a number for each sequence.
+
+    Returns:
+        int64 [N]. "nearest" rounds half to even, as Python 3 does for the original: 10 tokens give 2 (of 1.5), 30
+        give 4 (of 4.5).
+    """
+    if settings.rounding == "nearest":
+        wanted = np.maximum(np.rint(num_tokens * settings.masked_lm_prob), 1)
+    elif settings.rounding == "up":
+        wanted = np.ceil(num_maskable * settings.masked_lm_prob)
+    else:
+        wanted = np.floor(num_tokens * settings.masked_lm_prob + rng.random(len(num_tokens)))
+    return np.minimum(wanted.astype(np.int64), np.minimum(num_maskable, settings.max_predictions_per_seq))
+
+
+def row_predictions(max_seq_length: int, max_sequences: int, settings: MaskingSettings) -> int:
+    """P: what the predictions of a row of up to `max_sequences` sequences can never exceed.
+
+    No rounding adds as much as one prediction to a sequence's share of its tokens, or makes more than one of none.
+    """
+    share = int(np.ceil(max_seq_length * settings.masked_lm_prob)) + max_sequences
+    return min(share, max_sequences * settings.max_predictions_per_seq, max_seq_length)
 
 
 def mask_tokens(
     input_ids: np.ndarray,
     input_mask: np.ndarray,
     rng: np.random.Generator,
-    *,
     settings: MaskingSettings,
-    unmaskable_ids: Collection[int],
-    mask_id: int,
-    vocab_size: int,
+    vocabulary: MaskingVocabulary,
+    max_predictions: int,
+    sequence_ids: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Chooses tokens uniformly and masks them: the original's `create_masked_lm_predictions`.
+    """Chooses tokens and masks them: the original's `create_masked_lm_predictions`, and its successors'.
 
     Args:
-        input_ids: integers [N, T], with P <= T.
+        input_ids: integers [N, T].
         input_mask: integers [N, T], 1 for a token and 0 for padding.
-        unmaskable_ids: tokens never chosen, [CLS] and [SEP]; they still count for how many are.
-        mask_id: id of [MASK].
-        vocab_size: V. A random token is any of V, special and unused ones and the masked one included.
+        max_predictions: P. Without packing, `settings.max_predictions_per_seq`; with it see `row_predictions`.
+        sequence_ids: integers [N, T], 1, 2, ... for the sequences packed into a row, one after another, and 0 for
+            padding: `[1, 1, 2, 2, 2, 0]`. Each is masked as if it had a row of its own. None: each row is a sequence.
 
     Returns:
         The features that masking changes or makes; `input_ids` stays as it was.
@@ -76,35 +178,130 @@ def mask_tokens(
         masked_lm_positions:  int32 [N, P], ascending, then 0.
         masked_lm_ids:        [N, P], type of `input_ids`, what stood at these positions, then 0.
         masked_lm_weights:    float32 [N, P], 1.0 for a prediction, then 0.0.
+
+    Raises:
+        ValueError: a row has more than P predictions.
+        InputError: random tokens are to be real ones, and the vocabulary has none.
     """
     N, T = input_ids.shape
-    P = settings.max_predictions_per_seq
-    candidates = (input_mask != 0) & ~np.isin(input_ids, list(unmaskable_ids))
-    num_masked = np.minimum(num_predictions(input_mask.sum(1), settings), candidates.sum(1))
+    present = input_mask != 0
+    maskable = present if settings.special_tokens else present & ~vocabulary.special.take(input_ids)
+    if sequence_ids is None:
+        chosen = _choose(input_ids, present, maskable, settings, vocabulary, rng)
+        sequence = chosen // T
+    else:
+        places = _unpack(sequence_ids)
+        ids, tokens, candidates = (values.ravel()[places] for values in (input_ids, present, maskable))
+        used = places >= 0
+        chosen = _choose(ids, tokens & used, candidates & used, settings, vocabulary, rng)
+        sequence = chosen // places.shape[1]
+        chosen = places.ravel()[chosen]
 
-    # The candidates with the smallest random keys are a uniform choice. A key carries its position in its low
-    # bits: sorting values is several times faster than argsort. What is no candidate sorts last.
-    position_bits = (T - 1).bit_length()
-    keys = rng.integers(0, 1 << (63 - position_bits), (N, T)) << position_bits | np.arange(T)
-    keys[~candidates] = np.iinfo(np.int64).max
-    chosen = np.sort(np.partition(keys, P - 1, axis=1)[:, :P], axis=1)
-    is_prediction = np.arange(P) < num_masked[:, None]
-    positions = np.where(is_prediction, chosen & ((1 << position_bits) - 1), T)
-    positions.sort(axis=1)
-    positions[~is_prediction] = 0
-
-    labels = np.where(is_prediction, np.take_along_axis(input_ids, positions, axis=1), 0)
-    fate = rng.random((N, P))
-    replacement = rng.integers(0, vocab_size, (N, P), dtype=input_ids.dtype)
-    not_random = fate < settings.mask_fraction + settings.keep_fraction
-    replacement[not_random] = labels[not_random]
-    replacement[fate < settings.mask_fraction] = mask_id
+    row = chosen // T
+    counts = np.bincount(row, minlength=N)
+    if counts.max(initial=0) > max_predictions:
+        raise ValueError(
+            f"row {counts.argmax()} has {counts.max()} predictions, there is room for {max_predictions}: "
+            "max_predictions must be at least row_predictions(...)"
+        )
+    labels = input_ids.ravel()[chosen]
+    fates = _fates(chosen, sequence, settings, rng)
     masked_ids = input_ids.copy()
-    rows, slots = np.nonzero(is_prediction)
-    masked_ids[rows, positions[rows, slots]] = replacement[rows, slots]
+    masked_ids.ravel()[chosen] = _replacements(labels, fates, input_ids, maskable, settings, vocabulary, rng)
+    slot = np.arange(len(chosen)) + (np.arange(N) * max_predictions - np.cumsum(counts) + counts)[row]
+    positions = np.zeros((N, max_predictions), np.int32)
+    masked_lm_ids = np.zeros((N, max_predictions), input_ids.dtype)
+    weights = np.zeros((N, max_predictions), np.float32)
+    for feature, values in ((positions, chosen - row * T), (masked_lm_ids, labels), (weights, 1.0)):
+        feature.ravel()[slot] = values
     return {
         "input_ids": masked_ids,
-        "masked_lm_positions": positions.astype(np.int32),
-        "masked_lm_ids": labels.astype(input_ids.dtype, copy=False),
-        "masked_lm_weights": is_prediction.astype(np.float32),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": masked_lm_ids,
+        "masked_lm_weights": weights,
     }
+
+
+def _unpack(sequence_ids: np.ndarray) -> np.ndarray:
+    """Int64 [sequences, longest]: where the tokens of each packed sequence are (row * T + column), then -1."""
+    T = sequence_ids.shape[1]
+    places = np.flatnonzero(sequence_ids)
+    key = sequence_ids.ravel()[places].astype(np.int64) + (places // T) * (T + 1)
+    firsts = np.flatnonzero(np.diff(key, prepend=-1))
+    lengths = np.diff(np.append(firsts, len(places)))
+    unpacked = np.full((len(lengths), lengths.max(initial=0)), -1)
+    unpacked[np.arange(unpacked.shape[1]) < lengths[:, None]] = places
+    return unpacked
+
+
+def _choose(
+    input_ids: np.ndarray,
+    present: np.ndarray,
+    maskable: np.ndarray,
+    settings: MaskingSettings,
+    vocabulary: MaskingVocabulary,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """The chosen tokens of sequences [N, T]: int64, sequence * T + column, ascending."""
+    budgets = num_predictions(present.sum(1), maskable.sum(1), settings, rng)
+    if settings.unit == "token":
+        return _choose_tokens(maskable, budgets, rng)
+    continues = vocabulary.continues_word.take(input_ids)
+    words = Words.find(maskable, continues, over_gaps=settings.unit == "whole_word")
+    if settings.unit == "span":
+        return choose_spans(words, budgets, rng)
+    return choose_words(words, budgets, rng, ngrams=settings.unit == "ngram")
+
+
+def _choose_tokens(maskable: np.ndarray, budgets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A uniform choice of each sequence's tokens; `budgets` are within what is maskable."""
+    N, T = maskable.shape
+    if not maskable.size:
+        return np.zeros(0, np.int64)
+    # Those with the smallest random keys. A key ends in its column, so no two of a sequence are equal, and sorting
+    # values is many times faster than argsort.
+    column_bits = T.bit_length()
+    keys = rng.integers(0, 1 << (63 - column_bits), (N, T))
+    keys <<= column_bits
+    keys |= np.arange(T)
+    keys[~maskable] = np.iinfo(np.int64).max
+    largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(budgets - 1, 0)[:, None], axis=1)
+    largest[budgets == 0] = -1
+    return np.flatnonzero(keys <= largest)
+
+
+def _fates(chosen: np.ndarray, sequence: np.ndarray, settings: MaskingSettings, rng: np.random.Generator) -> np.ndarray:
+    """A number from [0, 1) for each chosen token; for spans, one for all that are side by side in a sequence."""
+    if settings.unit != "span":
+        return rng.random(len(chosen))
+    begins = (np.diff(chosen, prepend=-2) != 1) | (np.diff(sequence, prepend=-1) != 0)
+    return rng.random(begins.sum())[np.cumsum(begins) - 1]
+
+
+def _replacements(
+    labels: np.ndarray,
+    fates: np.ndarray,
+    input_ids: np.ndarray,
+    maskable: np.ndarray,
+    settings: MaskingSettings,
+    vocabulary: MaskingVocabulary,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """What is shown in place of `labels`, one a chosen token, with these fates."""
+    shown = labels.copy()
+    shown[fates < settings.mask_fraction] = vocabulary.mask_id
+    at_random = np.flatnonzero(fates >= settings.mask_fraction + settings.keep_fraction)
+    if len(at_random):
+        if settings.random_tokens == "vocabulary":
+            source = np.arange(len(vocabulary.special))
+        elif settings.random_tokens == "real":
+            source = vocabulary.real_ids
+        else:
+            source = input_ids[maskable]
+        if not len(source):
+            raise InputError(
+                "examples.masking.random_tokens is 'real', but the vocabulary has special and unused tokens only: "
+                "take another vocabulary, or 'vocabulary'"
+            )
+        shown[at_random] = source[rng.integers(0, len(source), len(at_random))]
+    return shown

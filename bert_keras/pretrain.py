@@ -12,6 +12,8 @@ from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
+from bert_keras.input_pipeline import DynamicMasking
+from bert_keras.masking import MaskingVocabulary
 from bert_keras.tokenizer import BertTokenizer
 from bert_keras.training_loop import LOG_FILE, TrainingLoop
 
@@ -38,7 +40,10 @@ def run_fn(fn_args) -> None:
     inputs = {"model": custom["model"], "training": custom["training"], "examples": _digest(train_pattern)}
     fingerprint = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     directory = os.path.join(custom["training_root"], fingerprint)
-    loop = TrainingLoop(model_config, training, spec, train_pattern, eval_pattern, directory)
+    dynamic_masking = None
+    if spec.masking.when == "dynamic":
+        dynamic_masking = DynamicMasking(spec.masking, MaskingVocabulary.of(tokenizer))
+    loop = TrainingLoop(model_config, training, spec, train_pattern, eval_pattern, directory, dynamic_masking)
     model = loop.run()
     export_saved_model(model, tokenizer, fn_args.serving_model_dir, spec.max_seq_length, spec.max_predictions_per_seq)
     # What the model was made for goes with it.
@@ -50,6 +55,15 @@ def run_fn(fn_args) -> None:
 
 def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingConfig) -> None:
     """Refuses by name what would fail inside a kernel, or train on nothing (FACTS B: users' complaints 21, 22)."""
+    if spec.objective != "mlm_nsp":
+        raise InputError(
+            f"the examples were made with examples.objective={spec.objective!r}, which cannot be trained on yet: "
+            "make them with 'mlm_nsp'"
+        )
+    if spec.max_sequences > 1:
+        raise InputError(
+            "the examples were made with examples.packing=True, which cannot be trained on yet: make them without"
+        )
     if spec.vocab_size != model.vocab_size:
         raise InputError(
             f"the examples were made with a vocabulary of {spec.vocab_size} tokens, the model has "

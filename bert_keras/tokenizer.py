@@ -5,12 +5,16 @@ texts are laid out as one array of code points, rewritten by table look-ups, spl
 distinct word is cut into pieces once.
 """
 
+from __future__ import annotations
+
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
 from bert_keras import unicode_tables as ut
+from bert_keras.byte_bpe import ByteBpeTokenizer
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SUFFIX_INDICATOR = "##"
@@ -18,6 +22,7 @@ MAX_CHARS_PER_WORD = 200  # characters after lower-casing, as in the original's 
 
 _CHUNK_CHARS = 1 << 18  # enough to make NumPy's overhead vanish, few enough to stay in the cache
 _CACHED_WORDS = 1 << 18
+_READ_BYTES = 1 << 20
 
 # By kind: the replacement and the spaces around it.
 _WIDTH = np.array([(k & ut.LENGTH_MASK) + (2 if k & ut.ISOLATED else 0) for k in range(256)], np.int64)
@@ -120,6 +125,12 @@ def _split_words(texts: Sequence[str], table: ut.FoldTable) -> tuple[list[str], 
     return list(filter(None, spaced.split(" "))), np.concatenate([[0], splits])
 
 
+def split_words(texts: Iterable[str], lower_case: bool) -> Iterator[list[str]]:
+    """Words of many texts, in order, in lists of many: `basic_tokenize` at array speed."""
+    for chunk in _chunks(texts):
+        yield _split_words(chunk, ut.fold_table(lower_case))[0]
+
+
 def basic_tokenize(text: str, lower_case: bool) -> list[str]:
     """Words of `text` as the original's BasicTokenizer gives them: `lower_case` also strips accents."""
     return _split_words([text], ut.fold_table(lower_case))[0]
@@ -179,7 +190,7 @@ class BertTokenizer:
         self._pieces = _PieceCache(self.vocabulary, self.unk_id)
 
     @classmethod
-    def from_file(cls, path: str, lower_case: bool) -> "BertTokenizer":
+    def from_file(cls, path: str, lower_case: bool) -> BertTokenizer:
         """Reads a local vocab.txt; errors name the file."""
         try:
             return cls(load_vocabulary(path), lower_case)
@@ -189,6 +200,11 @@ class BertTokenizer:
     def __reduce__(self):
         # Without the cache and the tables: Beam ships this to every worker.
         return BertTokenizer, (self.vocabulary, self.lower_case)
+
+    @property
+    def continues_word(self) -> np.ndarray:
+        """Bool [V], by id: the token continues a word ("##"), rather than beginning one."""
+        return np.array([token.startswith(SUFFIX_INDICATOR) for token in self.vocabulary])
 
     def tokenize(self, text: str) -> list[str]:
         """Pieces of one text; a word that cannot be cut, or has over 200 characters, is one "[UNK]"."""
@@ -217,6 +233,44 @@ class BertTokenizer:
             if len(self._pieces) > _CACHED_WORDS:
                 self._pieces.clear()
         return np.concatenate(ids), np.cumsum(np.concatenate(counts))
+
+
+def tokenize_lines(tokenizer: BertTokenizer, lines: BinaryIO, output: TextIO) -> None:
+    """Writes the ids of each line of UTF-8 text, separated by spaces; what arrives together is done together.
+
+    Args:
+        lines: a buffered file; bytes that are not UTF-8 are dropped, as the original's `convert_to_unicode` does.
+    """
+    begun: list[bytes] = []  # a line that has not ended yet
+    while block := lines.read1(_READ_BYTES):  # type: ignore[attr-defined]
+        *whole, rest = block.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*begun, whole[0]])
+            begun = []
+            _write_ids(tokenizer, whole, output)
+            output.flush()
+        begun.append(rest)
+    if last := b"".join(begun):
+        _write_ids(tokenizer, [last], output)
+
+
+def _write_ids(tokenizer: BertTokenizer, lines: list[bytes], output: TextIO) -> None:
+    ids, splits = tokenizer.encode(line.decode("utf-8", "ignore") for line in lines)
+    words = list(map(str, ids.tolist()))
+    output.writelines(" ".join(words[start:end]) + "\n" for start, end in itertools.pairwise(splits.tolist()))
+
+
+def make_tokenizer(
+    vocabulary: Sequence[str], spec: Mapping[str, Any], merges: Sequence[tuple[str, str]] = ()
+) -> BertTokenizer | ByteBpeTokenizer:
+    """The tokenizer of a vocabulary, by its `vocab_spec.json`.
+
+    Args:
+        merges: of byte-level BPE.
+    """
+    if spec["algorithm"] == "byte_bpe":
+        return ByteBpeTokenizer(vocabulary, merges)
+    return BertTokenizer(vocabulary, spec["lower_case"])
 
 
 def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -18,7 +18,7 @@ from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.errors import StageError
 from bert_keras.features import ExampleSpec
 from bert_keras.heads import BertForPreTraining
-from bert_keras.input_pipeline import eval_batches, shard_files, train_batches
+from bert_keras.input_pipeline import DynamicMasking, eval_batches, shard_files, train_batches
 from bert_keras.objectives.mlm_nsp import SUMS, example_sums
 from bert_keras.optimizer import create_optimizer, create_schedule
 from bert_keras.progress import TrainingProgress
@@ -49,6 +49,7 @@ class TrainingLoop:
         spec: what the examples are.
         train_pattern, eval_pattern: globs of the shards of each split.
         directory: where checkpoints and logs live. The same directory with the same arguments resumes.
+        dynamic_masking: masks the training examples while they are read; None if they are stored masked.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class TrainingLoop:
         train_pattern: str,
         eval_pattern: str,
         directory: str,
+        dynamic_masking: DynamicMasking | None = None,
     ):
         self.config, self.spec, self.directory = config, spec, directory
+        self._dynamic_masking = dynamic_masking
         self._train_files, self._eval_files = shard_files(train_pattern), shard_files(eval_pattern)
         self.strategy, self._schedule = create_strategy(config), create_schedule(config)
         keras.mixed_precision.set_dtype_policy(config.mixed_precision)
@@ -187,6 +190,7 @@ class TrainingLoop:
             seed=self.config.seed,
             max_seq_length=self.spec.max_seq_length,
             max_predictions_per_seq=self.spec.max_predictions_per_seq,
+            dynamic_masking=self._dynamic_masking,
         )
         options = tf.data.Options()
         # A global batch is split over the replicas; files are not.

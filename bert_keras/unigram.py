@@ -18,24 +18,28 @@ def unigram_perplexity(spec: ExampleSpec, train_pattern: str, eval_pattern: str)
     one added to each count, so that no token is impossible.
     """
     counts = np.ones(spec.vocab_size)
-    for batch in _batches(spec, train_pattern):
+    stored_masked = spec.masking.when == "static"
+    for batch in _batches(spec, train_pattern, masked=stored_masked):
         ids = batch["input_ids"].numpy()
-        rows, columns = np.nonzero(batch["masked_lm_weights"].numpy())
-        ids[rows, batch["masked_lm_positions"].numpy()[rows, columns]] = batch["masked_lm_ids"].numpy()[rows, columns]
+        if stored_masked:
+            rows, columns = np.nonzero(batch["masked_lm_weights"].numpy())
+            labels = batch["masked_lm_ids"].numpy()[rows, columns]
+            ids[rows, batch["masked_lm_positions"].numpy()[rows, columns]] = labels
         counts += np.bincount(ids[batch["input_mask"].numpy() > 0], minlength=spec.vocab_size)
     log_p = np.log(counts / counts.sum())
     total, predictions = 0.0, 0
-    for batch in _batches(spec, eval_pattern):
+    for batch in _batches(spec, eval_pattern, masked=True):
         labels = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
         total -= log_p[labels].sum()
         predictions += len(labels)
     return float(np.exp(total / max(1, predictions)))
 
 
-def _batches(spec: ExampleSpec, pattern: str) -> tf.data.Dataset:
+def _batches(spec: ExampleSpec, pattern: str, *, masked: bool) -> tf.data.Dataset:
     return eval_batches(
         shard_files(pattern),
         batch_size=BATCH,
         max_seq_length=spec.max_seq_length,
         max_predictions_per_seq=spec.max_predictions_per_seq,
+        masked=masked,
     )

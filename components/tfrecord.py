@@ -18,7 +18,8 @@ _FOOTER = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
 
 
-def _checksum(data: bytes) -> int:
+def checksum(data: bytes) -> int:
+    """The checksum that stands after a record, and after its length."""
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -26,7 +27,7 @@ def _checksum(data: bytes) -> int:
 def frame(record: bytes) -> bytes:
     """The record as it stands in a file."""
     length = struct.pack("<Q", len(record))
-    return length + _FOOTER.pack(_checksum(length)) + record + _FOOTER.pack(_checksum(record))
+    return length + _FOOTER.pack(checksum(length)) + record + _FOOTER.pack(checksum(record))
 
 
 def read_records(file: BinaryIO) -> Iterator[bytes]:
@@ -37,17 +38,23 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
     """
     number = 0
     while header := file.read(_HEADER.size):
-        if len(header) < _HEADER.size or _checksum(header[:8]) != _HEADER.unpack(header)[1]:
+        if len(header) < _HEADER.size or checksum(header[:8]) != _HEADER.unpack(header)[1]:
             raise ValueError(f"record {number}: its length is damaged")
         length, _ = _HEADER.unpack(header)
         record = file.read(length)
         footer = file.read(_FOOTER.size)
         if len(record) < length or len(footer) < _FOOTER.size:
             raise ValueError(f"record {number}: is cut off")
-        if _checksum(record) != _FOOTER.unpack(footer)[0]:
+        if checksum(record) != _FOOTER.unpack(footer)[0]:
             raise ValueError(f"record {number}: is damaged")
         yield record
         number += 1
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Whether a file that begins like this is one, by the checksum of its first length."""
+    header = head[: _HEADER.size]
+    return len(header) == _HEADER.size and checksum(header[:8]) == _HEADER.unpack(header)[1]
 
 
 def _example_class():

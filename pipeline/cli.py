@@ -54,6 +54,10 @@ Settings = Annotated[
         help="Change a setting of the recipe (`bert-tfx recipes RECIPE` lists them); repeatable.",
     ),
 ]
+Vocab = Annotated[
+    str | None,
+    typer.Option("--vocab", metavar="FILE", help="A vocab.txt to use, instead of one learned from the corpus."),
+]
 RunDir = Annotated[
     str,
     typer.Option("--run-dir", metavar="DIR", help="Where the run's artifacts, metadata, checkpoints and models live."),
@@ -70,6 +74,7 @@ DEMO_SENTENCE = "The function returns a new [MASK]."
 def pretrain(
     recipe: RecipeName = "tiny_cpu",
     corpus: Corpus = None,
+    vocab: Vocab = None,
     settings: Settings = None,
     run_dir: RunDir = DEFAULT_RUN_DIR,
 ) -> None:
@@ -78,7 +83,7 @@ def pretrain(
     The same command again continues a run that was stopped, and takes from the cache what is done.
     Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model.
     """
-    summary = _pretrain(recipe, corpus or [], settings or [], run_dir)
+    summary = _pretrain(recipe, corpus or [], vocab, settings or [], run_dir)
     _exit_if_refused(summary)
 
 
@@ -86,11 +91,12 @@ def pretrain(
 def demo(
     recipe: RecipeName = "tiny_cpu",
     corpus: Corpus = None,
+    vocab: Vocab = None,
     settings: Settings = None,
     run_dir: RunDir = DEFAULT_RUN_DIR,
 ) -> None:
     """Everything once: pretrain, serve the pushed model, and fill a mask over gRPC."""
-    summary = _pretrain(recipe, corpus or [], settings or [], run_dir)
+    summary = _pretrain(recipe, corpus or [], vocab, settings or [], run_dir)
     if summary["served_version"] is None:
         _exit_if_refused(summary)
     from pipeline.run_dir import serving_dir
@@ -115,14 +121,17 @@ def _exit_if_refused(summary: dict) -> None:
         raise typer.Exit(Exit.NOT_BLESSED)
 
 
-def _pretrain(recipe_name: str, corpus: list[str], settings: list[str], run_dir: str) -> dict:
+def _pretrain(recipe_name: str, corpus: list[str], vocab: str | None, settings: list[str], run_dir: str) -> dict:
     """Runs the pipeline and everything that is told of it; returns the summary."""
     from pipeline.config import with_settings
 
     recipe = with_settings(_recipe(recipe_name), settings)
-    from components.corpus_gen.inputs import find_inputs
+    from components.corpus_gen.inputs import InputFile, find_inputs
 
-    inputs = find_inputs(corpus) if corpus else None
+    if vocab is not None and not os.path.isfile(vocab):
+        raise InputError(f"{vocab}: no such file; --vocab takes a vocab.txt")
+    vocabulary = InputFile(os.path.abspath(vocab), os.path.getsize(vocab)) if vocab else None
+    inputs = find_inputs(corpus, recipe.corpus) if corpus else None
     existed = os.path.isdir(run_dir)
     run_dir = os.path.abspath(run_dir)
     try:
@@ -133,11 +142,12 @@ def _pretrain(recipe_name: str, corpus: list[str], settings: list[str], run_dir:
             typer.echo("reading the docstrings of the installed libraries")
             path = os.path.join(run_dir, "corpus", "docstrings.txt")
             write_docstring_corpus(path, CORPUS_BYTES)
-            inputs = find_inputs([path])
+            inputs = find_inputs([path], recipe.corpus)
         from pipeline.pretrain_dag import create_pipeline
         from pipeline.runners import local_runner
 
-        local_runner.run(create_pipeline(recipe, inputs, run_dir, local_runner.BEAM_PIPELINE_ARGS), run_dir)
+        pipeline = create_pipeline(recipe, inputs, run_dir, local_runner.BEAM_PIPELINE_ARGS, vocabulary)
+        local_runner.run(pipeline, run_dir)
     except InputError:
         if not existed:
             shutil.rmtree(run_dir)
@@ -175,6 +185,92 @@ def _recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise InputError(f"{name}: no such recipe; there are {', '.join(RECIPES)}")
     return RECIPES[name]()
+
+
+@app.command()
+def examples(
+    context: typer.Context,
+    corpus: Annotated[
+        list[str],
+        typer.Option("--corpus", metavar="GLOB", help="Text: a file, a folder or a quoted glob; repeatable."),
+    ],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Where the examples go: a new or empty folder.")],
+    vocab: Vocab = None,
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[GLOB]...", help="More text, as a shell expands a glob.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Most tokens of a vocabulary that is learned (30,522).")
+    ] = None,
+    cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
+    max_seq_length: Annotated[int | None, typer.Option(help="Tokens of an example (128).")] = None,
+    dupe_factor: Annotated[int | None, typer.Option(help="Passes over the documents, each masked anew (5).")] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="mlm_nsp, segment_pair, full_sentences, doc_sentences, single_sequence or left_to_right (mlm_nsp)."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of every random choice (12345).")] = None,
+    segments: Annotated[
+        str | None, typer.Option(help="`sentences`: split the text; `lines`: each line is one.")
+    ] = None,
+    text_field: Annotated[str | None, typer.Option(help="JSON key, column or feature that holds the text.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Text to TFRecords of pre-training examples, and nothing else: no TFX, no TensorFlow.
+
+    After `--` come Beam's own arguments: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`, or
+    `-- --runner=DataflowRunner --project=...`. The last line of standard output is JSON: documents, instances, tokens,
+    seconds by stage, fill, shares of random next, masked and unknown tokens, peak memory.
+    """
+    import json
+
+    from pipeline.config import with_settings
+    from pipeline.example_generation import ExampleJob, generate
+
+    options: dict[str, object] = {
+        "examples.max_seq_length": max_seq_length,
+        "examples.dupe_factor": dupe_factor,
+        "examples.objective": objective,
+        "examples.seed": seed,
+        "corpus.segments": segments,
+        "corpus.text_field": text_field,
+    }
+    if cased:
+        options["vocabulary.lower_case"] = "false"
+    given = [f"{key}={value}" for key, value in options.items() if value is not None]
+    job = with_settings(ExampleJob(), [*given, *(settings or [])])
+    figures = generate(
+        [*corpus, *(more or [])], output, job, vocab_file=vocab, vocab_size=vocab_size, beam_args=context.obj or []
+    )
+    typer.echo(json.dumps(figures))
+
+
+@app.command()
+def tokenize(
+    vocab: Annotated[str, typer.Option(metavar="FILE", help="A vocab.txt, a token a line.")],
+    cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents, as the vocabulary does.")] = False,
+) -> None:
+    """Ids of the pieces of each line of standard input, separated by spaces, one line a line.
+
+    As google-research/bert cuts it: no special tokens are added, "[MASK]" in a text is text, and bytes that are not UTF-8
+    are dropped. Only a line feed ends a line.
+    """
+    from bert_keras.tokenizer import BertTokenizer, tokenize_lines
+
+    try:
+        tokenizer = BertTokenizer.from_file(vocab, lower_case=not cased)
+    except OSError as error:
+        raise InputError(f"{vocab}: cannot be read ({error.strerror}); --vocab takes a vocab.txt") from error
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    try:
+        tokenize_lines(tokenizer, sys.stdin.buffer, sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read it has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
@@ -260,12 +356,21 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
+def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
+    """The command's own words, and those after `--` of a command that hands them to Beam."""
+    if words[:1] != ["examples"] or "--" not in words:
+        return words, []
+    end = words.index("--")
+    return words[:end], words[end + 1 :]
+
+
 def main() -> None:
     """Runs a command. What the user can mend is one line on standard error; a defect is a traceback."""
     _quiet()
     code, message = Exit.FAILED, ""
     try:
-        app()
+        words, beam_args = _split_beam_args(sys.argv[1:])
+        app(args=words, obj=beam_args)
     except InputError as error:
         # Beam says where in the pipeline; the user need not know.
         code, message = Exit.BAD_INPUT, re.sub(r" \[while running '.*'\]$", "", str(error))

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
+from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.settings import VocabularySettings
 
@@ -57,6 +58,7 @@ class Recipe:
         corpus: text -> documents.
         vocabulary: documents -> WordPiece (its size is `model.vocab_size`).
         examples: documents -> masked-LM / next-sentence examples.
+        data: what documents and examples must be to be trained on.
         training: examples -> model.
         gate: what a model must reach to be pushed.
     """
@@ -66,6 +68,7 @@ class Recipe:
     corpus: CorpusSettings
     vocabulary: VocabularySettings
     examples: ExampleSettings
+    data: DataLimits
     training: TrainingConfig
     gate: GateSettings
 
@@ -74,6 +77,17 @@ class Recipe:
             raise ValueError(
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+            )
+        asked, least, most = (
+            self.examples.masking.masked_lm_prob,
+            self.data.min_masked_fraction,
+            self.data.max_masked_fraction,
+        )
+        if not least <= asked <= most:
+            # Told now, and not when the examples are made.
+            raise ValueError(
+                f"examples.masking.masked_lm_prob is {asked}, but data.min_masked_fraction is {least} and "
+                f"data.max_masked_fraction {most}: examples so made would not be trained on; change both"
             )
 
 

@@ -34,7 +34,11 @@ PIPELINE_NAME = "bert-pretrain"
 
 
 def create_pipeline(
-    recipe: Recipe, inputs: Sequence[InputFile], run_dir: str, beam_pipeline_args: Sequence[str]
+    recipe: Recipe,
+    inputs: Sequence[InputFile],
+    run_dir: str,
+    beam_pipeline_args: Sequence[str],
+    vocabulary: InputFile | None = None,
 ) -> Pipeline:
     """The pipeline of one run directory; a second run with the same arguments is served from the cache.
 
@@ -43,15 +47,18 @@ def create_pipeline(
         inputs: the text, as `components.corpus_gen.inputs.find_inputs` gives it.
         run_dir: where artifacts, metadata, checkpoints and pushed versions live.
         beam_pipeline_args: runner and workers of the Beam stages.
+        vocabulary: a file to take the vocabulary from; None: it is learned.
     """
     examples = recipe.examples
     corpus_gen = CorpusGen(inputs, recipe.corpus)
-    vocab_gen = VocabGen(corpus_gen.outputs["documents"], recipe.model.vocab_size, recipe.vocabulary)
+    vocab_gen = VocabGen(corpus_gen.outputs["documents"], recipe.model.vocab_size, recipe.vocabulary, vocabulary)
     example_gen = PretrainExampleGen(corpus_gen.outputs["documents"], vocab_gen.outputs["vocabulary"], examples)
     statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
     schema_gen = ImportSchemaGen(schema_file=_write_schema(recipe, run_dir))
     validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
-    example_gate = ExampleGate(validator.outputs["anomalies"])
+    example_gate = ExampleGate(
+        validator.outputs["anomalies"], corpus_gen.outputs["documents"], example_gen.outputs["examples"], recipe.data
+    )
     trainer = Trainer(
         # Not `module_file`: that packs files flat, and needs pip in the environment.
         run_fn="bert_keras.pretrain.run_fn",
@@ -109,9 +116,7 @@ def create_pipeline(
 
 def _write_schema(recipe: Recipe, run_dir: str) -> str:
     """The curated schema as a file named by its content, so that a changed one is another file to the cache."""
-    schema = example_schema(
-        recipe.examples.max_seq_length, recipe.examples.masking.max_predictions_per_seq, recipe.model.vocab_size
-    )
+    schema = example_schema(recipe.examples.layout, recipe.model.vocab_size)
     text = text_format.MessageToString(schema)
     name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt"
     path = os.path.join(schema_dir(run_dir), name)

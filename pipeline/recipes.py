@@ -10,6 +10,7 @@ from collections.abc import Callable
 from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.masking import MaskingSettings
 from components.corpus_gen.settings import CorpusSettings
+from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.config import GateSettings, Recipe
@@ -36,6 +37,7 @@ def tiny_cpu() -> Recipe:
         corpus=CorpusSettings(),
         vocabulary=VocabularySettings(),
         examples=ExampleSettings(max_seq_length=64, dupe_factor=2, masking=MaskingSettings(max_predictions_per_seq=10)),
+        data=DataLimits(),
         training=TrainingConfig(
             train_batch_size=64,
             num_train_steps=3000,
@@ -57,6 +59,7 @@ def _google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
         corpus=CorpusSettings(bucket_bytes=64 << 20, eval_fraction=0.005),
         vocabulary=VocabularySettings(min_word_count=5),
         examples=ExampleSettings(max_seq_length=128, dupe_factor=10),
+        data=DataLimits(min_documents=1000),
         training=TrainingConfig(
             train_batch_size=256,
             num_train_steps=900_000,

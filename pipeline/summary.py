@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -17,7 +18,9 @@ from tfx.utils import path_utils
 
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.unigram import unigram_perplexity
-from components.corpus_gen.executor import COUNTS_FILE
+from components.corpus_gen.transforms import COUNTS_FILE
+from components.example_gate.component import VERDICT_FILE
+from components.example_gate.limits import Figure
 from components.pretrain_example_gen.settings import EVAL, TRAIN
 from components.shards import write_json
 from pipeline.config import Recipe
@@ -36,7 +39,10 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     model = path_utils.serving_model_path(run.output("Trainer", "model").uri)
     evaluation = run.output("Evaluator", "evaluation").uri
     with open(os.path.join(documents, COUNTS_FILE), encoding="utf-8") as file:
-        corpus = json.load(file)
+        of_corpus = json.load(file)
+    corpus = [of_corpus[split] for split in (TRAIN, EVAL)]
+    with open(os.path.join(run.output("ExampleGate", "verdict").uri, VERDICT_FILE), encoding="utf-8") as file:
+        data_figures = json.load(file)["figures"]
     spec = ExampleSpec.load(examples)
     metrics = _metrics(evaluation)
     count = metrics["example_count"]
@@ -44,12 +50,13 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     summary = {
         "run": run.id,
         "recipe": dataclasses.asdict(recipe),
-        "corpus_documents": sum(c["documents"] for c in corpus.values()),
-        "corpus_bytes": sum(c["bytes"] for c in corpus.values()),
-        "corpus_duplicates": sum(c["duplicates"] for c in corpus.values()),
+        "corpus_documents": sum(c["documents"] for c in corpus),
+        "corpus_bytes": sum(c["bytes"] for c in corpus),
+        "corpus_duplicates": sum(c["duplicates"] for c in corpus),
         "vocab_size": spec.vocab_size,
         "examples_train": spec.train_examples,
         "examples_eval": spec.eval_examples,
+        "data_figures": data_figures,
         "unigram_perplexity": unigram_perplexity(
             spec, os.path.join(examples, f"Split-{TRAIN}", "*"), os.path.join(examples, f"Split-{EVAL}", "*")
         ),
@@ -124,6 +131,7 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
         "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB",
         "vocabulary": f"{summary['vocab_size']:,} word pieces",
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
+        "data": data_line(summary["data_figures"]),
         "masked LM": f"perplexity {perplexity:.1f}, 1/{unigram / perplexity:.1f} of the unigram model's "
         f"{unigram:.1f}; accuracy {summary['mlm_accuracy']:.1%}",
         "next sentence": nsp,
@@ -135,6 +143,12 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
     for name, text in rows.items():
         table.add_row(f"[bold]{name}[/bold]", text)
     Console(highlight=False, soft_wrap=True).print(table)
+
+
+def data_line(figures: Sequence[Mapping[str, Any]]) -> str:
+    """The figures that the data gate judged, as `verdict.json` has them."""
+    all_figures = (Figure(**figure) for figure in figures)
+    return ", ".join(f"{f.label} {f.text(f.value)}" for f in all_figures if f.value is not None)
 
 
 def _stage_line(summary: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from components import corpus_gen, shards
+from bert_keras import tokenizer, unicode_tables
+from components import corpus_gen, shards, tfrecord
 from components.code_version import code_fingerprint
 from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import InputFile, fingerprint
@@ -40,7 +41,7 @@ class CorpusGen(base_beam_component.BaseBeamComponent):
             inputs=json.dumps({file.path: file.size for file in inputs}, sort_keys=True),
             fingerprint=fingerprint(inputs),
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            code=code_fingerprint(corpus_gen, shards),
+            code=code_fingerprint(corpus_gen, shards, tfrecord, tokenizer, unicode_tables),
             documents=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

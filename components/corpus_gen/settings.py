@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from components.corpus_gen.languages import parse_languages
+
 
 @dataclasses.dataclass(frozen=True)
 class CleaningSettings:
@@ -13,29 +15,35 @@ class CleaningSettings:
     Attributes:
         unicode_normalization: a Unicode normal form that the text is brought into.
         min_characters: documents with fewer are dropped.
-        max_symbol_fraction: documents of which a larger share is neither letter, mark, digit nor blank are dropped.
+        max_symbol_fraction: documents of which a larger share is neither letter, mark, number nor blank are dropped.
         languages: ISO 639-1 codes, separated by commas: documents in other languages are dropped; empty: none are.
-        min_language_probability: how sure the detector must be that a document is in one of them.
+        min_language_fraction: the share of a document that the detector must find to be in them; what it is not
+            sure of counts as other languages.
         exact_duplicates: whether a document that occurs again is dropped.
         near_duplicates: whether a document that nearly equals another one is dropped (MinHash LSH).
         near_duplicate_similarity: Jaccard similarity of the shingles from which on two documents are near duplicates.
-        shingle_words: words of a shingle.
+        shingle_words: words of a shingle; the set of its shingles is what a document is compared by.
     """
 
     unicode_normalization: Literal["none", "NFC", "NFKC"] = "none"
     min_characters: int = 0
     max_symbol_fraction: float = 1.0
     languages: str = ""
-    min_language_probability: float = 0.5
+    min_language_fraction: float = 0.5
     exact_duplicates: bool = True
     near_duplicates: bool = False
     near_duplicate_similarity: float = 0.8
     shingle_words: int = 5
 
     def __post_init__(self) -> None:
-        for name in ("max_symbol_fraction", "min_language_probability"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"corpus.cleaning.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        # The detector leaves some hundredths open: 1 would drop everything.
+        for name, largest in (("max_symbol_fraction", 1), ("min_language_fraction", 0.95)):
+            if not 0 <= getattr(self, name) <= largest:
+                raise ValueError(f"corpus.cleaning.{name} is {getattr(self, name)}; it must be in [0, {largest}]")
+        try:
+            parse_languages(self.languages)
+        except ValueError as error:
+            raise ValueError(f"corpus.cleaning.languages: {error}") from error
         if not 0.0 < self.near_duplicate_similarity < 1.0:
             raise ValueError(
                 "corpus.cleaning.near_duplicate_similarity is "

@@ -1,49 +1,46 @@
-"""Text files -> document shards, as Beam transforms (no TFX here: workers need only Beam, TensorFlow and this).
+"""Text files -> document shards, as Beam transforms (no TFX here: workers need only Beam and this package).
 
 A document is one tf.Example: `document_id` bytes[1] (a hash of its content), `segments` bytes[n] (its sentences, in
 order) and `source` bytes[1] (the file it came from). Documents go to a split and, within it, to a bucket by their id,
-so the shards do not depend on the order of reading, the runner or the number of workers; a document that occurs
-twice is kept once, with the first of its sources by name.
+so the shards do not depend on the order of reading, the runner or the number of workers; of a document that occurs
+twice the first of its sources by name is kept.
+
+Documents do not travel through Beam, whose local runners keep what they shuffle in memory: readers write them to sorted
+runs, bucket writers read their part of each run (`components.corpus_gen.runs`). Beam carries names and counts.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
-import tensorflow as tf
 
-from components.corpus_gen.inputs import READ_ERRORS, cannot_be_read, open_input
+from bert_keras.errors import InputError
+from components.corpus_gen.cleaning import Cleaner
+from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
+from components.corpus_gen.readers import ReadUnit, read_unit
+from components.corpus_gen.runs import (
+    SLOTS_A_SPLIT,
+    SPLITS,
+    bucket_of_slot,
+    read_run,
+    slot_of,
+    slots_of_bucket,
+    write_run,
+)
 from components.corpus_gen.settings import CorpusSettings
-from components.shards import shard_name, write_shard
+from components.shards import SumCounts, remove_folders, remove_temporary, shard_name, write_json, write_shard
+from components.tfrecord import Example, bytes_example
 
-SPLITS = ("train", "eval")
 ID_BYTES = 16
 # The sentence splitter takes time that grows faster than the text (Chinese: with its square): it gets pieces.
 SPLITTER_CHARACTERS = 4096
-
-
-def bucket_counts(total_bytes: int, settings: CorpusSettings) -> dict[str, int]:
-    """How many shards each split gets."""
-    shares = {"train": 1.0 - settings.eval_fraction, "eval": settings.eval_fraction}
-    return {split: max(1, math.ceil(total_bytes * shares[split] / settings.bucket_bytes)) for split in SPLITS}
-
-
-def split_documents(lines: Iterable[str], settings: CorpusSettings) -> Iterator[list[str]]:
-    """Groups lines into documents; lines are stripped, blank ones dropped."""
-    document: list[str] = []
-    for line in lines:
-        line = line.strip()
-        if line:
-            document.append(line)
-        elif document and settings.documents == "blank_lines":
-            yield document
-            document = []
-    if document:
-        yield document
+# Beside the shards: what was read, dropped and kept. Under READ what happened before a document had a split.
+COUNTS_FILE = "corpus.json"
+READ = "read"
 
 
 def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
@@ -74,87 +71,216 @@ def document_id(segments: list[str]) -> bytes:
     return hashlib.sha256("\n".join(segments).encode()).digest()[:ID_BYTES]
 
 
-def split_and_bucket(identity: bytes, settings: CorpusSettings, buckets: dict[str, int]) -> tuple[str, int]:
-    """Which split and bucket a document belongs to; independent bits of the id decide."""
-    split = "eval" if int.from_bytes(identity[:4], "big") < settings.eval_fraction * 2**32 else "train"
-    return split, int.from_bytes(identity[4:12], "big") % buckets[split]
+def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
+    """How many shards each split gets.
 
+    Args:
+        split_bytes: bytes of the documents of each split.
 
-class ReadDocuments(beam.DoFn):
-    """path -> ((split, bucket), (document_id, source, segments)) for every document of the file."""
-
-    def __init__(self, settings: CorpusSettings, buckets: dict[str, int]):
-        self.settings, self.buckets = settings, buckets
-
-    def process(self, path: str):
-        try:
-            with open_input(path) as file:
-                # A byte that is no UTF-8 becomes U+FFFD, which the tokenizer drops, as the original does.
-                text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace")
-                for lines in split_documents(text, self.settings):
-                    segments = segment(lines, self.settings)
-                    if segments:
-                        identity = document_id(segments)
-                        yield split_and_bucket(identity, self.settings, self.buckets), (identity, path, segments)
-        except READ_ERRORS as error:
-            raise cannot_be_read(path, error) from error
-
-
-class WriteDocuments(beam.DoFn):
-    """((split, bucket), documents) -> the shard's file; yields (split, counts)."""
-
-    def __init__(self, output_dir: str, buckets: dict[str, int]):
-        self.output_dir, self.buckets = output_dir, buckets
-
-    def process(self, element):
-        (split, bucket), documents = element
-        unique: dict[bytes, tuple[str, list[str]]] = {}
-        found = 0
-        for identity, source, segments in sorted(documents):
-            found += 1
-            unique.setdefault(identity, (source, segments))
-        name = shard_name("documents", bucket, self.buckets[split])
-        write_shard(f"{self.output_dir}/Split-{split}/{name}", map(_serialize, unique.items()))
-        kept = [segments for _, segments in unique.values()]
-        yield (
-            split,
-            {
-                "documents": len(kept),
-                "duplicates": found - len(kept),
-                "segments": sum(map(len, kept)),
-                "bytes": sum(len(s.encode()) for segments in kept for s in segments),
-            },
+    Raises:
+        InputError: `corpus.bucket_bytes` is too small for so much text.
+    """
+    buckets = {split: max(1, math.ceil(split_bytes.get(split, 0) / settings.bucket_bytes)) for split in SPLITS}
+    if max(buckets.values()) > SLOTS_A_SPLIT:
+        least = math.ceil(max(split_bytes.values()) / SLOTS_A_SPLIT)
+        raise InputError(
+            f"{max(split_bytes.values()):,} bytes of text need more than {SLOTS_A_SPLIT:,} shards of "
+            f"{settings.bucket_bytes:,} bytes: --set corpus.bucket_bytes={least} or more"
         )
+    return buckets
 
 
-def _serialize(item: tuple[bytes, tuple[str, list[str]]]) -> bytes:
-    identity, (source, segments) = item
-    values = {"document_id": [identity], "source": [source.encode()], "segments": [s.encode() for s in segments]}
-    features = {k: tf.train.Feature(bytes_list=tf.train.BytesList(value=v)) for k, v in values.items()}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+class WriteRuns(beam.DoFn):
+    """(number, ReadUnit) -> the runs of its documents; yields each run's (path, {split: bytes}).
+
+    Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) if near duplicates are looked for.
+    """
+
+    COUNTS, SIGNATURES = "counts", "signatures"
+
+    def __init__(self, settings: CorpusSettings, runs_dir: str):
+        self.settings, self.runs_dir = settings, runs_dir
+
+    def setup(self) -> None:
+        self._clean = Cleaner(self.settings.cleaning)
+
+    def process(self, element: tuple[int, ReadUnit]):
+        number, unit = element
+        counts: Counter[str] = Counter()
+        documents: list[tuple[int, bytes]] = []
+        size, runs = 0, 0
+
+        def write() -> tuple[str, dict[str, int]]:
+            path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
+            return path, write_run(path, documents)
+
+        for source, segments in self._documents(unit, counts):
+            identity = document_id(segments)
+            record = serialize(identity, source, segments)
+            documents.append((slot_of(identity, self.settings.eval_fraction), record))
+            size += len(record)
+            if self.settings.cleaning.near_duplicates:
+                yield beam.pvalue.TaggedOutput(self.SIGNATURES, (identity, signature(segments, self.settings.cleaning)))
+            if size >= self.settings.bucket_bytes:
+                yield write()
+                documents, size, runs = [], 0, runs + 1
+        if documents:
+            yield write()
+        yield beam.pvalue.TaggedOutput(self.COUNTS, (READ, dict(counts)))
+
+    def _documents(self, unit: ReadUnit, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+        for source, lines in read_unit(unit, self.settings, counts):
+            cleaned, reason = self._clean(lines)
+            if reason:
+                counts[f"dropped_{reason}"] += 1
+            elif segments := segment(cleaned, self.settings):
+                yield source, segments
+
+
+class WriteBucket(beam.DoFn):
+    """((split, bucket, buckets), near duplicates' ids) -> the shard's file; yields (split, counts)."""
+
+    def __init__(self, exact_duplicates: bool, output_dir: str):
+        self.exact_duplicates, self.output_dir = exact_duplicates, output_dir
+
+    def process(self, element: tuple[tuple[str, int, int], Iterable[bytes]], runs: list[str]):
+        (split, bucket, buckets), near_duplicates = element
+        dropped = set(near_duplicates)
+        counts = dict.fromkeys(("documents", "duplicates", "near_duplicates", "segments", "bytes"), 0)
+        documents: list[tuple[bytes, bytes, bytes, int, int]] = []
+        for run in runs:
+            for record in read_run(run, *slots_of_bucket(split, bucket, buckets)):
+                features = Example.FromString(record).features.feature
+                (identity,) = features["document_id"].bytes_list.value
+                if identity in dropped:
+                    counts["near_duplicates"] += 1
+                    continue
+                (source,) = features["source"].bytes_list.value
+                segments = features["segments"].bytes_list.value
+                documents.append((identity, source, record, len(segments), sum(map(len, segments))))
+        documents.sort()
+
+        def kept() -> Iterator[bytes]:
+            last = None
+            for identity, _, record, segments, size in documents:
+                if identity == last and self.exact_duplicates:
+                    counts["duplicates"] += 1
+                    continue
+                last = identity
+                counts["documents"] += 1
+                counts["segments"] += segments
+                counts["bytes"] += size
+                yield record
+
+        write_shard(f"{self.output_dir}/Split-{split}/{shard_name('documents', bucket, buckets)}", kept())
+        yield split, counts
+
+
+def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
+    """A document as it stands in a shard."""
+    return bytes_example(
+        {
+            "document_id": [identity],
+            "source": [source.encode("utf-8", "surrogateescape")],
+            "segments": [s.encode() for s in segments],
+        }
+    )
 
 
 class MakeDocuments(beam.PTransform):
-    """paths -> (split, counts) of every shard written; every bucket gets a shard, if an empty one."""
+    """(number, ReadUnit) pairs -> (split, counts) of every shard written, and (READ, counts) of every unit.
 
-    def __init__(self, settings: CorpusSettings, buckets: dict[str, int], output_dir: str):
+    Every bucket gets a shard, if an empty one. Sorted runs are left in `runs_dir`.
+    """
+
+    def __init__(self, settings: CorpusSettings, output_dir: str, runs_dir: str):
         super().__init__()
-        self.settings, self.buckets, self.output_dir = settings, buckets, output_dir
+        self.settings, self.output_dir, self.runs_dir = settings, output_dir, runs_dir
 
-    def expand(self, paths):
-        every_bucket = paths.pipeline | "Buckets" >> beam.Create(
-            [(split, bucket) for split in SPLITS for bucket in range(self.buckets[split])]
+    def expand(self, units):
+        settings = self.settings
+        written = (
+            units
+            # Without it the units stay on the worker that listed them.
+            | "SpreadUnits" >> beam.Reshuffle()
+            | "WriteRuns"
+            >> beam.ParDo(WriteRuns(settings, self.runs_dir)).with_outputs(
+                WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs"
+            )
         )
-        documents = (
-            paths
-            | "SpreadFiles" >> beam.Reshuffle()
-            | "ReadDocuments" >> beam.ParDo(ReadDocuments(self.settings, self.buckets))
+        buckets = (
+            written.runs
+            | "Sizes" >> beam.Map(lambda run: run[1])
+            | "AddUp" >> beam.CombineGlobally(_add_up)
+            | "Buckets" >> beam.Map(bucket_counts, settings)
         )
-        empty = every_bucket | "NoDocuments" >> beam.Map(lambda key: (key, None))
-        return (
-            (documents, empty)
-            | "WithEmptyBuckets" >> beam.Flatten()
+        every_bucket = buckets | "EveryBucket" >> beam.FlatMap(_every_bucket)
+        if settings.cleaning.near_duplicates:
+            dropped = (
+                written[WriteRuns.SIGNATURES]
+                | "FindNearDuplicates" >> FindNearDuplicates(settings.cleaning)
+                | "BucketOf" >> beam.Map(_with_bucket, settings.eval_fraction, beam.pvalue.AsSingleton(buckets))
+            )
+            every_bucket = (every_bucket, dropped) | "WithDropped" >> beam.Flatten()
+        shards = (
+            every_bucket
             | "ByBucket" >> beam.GroupByKey()
             | "DropNone" >> beam.MapTuple(lambda key, values: (key, [v for v in values if v is not None]))
-            | "WriteDocuments" >> beam.ParDo(WriteDocuments(self.output_dir, self.buckets))
+            | "WriteBucket"
+            >> beam.ParDo(
+                WriteBucket(settings.cleaning.exact_duplicates, self.output_dir),
+                runs=beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0])),
+            )
         )
+        return (shards, written[WriteRuns.COUNTS]) | "AllCounts" >> beam.Flatten()
+
+
+def _add_up(sizes: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for by_split in sizes:
+        total.update(by_split)
+    return dict(total)
+
+
+def _every_bucket(buckets: dict[str, int]) -> Iterator[tuple[tuple[str, int, int], None]]:
+    for split in SPLITS:
+        for bucket in range(buckets[split]):
+            yield (split, bucket, buckets[split]), None
+
+
+def _with_bucket(identity: bytes, eval_fraction: float, buckets: dict[str, int]) -> tuple[tuple[str, int, int], bytes]:
+    split, bucket = bucket_of_slot(slot_of(identity, eval_fraction), buckets)
+    return (split, bucket, buckets[split]), identity
+
+
+def generate_documents(
+    pipeline: beam.Pipeline, units: list[ReadUnit], settings: CorpusSettings, output_dir: str
+) -> None:
+    """Adds to `pipeline` what makes the documents of `units` in `output_dir`: shards and COUNTS_FILE.
+
+    Call `remove_intermediate` when it has run.
+    """
+    _ = (
+        pipeline
+        | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
+        | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir))
+        | "Sum" >> SumCounts()
+        | "WriteCounts" >> beam.Map(_write_counts, f"{output_dir}/{COUNTS_FILE}")
+    )
+
+
+def remove_intermediate(output_dir: str) -> None:
+    """Removes sorted runs and what attempts have left."""
+    remove_temporary(output_dir)
+    remove_folders(_runs_dir(output_dir))
+
+
+def _runs_dir(output_dir: str) -> str:
+    return f"{output_dir}/runs.part"
+
+
+def _write_counts(counts: dict[str, dict[str, int]], path: str) -> None:
+    if not sum(counts[split]["documents"] for split in SPLITS):
+        read = ", ".join(f"{name} {count:,}" for name, count in sorted(counts[READ].items()))
+        raise InputError(f"no document is left of the corpus ({read}): give more text, or change corpus.cleaning")
+    write_json(path, counts)

@@ -1,24 +1,40 @@
-"""ExampleGate: anomalies -> a verdict, or a stop. TFX's ExampleValidator writes anomalies and lets the run go on."""
+"""ExampleGate: anomalies and figures of the data -> a verdict, or a stop.
+
+TFX's ExampleValidator writes anomalies and lets the run go on; the figures are counted while the data are made.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from typing import Any
 
 import tensorflow as tf
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.types import artifact_utils, channel, component_spec, standard_artifacts
 
 from bert_keras.errors import StageError
+from bert_keras.features import EXAMPLE_SPEC_FILE
+from components import example_gate
 from components.artifacts import ExampleVerdict
-from components.shards import write_json
+from components.code_version import code_fingerprint
+from components.corpus_gen.transforms import COUNTS_FILE
+from components.example_gate.limits import DataLimits, check_limits
+from components.shards import open_file, write_json
 
 VERDICT_FILE = "verdict.json"
 
 
 class Executor(base_executor.BaseExecutor):
-    """Reads the anomalies of every split; raises `StageError`, naming feature and rule, if there are any."""
+    """Reads the anomalies of every split, and what was counted.
+
+    Raises:
+        StageError: there are anomalies, or figures outside their limits; names all: feature and rule, or figure, limit
+            and remedy.
+    """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         anomalies = artifact_utils.get_single_instance(input_dict["anomalies"])
@@ -31,26 +47,64 @@ class Executor(base_executor.BaseExecutor):
             if result.HasField("dataset_anomaly_info"):
                 found.append(f"{split}: {result.dataset_anomaly_info.description}")
             found += [f"{split}: {name}: {info.description}" for name, info in sorted(result.anomaly_info.items())]
-        if found:
-            raise StageError("the examples break their schema: " + "; ".join(found))
+        figures = check_limits(
+            _read_json(artifact_utils.get_single_uri(input_dict["examples"]), EXAMPLE_SPEC_FILE),
+            _read_json(artifact_utils.get_single_uri(input_dict["documents"]), COUNTS_FILE),
+            TypeAdapter(DataLimits).validate_json(exec_properties["limits"]),
+        )
+        outside = [figure.problem for figure in figures if figure.problem]
+        problems = ["the examples break their schema: " + "; ".join(found)] if found else []
+        problems += ["the data are outside the recipe's limits: " + "; ".join(outside)] if outside else []
+        if problems:
+            raise StageError("; ".join(problems))
         output_dir = artifact_utils.get_single_uri(output_dict["verdict"])
         tf.io.gfile.makedirs(output_dir)
-        write_json(os.path.join(output_dir, VERDICT_FILE), {"anomalies": 0, "splits": splits})
+        verdict = {"anomalies": 0, "splits": splits, "figures": [dataclasses.asdict(figure) for figure in figures]}
+        write_json(os.path.join(output_dir, VERDICT_FILE), verdict)
+
+
+def _read_json(directory: str, name: str) -> dict[str, Any]:
+    with open_file(f"{directory}/{name}") as file:
+        return json.load(file)
 
 
 class ExampleGateSpec(component_spec.ComponentSpec):
-    """No properties: the schema holds the rules."""
+    """`limits`: JSON of `DataLimits`; the schema holds the other rules."""
 
-    PARAMETERS: dict = {}
-    INPUTS = {"anomalies": component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies)}
+    PARAMETERS = {
+        "limits": component_spec.ExecutionParameter(type=str),
+        "code": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        "anomalies": component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies),
+        "documents": component_spec.ChannelParameter(type=standard_artifacts.Examples),
+        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
+    }
     OUTPUTS = {"verdict": component_spec.ChannelParameter(type=ExampleVerdict)}
 
 
 class ExampleGate(base_component.BaseComponent):
-    """`anomalies` (ExampleAnomalies) -> `verdict` (ExampleVerdict); what trains on the examples comes after it."""
+    """`anomalies` (ExampleAnomalies), `documents` and `examples` (Examples) -> `verdict` (ExampleVerdict).
+
+    What trains on the examples comes after it.
+    """
 
     SPEC_CLASS = ExampleGateSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
-    def __init__(self, anomalies: channel.BaseChannel):
-        super().__init__(spec=ExampleGateSpec(anomalies=anomalies, verdict=channel.Channel(type=ExampleVerdict)))
+    def __init__(
+        self,
+        anomalies: channel.BaseChannel,
+        documents: channel.BaseChannel,
+        examples: channel.BaseChannel,
+        limits: DataLimits,
+    ):
+        spec = ExampleGateSpec(
+            anomalies=anomalies,
+            documents=documents,
+            examples=examples,
+            limits=json.dumps(dataclasses.asdict(limits), sort_keys=True),
+            code=code_fingerprint(example_gate),
+            verdict=channel.Channel(type=ExampleVerdict),
+        )
+        super().__init__(spec=spec)

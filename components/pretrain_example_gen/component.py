@@ -8,8 +8,8 @@ import json
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from bert_keras import masking, tokenizer, unicode_tables
-from components import pretrain_example_gen, shards
+from bert_keras import byte_bpe, features, masking, tokenizer, unicode_tables, word_masking
+from components import pretrain_example_gen, shards, tfrecord
 from components.artifacts import Vocabulary
 from components.code_version import code_fingerprint
 from components.pretrain_example_gen.executor import Executor
@@ -41,7 +41,17 @@ class PretrainExampleGen(base_beam_component.BaseBeamComponent):
             documents=documents,
             vocabulary=vocabulary,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            code=code_fingerprint(pretrain_example_gen, shards, tokenizer, unicode_tables, masking),
+            code=code_fingerprint(
+                pretrain_example_gen,
+                shards,
+                tfrecord,
+                tokenizer,
+                byte_bpe,
+                unicode_tables,
+                features,
+                masking,
+                word_masking,
+            ),
             examples=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

@@ -1,173 +1,120 @@
-"""Documents -> next-sentence pairs, as ranges of one array of tokens.
-
-A *bucket* holds the documents of one shard. A document's segments (sentences) lie side by side in the
-bucket's tokens, so a run of segments is a range, and an instance is two ranges and a label: nothing is copied
-until the examples are filled.
+"""Documents -> instances, as ranges of one array of tokens, -> examples.
 
 Legend: N instances, T `max_seq_length`.
 """
 
 from __future__ import annotations
 
-import array
 import dataclasses
-import hashlib
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.masking import mask_tokens
-from bert_keras.tokenizer import BertTokenizer
-from components.pretrain_example_gen.settings import ExampleSettings
+from bert_keras.masking import MaskingVocabulary, mask_tokens
+from components.pretrain_example_gen.blocks import choose_blocks
+from components.pretrain_example_gen.bucket import Bucket, Tokenizer, random_stream
+from components.pretrain_example_gen.packing import pack_features, pack_sequences
+from components.pretrain_example_gen.pairs import choose_pairs, truncate_pairs, uniform_numbers
+from components.pretrain_example_gen.settings import PAIRS, ExampleSettings
 
-# A: tokens[a_start:a_end], B: tokens[b_start:b_end]; is_random_next 1: B is drawn, not what follows A;
-# dropped: tokens that truncation took off both.
-_FIELDS = ("a_start", "a_end", "b_start", "b_end", "is_random_next", "dropped")
-INSTANCE = np.dtype([(name, np.int64) for name in _FIELDS])
+# A: a_length tokens from a_start on. B: b_length tokens from b_start on, or none. is_random_next: B is drawn,
+# not what follows A. truncated: tokens were taken off. All passes are in memory at once, so the fields are small.
+INSTANCE = np.dtype(
+    [(name, np.int32) for name in ("a_start", "a_length", "b_start", "b_length")]
+    + [("pass", np.uint16), ("is_random_next", np.bool_), ("truncated", np.bool_)]
+)
 
 # Instances that are filled, masked and encoded together: few enough to stay in the cache. The random choices
 # of masking are drawn a block at a time, so another value makes other (equally good) shards.
 BLOCK = 1024
 
-_DRAWS = 4096
-_DISTRACTOR_TRIES = 10
 
-
-@dataclasses.dataclass(frozen=True)
-class Bucket:
-    """The documents of one shard, tokenized. No segment and no document is empty.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The instances of a bucket.
 
     Attributes:
-        tokens: int32 [tokens].
-        segment_splits: int64 [segments + 1]; segment s is tokens[segment_splits[s]:segment_splits[s + 1]].
-        document_splits: int64 [documents + 1]; the same, of documents into segments.
+        tokens: int32 [tokens], what the instances are ranges of.
+        instances: INSTANCE [N], in the order they are written, all passes shuffled together.
+        separated: whether `tokens` holds separators: [CLS] A. If not: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+        cut_segments: how many segments were too long for an example, and were cut.
     """
 
     tokens: np.ndarray
-    segment_splits: np.ndarray
-    document_splits: np.ndarray
-
-    @classmethod
-    def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: BertTokenizer) -> Bucket:
-        """Tokenizes documents (sequences of segments); leaves out what has no token, as the original does."""
-        segment_counts: list[int] = []
-
-        def segments() -> Iterator[str]:
-            for document in documents:
-                segment_counts.append(len(document))
-                yield from document
-
-        tokens, splits = tokenizer.encode(segments())
-        lengths = np.diff(splits)
-        document_of_segment = np.repeat(np.arange(len(segment_counts)), segment_counts)
-        used = np.bincount(document_of_segment[lengths > 0])
-        return cls(tokens, _splits(lengths[lengths > 0]), _splits(used[used > 0]))
+    instances: np.ndarray
+    separated: bool
+    cut_segments: int
 
 
-def _splits(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-
-
-def random_stream(*key: object) -> np.random.Generator:
-    """A generator for each key, the same in every process: random_stream(12345, "train", "pass", 0)."""
-    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:16], "little"))
-
-
-def _uniforms(rng: np.random.Generator) -> Iterator[float]:
-    # One call for many numbers: a call for each costs more than all else that planning does.
-    while True:
-        yield from rng.random(_DRAWS).tolist()
-
-
-def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[float]) -> np.ndarray:
-    """Pairs of one pass over all documents, untruncated: the original's `create_instances_from_document`.
-
-    Args:
-        uniforms: random numbers from [0, 1).
-
-    Returns:
-        INSTANCE [N]: for each document in order, its pairs in order.
-    """
-    starts = bucket.segment_splits.tolist()  # lists: scalar reads and bisect are slow on arrays
-    documents = bucket.document_splits.tolist()
-    num_documents = len(documents) - 1
-    fields = array.array("q")
-    for document in range(num_documents):
-        segment, last = documents[document], documents[document + 1]
-        target = settings.max_num_tokens
-        if next(uniforms) < settings.short_seq_prob:
-            target = 2 + int(next(uniforms) * (settings.max_num_tokens - 1))
-        while segment < last:
-            # The chunk: the fewest whole segments that reach the target, or what is left of the document.
-            end = bisect_left(starts, starts[segment] + target, segment + 1, last)
-            a_end = segment + 1
-            if end - segment > 1:
-                a_end += int(next(uniforms) * (end - segment - 1))
-            # No number is drawn for a single segment, which has nothing to be followed by.
-            is_random_next = end - segment == 1 or next(uniforms) < 0.5
-            if is_random_next:
-                # After so many tries the same document does, and is called random still.
-                for _ in range(_DISTRACTOR_TRIES):
-                    other = int(next(uniforms) * num_documents)
-                    if other != document:
-                        break
-                other_last = documents[other + 1]
-                b_segment = documents[other] + int(next(uniforms) * (other_last - documents[other]))
-                b_target = target - (starts[a_end] - starts[segment])
-                b_end = bisect_left(starts, starts[b_segment] + b_target, b_segment + 1, other_last)
-                next_segment = a_end  # the segments that A did not use are put back
-            else:
-                b_segment, b_end, next_segment = a_end, end, end
-            a_start, b_start = starts[segment], starts[b_segment]
-            fields.extend((a_start, starts[a_end], b_start, starts[b_end], is_random_next, 0))
-            segment = next_segment
-    return np.array(fields, np.int64).view(INSTANCE)
-
-
-def truncate_pairs(pairs: np.ndarray, max_num_tokens: int, rng: np.random.Generator) -> None:
-    """Shortens pairs (INSTANCE [N]) in place: the original's `truncate_seq_pair`, in closed form.
-
-    Taking one token at a time from the longer side (from B if they are equal) ends with both sides at half, A
-    having the odd token, unless one side was shorter than that and keeps all it has. Each token is taken from
-    the front or the back with equal probability, so the front's share is binomial.
-    """
-    a_length = pairs["a_end"] - pairs["a_start"]
-    b_length = pairs["b_end"] - pairs["b_start"]
-    new_a_length = np.minimum(a_length, np.maximum((max_num_tokens + 1) // 2, max_num_tokens - b_length))
-    new_b_length = np.minimum(b_length, max_num_tokens - new_a_length)
-    pairs["dropped"] = a_length + b_length - new_a_length - new_b_length
-    pairs["a_start"] += rng.binomial(a_length - new_a_length, 0.5)
-    pairs["b_start"] += rng.binomial(b_length - new_b_length, 0.5)
-    pairs["a_end"] = pairs["a_start"] + new_a_length
-    pairs["b_end"] = pairs["b_start"] + new_b_length
-
-
-def plan_instances(bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object]) -> np.ndarray:
-    """All instances of a bucket in the order they are written: INSTANCE [N], shuffled over all passes.
+def plan_instances(bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object], sep_id: int) -> Plan:
+    """All instances of a bucket.
 
     Args:
         key: what the random choices depend on, beside the pass: run seed, split, bucket.
+        sep_id: [SEP], which stands between the sentences of some objectives.
     """
-    plans = [np.empty(0, INSTANCE)]
+    separated = settings.objective in ("full_sentences", "doc_sentences")
+    cut_segments = 0
+    if settings.objective not in PAIRS:
+        # Beside the segment: [CLS], and the separator that follows it.
+        bucket, cut_segments = bucket.cut_segments(settings.max_seq_length - 2)
+    if separated:
+        bucket = bucket.with_separators(sep_id, across_documents=settings.objective == "full_sentences")
+    planned = bytearray()  # grows in place
     for number in range(passes):
-        rng = random_stream(*key, "pass", number)
-        pairs = choose_pairs(bucket, settings, _uniforms(rng))
-        truncate_pairs(pairs, settings.max_num_tokens, rng)
-        plans.append(pairs)
-    plan = np.concatenate(plans)
-    return plan[random_stream(*key, "order").permutation(len(plan))]
+        if settings.objective in PAIRS:
+            instances = _pair_instances(bucket, settings, random_stream(*key, "pass", number))
+        else:
+            instances = _block_instances(bucket, settings.max_seq_length - (1 if separated else 2))
+        instances["pass"] = number
+        planned += instances.tobytes()
+    instances = np.frombuffer(planned, INSTANCE)
+    random_stream(*key, "order").shuffle(instances)
+    return Plan(bucket.tokens, instances, separated, cut_segments)
+
+
+def _pair_instances(bucket: Bucket, settings: ExampleSettings, rng: np.random.Generator) -> np.ndarray:
+    pairs = choose_pairs(bucket, settings, uniform_numbers(rng))
+    dropped = truncate_pairs(pairs, settings.max_num_tokens, rng)
+    instances = np.zeros(len(pairs), INSTANCE)
+    for side in "ab":
+        instances[f"{side}_start"] = pairs[f"{side}_start"]
+        instances[f"{side}_length"] = pairs[f"{side}_end"] - pairs[f"{side}_start"]
+    instances["is_random_next"] = pairs["is_random_next"]
+    instances["truncated"] = dropped > 0
+    return instances
+
+
+def _block_instances(bucket: Bucket, longest: int) -> np.ndarray:
+    blocks = choose_blocks(bucket, longest)
+    instances = np.zeros(len(blocks), INSTANCE)
+    instances["a_start"] = blocks["start"]
+    instances["a_length"] = blocks["end"] - blocks["start"]
+    return instances
+
+
+def instance_lengths(plan: Plan) -> np.ndarray:
+    """int32 [N], tokens of each instance, [CLS] and [SEP] counted."""
+    a_length, b_length = plan.instances["a_length"], plan.instances["b_length"]
+    return a_length + (1 if plan.separated else 2) + b_length + (b_length > 0)
 
 
 def fill_instances(
-    tokens: np.ndarray, plan: np.ndarray, max_seq_length: int, *, cls_id: int, sep_id: int, pad_id: int
+    tokens: np.ndarray,
+    instances: np.ndarray,
+    max_seq_length: int,
+    *,
+    separated: bool,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int,
 ) -> dict[str, np.ndarray]:
-    """[CLS] A [SEP] B [SEP] and padding.
+    """[CLS] A [SEP] B [SEP], [CLS] A [SEP] where B is empty, or [CLS] A; and padding.
 
     Args:
-        tokens: int32 [tokens] of the bucket.
-        plan: INSTANCE [N], truncated.
+        tokens: int32 [tokens]; see `Plan`.
+        instances: INSTANCE [N].
+        separated: see `Plan`.
 
     Returns:
         input_ids:    int32 [N, T].
@@ -175,56 +122,76 @@ def fill_instances(
         segment_ids:  uint8 [N, T], 1 for B and the last [SEP].
     """
     column = np.arange(max_seq_length, dtype=np.int32)
-    a_sep = 1 + (plan["a_end"] - plan["a_start"])[:, None]
-    b_sep = a_sep + 1 + (plan["b_end"] - plan["b_start"])[:, None]
+    a_sep = 1 + instances["a_length"][:, None]
+    last = a_sep - 1 if separated else a_sep  # column of the last token
     is_a = column <= a_sep
-    sources = np.where(is_a, plan["a_start"][:, None] - 1, plan["b_start"][:, None] - 1 - a_sep) + column
+    sources = instances["a_start"][:, None] - 1 + column
+    b_length = instances["b_length"][:, None]
+    if b_length.any():
+        last = a_sep + b_length + (b_length > 0)
+        np.copyto(sources, instances["b_start"][:, None] - 1 - a_sep + column, where=~is_a)
     input_ids = tokens.take(sources, mode="clip")  # out of range only where a special token or padding goes
     input_ids[:, 0] = cls_id
-    np.put_along_axis(input_ids, a_sep, sep_id, axis=1)
-    np.put_along_axis(input_ids, b_sep, sep_id, axis=1)
-    is_token = column <= b_sep
+    if not separated:
+        np.put_along_axis(input_ids, a_sep, sep_id, axis=1)
+        np.put_along_axis(input_ids, last, sep_id, axis=1)
+    is_token = column <= last
     input_ids[~is_token] = pad_id
     return {
         "input_ids": input_ids,
-        "input_mask": is_token.astype(np.uint8),
-        "segment_ids": (is_token & ~is_a).astype(np.uint8),
+        "input_mask": is_token.view(np.uint8),
+        "segment_ids": (is_token & ~is_a).view(np.uint8),
     }
 
 
 def make_examples(
-    bucket: Bucket,
-    plan: np.ndarray,
-    tokenizer: BertTokenizer,
-    settings: ExampleSettings,
-    rng: np.random.Generator,
-) -> Iterator[dict[str, np.ndarray]]:
-    """Fills and masks planned instances, in order, BLOCK at a time.
+    plan: Plan, tokenizer: Tokenizer, settings: ExampleSettings, split: str, key: Sequence[object]
+) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Fills, masks and packs planned instances, a block at a time; in order, if they are not packed.
+
+    Args:
+        split: under dynamic masking, `eval` alone is masked.
+        key: what the random choices depend on: run seed, split, bucket.
 
     Yields:
-        The arrays of `bert_keras.features.feature_spec`, with a leading dimension of instances.
+        features: arrays [rows, values] of `bert_keras.features.ExampleLayout.features`.
+        fingerprints: uint64 [sequences], equal for sequences of one pass that have the same tokens before masking.
     """
-    for start in range(0, len(plan), BLOCK):
-        block = plan[start : start + BLOCK]
+    layout, vocabulary = settings.layout, MaskingVocabulary.of(tokenizer)
+    rng = random_stream(*key, "masking")
+    if settings.packing:
+        rows = pack_sequences(instance_lengths(plan), settings.max_seq_length, settings.max_sequences_per_pack)
+        rows = rows[random_stream(*key, "rows").permutation(len(rows))]
+    else:
+        rows = np.arange(len(plan.instances), dtype=np.int32)[:, None]
+    weights = random_stream("fingerprints").integers(0, 2**64, settings.max_seq_length + 1, np.uint64)
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        instances = plan.instances[block[block >= 0]]
         features = fill_instances(
-            bucket.tokens,
-            block,
+            plan.tokens,
+            instances,
             settings.max_seq_length,
+            separated=plan.separated,
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
         )
-        masked = mask_tokens(
-            features["input_ids"],
-            features["input_mask"],
-            rng,
-            settings=settings.masking,
-            unmaskable_ids=(tokenizer.cls_id, tokenizer.sep_id),
-            mask_id=tokenizer.mask_id,
-            vocab_size=len(tokenizer.vocabulary),
+        fingerprints = (
+            features["input_ids"].astype(np.uint64) @ weights[1:] + instances["pass"].astype(np.uint64) * weights[0]
         )
-        yield {
-            **features,
-            **masked,
-            "next_sentence_labels": block["is_random_next"][:, None].astype(np.uint8),
-        }
+        if settings.masks(split):
+            # Of each sequence alone, before they are packed.
+            features |= mask_tokens(
+                features["input_ids"],
+                features["input_mask"],
+                rng,
+                settings.masking,
+                vocabulary,
+                settings.masking.max_predictions_per_seq,
+            )
+        if settings.objective == "mlm_nsp":
+            features["next_sentence_labels"] = instances["is_random_next"][:, None].astype(np.uint8)
+        if settings.packing:
+            features = pack_features(features, (block >= 0).sum(1), layout, tokenizer.pad_id)
+        yield features, fingerprints

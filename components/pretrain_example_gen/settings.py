@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
-from bert_keras.masking import MaskingSettings
+from bert_keras.features import ExampleLayout
+from bert_keras.masking import MaskingSettings, row_predictions
 
 TRAIN, EVAL = "train", "eval"
+
+# Two segments of a document make an instance; the other objectives have runs of whole sentences.
+PAIRS = ("mlm_nsp", "segment_pair")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,10 +19,28 @@ class ExampleSettings:
     """How documents become pre-training examples; names are the flags of create_pretraining_data.py.
 
     Attributes:
-        max_seq_length: T, tokens of an example, [CLS] and both [SEP] counted.
-        dupe_factor: passes over the training documents, each with its own pairs and masks.
-        short_seq_prob: probability that a document is cut, in one pass, to a random shorter length than T.
+        max_seq_length: T, tokens of an example, [CLS] and [SEP] counted.
+        dupe_factor: passes over the training documents, each with pairs and masks of its own. There is one pass where
+            another would make the same examples again: where there are neither pairs nor stored masks.
+        short_seq_prob: of `mlm_nsp` and `segment_pair`: probability that a document is cut, in one pass, to a random
+            shorter length than T. (SpanBERT's and RoBERTa's code do not do so for the other objectives.)
         seed: of every random choice.
+        objective: what is learned, beside masked tokens.
+            `mlm_nsp`: whether a segment follows another or is random (BERT).
+            `segment_pair`: nothing; the pairs of `mlm_nsp`, all real: a chunk of a document, in two segments. A chunk
+            of one sentence is one segment (RoBERTa's SEGMENT-PAIR, section 4.2, without the next-sentence loss).
+            `full_sentences`: nothing; as many sentences as fit, each with a separator after it, across documents, which
+            another separator parts (RoBERTa; FACTS D10).
+            `doc_sentences`: the same within documents.
+            `single_sequence`: nothing; as many sentences of a document as fit, without separators between (SpanBERT;
+            FACTS D9).
+            `left_to_right`: each token from those before it; sequences of `single_sequence`, unmasked (GPT, biLM).
+            A sentence too long for an example of these four is cut into several, where SpanBERT's code drops it.
+        nsp: of `mlm_nsp`. `reference`: as the original; a single sentence left over has a random one after it without a
+            draw, so 54 to 79 % are random (FACTS D1.4). `balanced`: as many random as real, where documents have more
+            than one sentence; a random one is always of another document.
+        packing: whether several sequences share a row that one of them does not fill (arXiv 2107.02027).
+        max_sequences_per_pack: S, most sequences in such a row.
         masking: how tokens are masked.
     """
 
@@ -25,31 +48,71 @@ class ExampleSettings:
     dupe_factor: int = 5
     short_seq_prob: float = 0.1
     seed: int = 12345
+    objective: Literal[
+        "mlm_nsp", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"
+    ] = "mlm_nsp"
+    nsp: Literal["reference", "balanced"] = "reference"
+    packing: bool = False
+    max_sequences_per_pack: int = 3
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
 
     def __post_init__(self) -> None:
-        if self.max_seq_length < 5:
+        if not 5 <= self.max_seq_length <= 65_536:
             raise ValueError(
-                f"examples.max_seq_length is {self.max_seq_length}; it must be at least 5: "
+                f"examples.max_seq_length is {self.max_seq_length}; it must be from 5 to 65536: "
                 "[CLS], [SEP], [SEP] and a token for each segment"
             )
-        if self.dupe_factor < 1:
-            raise ValueError(f"examples.dupe_factor is {self.dupe_factor}; it must be at least 1")
+        if not 1 <= self.dupe_factor <= 1000:
+            raise ValueError(f"examples.dupe_factor is {self.dupe_factor}; it must be from 1 to 1000")
         if not 0.0 <= self.short_seq_prob <= 1.0:
             raise ValueError(f"examples.short_seq_prob is {self.short_seq_prob}; it must be in [0, 1]")
+        if not 2 <= self.max_sequences_per_pack <= 255:
+            raise ValueError(
+                f"examples.max_sequences_per_pack is {self.max_sequences_per_pack}; it must be from 2 to 255: "
+                "for one sequence a row, set examples.packing=false"
+            )
         if self.masking.max_predictions_per_seq > self.max_seq_length:
             raise ValueError(
                 f"examples.masking.max_predictions_per_seq is {self.masking.max_predictions_per_seq}; "
                 f"it must be at most examples.max_seq_length, {self.max_seq_length}"
             )
+        if self.nsp == "balanced" and self.objective != "mlm_nsp":
+            raise ValueError(
+                f"examples.nsp is 'balanced', but examples.objective {self.objective!r} has no next sentences: "
+                "set examples.objective=mlm_nsp or examples.nsp=reference"
+            )
+        if self.packing and self.objective == "full_sentences":
+            raise ValueError(
+                "examples.packing is true, but rows of examples.objective 'full_sentences' are full already: "
+                "set examples.packing=false or examples.objective=doc_sentences"
+            )
+        if self.masking.when == "dynamic" and self.objective == "left_to_right":
+            raise ValueError(
+                "examples.masking.when is 'dynamic', but nothing is masked for examples.objective 'left_to_right': "
+                "set examples.masking.when=static"
+            )
 
     @property
     def max_num_tokens(self) -> int:
-        """Tokens of text in an example: all but [CLS] and two [SEP]."""
+        """Tokens of text in a pair of segments: all but [CLS] and two [SEP]."""
         return self.max_seq_length - 3
+
+    @property
+    def layout(self) -> ExampleLayout:
+        """Which features the examples have."""
+        sequences = self.max_sequences_per_pack if self.packing else 1
+        predictions = self.masking.max_predictions_per_seq
+        if self.packing:
+            predictions = row_predictions(self.max_seq_length, sequences, self.masking)
+        return ExampleLayout(self.objective, self.max_seq_length, predictions, sequences, self.masking.when)
+
+    def masks(self, split: str) -> bool:
+        """Whether the examples of a split are stored masked."""
+        return self.objective != "left_to_right" and (self.masking.when == "static" or split == EVAL)
 
     def passes(self, split: str) -> int:
         """Passes over the documents of a split: evaluation needs no text twice."""
         if split not in (TRAIN, EVAL):
             raise ValueError(f"split is {split!r}; it must be {TRAIN!r} or {EVAL!r}")
-        return self.dupe_factor if split == TRAIN else 1
+        differ = self.objective in PAIRS or self.masks(split)
+        return self.dupe_factor if split == TRAIN and differ else 1

@@ -8,20 +8,25 @@ import json
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from bert_keras import tokenizer, unicode_tables
-from components import shards, vocab_gen
+from bert_keras import byte_bpe, tokenizer, unicode_tables
+from components import shards, tfrecord, vocab_gen
 from components.artifacts import Vocabulary
 from components.code_version import code_fingerprint
+from components.corpus_gen.inputs import InputFile, fingerprint
 from components.vocab_gen.executor import Executor
 from components.vocab_gen.settings import VocabularySettings
 
 
 class VocabGenSpec(component_spec.ComponentSpec):
-    """`vocab_size`: tokens, special ones included; `settings`: JSON of `VocabularySettings`."""
+    """`vocab_size`: tokens, special ones included; `settings`: JSON of `VocabularySettings`.
+
+    `given`: JSON, null or the path of a vocabulary to take and a hash of its content.
+    """
 
     PARAMETERS = {
         "vocab_size": component_spec.ExecutionParameter(type=int),
         "settings": component_spec.ExecutionParameter(type=str),
+        "given": component_spec.ExecutionParameter(type=str),
         "code": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {"documents": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
@@ -29,17 +34,24 @@ class VocabGenSpec(component_spec.ComponentSpec):
 
 
 class VocabGen(base_beam_component.BaseBeamComponent):
-    """Learns a WordPiece `vocabulary` (Vocabulary) from the train split of `documents` (Examples)."""
+    """Learns a `vocabulary` (Vocabulary) from the train split of `documents` (Examples), or takes a given one."""
 
     SPEC_CLASS = VocabGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
-    def __init__(self, documents: channel.BaseChannel, vocab_size: int, settings: VocabularySettings):
+    def __init__(
+        self,
+        documents: channel.BaseChannel,
+        vocab_size: int,
+        settings: VocabularySettings,
+        given: InputFile | None = None,
+    ):
         spec = VocabGenSpec(
             documents=documents,
             vocab_size=vocab_size,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            code=code_fingerprint(vocab_gen, shards, tokenizer, unicode_tables),
+            given=json.dumps(given and {"path": given.path, "fingerprint": fingerprint([given])}, sort_keys=True),
+            code=code_fingerprint(vocab_gen, shards, tfrecord, tokenizer, byte_bpe, unicode_tables),
             vocabulary=channel.Channel(type=Vocabulary),
         )
         super().__init__(spec=spec)

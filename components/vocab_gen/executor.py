@@ -6,25 +6,35 @@ import json
 from typing import Any
 
 import apache_beam as beam
-import tensorflow as tf
+from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils
 
+from bert_keras.errors import InputError
+from components.shards import shard_paths
+from components.vocab_gen.files import bring_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Learns from the `train` split alone: held-out text has no say in the vocabulary."""
+    """Learns from the `train` split alone, held-out text has no say in the vocabulary; or takes the one that is given."""
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
-        train = artifact_utils.get_split_uri(input_dict["documents"], "train")
-        settings = VocabularySettings(**json.loads(exec_properties["settings"]))
+        settings = TypeAdapter(VocabularySettings).validate_json(exec_properties["settings"])
         output_dir = artifact_utils.get_single_uri(output_dict["vocabulary"])
-        tf.io.gfile.makedirs(output_dir)
+        wanted = exec_properties["vocab_size"]
+        if given := json.loads(exec_properties["given"]):
+            size = bring_vocabulary(given["path"], output_dir, settings)
+            if size != wanted:
+                raise InputError(
+                    f"{given['path']}: has {size:,} tokens, --set model.vocab_size={size} fits them, not {wanted}"
+                )
+            return
+        train = artifact_utils.get_split_uri(input_dict["documents"], "train")
         with self._make_beam_pipeline() as pipeline:
-            (
+            _ = (
                 pipeline
-                | "Shards" >> beam.Create(sorted(tf.io.gfile.glob(f"{train}/*.tfrecord")))
-                | "MakeVocabulary" >> MakeVocabulary(output_dir, exec_properties["vocab_size"], settings)
+                | "Shards" >> beam.Create(shard_paths(train))
+                | "MakeVocabulary" >> MakeVocabulary(output_dir, wanted, settings, exact=True)
             )

@@ -1,74 +1,87 @@
-"""Document shards -> word counts -> `vocab.txt` and `vocab_spec.json`, as Beam transforms (no TFX here)."""
+"""Document shards -> word counts -> a vocabulary's files, as Beam transforms (no TFX here)."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
-import tensorflow as tf
+from apache_beam.transforms.window import GlobalWindows
 
-from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE
-from bert_keras.tokenizer import basic_tokenize
-from bert_keras.unicode_tables import UNICODE_VERSION
-from components.shards import read_documents, write_json
-from components.vocab_gen.learn import learn_wordpiece
+from bert_keras import byte_bpe
+from bert_keras.tokenizer import split_words
+from components.shards import read_documents
+from components.vocab_gen.files import write_vocabulary
+from components.vocab_gen.learn import learn_byte_bpe, learn_wordpiece
 from components.vocab_gen.settings import VocabularySettings
+
+# What a worker holds before it hands its counts on: some hundred megabytes.
+MAX_DISTINCT_WORDS = 2_000_000
 
 
 class CountWords(beam.DoFn):
-    """path of a documents shard -> (word, count), each word once."""
+    """path of a documents shard -> (word, count); a word comes once a bundle, or more often if there are very many."""
 
-    def __init__(self, lower_case: bool):
-        self.lower_case = lower_case
+    def __init__(self, settings: VocabularySettings):
+        self.settings = settings
 
-    def process(self, path: str):
-        counts: Counter[str] = Counter()
-        for segments in read_documents(path):
-            # No word reaches across a line end.
-            counts.update(basic_tokenize("\n".join(segments), self.lower_case))
-        yield from counts.items()
+    def start_bundle(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def process(self, path: str) -> Iterator[tuple[str, int]]:
+        segments = (segment for document in read_documents(path) for segment in document)
+        if self.settings.algorithm == "byte_bpe":
+            self._counts.update(byte_bpe.words(segments))
+        else:
+            for words in split_words(segments, self.settings.lower_case):
+                self._counts.update(words)
+        if len(self._counts) > MAX_DISTINCT_WORDS:
+            yield from self._counts.items()
+            self._counts.clear()
+
+    def finish_bundle(self):
+        yield from map(GlobalWindows.windowed_value, self._counts.items())
+        self._counts.clear()
 
 
 class LearnVocabulary(beam.DoFn):
-    """All (word, count) pairs -> the two files."""
+    """All (word, count) pairs -> the files; yields the size of the vocabulary."""
 
-    def __init__(self, output_dir: str, vocab_size: int, settings: VocabularySettings):
-        self.output_dir, self.vocab_size, self.settings = output_dir, vocab_size, settings
+    def __init__(self, output_dir: str, vocab_size: int, settings: VocabularySettings, exact: bool):
+        self.output_dir, self.vocab_size, self.settings, self.exact = output_dir, vocab_size, settings, exact
 
-    def process(self, element: tuple[None, Iterable[tuple[str, int]]]):
+    def process(self, element: tuple[None, Iterable[tuple[str, int]]]) -> Iterator[int]:
         _, pairs = element
         counts = dict(pairs)
-        vocabulary = learn_wordpiece(counts, self.vocab_size, self.settings)
-        content = "".join(token + "\n" for token in vocabulary).encode()
-        with tf.io.gfile.GFile(f"{self.output_dir}/{VOCABULARY_FILE}", "wb") as file:
-            file.write(content)
-        write_json(
-            f"{self.output_dir}/{VOCABULARY_SPEC_FILE}",
-            {
-                "algorithm": "wordpiece",
-                **dataclasses.asdict(self.settings),
-                "normalization": "NFD, marks stripped" if self.settings.lower_case else "none",
-                "unicode_version": UNICODE_VERSION,
-                "vocab_size": len(vocabulary),
-                "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
-                "words": sum(counts.values()),
-                "distinct_words": len(counts),
-            },
+        if self.settings.algorithm == "byte_bpe":
+            vocabulary, merges = learn_byte_bpe(counts, self.vocab_size, self.settings, exact=self.exact)
+        else:
+            vocabulary, merges = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact), []
+        write_vocabulary(
+            self.output_dir,
+            vocabulary,
+            merges,
+            self.settings,
+            source="learned",
+            words=sum(counts.values()),
+            distinct_words=len(counts),
         )
+        yield len(vocabulary)
 
 
 class MakeVocabulary(beam.PTransform):
-    """paths of document shards -> `vocab.txt` and `vocab_spec.json` in `output_dir`.
+    """paths of document shards -> the vocabulary's files in `output_dir`, and its size.
 
-    Memory: distinct words of one shard, and in one place all those seen at least `min_word_count` times.
+    Memory: distinct words of a worker's shards, and in one place all those seen at least `min_word_count` times.
+
+    Args:
+        vocab_size: tokens, special ones included.
+        exact: whether a corpus that supports fewer is an error (`InputError`), or gives a smaller vocabulary.
     """
 
-    def __init__(self, output_dir: str, vocab_size: int, settings: VocabularySettings):
+    def __init__(self, output_dir: str, vocab_size: int, settings: VocabularySettings, *, exact: bool):
         super().__init__()
-        self.output_dir, self.vocab_size, self.settings = output_dir, vocab_size, settings
+        self.output_dir, self.vocab_size, self.settings, self.exact = output_dir, vocab_size, settings, exact
 
     def expand(self, paths):
         floor = self.settings.min_word_count
@@ -76,7 +89,7 @@ class MakeVocabulary(beam.PTransform):
         words = (
             paths
             | "SpreadShards" >> beam.Reshuffle()
-            | "CountWords" >> beam.ParDo(CountWords(self.settings.lower_case))
+            | "CountWords" >> beam.ParDo(CountWords(self.settings))
             | "SumCounts" >> beam.CombinePerKey(sum)
             | "Floor" >> beam.Filter(lambda pair: pair[1] >= floor)
         )
@@ -85,5 +98,5 @@ class MakeVocabulary(beam.PTransform):
             | "WithNone" >> beam.Flatten()
             | "Together" >> beam.GroupBy(lambda pair: None)
             | "DropNone" >> beam.MapTuple(lambda key, pairs: (key, [p for p in pairs if p[1]]))
-            | "Learn" >> beam.ParDo(LearnVocabulary(self.output_dir, self.vocab_size, self.settings))
+            | "Learn" >> beam.ParDo(LearnVocabulary(self.output_dir, self.vocab_size, self.settings, self.exact))
         )

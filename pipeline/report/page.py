@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from bert_keras.errors import InputError
-from pipeline.report import curves, gate, lineage_graph
+from pipeline.report import curves, data_gate, gate, lineage_graph
 
 if TYPE_CHECKING:
     from pipeline.lineage import Run
@@ -107,6 +107,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         nsp_errors=(summary["nsp_accuracy"] - summary["nsp_chance"]) / max(summary["nsp_standard_error"], 1e-12),
         pictures=curves.pictures(model_run, summary),
         evaluations=curves.held_out(model_run),
+        data_rows=data_gate.data_rows(summary["data_figures"]),
         samples=_samples(summary, set(pieces)),
         corpus=_load(documents, "corpus.json"),
         vocabulary=_load(vocabulary, "vocab_spec.json"),

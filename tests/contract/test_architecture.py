@@ -14,10 +14,11 @@ from apache_beam.internal import pickler
 
 from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.masking import MaskingSettings
-from bert_keras.tokenizer import SPECIAL_TOKENS
-from components.corpus_gen.settings import CorpusSettings
-from components.corpus_gen.transforms import ReadDocuments, WriteDocuments
+from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings
+from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator.metrics import MlmPerplexity
+from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import MakeExamplesShard
 from components.vocab_gen.settings import VocabularySettings
@@ -39,9 +40,11 @@ SETTINGS = (
     BertConfig,
     TrainingConfig,
     MaskingSettings,
+    CleaningSettings,
     CorpusSettings,
     ExampleSettings,
     VocabularySettings,
+    DataLimits,
     GateSettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
@@ -119,14 +122,13 @@ for module in {modules}:
 
 
 # Every DoFn and CombineFn of the components; a new one needs a row.
-BUCKETS = {"train": 2, "eval": 1}
 (PERPLEXITY,) = MlmPerplexity().computations(model_names=["candidate"])
 FUNCTIONS = [
-    ReadDocuments(CorpusSettings(), BUCKETS),
-    WriteDocuments("out", BUCKETS),
-    CountWords(lower_case=True),
-    LearnVocabulary("out", 100, VocabularySettings()),
-    MakeExamplesShard(SPECIAL_TOKENS, True, ExampleSettings(), "train", "out"),
+    WriteRuns(CorpusSettings(), "runs"),
+    WriteBucket(True, "out"),
+    CountWords(VocabularySettings()),
+    LearnVocabulary("out", 100, VocabularySettings(), True),
+    MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),
     PERPLEXITY.combiner,
 ]
 

@@ -86,7 +86,7 @@ def test_examples_are_what_their_spec_says(first_run):
     spec = ExampleSpec.load(examples)
     for split, count in (("train", spec.train_examples), ("eval", spec.eval_examples)):
         records = tf.data.TFRecordDataset(tf.io.gfile.glob(f"{examples}/Split-{split}/*"))
-        features = feature_spec(spec.max_seq_length, spec.max_predictions_per_seq)
+        features = feature_spec(spec.layout, masked=True)
         assert sum(1 for record in records if tf.io.parse_single_example(record, features)) == count
 
 

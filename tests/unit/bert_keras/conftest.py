@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import types
 
 import numpy as np
@@ -63,6 +64,31 @@ def examples(tmp_path_factory):
         "counts": {split: {"instances": sum(shards)} for split, shards in counts.items()},
     }
     (root / "example_spec.json").write_text(json.dumps(spec))
+    return types.SimpleNamespace(
+        dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
+    )
+
+
+@pytest.fixture(scope="session")
+def unmasked_examples(examples, tmp_path_factory):
+    """The same artifact, made for dynamic masking: training examples hold the originals and no masked_lm_*."""
+    root = tmp_path_factory.mktemp("unmasked")
+    shutil.copytree(examples.dir, root, dirs_exist_ok=True)
+    for path in (root / "Split-train").iterdir():
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records:
+                stored = tf.train.Example.FromString(record)
+                feature = stored.features.feature
+                positions, labels = (feature[f"masked_lm_{name}"].int64_list.value for name in ("positions", "ids"))
+                for position, label in zip(positions, labels, strict=True):
+                    if position:
+                        feature["input_ids"].int64_list.value[position] = label
+                for name in [name for name in feature if name.startswith("masked_lm_")]:
+                    del feature[name]
+                writer.write(stored.SerializeToString())
+    spec = json.loads((root / "example_spec.json").read_text())
+    (root / "example_spec.json").write_text(json.dumps({**spec, "masking": {"when": "dynamic"}}))
     return types.SimpleNamespace(
         dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
     )

@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.features import ExampleSpec
+from bert_keras.masking import MaskingSettings, mask_tokens
 from bert_keras.pretrain import check_examples_fit, load_tokenizer, run_fn
+from bert_keras.unigram import unigram_perplexity
 
 SPEC = ExampleSpec(128, 20, 1000, "", 500, 50)
 MODEL = BertConfig(vocab_size=1000)
@@ -30,6 +32,7 @@ def test_examples_that_fit_pass():
         ({"max_seq_length": 513}, "513 tokens long, the model has model.max_position_embeddings=512"),
         ({"train_examples": 255}, "255 training and 50 held-out examples are too few .* training.train_batch_size=256"),
         ({"eval_examples": 0}, "500 training and 0 held-out examples are too few"),
+        ({"objective": "full_sentences"}, "examples.objective='full_sentences', which cannot be trained on yet"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
@@ -49,7 +52,7 @@ def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
 
 
-def test_run_fn_trains_and_exports(examples, tmp_path):
+def trainer_arguments(examples, tmp_path):
     model = BertConfig(len(examples.vocabulary), 16, 1, 1, 32, max_position_embeddings=16)
     training = TrainingConfig(
         train_batch_size=8,
@@ -59,7 +62,7 @@ def test_run_fn_trains_and_exports(examples, tmp_path):
         eval_batch_size=4,
         eval_batches=1,
     )
-    arguments = types.SimpleNamespace(
+    return types.SimpleNamespace(
         train_files=[examples.train],
         eval_files=[examples.eval],
         serving_model_dir=str(tmp_path / "model"),
@@ -70,6 +73,10 @@ def test_run_fn_trains_and_exports(examples, tmp_path):
             "training_root": str(tmp_path / "training"),
         },
     )
+
+
+def test_run_fn_trains_and_exports(examples, tmp_path):
+    arguments = trainer_arguments(examples, tmp_path)
     run_fn(arguments)
     served = tf.saved_model.load(arguments.serving_model_dir)
     assert "fill_mask" in served.signatures
@@ -82,3 +89,36 @@ def test_run_fn_trains_and_exports(examples, tmp_path):
     arguments.serving_model_dir = str(tmp_path / "model2")
     run_fn(arguments)
     assert len(list(Path(tmp_path / "training").iterdir())) == 2
+
+
+def test_run_fn_trains_on_examples_that_are_masked_while_they_are_read(unmasked_examples, tmp_path, monkeypatch):
+    """Trains to the end, with the masks of the settings in example_spec.json and the vocabulary beside them."""
+    seen = []
+
+    def mask(input_ids, input_mask, rng, settings, vocabulary, max_predictions):
+        seen.append((settings, vocabulary.mask_id, max_predictions))
+        return mask_tokens(input_ids, input_mask, rng, settings, vocabulary, max_predictions)
+
+    monkeypatch.setattr("bert_keras.input_pipeline.mask_tokens", mask)
+    spec = json.loads(Path(unmasked_examples.dir, "example_spec.json").read_text())
+    changed = tmp_path / "examples"
+    shutil.copytree(unmasked_examples.dir, changed)
+    masking = {"when": "dynamic", "unit": "span", "rounding": "up", "max_predictions_per_seq": 3}
+    (changed / "example_spec.json").write_text(json.dumps({**spec, "masking": masking}))
+    arguments = trainer_arguments(unmasked_examples, tmp_path)
+    arguments.train_files, arguments.eval_files = [f"{changed}/Split-train/*"], [f"{changed}/Split-eval/*"]
+    run_fn(arguments)
+    assert len(seen) >= 4
+    assert set(seen) == {(MaskingSettings(**masking), 4, 3)}
+    log = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in log] == ["train", "train", "eval"]
+    assert all(line["mlm_loss"] > 0 for line in log)  # there are predictions, held-out ones too
+    assert "fill_mask" in tf.saved_model.load(arguments.serving_model_dir).signatures
+
+
+def test_the_unigram_model_is_the_same_for_examples_stored_unmasked(examples, unmasked_examples):
+    perplexities = [
+        unigram_perplexity(ExampleSpec.load(stored.dir), stored.train, stored.eval)
+        for stored in (examples, unmasked_examples)
+    ]
+    assert perplexities[0] == perplexities[1] > 1

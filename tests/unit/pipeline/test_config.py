@@ -113,6 +113,16 @@ def test_a_wrong_type_names_the_right_one(setting, expected):
         ("gate.min_nsp_accuracy=-1", "gate.min_nsp_accuracy is -1.0; it must be in [0, 1]"),
         ("gate.max_mlm_perplexity=0.5", "gate.max_mlm_perplexity is 0.5; it must be at least 1"),
         ("gate.max_mlm_perplexity_increase=-1", "gate.max_mlm_perplexity_increase is -1.0; it must be above -1"),
+        ("data.max_unknown_fraction=3", "data.max_unknown_fraction is 3.0; it must be in [0, 1]"),
+        ("data.min_documents=0", "data.min_documents is 0; it must be at least 1"),
+        (
+            "data.min_masked_fraction=0.3",
+            "data.min_masked_fraction is 0.3; it must be at most data.max_masked_fraction",
+        ),
+        (
+            "examples.masking.masked_lm_prob=0.3",
+            "masked_lm_prob is 0.3, but data.min_masked_fraction is 0.1 and data.max",
+        ),
         ("examples.max_seq_length=4096", "above model.max_position_embeddings"),
     ],
 )

@@ -84,7 +84,7 @@ def test_training_waits_for_the_gate_of_the_examples(compiled):
     nodes = compiled(tiny_cpu())
     assert "ExampleGate" in nodes["Trainer"].upstream_nodes
     assert "Trainer" in nodes["ExampleGate"].downstream_nodes
-    assert set(nodes["ExampleGate"].upstream_nodes) == {"ExampleValidator"}
+    assert set(nodes["ExampleGate"].upstream_nodes) == {"ExampleValidator", "CorpusGen", "PretrainExampleGen"}
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,9 @@ def test_training_waits_for_the_gate_of_the_examples(compiled):
         ("PretrainExampleGen", "vocabulary", "VocabGen"),
         ("StatisticsGen", "examples", "PretrainExampleGen"),
         ("ExampleValidator", "schema", "ImportSchemaGen"),
+        ("ExampleGate", "anomalies", "ExampleValidator"),
+        ("ExampleGate", "documents", "CorpusGen"),
+        ("ExampleGate", "examples", "PretrainExampleGen"),
         ("Trainer", "examples", "PretrainExampleGen"),
         ("Evaluator", "model", "Trainer"),
         ("Evaluator", "baseline_model", "Baseline"),
@@ -124,6 +127,7 @@ def test_settings_reach_their_stages_and_only_those(compiled, tmp_path):
         "examples.seed=7": {"PretrainExampleGen"},
         "training.seed=7": {"Trainer"},
         "gate.min_mlm_accuracy=0.3": {"Evaluator"},
+        "data.max_unknown_fraction=0.3": {"ExampleGate"},
         "model.vocab_size=9000": {"VocabGen", "ImportSchemaGen", "Trainer"},
         "examples.masking.max_predictions_per_seq=9": {"PretrainExampleGen", "ImportSchemaGen"},
     }.items():
@@ -155,10 +159,7 @@ def test_the_schema_is_the_curated_one(compiled, tmp_path):
     assert os.path.dirname(path) == str(tmp_path / "run/schema")
     with open(path) as file:
         schema = text_format.Parse(file.read(), schema_pb2.Schema())
-    examples = recipe.examples
-    assert schema == example_schema(
-        examples.max_seq_length, examples.masking.max_predictions_per_seq, recipe.model.vocab_size
-    )
+    assert schema == example_schema(recipe.examples.layout, recipe.model.vocab_size)
 
 
 @pytest.mark.parametrize("name", RECIPES)

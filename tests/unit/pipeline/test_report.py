@@ -36,6 +36,17 @@ SUMMARY = {
     "vocab_size": 9,
     "examples_train": 1234,
     "examples_eval": 56,
+    "data_figures": [
+        {
+            "name": "fill_fraction",
+            "of": "examples",
+            "label": "filled positions",
+            "value": 0.75,
+            "minimum": 0.5,
+            "maximum": None,
+            "remedy": "pack",
+        },
+    ],
     "unigram_perplexity": 400.0,
     "mlm_perplexity": 80.0,
     "mlm_accuracy": 0.3,
@@ -209,6 +220,7 @@ def test_the_figures_of_the_data(fabricated):
                    "padding 75.0%", "[UNK] 0.200%", "not counted 1.25", "per document 5.0"):  # fmt: skip
         assert figure in text
     assert "Learned first th ##ing sorted array" in text
+    assert "filled positions 75% at least 50%" in text
 
 
 def test_a_guessed_word_is_marked(fabricated):

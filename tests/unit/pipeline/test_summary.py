@@ -7,7 +7,7 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import validation_result_pb2
 
 from pipeline import summary
-from pipeline.summary import gate_failures, nsp_against_chance
+from pipeline.summary import data_line, gate_failures, nsp_against_chance
 
 
 def test_chance_is_the_commoner_answer():
@@ -66,3 +66,15 @@ def test_each_miss_in_words(validation):
         "nsp_accuracy: value 0.45 (at least 0.5 is asked)",
         "mlm_perplexity: change against the last blessed model +2.5 (at most +5.0% of its value is asked)",
     ]
+
+
+def test_the_figures_of_the_data_in_a_line():
+    def figure(name, label, value):
+        return {"name": name, "of": "", "label": label, "value": value, "minimum": 0, "maximum": 1, "remedy": ""}
+
+    figures = [
+        figure("documents", "documents", 14707),
+        figure("masked_fraction", "masked tokens", 0.15494),
+        figure("fill_fraction", "filled positions", None),
+    ]
+    assert data_line(figures) == "documents 14,707, masked tokens 15.49%"

@@ -1,7 +1,11 @@
 """Text to documents: what becomes a document and a segment; shards are the same however they are made."""
 
+import dataclasses
+import glob
 import gzip
 import hashlib
+import json
+import os
 import random
 import time
 
@@ -9,35 +13,30 @@ import apache_beam as beam
 import pytest
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.testing.util import assert_that, equal_to
 
 from bert_keras.errors import InputError
-from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen import transforms
+from components.corpus_gen.inputs import InputFile
+from components.corpus_gen.readers import read_units
+from components.corpus_gen.runs import SPLITS
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import (
+    COUNTS_FILE,
     SPLITTER_CHARACTERS,
-    MakeDocuments,
-    ReadDocuments,
-    WriteDocuments,
     bucket_counts,
     document_id,
+    generate_documents,
+    remove_intermediate,
     segment,
-    split_and_bucket,
-    split_documents,
 )
 
 LINES = CorpusSettings(segments="lines")
-ONE_BUCKET = {"train": 1, "eval": 1}
 IN_PROCESS = ("--runner=FnApiRunner",)
 
 
 def write(path, text):
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return str(path)
-
-
-def read(path, settings=LINES):
-    """The segments of each document of a file."""
-    return [segments for _, (_, _, segments) in ReadDocuments(settings, ONE_BUCKET).process(path)]
 
 
 def parse(path):
@@ -52,38 +51,7 @@ def parse(path):
     return documents
 
 
-# From lines to documents to segments.
-
-
-def test_blank_lines_or_files_separate_documents():
-    lines = ["\n", " one \n", "two\n", " \t\n", "\n", "three"]
-    assert list(split_documents(lines, CorpusSettings())) == [["one", "two"], ["three"]]
-    assert list(split_documents(lines, CorpusSettings(documents="files"))) == [["one", "two", "three"]]
-    assert list(split_documents(["\n", " "], CorpusSettings(documents="files"))) == []
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
-@pytest.mark.parametrize("compress", [False, True], ids=["text", "gz"])
-def test_line_ends_marks_and_gz_do_not_show(tmp_path, end, mark, compress):
-    content = (mark + end.join(["One.", "Two, ü.", "", "Three.", ""])).encode()
-    path = write(tmp_path / ("a.gz" if compress else "a.txt"), gzip.compress(content) if compress else content)
-    assert read(path) == [["One.", "Two, ü."], ["Three."]]
-
-
-def test_a_file_is_one_document(tmp_path):
-    path = write(tmp_path / "a.txt", "One.\n\nTwo.\n")
-    assert read(path, CorpusSettings(documents="files", segments="lines")) == [["One.", "Two."]]
-
-
-def test_an_undecodable_byte_becomes_the_replacement_character(tmp_path):
-    assert read(write(tmp_path / "a.txt", b"caf\xe9 open\n")) == [["caf\ufffd open"]]
-
-
-def test_a_truncated_gz_is_refused_by_name(tmp_path):
-    path = write(tmp_path / "a.gz", gzip.compress(random.Random(0).randbytes(300_000).hex().encode())[:-9])
-    with pytest.raises(InputError, match=r"a\.gz: cannot be read \(Compressed file ended"):
-        read(path)
+# Segments.
 
 
 def test_segments():
@@ -139,33 +107,29 @@ def test_the_id_is_of_the_content_alone():
     assert document_id(["a b"]) != document_id(["a", "b"])
 
 
-def test_split_and_bucket_are_independent_and_in_proportion():
-    settings = CorpusSettings(eval_fraction=0.2)
-    drawn = [split_and_bucket(document_id([str(i)]), settings, {"train": 4, "eval": 2}) for i in range(5000)]
-    held_out = [bucket for split, bucket in drawn if split == "eval"]
-    # Five standard errors: 5 sqrt(5000 * 0.2 * 0.8) = 141; 5 sqrt(1000 / 4) = 79; 5 sqrt(4000 * 3 / 16) = 137.
-    assert abs(len(held_out) - 1000) < 141
-    assert abs(sum(held_out) - len(held_out) / 2) < 79
-    for bucket in range(4):
-        assert abs(drawn.count(("train", bucket)) - 1000) < 137
-
-
 def test_bucket_counts_bound_the_size_of_a_shard():
-    # 1000 bytes, a fifth held out, 100 a bucket: 800 / 100 and 200 / 100.
-    assert bucket_counts(1000, CorpusSettings(eval_fraction=0.2, bucket_bytes=100)) == {"train": 8, "eval": 2}
-    assert bucket_counts(1001, CorpusSettings(eval_fraction=0.2, bucket_bytes=100)) == {"train": 9, "eval": 3}
-    assert bucket_counts(0, CorpusSettings()) == ONE_BUCKET
+    settings = CorpusSettings(bucket_bytes=100)
+    assert bucket_counts({"train": 800, "eval": 200}, settings) == {"train": 8, "eval": 2}
+    assert bucket_counts({"train": 801, "eval": 201}, settings) == {"train": 9, "eval": 3}
+    assert bucket_counts({}, settings) == {"train": 1, "eval": 1}
+    with pytest.raises(InputError, match=r"corpus\.bucket_bytes=62 or more"):
+        bucket_counts({"train": 1_000_000, "eval": 0}, CorpusSettings(bucket_bytes=1))
 
 
 # Whole runs.
 
 
-def make(paths, output, settings, args=IN_PROCESS, total_bytes=3000):
-    """Runs MakeDocuments; returns {relative path: bytes of the shard}."""
-    buckets = bucket_counts(total_bytes, settings)
+def make(paths, output, settings, args=IN_PROCESS):
+    """Runs the stage; returns {relative path: bytes of the shard}."""
+    units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
     with beam.Pipeline(options=PipelineOptions(list(args))) as pipeline:
-        pipeline | beam.Create(paths) | MakeDocuments(settings, buckets, str(output))
-    return {str(p.relative_to(output)): p.read_bytes() for p in sorted(output.rglob("*")) if p.is_file()}
+        generate_documents(pipeline, units, settings, str(output))
+    remove_intermediate(str(output))
+    return {str(p.relative_to(output)): p.read_bytes() for p in sorted(output.rglob("*.tfrecord"))}
+
+
+def counted(output):
+    return json.loads((output / COUNTS_FILE).read_text())
 
 
 @pytest.fixture(scope="module")
@@ -183,24 +147,32 @@ def corpus(tmp_path_factory):
     return paths, documents
 
 
-SMALL = CorpusSettings(eval_fraction=0.3, bucket_bytes=600)
+SMALL = CorpusSettings(eval_fraction=0.3, bucket_bytes=3000)
 
 
 def test_each_document_once_and_in_one_split(tmp_path, corpus):
     paths, documents = corpus
     shards = make(paths, tmp_path, SMALL)
-    # 3000 bytes of text said, 600 a bucket: ceil(2100 / 600) and ceil(900 / 600).
-    assert sorted(shards) == [
-        *(f"Split-eval/documents-{i:05d}-of-00002.tfrecord" for i in range(2)),
-        *(f"Split-train/documents-{i:05d}-of-00004.tfrecord" for i in range(4)),
-    ]
-    by_split = {s: [d for p in sorted(tmp_path.glob(f"Split-{s}/*")) for d in parse(p)] for s in ("train", "eval")}
-    ids = [{identity for identity, _, _ in by_split[split]} for split in ("train", "eval")]
+    by_split = {s: [d for p in sorted(tmp_path.glob(f"Split-{s}/*")) for d in parse(p)] for s in SPLITS}
+    ids = [{identity for identity, _, _ in by_split[split]} for split in SPLITS]
     assert not ids[0] & ids[1]
     found = by_split["train"] + by_split["eval"]
     assert len(found) == 75 and len(ids[0] | ids[1]) == 75
     assert {tuple(segments) for _, _, segments in found} == {tuple(d) for d in documents}
     assert all(identity == document_id(segments) and source in paths for identity, source, segments in found)
+    for split in SPLITS:
+        names = sorted(p.name for p in (tmp_path / f"Split-{split}").iterdir())
+        assert names == [f"documents-{i:05d}-of-{len(names):05d}.tfrecord" for i in range(len(names))]
+        assert len(names) > 1 and all(shards[f"Split-{split}/{name}"] for name in names)
+    # Nothing of the sorting is left.
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE]
+
+
+def test_the_first_source_by_name_is_kept(tmp_path):
+    paths = [write(tmp_path / name, "The same text.") for name in ("b.txt", "a.txt", "c.txt")]
+    make(paths, tmp_path / "out", SMALL)
+    (document,) = [d for p in (tmp_path / "out").rglob("*.tfrecord") for d in parse(p)]
+    assert document[1] == str(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize(
@@ -215,20 +187,110 @@ def test_the_same_bytes_for_any_runner_workers_and_order_of_reading(tmp_path, co
     paths, _ = corpus
     expected = make(paths, tmp_path / "one", SMALL)
     assert make(paths[::-1], tmp_path / "two", SMALL, args) == expected
+    assert counted(tmp_path / "two") == counted(tmp_path / "one")
+
+
+def test_runs_of_any_size_make_the_same_shards(tmp_path, corpus, monkeypatch):
+    """What a worker holds before it writes a run is no part of the result."""
+    paths, _ = corpus
+    expected = make(paths, tmp_path / "one", SMALL)
+    written = []
+
+    def write_all(path, documents, write_run=transforms.write_run):
+        sizes = [write_run(f"{path}.{i}", [document]) for i, document in enumerate(documents)]
+        written.extend(f"{path}.{i}" for i in range(len(sizes)))
+        return {split: sum(size[split] for size in sizes) for split in SPLITS}
+
+    def read_all(path, first, last, read_run=transforms.read_run):
+        for part in sorted(glob.glob(glob.escape(path) + ".*")):
+            yield from read_run(part, first, last)
+
+    monkeypatch.setattr(transforms, "write_run", write_all)
+    monkeypatch.setattr(transforms, "read_run", read_all)
+    assert make(paths, tmp_path / "two", SMALL) == expected
+    assert len(written) == 100
 
 
 def test_every_bucket_gets_a_shard(tmp_path):
-    shards = make([write(tmp_path / "a.txt", "One.")], tmp_path / "out", SMALL)
-    assert len(shards) == 6 and sum(map(bool, shards.values())) == 1
+    """One long document, and as many shards as its bytes fill."""
+    shards = make([write(tmp_path / "a.txt", "One. " * 1000)], tmp_path / "out", SMALL)
+    assert sum(map(bool, shards.values())) == 1
+    by_split = [sum(path.startswith(f"Split-{split}") for path in shards) for split in SPLITS]
+    assert min(by_split) == 1 and max(by_split) > 1
 
 
 def test_counts(tmp_path):
-    documents = [(b"2", "b.txt", ["ü", "b"]), (b"1", "z.txt", ["a"]), (b"1", "a.txt", ["a"])]
-    with beam.Pipeline(options=PipelineOptions(list(IN_PROCESS))) as pipeline:
-        counts = (
-            pipeline | beam.Create([(("train", 0), documents)]) | beam.ParDo(WriteDocuments(str(tmp_path), ONE_BUCKET))
-        )
-        # "ü" is two bytes.
-        assert_that(counts, equal_to([("train", {"documents": 2, "duplicates": 1, "segments": 3, "bytes": 4})]))
-    shard = tmp_path / "Split-train/documents-00000-of-00001.tfrecord"
-    assert parse(shard) == [(b"1", "a.txt", ["a"]), (b"2", "b.txt", ["ü", "b"])]
+    text = "ü\nb\n\na\n\na\n\n\n"
+    settings = CorpusSettings(segments="lines", eval_fraction=1e-9)
+    make([write(tmp_path / "a.txt", text)], tmp_path / "out", settings)
+    counts = counted(tmp_path / "out")
+    # "ü" is two bytes.
+    kept = {"documents": 2, "duplicates": 1, "near_duplicates": 0, "segments": 3, "bytes": 4}
+    assert counts["train"] == kept and counts["eval"] == dict.fromkeys(kept, 0)
+    assert counts["read"]["read_documents"] == 3
+
+
+def test_duplicates_may_stay(tmp_path):
+    settings = CorpusSettings(segments="lines", eval_fraction=1e-9, cleaning=CleaningSettings(exact_duplicates=False))
+    make([write(tmp_path / "a.txt", "a\n\nb\n\na\n")], tmp_path / "out", settings)
+    assert counted(tmp_path / "out")["train"]["documents"] == 3
+    found = [segments for p in (tmp_path / "out").rglob("*.tfrecord") for _, _, segments in parse(p)]
+    assert sorted(found) == [["a"], ["a"], ["b"]]
+
+
+def test_what_is_cleaned_is_counted(tmp_path):
+    cleaning = CleaningSettings(unicode_normalization="NFC", min_characters=5)
+    settings = CorpusSettings(segments="lines", cleaning=cleaning)
+    make([write(tmp_path / "a.txt", "cafe\u0301 open\n\nno\n\nx\n")], tmp_path / "out", settings)
+    assert [d[2] for p in (tmp_path / "out").rglob("*.tfrecord") for d in parse(p)] == [["caf\u00e9 open"]]
+    assert counted(tmp_path / "out")["read"]["dropped_too_short"] == 2
+
+
+def test_near_duplicates_are_dropped_wherever_they_lie(tmp_path):
+    rng = random.Random(0)
+    words = [f"word{rng.randrange(500)}" for _ in range(400)]
+    texts = [" ".join([*words[:i], "other", *words[i + 1 :]]) for i in range(0, 60, 10)]
+    different = " ".join(f"thing{rng.randrange(500)}" for _ in range(400))
+    paths = [write(tmp_path / f"{i}.txt", text) for i, text in enumerate([*texts, different])]
+    cleaning = CleaningSettings(near_duplicates=True)
+    make(paths, tmp_path / "out", dataclasses.replace(SMALL, cleaning=cleaning))
+    counts = counted(tmp_path / "out")
+    assert counts["train"]["documents"] + counts["eval"]["documents"] == 2
+    assert counts["train"]["near_duplicates"] + counts["eval"]["near_duplicates"] == 5
+    make(paths, tmp_path / "off", SMALL)
+    counts = counted(tmp_path / "off")
+    assert counts["train"]["documents"] + counts["eval"]["documents"] == 7
+
+
+def test_nothing_left_is_an_error(tmp_path):
+    settings = CorpusSettings(cleaning=CleaningSettings(min_characters=100))
+    with pytest.raises(InputError, match=r"no document is left of the corpus \(dropped_too_short 1,"):
+        make([write(tmp_path / "a.txt", "One.")], tmp_path / "out", settings)
+    assert not (tmp_path / "out" / COUNTS_FILE).exists()
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    whole = gzip.compress(random.Random(0).randbytes(300_000).hex().encode())
+    with pytest.raises(InputError, match=r"a\.gz: cannot be read \(Compressed file ended"):
+        make([write(tmp_path / "a.gz", whole[:-9])], tmp_path / "out", SMALL)
+
+
+def test_an_attempt_that_fails_leaves_no_half_shard_and_the_next_one_makes_the_same(tmp_path, corpus, monkeypatch):
+    paths, _ = corpus
+    expected = make(paths, tmp_path / "one", SMALL)
+    output = tmp_path / "two"
+    calls = []
+
+    def fails_once(run, *slots, read_run=transforms.read_run):
+        calls.append(run)
+        if len(calls) == 12:
+            raise MemoryError("killed")
+        yield from read_run(run, *slots)
+
+    monkeypatch.setattr(transforms, "read_run", fails_once)
+    with pytest.raises(MemoryError, match="killed"):
+        make(paths, output, SMALL)
+    finished = [str(p.relative_to(output)) for p in output.glob("Split-*/*")]
+    assert 0 < len(finished) < len(expected)
+    assert all((output / name).read_bytes() == expected[name] for name in finished)
+    assert make(paths, output, SMALL) == expected

@@ -1,5 +1,6 @@
-"""The stage that lets no bad example through: ExampleValidator's anomalies in, a verdict or a stop out."""
+"""The stage that lets no bad example through: anomalies and counts in, a verdict or a stop out."""
 
+import dataclasses
 import json
 
 import pytest
@@ -10,21 +11,41 @@ from tfx.types.artifact_utils import encode_split_names
 from bert_keras.errors import StageError
 from components.artifacts import ExampleVerdict
 from components.example_gate.component import VERDICT_FILE, Executor
+from components.example_gate.limits import DataLimits, check_limits
+
+COUNTS = {
+    "instances": 100, "random_next": 55, "tokens": 1000, "unknown_tokens": 30,
+    "real_tokens": 1000, "slots": 1250, "masked": 150,
+}  # fmt: skip
+SPEC = {"objective": "mlm_nsp", "masking": {"when": "static"}, "counts": {"train": COUNTS, "eval": COUNTS}}
+CORPUS = {split: {"documents": 500, "duplicates": 0} for split in ("train", "eval")}
+LIMITS = DataLimits(max_unknown_fraction=0.05)
 
 
 @pytest.fixture
 def judge(tmp_path):
-    """`judge(train=anomalies, eval=anomalies)` runs the executor on what ExampleValidator would have written."""
+    """`judge(train=anomalies, eval=anomalies)` runs the executor on what the stages before it would have written."""
 
-    def judge(**splits):
-        artifact, verdict = standard_artifacts.ExampleAnomalies(), ExampleVerdict()
-        artifact.uri, verdict.uri = str(tmp_path / "anomalies"), str(tmp_path / "verdict")
-        artifact.split_names = encode_split_names(list(splits))
+    def judge(limits=LIMITS, **splits):
+        artifacts = {
+            "anomalies": standard_artifacts.ExampleAnomalies(),
+            "documents": standard_artifacts.Examples(),
+            "examples": standard_artifacts.Examples(),
+        }
+        for name, artifact in artifacts.items():
+            (tmp_path / name).mkdir()
+            artifact.uri = str(tmp_path / name)
+        (tmp_path / "documents" / "corpus.json").write_text(json.dumps(CORPUS))
+        (tmp_path / "examples" / "example_spec.json").write_text(json.dumps(SPEC))
+        artifacts["anomalies"].split_names = encode_split_names(list(splits))
         for split, found in splits.items():
             folder = tmp_path / "anomalies" / f"Split-{split}"
             folder.mkdir(parents=True)
             (folder / "SchemaDiff.pb").write_bytes(found.SerializeToString())
-        Executor().Do({"anomalies": [artifact]}, {"verdict": [verdict]}, {})
+        verdict = ExampleVerdict()
+        verdict.uri = str(tmp_path / "verdict")
+        properties = {"limits": json.dumps(dataclasses.asdict(limits))}
+        Executor().Do({name: [artifact] for name, artifact in artifacts.items()}, {"verdict": [verdict]}, properties)
 
     return judge
 
@@ -36,12 +57,27 @@ def anomalies(**descriptions):
     return found
 
 
-def test_no_anomalies_make_a_verdict(tmp_path, judge):
+def test_good_examples_make_a_verdict_with_every_figure_and_its_limits(tmp_path, judge):
     judge(train=anomalies(), eval=anomalies())
-    assert json.loads((tmp_path / "verdict" / VERDICT_FILE).read_text()) == {
+    verdict = json.loads((tmp_path / "verdict" / VERDICT_FILE).read_text())
+    assert verdict == {
         "anomalies": 0,
         "splits": ["train", "eval"],
+        "figures": [dataclasses.asdict(figure) for figure in check_limits(SPEC, CORPUS, LIMITS)],
     }
+    (unknown,) = (figure for figure in verdict["figures"] if figure["name"] == "unknown_fraction")
+    assert (unknown["value"], unknown["minimum"], unknown["maximum"]) == (0.03, None, 0.05)
+
+
+def test_figures_outside_their_limits_stop_the_run_and_all_are_told(tmp_path, judge):
+    with pytest.raises(StageError) as caught:
+        judge(DataLimits(max_unknown_fraction=0.01, min_fill_fraction=0.9), train=anomalies(), eval=anomalies())
+    message = str(caught.value)
+    assert message.startswith("the data are outside the recipe's limits: examples: share of [UNK] is 3%, the recipe ")
+    assert "allows at most 1% (data.max_unknown_fraction): " in message
+    assert "; examples: share of filled positions is 80%, the recipe allows at least 90%" in message
+    assert "\n" not in message
+    assert not (tmp_path / "verdict").exists()
 
 
 def test_anomalies_of_any_split_stop_the_run(tmp_path, judge):
@@ -51,6 +87,14 @@ def test_anomalies_of_any_split_stop_the_run(tmp_path, judge):
         "the examples break their schema: eval: input_ids: out of range.; eval: segment_ids: too long."
     )
     assert not (tmp_path / "verdict").exists()
+
+
+def test_anomalies_and_figures_are_told_together(judge):
+    with pytest.raises(StageError) as caught:
+        judge(DataLimits(max_unknown_fraction=0.01), train=anomalies(input_ids="out of range."), eval=anomalies())
+    assert str(caught.value).startswith(
+        "the examples break their schema: train: input_ids: out of range.; the data are outside the recipe's limits: "
+    )
 
 
 def test_an_anomaly_of_the_whole_data_set_stops_the_run(judge):

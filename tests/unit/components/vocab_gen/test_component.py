@@ -10,6 +10,7 @@ from tfx.types.channel_utils import as_channel
 
 from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
+from components.corpus_gen.inputs import InputFile
 from components.shards import write_shard
 from components.vocab_gen.component import VocabGen
 from components.vocab_gen.executor import Executor
@@ -27,8 +28,8 @@ def learn(tmp_path):
         example.features.feature["segments"].bytes_list.value.append(text)
         write_shard(f"{documents.uri}/Split-{split}/documents-0.tfrecord", [example.SerializeToString()])
 
-    def learn(vocab_size):
-        component = VocabGen(as_channel([documents]), vocab_size, VocabularySettings())
+    def learn(vocab_size, given=None):
+        component = VocabGen(as_channel([documents]), vocab_size, VocabularySettings(), given)
         context = Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
         Executor(context).Do({"documents": [documents]}, {"vocabulary": [vocabulary]}, component.spec.exec_properties)
         return tmp_path / "vocabulary"
@@ -57,3 +58,25 @@ def test_the_properties_are_all_that_the_vocabulary_depends_on():
     assert properties(9).exec_properties == properties(9).exec_properties
     assert properties(9).exec_properties != properties(10).exec_properties
     assert properties(9).exec_properties != properties(9, lower_case=False).exec_properties
+
+
+def test_a_vocabulary_may_be_given(learn, tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nheld \n")
+    given = InputFile(str(path), path.stat().st_size)
+    with pytest.raises(InputError, match=r"mine\.txt: has 6 tokens, --set model.vocab_size=6 fits them, not 9"):
+        learn(9, given)
+    folder = learn(6, given)
+    assert (folder / "vocab.txt").read_text().split() == path.read_text().split()
+    assert json.loads((folder / "vocab_spec.json").read_text())["source"] == "given"
+
+
+def test_another_content_of_the_given_file_is_another_execution(tmp_path):
+    path = tmp_path / "mine.txt"
+
+    def properties(text):
+        path.write_text(text)
+        documents = as_channel([standard_artifacts.Examples()])
+        return VocabGen(documents, 6, VocabularySettings(), InputFile(str(path), 1)).spec.exec_properties
+
+    assert properties("a") == properties("a") != properties("b")

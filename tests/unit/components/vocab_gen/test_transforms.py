@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import apache_beam as beam
 import pytest
@@ -10,7 +11,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
 from bert_keras.unicode_tables import UNICODE_VERSION
-from components.shards import write_shard
+from components.shards import write_json, write_shard
+from components.vocab_gen import transforms
+from components.vocab_gen.files import load_tokenizer
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, MakeVocabulary
 
@@ -40,34 +43,54 @@ def shards(tmp_path):
     return [write_documents(tmp_path / f"documents-{i}", documents) for i, documents in enumerate(SHARDS)]
 
 
-def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, args=()):
+def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, args=(), exact=True):
     output.mkdir()
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *args])) as pipeline:
-        pipeline | beam.Create(shards) | MakeVocabulary(str(output), vocab_size, settings)
+        pipeline | beam.Create(shards) | MakeVocabulary(str(output), vocab_size, settings, exact=exact)
     return {path.name: path.read_bytes() for path in output.iterdir()}
 
 
+def count(paths, **settings):
+    """Words of shards, added up."""
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        words = (
+            pipeline
+            | beam.Create(paths)
+            | beam.ParDo(CountWords(VocabularySettings(**settings)))
+            | beam.CombinePerKey(sum)
+            | beam.combiners.ToDict()
+        )
+        words | beam.Map(lambda counts, path: write_json(path, counts), f"{os.path.dirname(paths[0])}/counts.json")
+    with open(f"{os.path.dirname(paths[0])}/counts.json") as file:
+        return json.load(file)
+
+
 def test_words_are_counted_as_the_tokenizer_sees_them(shards):
-    assert dict(CountWords(lower_case=True).process(shards[0])) == {
-        "the": 3,
-        "cafe": 1,
-        ",": 1,
-        "end": 1,
-        ".": 1,
-        "unique": 1,
-        "cat": 1,
-        "sat": 1,
-    }
-    assert dict(CountWords(lower_case=False).process(shards[1])) == {
-        "the": 1,
-        "Cat": 1,
-        "sat": 1,
-        ";": 1,
-        "cafe": 1,
-        "No": 1,
-        "漢": 2,
-        "字": 1,
-    }
+    assert count(shards[:1]) == {"the": 3, "cafe": 1, ",": 1, "end": 1, ".": 1, "unique": 1, "cat": 1, "sat": 1}
+    expected = {"the": 1, "Cat": 1, "sat": 1, ";": 1, "cafe": 1, "No": 1, "漢": 2, "字": 1}
+    assert count(shards[1:], lower_case=False) == expected
+
+
+def test_counts_that_do_not_fit_are_handed_on(shards, monkeypatch):
+    expected = count(shards)
+    monkeypatch.setattr(transforms, "MAX_DISTINCT_WORDS", 3)
+    assert count(shards) == expected and expected["the"] == 4
+
+
+def test_words_of_byte_level_bpe(shards):
+    counts = count(shards[1:], algorithm="byte_bpe")
+    assert counts["the"] == 1 and counts["ĠCat"] == 1 and counts["Ġcafe"] == 1 and counts["No"] == 1
+
+
+def test_byte_level_bpe_has_merges(tmp_path, shards):
+    settings = VocabularySettings(algorithm="byte_bpe", min_word_count=1)
+    files = make(shards, tmp_path / "out", 280, settings)
+    assert sorted(files) == ["merges.txt", "vocab.txt", "vocab_spec.json"]
+    tokenizer, spec = load_tokenizer(str(tmp_path / "out"))
+    assert spec["algorithm"] == "byte_bpe" and spec["lower_case"] is False and spec["vocab_size"] == 280
+    assert files["merges.txt"].decode().count("\n") == 1 + 280 - 5 - 256
+    assert "".join(tokenizer.tokenize("THE cat 漢")) == "THEĠcatĠæ¼¢"
+    assert len(tokenizer.tokenize("the cat sat")) < len("the cat sat")
 
 
 def test_the_two_files(tmp_path, shards):
@@ -80,12 +103,13 @@ def test_the_two_files(tmp_path, shards):
     assert json.loads(files["vocab_spec.json"]) == {
         "algorithm": "wordpiece",
         "lower_case": True,
-        "max_alphabet": 1000,
+        "character_coverage": 0.9999,
         "min_word_count": 2,
         "normalization": "NFD, marks stripped",
         "unicode_version": UNICODE_VERSION,
         "vocab_size": SMALLEST + 2,
         "vocabulary_sha256": hashlib.sha256(files["vocab.txt"]).hexdigest(),
+        "source": "learned",
         "words": 12,
         "distinct_words": 5,
     }
@@ -103,6 +127,11 @@ def test_a_size_that_the_corpus_does_not_fit_stops_the_run(tmp_path, shards, voc
         make(shards, tmp_path / "out", vocab_size)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_smaller_vocabulary_may_be_enough(tmp_path, shards):
+    files = make(shards, tmp_path / "out", 500, exact=False)
+    assert SMALLEST < json.loads(files["vocab_spec.json"])["vocab_size"] < 500
 
 
 def test_a_corpus_without_words_stops_the_run(tmp_path):

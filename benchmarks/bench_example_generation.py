@@ -1,0 +1,244 @@
+"""How fast, in how much memory and how reproducibly `bert-tfx examples` makes examples.
+
+    .venv/bin/python benchmarks/bench_example_generation.py --work /tmp/bench            # everything: about 25 minutes
+    .venv/bin/python benchmarks/bench_example_generation.py --work /tmp/bench speed peers
+
+Every figure is of the real command in a process of its own: CPU seconds and peak resident memory of it and of its
+workers, imports included, as the kernel counts them (wait4). The text is the docstrings of the installed libraries,
+a sentence a line, written as often as it takes, each copy of a document with a line of its own that makes it another
+document (nothing is dropped as a duplicate).
+
+The floor, for one instance of length 128 (two segments of 60 tokens, 20 masks), at dupe 5 and 1.5 passes' overlap:
+
+    read and tokenize       500 bytes of text / 7.5 uses of each              70 bytes at 15 MB/s      4.5 us
+    planned, filled, masked 128 ids, 20 choices from about 120 candidates     NumPy, some 30 passes    3.5 us
+    encoded and written     700 bytes of protocol buffer and two checksums    at 250 MB/s              2.8 us
+
+that is 11 us or 90,000 instances a core-second for arrays in one process; what is measured above that is the gap.
+
+Experiments (all, if none is named):
+    speed      instances per core-second from text to TFRecords: length 128 and 512, vocabulary given and learned
+    peers      the same text through the original's script (a part of it: it is slow), and its tokenizer against ours
+    workers    two worker processes against one
+    memory     peak resident memory from 10 MB to 1 GB of text and from dupe 1 to dupe 10
+    same       sha256 of all shards for 1 and 2 workers, in memory and in processes, this Python and --other-python
+               (an environment with Beam and this package's other small libraries; no TensorFlow or TFX is needed)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.docstrings import write_docstring_corpus
+
+ROOT = Path(__file__).parents[1]
+
+SPEED_MEGABYTES = 60
+PEER_MEGABYTES = 5
+VOCAB_SIZE = 30_522
+ONE_WORKER = ("--direct_num_workers=1", "--direct_running_mode=in_memory")
+TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+
+
+@dataclasses.dataclass
+class Run:
+    """One command: what it printed as JSON, and what the kernel counted of it and its workers."""
+
+    figures: dict
+    wall_seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+    @property
+    def instances_per_core_second(self) -> float:
+        return self.figures["instances"] / self.cpu_seconds
+
+
+class Bench:
+    """The text, the vocabulary and the results of one call."""
+
+    def __init__(self, work: Path, other_python: Path | None):
+        self.work, self.other_python = work, other_python
+        self.rows: list[dict] = []
+        self._console = Console(stderr=True)
+
+    def text(self, megabytes: int) -> Path:
+        """Docstrings, a sentence a line, of about this size."""
+        path = self.work / f"docstrings-{megabytes}MB.txt"
+        if not path.exists():
+            self._console.print(f"writing {megabytes} MB of text")
+            part = path.with_suffix(".part")
+            with part.open("w", encoding="utf-8") as file:
+                left = megabytes * 1_000_000
+                for document in self._documents():
+                    left -= len(document.encode())
+                    file.write(document)
+                    if left <= 0:
+                        break
+            part.rename(path)
+        return path
+
+    def _documents(self) -> Iterator[str]:
+        from sentencex import segment
+
+        source = self.work / "docstrings.txt"
+        write_docstring_corpus(str(source), 10**12)
+        documents = source.read_text(encoding="utf-8").split("\n\n")
+        sentences = ["\n".join(s.strip() for s in segment("en", d.replace("\n", " "))) for d in documents]
+        copy = 0
+        while True:
+            for document in filter(None, sentences):
+                yield f"{document}\nThis is copy number {copy}.\n\n" if copy else f"{document}\n\n"
+            copy += 1
+
+    def vocabulary(self) -> Path:
+        """A vocabulary of BERT's size, learned once from the text of the speed runs."""
+        path = self.work / "vocab.txt"
+        if not path.exists():
+            run = self.examples(self.text(SPEED_MEGABYTES), dupe=1, keep=True, vocab=False)
+            shutil.copy(Path(run.figures["output"]) / "vocab.txt", path)
+        return path
+
+    def examples(
+        self,
+        text: Path,
+        *,
+        length: int = 128,
+        dupe: int = 5,
+        vocab: bool = True,
+        keep: bool = False,
+        python: str = sys.executable,
+        words: tuple[str, ...] = ("--", *ONE_WORKER),
+    ) -> Run:
+        """Runs `bert-tfx examples` on text that has a sentence a line."""
+        vocabulary = ["--vocab", str(self.vocabulary())] if vocab else ["--vocab-size", str(VOCAB_SIZE)]
+        output = self.work / "examples"
+        shutil.rmtree(output, ignore_errors=True)
+        command = [python, "-c", "from pipeline.cli import main; main()", "examples", "--corpus", str(text)]
+        command += ["--output", str(output), "--segments", "lines", "--max-seq-length", str(length)]
+        run = _measure([*command, "--dupe-factor", str(dupe), *vocabulary, *words])
+        if not keep:
+            shutil.rmtree(output)
+        return run
+
+    def add(self, experiment: str, what: str, run: Run, **more: object) -> None:
+        """Keeps a result, and shows it."""
+        row = {
+            "experiment": experiment,
+            "what": what,
+            "instances": run.figures["instances"],
+            "instances_per_core_second": round(run.instances_per_core_second),
+            "wall_seconds": round(run.wall_seconds, 1),
+            "cpu_seconds": round(run.cpu_seconds, 1),
+            "peak_megabytes": round(run.peak_bytes / 1e6),
+            "seconds_by_stage": run.figures["seconds_by_stage"],
+            **more,
+        }
+        self.rows.append(row)
+        self._console.print(row)
+
+
+def _measure(command: list[str]) -> Run:
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout and process.stderr
+    output = process.stdout.read()
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)}: failed\n{errors[-3000:]}")
+    return Run(
+        json.loads(output.splitlines()[-1]),
+        time.monotonic() - started,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss * 1024,
+    )
+
+
+def speed(bench: Bench) -> None:
+    """Text to finished TFRecords."""
+    text = bench.text(SPEED_MEGABYTES)
+    for max_seq_length in (128, 512):
+        run = bench.examples(text, length=max_seq_length)
+        bench.add("speed", f"length {max_seq_length}, dupe 5, vocabulary given", run)
+    bench.add("speed", "length 128, dupe 5, vocabulary learned", bench.examples(text, vocab=False))
+
+
+def workers(bench: Bench) -> None:
+    """Two processes against one; by stage too, since starting a worker takes seconds however small the corpus."""
+    text = bench.text(4 * SPEED_MEGABYTES)
+    one, two = bench.examples(text), bench.examples(text, words=("--", *TWO_WORKERS))
+    bench.add("workers", "1 process", one)
+    bench.add("workers", "2 processes", two, speed_up=round(one.wall_seconds / two.wall_seconds, 2))
+
+
+def same(bench: Bench) -> None:
+    """The same bytes whoever makes them; other bytes with another seed."""
+    text = bench.text(10)
+    bench.vocabulary()
+    for what, python, more in (
+        ("1 worker in memory", sys.executable, ("--", *ONE_WORKER)),
+        (
+            "2 workers in threads",
+            sys.executable,
+            ("--", "--direct_num_workers=2", "--direct_running_mode=multi_threading"),
+        ),
+        ("2 workers in processes", sys.executable, ("--", *TWO_WORKERS)),
+        ("BundleBasedDirectRunner", sys.executable, ("--", "--runner=BundleBasedDirectRunner")),
+        *((("another Python", str(bench.other_python), ()),) if bench.other_python else ()),
+        ("another seed", sys.executable, ("--seed", "1")),
+    ):
+        run = bench.examples(text, python=python, words=more, keep=True)
+        digest = hashlib.sha256()
+        for path in sorted((bench.work / "examples").glob("Split-*/*")):
+            digest.update(path.name.encode() + path.read_bytes())
+        bench.add("same", what, run, sha256=digest.hexdigest()[:16])
+
+
+def memory(bench: Bench) -> None:
+    """Peak resident memory against the size of the corpus and the number of passes."""
+    small = bench.examples(bench.text(10), dupe=1)
+    bench.add("memory", "10 MB, dupe 1", small)
+    for megabytes, dupe_factor in ((100, 1), (1000, 1), (10, 10), (100, 10)):
+        run = bench.examples(bench.text(megabytes), dupe=dupe_factor)
+        growth = round(run.peak_bytes / small.peak_bytes - 1, 3)
+        bench.add("memory", f"{megabytes} MB, dupe {dupe_factor}", run, growth=growth)
+
+
+EXPERIMENTS: dict[str, Callable[[Bench], None]] = {f.__name__: f for f in (speed, workers, memory, same)}
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="All, if none is named.")] = None,
+    work: Annotated[Path, typer.Option(help="A folder for text and shards (15 GB), outside the checkout.")] = Path(),
+    other_python: Annotated[Path | None, typer.Option(help="Another interpreter, for `same`.")] = None,
+) -> None:
+    """Measures `bert-tfx examples`; prints a table and a line of JSON."""
+    work.mkdir(parents=True, exist_ok=True)
+    bench = Bench(work.resolve(), other_python)
+    for name in names or EXPERIMENTS:
+        EXPERIMENTS[name](bench)
+    columns = ["experiment", "what", "instances", "instances_per_core_second", "wall_seconds", "peak_megabytes"]
+    table = Table(*columns)
+    for row in bench.rows:
+        table.add_row(*(str(row.get(column, "")) for column in columns))
+    Console().print(table)
+    print(json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "rows": bench.rows}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

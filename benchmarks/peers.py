@@ -1,0 +1,185 @@
+"""What `bert-tfx examples` is measured against: the original's script and tokenizer, and the `tokenizers` library's.
+
+The original is google-research/bert as Model Garden 2.2.0 ships it on PyPI (Apache-2.0). That is the last release with
+the original's code line by line, but for TensorFlow 2's names: 2.3 doubled the tokenizer's limit of 200 characters a
+word, and later ones mask by another, slower algorithm. It is installed into a folder outside the checkout, and runs in
+processes of its own with this environment's TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from components.tfrecord import read_records
+
+# Its tokenizer imports sentencepiece, for ALBERT.
+PACKAGES = ("tf-models-official==2.2.0", "sentencepiece==0.2.1")
+ROOT = Path(__file__).parents[1]
+UV = ROOT / ".uv/bin/uv"
+
+ORIGINAL, HUGGING_FACE, OURS = "the original", "tokenizers", "bert-tfx"
+# By tokenizer, Python that loads it and says how many word pieces it makes of `lines`.
+TOKENIZERS = {
+    ORIGINAL: """
+from official.nlp.bert.tokenization import FullTokenizer
+tokenizer = FullTokenizer(vocabulary, lower_case)
+count = lambda lines: sum(len(tokenizer.tokenize(line)) for line in lines)
+""",
+    HUGGING_FACE: """
+from tokenizers import BertWordPieceTokenizer
+tokenizer = BertWordPieceTokenizer(vocabulary, lowercase=lower_case)
+count = lambda lines: sum(len(tokenizer.encode(line, add_special_tokens=False)) for line in lines)
+""",
+    OURS: """
+from bert_keras.tokenizer import BertTokenizer
+tokenizer = BertTokenizer.from_file(vocabulary, lower_case)
+count = lambda lines: len(tokenizer.encode(lines)[0])
+""",
+}
+_TIME = """
+import json, sys, time
+text, vocabulary, lower_case = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
+{tokenizer}
+lines = open(text, encoding="utf-8").read().split("\\n")
+start = time.process_time()
+tokens = count(lines)
+print(json.dumps({{"tokens": tokens, "cpu_seconds": time.process_time() - start}}))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class OriginalRun:
+    """One run of create_pretraining_data.py, as the kernel counted it (wait4).
+
+    Attributes:
+        instances: examples written.
+        cpu_seconds: of its one process, the import of TensorFlow included.
+        wall_seconds: from start to end.
+        peak_bytes: peak resident memory.
+    """
+
+    instances: int
+    cpu_seconds: float
+    wall_seconds: float
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerRun:
+    """One pass of a tokenizer over a text; reading and loading are not counted.
+
+    Attributes:
+        tokens: word pieces made.
+        cpu_seconds: of the process.
+        megabytes_per_second: text in millions of bytes per CPU second.
+    """
+
+    tokens: int
+    cpu_seconds: float
+    megabytes_per_second: float
+
+
+def install_original(folder: Path) -> None:
+    """Puts the original into `folder` unless it is there."""
+    if not (folder / "official").exists():
+        command = [
+            str(UV),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            sys.executable,
+            "--no-deps",
+            "--target",
+            str(folder),
+        ]
+        subprocess.run([*command, *PACKAGES], check=True)
+
+
+def run_original(
+    text: Path,
+    vocabulary: Path,
+    output: Path,
+    folder: Path,
+    *,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    dupe_factor: int,
+    lower_case: bool,
+    seed: int,
+) -> OriginalRun:
+    """create_pretraining_data.py on `text`, in full: text to one finished TFRecord file.
+
+    Args:
+        text: a sentence a line, a blank line between documents.
+        vocabulary: a `vocab.txt`.
+        output: the TFRecord file.
+        folder: what `install_original` filled.
+
+    Raises:
+        RuntimeError: it failed; the end of what it printed.
+    """
+    flags = {
+        "input_file": text,
+        "output_file": output,
+        "vocab_file": vocabulary,
+        "do_lower_case": "true" if lower_case else "false",
+        "max_seq_length": max_seq_length,
+        "max_predictions_per_seq": max_predictions_per_seq,
+        "dupe_factor": dupe_factor,
+        "random_seed": seed,
+    }
+    log = output.with_suffix(".log")
+    command = [sys.executable, "-m", "official.nlp.data.create_pretraining_data"]
+    started = time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*command, *(f"--{name}={value}" for name, value in flags.items())],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=_environment(folder),
+        )
+        # Not `process.wait`, which does not tell what the process used.
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    wall_seconds = time.monotonic() - started
+    if status:
+        raise RuntimeError(f"the original failed: {log.read_text(errors='replace')[-2000:]}")
+    with output.open("rb") as file:
+        instances = sum(1 for _ in read_records(file))
+    return OriginalRun(instances, usage.ru_utime + usage.ru_stime, wall_seconds, usage.ru_maxrss * 1024)
+
+
+def time_tokenizer(name: str, text: Path, vocabulary: Path, folder: Path, *, lower_case: bool) -> TokenizerRun:
+    """One of TOKENIZERS on the lines of `text`, in one thread of a process of its own.
+
+    Args:
+        folder: what `install_original` filled.
+
+    Raises:
+        RuntimeError: it failed; the end of what it printed.
+    """
+    code = _TIME.format(tokenizer=TOKENIZERS[name])
+    command = [sys.executable, "-c", code, str(text), str(vocabulary), str(lower_case)]
+    done = subprocess.run(command, env=_environment(folder), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed: {done.stderr[-2000:]}")
+    counted = json.loads(done.stdout.splitlines()[-1])
+    return TokenizerRun(**counted, megabytes_per_second=text.stat().st_size / 1e6 / counted["cpu_seconds"])
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The original can be imported; TensorFlow says nothing, and no library starts threads that would count as work."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (folder.absolute(), ROOT))),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAYON_NUM_THREADS": "1",
+    }

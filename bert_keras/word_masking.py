@@ -1,0 +1,145 @@
+"""Which whole words, n-grams of words and spans of words are masked, in whole batches of sequences.
+
+Legend: N sequences, T tokens of each, M maskable tokens of all, W words of all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+# ALBERT's n-grams (arXiv 1909.11942, section 4.2): n words with probability (1/n) / (1/1 + 1/2 + 1/3).
+# A length for each of eleven equally likely draws: exact on every machine.
+NGRAM_LENGTHS = np.repeat([1, 2, 3], [6, 3, 2])
+# SpanBERT's spans (FACTS D9): n words with probability 0.2 * 0.8 ** (n - 1), cut at 10 and renormalised, as whole
+# numbers: 4 ** (n - 1) * 5 ** (10 - n) of 5 ** 10 - 4 ** 10.
+SPAN_LENGTH_ENDS = np.cumsum([4**i * 5 ** (9 - i) for i in range(10)])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Words:
+    """The words of N sequences, side by side.
+
+    Attributes:
+        tokens: int64 [M], where the maskable tokens are: sequence * T + column, ascending.
+        token_splits: int64 [W + 1]; word w is tokens[token_splits[w]:token_splits[w + 1]].
+        word_splits: int64 [N + 1]; the words of sequence n are word_splits[n]:word_splits[n + 1].
+        stretch_ends: int64 [W]; the word after the last one that follows w without a gap.
+    """
+
+    tokens: np.ndarray
+    token_splits: np.ndarray
+    word_splits: np.ndarray
+    stretch_ends: np.ndarray
+
+    @classmethod
+    def find(cls, maskable: np.ndarray, continues: np.ndarray, *, over_gaps: bool) -> Words:
+        """Joins tokens that continue a word to the token before.
+
+        Args:
+            maskable: bool [N, T]. A token that is not, as [SEP], leaves a gap.
+            continues: bool [N, T], the token continues a word ("##").
+            over_gaps: whether such a token after a gap joins the word before the gap. If not, it begins a word.
+        """
+        tokens = np.flatnonzero(maskable)
+        ends = np.cumsum(maskable.sum(1))  # of the sequences, in `tokens`
+        begins_sequence = np.zeros(len(tokens) + 1, bool)
+        begins_sequence[np.append(0, ends)] = True
+        begins_sequence = begins_sequence[:-1]
+        begins_stretch = begins_sequence.copy()
+        begins_stretch[1:] |= np.diff(tokens) != 1
+        begins_word = ~continues.ravel()[tokens] | (begins_sequence if over_gaps else begins_stretch)
+        firsts = np.flatnonzero(begins_word)
+        # A stretch that begins inside a word of two parts is not told apart: nothing reaches beyond such a word.
+        stretches = np.append(np.flatnonzero(begins_stretch[firsts]), len(firsts))
+        return cls(
+            tokens=tokens,
+            token_splits=np.append(firsts, len(tokens)),
+            word_splits=np.searchsorted(firsts, np.append(0, ends)),
+            stretch_ends=np.repeat(stretches[1:], np.diff(stretches)),
+        )
+
+
+def choose_words(words: Words, budgets: np.ndarray, rng: np.random.Generator, *, ngrams: bool) -> np.ndarray:
+    """Goes through each sequence's words in random order and takes what is within the budget.
+
+    Whole words (D1.10, the original's `do_whole_word_mask`): a word that would exceed the budget is skipped.
+    N-grams, ALBERT's: a length is drawn for each word that is come by; if that many words exceed the budget, fewer are
+    tried; if one of them is taken already, all are skipped. Unlike ALBERT's they do not reach across [SEP].
+
+    Args:
+        budgets: int64 [N], most tokens to take.
+
+    Returns:
+        int64, the tokens taken, as in `Words.tokens`, ascending.
+    """
+    num_words = np.diff(words.word_splits)
+    total = len(words.stretch_ends)
+    sequence = np.repeat(np.arange(len(num_words)), num_words)
+    # Words sorted by (sequence, random number, word): one sort of integers.
+    word_bits, sequence_bits = int(num_words.max(initial=0)).bit_length(), len(num_words).bit_length()
+    random_bits = 63 - word_bits - sequence_bits
+    keys = rng.integers(0, 1 << random_bits, total) << word_bits
+    keys |= sequence << (random_bits + word_bits)
+    first_words = words.word_splits[sequence]
+    keys |= np.arange(total) - first_words
+    keys.sort()
+    order = (keys & ((1 << word_bits) - 1)) + first_words
+    longest = int(NGRAM_LENGTHS[-1]) if ngrams else 1
+    lengths = NGRAM_LENGTHS[rng.integers(0, len(NGRAM_LENGTHS), total)] if ngrams else np.ones(total, np.int64)
+
+    taken = np.zeros(total, bool)
+    left = budgets.copy()
+    active = np.flatnonzero((left > 0) & (num_words > 0))
+    rank = 0
+    while len(active):  # the rank-th word of every sequence that has room
+        place = words.word_splits[active] + rank
+        first = order[place]
+        end = np.minimum(first + lengths[place], words.stretch_ends[first])
+        size = words.token_splits[end] - words.token_splits[first]
+        for _ in range(longest - 1):
+            end -= (size > left[active]) & (end > first + 1)
+            size = words.token_splits[end] - words.token_splits[first]
+        fits = size <= left[active]
+        for step in range(longest):
+            fits &= ~taken[np.minimum(first + step, end - 1)]
+        for step in range(longest):
+            taken[np.minimum(first + step, end - 1)[fits]] = True
+        left[active] -= size * fits
+        rank += 1
+        active = active[(left[active] > 0) & (rank < num_words[active])]
+    return words.tokens[np.repeat(taken, np.diff(words.token_splits))]
+
+
+def choose_spans(words: Words, budgets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Takes spans of words until each sequence's budget is spent: SpanBERT's (arXiv 1907.10529; FACTS D9).
+
+    A span begins with the word of a token drawn uniformly among those not taken, has a length in words drawn from
+    1 to 10, may run over and into other spans, ends before a gap, and is cut, inside a word too, where the budget is
+    spent.
+
+    Args and Returns: as `choose_words`; min(budget, maskable tokens) of each sequence are taken.
+    """
+    token_splits = words.token_splits
+    first_tokens = token_splits[words.word_splits]
+    num_tokens = np.diff(first_tokens)
+    word_of_token = np.repeat(np.arange(len(words.stretch_ends)), np.diff(token_splits))
+    taken = np.zeros(len(words.tokens), bool)
+    left = np.minimum(budgets, num_tokens)
+    active = np.flatnonzero(left > 0)
+    while len(active):  # the next span of every sequence that has room
+        anchor = first_tokens[active] + (rng.random(len(active)) * num_tokens[active]).astype(np.int64)
+        length = 1 + np.searchsorted(SPAN_LENGTH_ENDS, rng.integers(0, SPAN_LENGTH_ENDS[-1], len(active)), side="right")
+        free = ~taken[anchor]  # the others draw again
+        sequence, word = active[free], word_of_token[anchor[free]]
+        start = token_splits[word]
+        size = token_splits[np.minimum(word + length[free], words.stretch_ends[word])] - start
+        ends = np.cumsum(size)
+        tokens = np.arange(size.sum()) + np.repeat(start - ends + size, size)
+        new = np.cumsum(~taken[tokens])
+        before = np.append(0, new)[ends - size]
+        taken[tokens[new - np.repeat(before, size) <= np.repeat(left[sequence], size)]] = True
+        left[sequence] -= np.minimum(left[sequence], np.append(0, new)[ends] - before)
+        active = active[left[active] > 0]
+    return words.tokens[taken]

@@ -1,0 +1,141 @@
+"""Files of records, each a document: JSON lines, CSV and TSV, Parquet, TFRecords, WikiExtractor's files.
+
+Every reader yields (where, text): the record's name for errors, and its text or None if it has none.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from bert_keras.errors import InputError
+from components.tfrecord import Example, read_records
+
+_PARQUET_ROWS = 256
+# A field of csv's may be as long as a record in memory.
+_MAX_FIELD = 2**31 - 1
+
+
+def read_jsonl(
+    file: BinaryIO, source: str, text_field: str, start: int = 0, end: int | None = None
+) -> Iterator[tuple[str, str | None]]:
+    """Objects, one a line; those of the lines that begin in bytes [start, end)."""
+    position, number = start, 0
+    if start:
+        file.seek(start - 1)
+        position += len(file.readline()) - 1
+    for line in iter(file.readline, b""):
+        if end is not None and position >= end:
+            return
+        number += 1
+        where = f"{source}, line {number}" if not start else f"{source}, the line at byte {position}"
+        position += len(line)
+        # Without its mark, if the file has one.
+        if content := line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip():
+            try:
+                record = json.loads(content)
+            except ValueError as error:
+                raise InputError(f"{where}: is not JSON ({error}); each line must be an object") from error
+            yield where, _field(record, where, text_field)
+
+
+def _field(record: Any, where: str, text_field: str) -> str | None:
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: is {type(record).__name__}, not an object; each line must be one")
+    if text_field not in record:
+        raise InputError(f"{where}: has no field {text_field!r}, but {_names(record)}; name it with --text-field")
+    text = record[text_field]
+    if text is not None and not isinstance(text, str):
+        raise InputError(f"{where}: field {text_field!r} is {type(text).__name__}, not text; name another one")
+    return text
+
+
+def read_table(file: BinaryIO, source: str, text_field: str, kind: str) -> Iterator[tuple[str, str | None]]:
+    """Rows below a header, "csv" with quotes or "tsv", where a quote is a character; None: a row without the column."""
+    csv.field_size_limit(_MAX_FIELD)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    lines = (line.replace("\0", "") for line in text)
+    rows = csv.reader(lines) if kind == "csv" else csv.reader(lines, csv.excel_tab, quoting=csv.QUOTE_NONE)
+    try:
+        header = next(rows, [])
+        if text_field not in header:
+            raise InputError(f"{source}: has no column {text_field!r}, but {_names(header)}; name it with --text-field")
+        column = header.index(text_field)
+        for row in rows:
+            yield f"{source}, line {rows.line_num}", row[column] if column < len(row) else None
+    except csv.Error as error:
+        raise InputError(f"{source}, line {rows.line_num}: is not {kind.upper()} ({error}); mend it") from error
+
+
+def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:
+    """A column of text."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.ParquetFile(file)
+    except pyarrow.ArrowException as error:
+        raise InputError(f"{source}: is not Parquet ({str(error).splitlines()[0]}); give a whole file") from error
+    names = table.schema_arrow.names
+    if text_field not in names:
+        raise InputError(f"{source}: has no column {text_field!r}, but {_names(names)}; name it with --text-field")
+    kind = table.schema_arrow.field(text_field).type
+    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+        raise InputError(f"{source}: column {text_field!r} is {kind}, not text; name another one with --text-field")
+    number = 0
+    for batch in table.iter_batches(_PARQUET_ROWS, columns=[text_field]):
+        for text in batch.column(0).to_pylist():
+            yield f"{source}, row {number}", text
+            number += 1
+
+
+def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:
+    """A bytes feature of tf.Examples; its values are lines."""
+    number = 0
+    try:
+        for number, record in enumerate(read_records(file)):
+            where = f"{source}, record {number}"
+            try:
+                features = Example.FromString(record).features.feature
+            except Exception as error:  # protobuf's own class differs between its implementations
+                raise InputError(f"{where}: is no tf.Example; give TFRecords of tf.Examples") from error
+            if text_field not in features:
+                raise InputError(
+                    f"{where}: has no feature {text_field!r}, but {_names(features)}; name it with --text-field"
+                )
+            values = features[text_field].bytes_list.value
+            yield where, "\n".join(value.decode("utf-8", "surrogateescape") for value in values)
+    except ValueError as error:
+        raise InputError(f"{source}, {error}; give a whole file") from error
+
+
+def read_wikiextractor(lines: Iterator[str], source: str) -> Iterator[str | None]:
+    """Stripped lines of `<doc ...>` title, text `</doc>` -> lines, with "" after each document; None is passed over.
+
+    Raises:
+        InputError: text outside of a document, or one that does not end; names it.
+    """
+    opening = None
+    for line in lines:
+        if line.startswith("<doc ") and line.endswith(">"):
+            opening = line
+            yield ""
+        elif line == "</doc>":
+            opening = None
+            yield ""
+        elif line and opening is None:
+            raise InputError(
+                f"{source}: {line[:60]!r} is outside of <doc ...> and </doc>; --set corpus.format=text reads it"
+            )
+        else:
+            yield line or None
+    if opening is not None:
+        raise InputError(f"{source}: the document {opening[:60]} has no </doc>: the file is cut off; give a whole one")
+
+
+def _names(names) -> str:
+    found = sorted(map(str, names))
+    return ", ".join(found[:10]) + (", ..." if len(found) > 10 else "") if found else "none"

@@ -1,0 +1,80 @@
+"""Sorted runs: documents on disk between reading and sharding, so that no runner holds a corpus in memory.
+
+A run is a file of the documents that one worker read, at most `bucket_bytes` of them, in the order of their *slots*. A
+slot is a split and the leading bits of the document's id; a shard takes the documents of consecutive slots, which lie
+side by side in every run. So a shard is made by reading one range of each run: an external sort, as databases do it.
+
+    header    SLOTS + 1 offsets, uint64: where each slot's records begin; the last one: where the file ends
+    records   TFRecords of documents (`components.corpus_gen.transforms`), slot by slot
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from components.shards import open_file, whole_file
+from components.tfrecord import frame, read_records
+
+SPLITS = ("train", "eval")
+# A split's slots: most shards that it can have, and how evenly they can be filled.
+SLOT_BITS = 14
+SLOTS_A_SPLIT = 1 << SLOT_BITS
+SLOTS = SLOTS_A_SPLIT * len(SPLITS)
+_OFFSET = np.dtype("<u8")
+_HEADER_BYTES = (SLOTS + 1) * _OFFSET.itemsize
+
+
+def slot_of(identity: bytes, eval_fraction: float) -> int:
+    """The slot of a document; independent bits of its id decide the split and the place in it."""
+    held_out = int.from_bytes(identity[:4], "big") < eval_fraction * 2**32
+    return held_out * SLOTS_A_SPLIT + (int.from_bytes(identity[4:12], "big") >> (64 - SLOT_BITS))
+
+
+def slots_of_bucket(split: str, bucket: int, buckets: int) -> tuple[int, int]:
+    """The first slot of a bucket and the one after its last, of so many buckets in the split."""
+    first = SPLITS.index(split) * SLOTS_A_SPLIT
+    return first + bucket * SLOTS_A_SPLIT // buckets, first + (bucket + 1) * SLOTS_A_SPLIT // buckets
+
+
+def bucket_of_slot(slot: int, buckets: dict[str, int]) -> tuple[str, int]:
+    """Split and bucket that a slot belongs to; the inverse of `slots_of_bucket`."""
+    split = SPLITS[slot // SLOTS_A_SPLIT]
+    # The last bucket that begins at or before the slot.
+    return split, ((slot % SLOTS_A_SPLIT + 1) * buckets[split] - 1) // SLOTS_A_SPLIT
+
+
+def write_run(path: str, documents: Iterable[tuple[int, bytes]]) -> dict[str, int]:
+    """Writes (slot, serialized document) pairs, in any order; returns the bytes of each split's records."""
+    sizes = np.zeros(SLOTS + 1, _OFFSET)
+    ordered = sorted(documents)
+    framed = []
+    for slot, record in ordered:
+        framed.append(frame(record))
+        sizes[slot + 1] += len(framed[-1])
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write((np.cumsum(sizes, dtype=_OFFSET) + np.uint64(_HEADER_BYTES)).astype(_OFFSET).tobytes())
+        file.writelines(framed)
+    by_split = sizes[1:].reshape(len(SPLITS), SLOTS_A_SPLIT).sum(1)
+    return {split: int(size) for split, size in zip(SPLITS, by_split, strict=True)}
+
+
+def read_run(path: str, first_slot: int, last_slot: int) -> Iterator[bytes]:
+    """The serialized documents of slots first_slot <= slot < last_slot.
+
+    Raises:
+        ValueError: the file is damaged; names it.
+    """
+    with open_file(path) as file:
+        file.seek(first_slot * _OFFSET.itemsize)
+        start, end = np.frombuffer(file.read((last_slot - first_slot + 1) * _OFFSET.itemsize), _OFFSET)[
+            [0, -1]
+        ].tolist()
+        file.seek(start)
+        try:
+            yield from read_records(io.BytesIO(file.read(end - start)))
+        except ValueError as error:
+            raise ValueError(f"{path}: slots {first_slot} to {last_slot}: {error}") from error

@@ -1,0 +1,177 @@
+"""What a corpus and its examples must be for a run to train on them, and whether they are; no TFX."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from components.pretrain_example_gen.settings import EVAL, TRAIN
+
+CORPUS, EXAMPLES = "corpus", "examples"
+DOCUMENTS = "documents"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataLimits:
+    """The figures outside of which a run stops before it trains; fractions are in [0, 1], of both splits together.
+
+    What an objective does not have (next sentences, masks) is not judged.
+
+    Attributes:
+        min_documents: fewest documents; with the usual eval_fraction of 0.05, 20 are what leaves one to hold out.
+        max_duplicate_fraction: of the documents found, those dropped as duplicates or near duplicates.
+        max_unknown_fraction: of the tokens of the documents, those that are [UNK].
+        min_random_next_fraction: of the examples, those whose second segment is a random one (FACTS D1.4: the original
+            makes more than half of them so).
+        max_random_next_fraction: of the examples, those whose second segment is a random one.
+        min_masked_fraction: of the tokens of the examples, those to be predicted.
+        max_masked_fraction: of the tokens of the examples, those to be predicted.
+        min_fill_fraction: of the positions of the examples, those that are not padding.
+        max_duplicate_example_fraction: of the examples, those with the tokens of another one of the same pass.
+    """
+
+    min_documents: int = 20
+    max_duplicate_fraction: float = 0.5
+    max_unknown_fraction: float = 0.01
+    min_random_next_fraction: float = 0.4
+    max_random_next_fraction: float = 0.85
+    min_masked_fraction: float = 0.1
+    max_masked_fraction: float = 0.2
+    min_fill_fraction: float = 0.5
+    max_duplicate_example_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.min_documents < 1:
+            raise ValueError(f"data.min_documents is {self.min_documents}; it must be at least 1")
+        for name, value in vars(self).items():
+            if name.endswith("_fraction") and not 0.0 <= value <= 1.0:
+                raise ValueError(f"data.{name} is {value}; it must be in [0, 1]")
+        for name in ("random_next_fraction", "masked_fraction"):
+            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if least > most:
+                raise ValueError(f"data.min_{name} is {least}; it must be at most data.max_{name}, {most}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of the data and its limits, the settings data.min_NAME and data.max_NAME.
+
+    Attributes:
+        name: what the limits are named for, without min_ and max_.
+        of: `corpus` or `examples`.
+        label: what is counted, for people.
+        value: a count or a fraction; None where the data have no such figure, which breaks no limit.
+        minimum: the least allowed; None: anything.
+        maximum: the most allowed; None: anything.
+        remedy: what to do about a value outside.
+    """
+
+    name: str
+    of: str
+    label: str
+    value: float | None
+    minimum: float | None
+    maximum: float | None
+    remedy: str
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, which setting says so, and what to do; empty if nothing is."""
+        if self.value is None:
+            return ""
+        if self.minimum is not None and self.value < self.minimum:
+            allowed = f"at least {self.text(self.minimum)} (data.min_{self.name})"
+        elif self.maximum is not None and self.value > self.maximum:
+            allowed = f"at most {self.text(self.maximum)} (data.max_{self.name})"
+        else:
+            return ""
+        kind = "number" if self.name == DOCUMENTS else "share"
+        return (
+            f"{self.of}: {kind} of {self.label} is {self.text(self.value)}, the recipe allows {allowed}: {self.remedy}"
+        )
+
+    @property
+    def wanted(self) -> str:
+        """Its limits, for people."""
+        if self.minimum is not None and self.maximum is not None:
+            return f"{self.text(self.minimum)} to {self.text(self.maximum)}"
+        limits = (("at least", self.minimum), ("at most", self.maximum))
+        return "".join(f"{words} {self.text(limit)}" for words, limit in limits if limit is not None)
+
+    def text(self, value: float) -> str:
+        """14,707 or 60.61%"""
+        return f"{value:,}" if self.name == DOCUMENTS else f"{100 * value:.4g}%"
+
+
+def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLimits) -> list[Figure]:
+    """Every figure of the data with its limits; the data may be trained on if none has a `problem`.
+
+    Args:
+        spec: of `example_spec.json`.
+        corpus: of `corpus.json`.
+    """
+    by_split, objective = spec["counts"], spec["objective"]
+    both = _sum(by_split, (TRAIN, EVAL))
+    # Examples that are masked while they are read are stored without masks, but for the held-out ones.
+    when = spec["masking"].get("when")
+    masked = _sum(by_split, () if objective == "left_to_right" else (EVAL,) if when == "dynamic" else (TRAIN, EVAL))
+    documents = _sum(corpus, (TRAIN, EVAL))
+    dropped = documents.get("duplicates", 0) + documents.get("near_duplicates", 0)
+    # Rows of packed examples hold several sequences.
+    sequences = both.get("sequences") or both["instances"]
+
+    def figure(name: str, of: str, label: str, value: float | None, remedy: str) -> Figure:
+        least, most = getattr(limits, f"min_{name}", None), getattr(limits, f"max_{name}", None)
+        return Figure(name, of, label, value, least, most, remedy)
+
+    return [
+        figure(
+            DOCUMENTS, CORPUS, DOCUMENTS,
+            documents["documents"],
+            "give more text, or another corpus.documents (what a document is), or drop fewer (corpus.cleaning)",
+        ),
+        figure(
+            "duplicate_fraction", CORPUS, "duplicate documents",
+            _share(dropped, documents["documents"] + dropped),
+            "see whether the same text is given twice, or most of it is boilerplate",
+        ),
+        figure(
+            "unknown_fraction", EXAMPLES, "[UNK]",
+            _share(both["unknown_tokens"], both["tokens"]),
+            "the vocabulary does not fit the text: raise model.vocab_size, lower vocabulary.min_word_count, "
+            "give a vocabulary of the text's language, or clean the text (corpus.cleaning)",
+        ),
+        figure(
+            "random_next_fraction", EXAMPLES, "random next sentences",
+            _share(both["random_next"], sequences) if objective == "mlm_nsp" else None,
+            "a random one needs other documents, a real one a document of two sentences: separate documents, not "
+            "sentences, by blank lines (corpus.documents), or train without (examples.objective=segment_pair)",
+        ),
+        figure(
+            "masked_fraction", EXAMPLES, "masked tokens",
+            _share(masked["masked"], masked["real_tokens"]) if masked else None,
+            "examples.masking.masked_lm_prob asks for a share, examples.masking.max_predictions_per_seq cuts it off",
+        ),
+        figure(
+            "fill_fraction", EXAMPLES, "filled positions",
+            _share(both["real_tokens"], both["slots"]),
+            "documents are shorter than examples: lower examples.max_seq_length, pack (examples.packing=true), or let "
+            "examples go on into the next document (examples.objective=full_sentences)",
+        ),
+        figure(
+            "duplicate_example_fraction", EXAMPLES, "duplicate examples",
+            _share(both["duplicate_instances"], sequences) if "duplicate_instances" in both else None,
+            "the same sentences come again and again: clean the text (corpus.cleaning.near_duplicates=true)",
+        ),
+    ]  # fmt: skip
+
+
+def _sum(counts: Mapping[str, Mapping[str, int]], splits: tuple[str, ...]) -> dict[str, int]:
+    """The counts of some splits, added by name."""
+    names = dict.fromkeys(name for split in splits for name in counts[split])
+    return {name: sum(counts[split].get(name, 0) for split in splits) for name in names}
+
+
+def _share(part: int, whole: int) -> float:
+    return part / max(1, whole)

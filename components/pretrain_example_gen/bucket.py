@@ -1,0 +1,123 @@
+"""The documents of one shard, tokenized: the unit of work, of memory and of randomness."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+
+MAX_TOKENS = 2**31 - 1
+
+
+class Tokenizer(Protocol):
+    """What a tokenizer must have for examples to be made with it."""
+
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @property
+    def vocabulary(self) -> Sequence[str]:
+        """The tokens, in the order of their ids."""
+
+    @property
+    def continues_word(self) -> np.ndarray:
+        """Bool [V]: the token continues the word before it."""
+
+    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of all texts, int32 [tokens], and row splits into them, int64 [texts + 1]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """The documents of one shard, tokenized. No segment and no document is empty.
+
+    A document's segments (sentences) lie side by side, so a run of segments is a range of tokens, and nothing is
+    copied until examples are filled. ValueError: there are 2**31 tokens or more; instances hold places as int32.
+
+    Attributes:
+        tokens: int32 [tokens].
+        segment_splits: int64 [segments + 1]; segment s is tokens[segment_splits[s]:segment_splits[s + 1]].
+        document_splits: int64 [documents + 1]; the same, of documents into segments.
+    """
+
+    tokens: np.ndarray
+    segment_splits: np.ndarray
+    document_splits: np.ndarray
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) > MAX_TOKENS:
+            raise ValueError(f"{len(self.tokens)} tokens in a shard, the most is {MAX_TOKENS}: make more shards")
+
+    @classmethod
+    def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Bucket:
+        """Tokenizes documents (sequences of segments); leaves out what has no token, as the original does.
+
+        Documents are drawn as tokenizing goes on, so little of their text is in memory at a time.
+        """
+        segment_counts: list[int] = []
+
+        def segments() -> Iterator[str]:
+            for document in documents:
+                segment_counts.append(len(document))
+                yield from document
+
+        tokens, splits = tokenizer.encode(segments())
+        lengths = np.diff(splits)
+        document_of_segment = np.repeat(np.arange(len(segment_counts)), segment_counts)
+        used = np.bincount(document_of_segment[lengths > 0])
+        return cls(tokens, _splits(lengths[lengths > 0]), _splits(used[used > 0]))
+
+    @property
+    def num_documents(self) -> int:
+        """Documents with a token."""
+        return len(self.document_splits) - 1
+
+    @property
+    def num_segments(self) -> int:
+        """Segments with a token."""
+        return len(self.segment_splits) - 1
+
+    def cut_segments(self, longest: int) -> tuple[Bucket, int]:
+        """The same tokens, each longer segment cut into several of at most `longest`; and how many were cut."""
+        lengths = np.diff(self.segment_splits)
+        pieces = -(-lengths // longest)
+        last_of_segment = np.cumsum(pieces) - 1
+        cut_lengths = np.full(pieces.sum(), longest)
+        cut_lengths[last_of_segment] = lengths - (pieces - 1) * longest
+        splits = np.append(0, np.cumsum(pieces))
+        return Bucket(self.tokens, _splits(cut_lengths), splits[self.document_splits]), int((pieces > 1).sum())
+
+    def with_separators(self, sep_id: int, *, across_documents: bool) -> Bucket:
+        """A separator at the end of each segment (FACTS D10).
+
+        Args:
+            across_documents: make all one document, in which another separator, a segment of its own, stands between
+                documents: the blank line of the original's text files.
+        """
+        tokens = np.insert(self.tokens, self.segment_splits[1:], sep_id).astype(np.int32, copy=False)
+        lengths = np.diff(self.segment_splits) + 1
+        with_separators = Bucket(tokens, _splits(lengths), self.document_splits)
+        if not across_documents or self.num_documents < 2:
+            return with_separators
+        breaks = self.document_splits[1:-1]
+        return Bucket(
+            np.insert(tokens, with_separators.segment_splits[breaks], sep_id).astype(np.int32, copy=False),
+            _splits(np.insert(lengths, breaks, 1)),
+            np.array([0, len(lengths) + len(breaks)]),
+        )
+
+
+def _splits(lengths: np.ndarray) -> np.ndarray:
+    return np.append(0, np.cumsum(lengths, dtype=np.int64))
+
+
+def random_stream(*key: object) -> np.random.Generator:
+    """A generator for each key, the same in every process: random_stream(12345, "train", "pass", 0)."""
+    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "little"))

@@ -1,0 +1,49 @@
+"""The figures of the data gate, as rows with a picture of where each may be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from components.example_gate.limits import Figure
+
+# How far beyond the last limit a row's scale goes, as a multiple of it.
+MARGIN = 1.25
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRow:
+    """One figure; `low`, `high` and `at` are places on the row's scale, in [0, 1].
+
+    Attributes:
+        label: its name for people.
+        value: the figure.
+        wanted: its limits.
+        low: the least allowed.
+        high: the most allowed.
+        at: the figure.
+    """
+
+    label: str
+    value: str
+    wanted: str
+    low: float
+    high: float
+    at: float
+
+
+def data_rows(figures: Sequence[Mapping[str, Any]]) -> list[DataRow]:
+    """A row for each figure that was judged; each has a scale of its own, from 0 to beyond its limits.
+
+    Args:
+        figures: of `verdict.json`.
+    """
+    return [_row(figure, figure.value) for figure in (Figure(**f) for f in figures) if figure.value is not None]
+
+
+def _row(figure: Figure, value: float) -> DataRow:
+    low, high = figure.minimum or 0.0, figure.maximum
+    end = max(value, MARGIN * (low if high is None else high)) or 1.0
+    upper = 1.0 if high is None else high / end
+    return DataRow(figure.label, figure.text(value), figure.wanted, low / end, upper, value / end)

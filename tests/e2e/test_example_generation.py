@@ -1,0 +1,256 @@
+"""`bert-tfx examples`: from text to TFRecords, as its user runs it."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from command_line import bert_tfx
+
+BERT_TFX = Path(sys.executable).with_name("bert-tfx")
+DATA = os.environ.get("BERT_DATA_DIR")
+needs_data = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no other languages")
+SMALL_SHARDS = ("--set", "corpus.bucket_bytes=40000", "--vocab-size", "1500")
+
+
+def digests(output):
+    """{name: sha256} of the shards."""
+    paths = sorted(Path(output).glob("Split-*/*"))
+    return {f"{p.parent.name}/{p.name}": hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
+
+
+def make(corpus, output, *words):
+    """Runs the command in this process; returns the figures of its last line."""
+    code, out, err = bert_tfx("examples", "--corpus", corpus, "--output", output, *words)
+    assert code == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tmp_path_factory):
+    """Examples of the small corpus and their figures."""
+    output = tmp_path_factory.mktemp("examples") / "out"
+    return output, make(corpus, output, *SMALL_SHARDS)
+
+
+def original_features(length=128, predictions=20):
+    """The feature spec of google-research/bert's run_pretraining.py."""
+    return {
+        "input_ids": tf.io.FixedLenFeature([length], tf.int64),
+        "input_mask": tf.io.FixedLenFeature([length], tf.int64),
+        "segment_ids": tf.io.FixedLenFeature([length], tf.int64),
+        "masked_lm_positions": tf.io.FixedLenFeature([predictions], tf.int64),
+        "masked_lm_ids": tf.io.FixedLenFeature([predictions], tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature([predictions], tf.float32),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+    }
+
+
+def read(output, spec):
+    records = [
+        r for p in sorted(Path(output).glob("Split-*/*")) for r in tf.data.TFRecordDataset(str(p)).as_numpy_iterator()
+    ]
+    return {name: value.numpy() for name, value in tf.io.parse_example(records, spec).items()}
+
+
+def test_the_figures_are_those_of_the_records(made):
+    output, figures = made
+    examples = read(output, original_features())
+    assert len(examples["input_ids"]) == figures["instances"] > 100
+    assert examples["input_mask"].mean() == pytest.approx(figures["fill"], abs=1e-6)
+    assert examples["next_sentence_labels"].mean() == pytest.approx(figures["random_next"], abs=1e-6)
+    masked = examples["masked_lm_weights"].sum() / examples["input_mask"].sum()
+    assert masked == pytest.approx(figures["masked"], abs=1e-6)
+    assert figures["masked"] == pytest.approx(0.15, abs=0.005)
+    assert 0 <= figures["unknown_tokens"] < 0.05
+    assert figures["documents"] == figures["corpus"]["train"]["documents"] + figures["corpus"]["eval"]["documents"]
+    assert sorted(figures["seconds_by_stage"]) == ["documents", "examples", "vocabulary"]
+    assert figures["peak_memory_bytes"] > 50e6
+    assert figures["tokens"] > 10_000
+
+
+def test_nothing_but_the_examples_is_left(made):
+    output, _ = made
+    assert sorted(p.name for p in output.iterdir()) == [
+        "Split-eval",
+        "Split-train",
+        "corpus.json",
+        "example_spec.json",
+        "vocab.txt",
+        "vocab_spec.json",
+    ]
+    assert len(list(output.glob("Split-train/*"))) > 2
+
+
+def test_the_original_reads_the_shards_with_the_vocabulary_given(made, corpus, tmp_path):
+    """`--vocab` with the vocabulary that was learned gives the same bytes."""
+    output, _ = made
+    figures = make(corpus, tmp_path / "out", *SMALL_SHARDS[:2], "--vocab", output / "vocab.txt")
+    assert digests(tmp_path / "out") == digests(output)
+    assert "vocabulary" not in figures["seconds_by_stage"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
+        ("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
+        ("--runner=BundleBasedDirectRunner",),
+    ],
+    ids=["2 processes", "2 threads", "another runner"],
+)
+def test_the_same_bytes_on_any_runner(made, corpus, tmp_path, args):
+    output, figures = made
+    again = make(corpus, tmp_path / "out", *SMALL_SHARDS, "--", *args)
+    assert digests(tmp_path / "out") == digests(output)
+    assert (tmp_path / "out/example_spec.json").read_bytes() == (output / "example_spec.json").read_bytes()
+    assert again["tokens"] == figures["tokens"]
+
+
+def test_another_seed_gives_other_shards_of_the_same_documents(made, corpus, tmp_path):
+    output, _ = made
+    make(corpus, tmp_path / "out", *SMALL_SHARDS, "--seed", "7")
+    other, same = digests(tmp_path / "out"), digests(output)
+    assert sorted(other) == sorted(same)
+    assert not set(other.values()) & set(same.values())
+    assert (tmp_path / "out/corpus.json").read_bytes() == (output / "corpus.json").read_bytes()
+    assert (tmp_path / "out/vocab.txt").read_bytes() == (output / "vocab.txt").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_and_started_again(made, corpus, tmp_path, workers):
+    """kill -9 of the command, or of one of its workers, in the middle; the same command makes the same bytes."""
+    output, _ = made
+    target = tmp_path / "out"
+    mode = "multi_processing" if workers == 2 else "in_memory"
+    # Many passes, to have time to kill it.
+    words = ["examples", "--corpus", corpus, "--output", target, *SMALL_SHARDS, "--dupe-factor", "600"]
+    words += ["--", f"--direct_num_workers={workers}", f"--direct_running_mode={mode}"]
+    process = subprocess.Popen([BERT_TFX, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(target.glob("Split-train/*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    victim = process.pid
+    if workers == 2:
+        # Not the shell that started it.
+        victim = next(p for p in _below(process.pid) if b"sdk_worker_main" in _command(p) and not _below(p))
+    os.kill(victim, signal.SIGKILL)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:  # Beam waits for a worker that is gone: its user stops it
+        for pid in [*_below(process.pid), process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+    assert process.returncode != 0
+    assert not (target / "example_spec.json").exists()
+    make(corpus, target, *SMALL_SHARDS)
+    assert digests(target) == digests(output)
+    assert sorted(p.name for p in target.iterdir()) == sorted(p.name for p in output.iterdir())
+
+
+def _below(pid):
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *_below(child)]
+    return found
+
+
+def _command(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_folder_that_holds_examples_is_refused(made, corpus):
+    output, _ = made
+    before = digests(output)
+    code, _, err = bert_tfx("examples", "--corpus", corpus, "--output", output)
+    assert code == 2 and "holds examples already; remove it, or give another --output" in err
+    assert digests(output) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--max-seq-length", "4"), "examples.max_seq_length is 4"),
+        (("--objective", "mlm"), "one of mlm_nsp"),
+        (("--vocab", "/no/such/vocab.txt"), "/no/such/vocab.txt"),
+        (("--set", "examples.sed=1"), "the nearest one is examples.seed"),
+        (("--vocab-size", "50"), "50 were asked for"),
+    ],
+)
+def test_bad_input_is_one_line(corpus, tmp_path, words, message):
+    code, _, err = bert_tfx("examples", "--corpus", corpus, "--output", tmp_path / "out", *words)
+    assert code == 2 and message in err
+    assert len([line for line in err.splitlines() if line.startswith("bert-tfx:")]) == 1
+    assert not list((tmp_path / "out").rglob("*.tfrecord"))
+
+
+def test_a_bad_record_is_named_whoever_reads_it(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One sentence."}\n' * 5 + '{"txt": "Another."}\n')
+    for mode in ("in_memory", "multi_processing"):
+        words = ("--", "--direct_num_workers=2", f"--direct_running_mode={mode}")
+        code, _, err = bert_tfx("examples", "--corpus", path, "--output", tmp_path / "out", *words)
+        last = err.splitlines()[-1]
+        assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
+
+
+def test_a_command_starts_without_tensorflow_and_tfx(corpus, tmp_path):
+    code = (
+        "import sys; from pipeline.cli import main\n"
+        f"sys.argv = ['bert-tfx', 'examples', '--corpus', {str(corpus)!r}, '--output', {str(tmp_path / 'out')!r}, "
+        "'--vocab-size', '1500']\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "assert not {'tensorflow', 'tfx', 'ml_metadata'} & set(sys.modules), sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+# The seeds' other languages.
+
+
+@needs_data
+def test_chinese(tmp_path):
+    words = ("--vocab-size", "6000", "--set", "corpus.language=zh")
+    figures = make(f"{DATA}/corpus_zhwiki", tmp_path / "out", *words, "--dupe-factor", "1")
+    assert figures["documents"] > 2000 and figures["instances"] > 5000
+    assert figures["unknown_tokens"] < 0.02
+    vocabulary = (tmp_path / "out/vocab.txt").read_text().splitlines()
+    assert sum("\u4e00" <= token[-1] <= "\u9fff" for token in vocabulary) > 2000
+
+
+@needs_data
+@pytest.mark.parametrize("case", [(), ("--cased",)], ids=["uncased", "cased"])
+def test_190_languages(tmp_path, case):
+    """UDHR: every script; one document a language."""
+    archive = f"{DATA}/corpus_nltk/udhr2_even.zip"
+    with zipfile.ZipFile(archive) as file:
+        languages = sum(name.endswith(".txt") for name in file.namelist())
+    words = ("--vocab-size", "12000", "--set", "corpus.documents=files")
+    figures = make(archive, tmp_path / "out", *words, "--segments", "lines", *case)
+    assert languages > 180 and figures["documents"] >= languages - 10
+    assert figures["instances"] > 1000 and figures["unknown_tokens"] < 0.05
+
+
+@needs_data
+def test_korean(tmp_path):
+    """Cased tokenization keeps syllables whole; the original's uncased one takes them apart (D5)."""
+    path = f"{DATA}/korean_tasks/hate-speech_train.tsv"
+    words = ("--text-field", "comment", "--vocab-size", "3000")
+    for case in ((), ("--cased",)):
+        output = tmp_path / ("cased" if case else "uncased")
+        figures = make(path, output, *words, *case, "--set", "corpus.segments=lines")
+        assert figures["instances"] > 10 and figures["unknown_tokens"] < 0.05
+        letters = "".join((output / "vocab.txt").read_text().splitlines())
+        assert any("\uac00" <= c <= "\ud7a3" for c in letters) == bool(case)
+        assert case or any("\u1100" <= c <= "\u11ff" for c in letters)

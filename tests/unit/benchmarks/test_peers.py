@@ -1,0 +1,90 @@
+"""What the benchmark runs beside this project; the original itself is not installed here, a stand-in is."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parents[3] / "benchmarks" / "peers.py"
+# Writes a record for each `dupe_factor`, takes 64 MB, and keeps what it was told.
+SCRIPT = """
+import json, sys
+from components.tfrecord import frame
+flags = dict(word[2:].split("=") for word in sys.argv[1:])
+if not flags["input_file"].endswith("text.txt"):
+    sys.exit("no such text")
+ballast = bytearray(64 << 20)
+ballast[::4096] = bytes([1]) * len(ballast[::4096])
+total = sum(range(5_000_000))
+open(flags["output_file"], "wb").writelines([frame(b"example")] * int(flags["dupe_factor"]))
+print("told", json.dumps(flags))
+"""
+FLAGS = {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 3, "lower_case": False, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def peers():
+    # `benchmarks` is no installed package.
+    spec = importlib.util.spec_from_file_location("peers", PATH)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["peers"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["peers"]
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    package = tmp_path / "original/official/nlp/data"
+    package.mkdir(parents=True)
+    (package / "create_pretraining_data.py").write_text(SCRIPT)
+    (tmp_path / "text.txt").write_text("A text.\n")
+    return tmp_path
+
+
+def test_the_original_is_run_and_counted(peers, stand_in):
+    output = stand_in / "out.tfrecord"
+    run = peers.run_original(stand_in / "text.txt", stand_in / "vocab.txt", output, stand_in / "original", **FLAGS)
+    assert run.instances == 3
+    assert 0.01 < run.cpu_seconds < 60 and run.wall_seconds > 0.01
+    assert 64 << 20 < run.peak_bytes < 1 << 30
+    told = json.loads((stand_in / "out.log").read_text().partition("told ")[2])
+    assert told == {
+        "input_file": str(stand_in / "text.txt"), "output_file": str(output), "vocab_file": str(stand_in / "vocab.txt"),
+        "do_lower_case": "false", "max_seq_length": "32", "max_predictions_per_seq": "5", "dupe_factor": "3",
+        "random_seed": "7",
+    }  # fmt: skip
+
+
+def test_an_original_that_fails_is_told(peers, stand_in):
+    with pytest.raises(RuntimeError, match="the original failed: no such text"):
+        peers.run_original(stand_in / "other", stand_in / "v", stand_in / "o", stand_in / "original", **FLAGS)
+
+
+def test_tokenizers_are_timed_on_the_same_lines(peers, stand_in):
+    vocabulary, text = stand_in / "vocab.txt", stand_in / "long.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "##s", "Two"]) + "\n")
+    text.write_text("one twos\n\nTwo ones two\n" * 1000)
+    for name in (peers.OURS, peers.HUGGING_FACE):
+        for lower_case in (True, False):
+            run = peers.time_tokenizer(name, text, vocabulary, stand_in / "original", lower_case=lower_case)
+            assert run.tokens == 7000
+            assert run.megabytes_per_second == pytest.approx(23e-3 / run.cpu_seconds)
+
+
+def test_a_tokenizer_that_fails_is_told(peers, stand_in):
+    with pytest.raises(RuntimeError, match=r"(?s)the original failed: .*official\.nlp\.bert"):
+        peers.time_tokenizer(peers.ORIGINAL, stand_in / "text.txt", stand_in / "v", stand_in / "none", lower_case=True)
+
+
+def test_what_is_there_is_not_installed_again(peers, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(peers.subprocess, "run", lambda command, check: calls.append(command))
+    (tmp_path / "official").mkdir()
+    peers.install_original(tmp_path)
+    assert "--no-deps" in calls[0] and "tf-models-official==2.2.0" in calls[0] and str(tmp_path) in calls[0]
+    (tmp_path / "sentencepiece").mkdir()
+    peers.install_original(tmp_path)
+    assert len(calls) == 1

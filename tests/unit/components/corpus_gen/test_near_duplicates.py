@@ -1,0 +1,338 @@
+import hashlib
+import random
+import tracemalloc
+
+import apache_beam as beam
+import numpy as np
+import pytest
+import unicodedata2
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from components.corpus_gen import near_duplicates
+from components.corpus_gen.near_duplicates import (
+    CANDIDATE_PROBABILITY,
+    LEADERS,
+    MINHASHES,
+    FindNearDuplicates,
+    bands_and_rows,
+    signature,
+)
+from components.corpus_gen.settings import CleaningSettings
+
+SETTINGS = CleaningSettings(near_duplicates=True)
+# A shingle is a word: similarities are easy to plant.
+WORDS = CleaningSettings(near_duplicates=True, shingle_words=1)
+
+
+def identity(number):
+    return number.to_bytes(near_duplicates.ID_BYTES, "big")
+
+
+def numbers(*segments, settings=SETTINGS):
+    return np.frombuffer(signature(list(segments), settings), "<u4")
+
+
+def pair(similarity, shingles, seed):
+    """Two documents of words with so many distinct words in all, of which this share is common."""
+    words = [f"w{seed}x{i}" for i in range(shingles)]
+    common = round(similarity * shingles)
+    middle = (common + shingles) // 2
+    return " ".join(words[:middle]), " ".join(words[:common] + words[middle:])
+
+
+def found_by(signatures, settings=SETTINGS):
+    """What FindNearDuplicates gives, without a runner: a runner takes a millisecond a document."""
+    partitions = {}
+    for partition, rows in near_duplicates._bands(signatures, *bands_and_rows(settings.near_duplicate_similarity)):
+        partitions.setdefault(partition, []).append(rows)
+    found = set()
+    for rows in partitions.values():
+        of_partition = list(near_duplicates._compare(rows, settings.near_duplicate_similarity))
+        assert len(of_partition) == len(set(of_partition))
+        found.update(of_partition)
+    return found
+
+
+def test_a_signature_never_changes():
+    """On any machine, Python and NumPy. Made by this code: NumPy 1.26 on Python 3.11, NumPy 2.4 on 3.13."""
+    texts = [
+        "The quick brown fox jumps over the lazy dog.",
+        "Zoë’s café — 日本語のテキスト สวัสดีชาวโลก",
+        "",
+        "x " * 9999,
+    ]
+    digests = [hashlib.sha256(signature([text], SETTINGS)).hexdigest()[:16] for text in texts]
+    assert digests == ["5884c3c37a36b1e3", "4ab1f62ff081248e", "777ca3b7442307c4", "228c3b716994ec3a"]
+
+
+def test_equal_words_have_equal_signatures():
+    expected = numbers("It was the best of times, it was the worst of times.").tolist()
+    assert len(expected) == MINHASHES and len(signature([], SETTINGS)) == MINHASHES * 4
+    for segments in (
+        ["It was the best of times", "it was the worst", "of times"],
+        ["IT WAS the best -- of times; it was the 'worst' of times"],
+        ["It was the bést of times…\tit was\r\nthe worst of times"],
+        ["it was\x01 the best of\u00a0times it was the worst of times"],
+    ):
+        assert numbers(*segments).tolist() == expected, segments
+    assert numbers("It was the worst of times, it was the best of times.").tolist() != expected
+    # The set of shingles counts, not how often one occurs.
+    assert numbers("a b a b a b a b").tolist() == numbers("a b a b a b a b a b a b").tolist()
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+@example("".join(f"a{chr(c)}b{chr(c)} " for c in range(128)))
+def test_ascii_words_are_those_of_the_tokenizer(text):
+    with_other, without = near_duplicates._words(f"{text} é"), near_duplicates._words(text)
+    assert with_other == [*without, b"e"]
+
+
+def test_words_of_any_script():
+    words = [word.decode() for word in near_duplicates._words("Ärger, 你好！ ｔwo ไทย ひら «한국» 3€")]
+    # Uncased: in NFD, so that Hangul is in jamo; the euro sign is no punctuation to BERT.
+    assert words == [
+        "arger",
+        "你",
+        "好",
+        "ｔwo",
+        "ไ",
+        "ท",
+        "ย",
+        "ひ",
+        "ら",
+        unicodedata2.normalize("NFD", "한국"),
+        "3€",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["人人生而自由在尊严和权利上一律平等他们赋有理性和良心", "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์"]
+)
+def test_a_letter_more_changes_few_shingles_without_blanks(text):
+    """One of about 25 words more makes 5 new shingles."""
+    middle = len(text) // 2
+    equal = (numbers(text) == numbers(text[:middle] + text[0] + text[middle:])).mean()
+    assert 0.5 < equal < 0.95
+
+
+def test_short_documents_are_one_shingle():
+    assert numbers("a b c").tolist() == numbers("A, b: C!").tolist()
+    assert len({tuple(numbers(text)) for text in ("", "a", "a b", "b a", "a b c", "a b c d e", "a b c d e f")}) == 7
+    # No word at all.
+    assert numbers("...").tolist() == numbers().tolist()
+
+
+def test_shingles_have_the_length_set():
+    one, other = "a b c d e f g h", "a b c d x f g h"
+    shares = []
+    for words in (1, 2, 5):
+        settings = CleaningSettings(near_duplicates=True, shingle_words=words)
+        shares.append((numbers(one, settings=settings) == numbers(other, settings=settings)).mean())
+    # Jaccard: 7 of 9, 5 of 9, none of 8.
+    assert shares == pytest.approx([7 / 9, 5 / 9, 0], abs=0.12)
+
+
+@pytest.mark.parametrize("words", [3, 4, 100])
+def test_all_shingles_count_also_those_hashed_later(words, monkeypatch):
+    words = [f"w{i}" for i in range(words)]
+    expected = np.min([numbers(word, settings=WORDS) for word in words], axis=0)
+    monkeypatch.setattr(near_duplicates, "_BLOCK", 3)
+    assert numbers(" ".join(words), settings=WORDS).tolist() == expected.tolist()
+
+
+def test_a_large_document_takes_little_memory():
+    """A word takes 50 bytes or so; its MinHashes, all at a time, would take 512."""
+    text = "word " * 200_000
+    tracemalloc.start()
+    signature([text], SETTINGS)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 25e6
+
+
+@pytest.mark.parametrize("similarity", [0.2, 0.8])
+@pytest.mark.parametrize("shingles", [40, 300])
+def test_equal_numbers_estimate_the_similarity(similarity, shingles):
+    equal = []
+    for seed in range(300):
+        one, other = pair(similarity, shingles, seed)
+        equal.append((numbers(one, settings=WORDS) == numbers(other, settings=WORDS)).mean())
+    deviation = (similarity * (1 - similarity) / MINHASHES) ** 0.5
+    assert np.mean(equal) == pytest.approx(similarity, abs=4 * deviation / 300**0.5)
+    # As if the orders were independent.
+    assert np.std(equal) == pytest.approx(deviation, rel=0.2)
+
+
+def test_bands_and_rows():
+    """The table of the docstring, and what it promises for any similarity."""
+    table = {0.5: (35, 3), 0.7: (17, 4), 0.8: (16, 6), 0.9: (11, 10)}
+    assert {similarity: bands_and_rows(similarity) for similarity in table} == table
+    for similarity in np.arange(0.04, 1, 0.01).tolist():
+        bands, rows = bands_and_rows(similarity)
+        assert bands * rows <= MINHASHES
+        assert 1 - (1 - similarity**rows) ** bands >= CANDIDATE_PROBABILITY
+        assert 1 - (1 - similarity**rows) ** (bands - 1) < CANDIDATE_PROBABILITY
+        assert 1 - (1 - similarity ** (rows + 1)) ** (MINHASHES // (rows + 1)) < CANDIDATE_PROBABILITY
+    assert bands_and_rows(0.01) == (MINHASHES, 1)
+    assert bands_and_rows(0.9999) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("similarity", "probability"), [(0.6, 0), (0.7, 0.01), (0.75, 0.12), (0.8, 0.55), (0.85, 0.95), (0.9, 1), (0.95, 1)]
+)
+def test_the_docstring_says_how_probable_detection_is(similarity, probability):
+    tries = 300
+    signatures = []
+    for seed in range(tries):
+        for place, text in enumerate(pair(similarity, 200, seed)):
+            signatures.append((identity(2 * seed + place), signature([text], WORDS)))
+    found = found_by(signatures)
+    # Always the larger id, and no two documents of different pairs.
+    assert found <= {identity(2 * seed + 1) for seed in range(tries)}
+    assert len(found) / tries == pytest.approx(
+        probability, abs=0.01 + 3.5 * (probability * (1 - probability) / tries) ** 0.5
+    )
+
+
+def test_a_low_threshold():
+    settings = CleaningSettings(near_duplicates=True, near_duplicate_similarity=0.5)
+    for similarity, is_found in ((0.35, False), (0.65, True)):
+        signatures = [
+            (identity(2 * seed + place), signature([text], WORDS))
+            for seed in range(50)
+            for place, text in enumerate(pair(similarity, 200, seed))
+        ]
+        assert len(found_by(signatures, settings)) == 50 * is_found
+
+
+def planted(random_numbers):
+    """(id, signature) pairs of groups of one to six near duplicates, and of one that occurs thrice; ids to drop."""
+    signatures, to_drop = [], set()
+    for group in range(40):
+        words = [f"g{group}w{i}" for i in range(300)]
+        ids = [random_numbers.randbytes(16) for _ in range(1 + group % 6)]
+        for place, of_document in enumerate(ids):
+            text = " ".join([*words[: 10 * place], "other", *words[10 * place + 1 :]])
+            signatures.append((of_document, signature([text], SETTINGS)))
+        to_drop.update(set(ids) - {min(ids)})
+    return [*signatures, signatures[0], signatures[0], signatures[1], signatures[1]], to_drop
+
+
+def test_of_a_group_the_smallest_id_is_left():
+    signatures, to_drop = planted(random.Random(1))
+    assert found_by(signatures) == to_drop
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_and_batches_do_not_matter(seed, monkeypatch):
+    signatures, to_drop = planted(random.Random(1))
+    random.Random(seed).shuffle(signatures)
+    monkeypatch.setattr(near_duplicates, "_BATCH", 7)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        halves = [pipeline | str(half) >> beam.Create(signatures[half::2]) for half in range(2)]
+        found = halves | beam.Flatten() | beam.Reshuffle() | FindNearDuplicates(SETTINGS)
+        # Each once.
+        assert_that(found, equal_to(sorted(to_drop)))
+
+
+@pytest.mark.parametrize(("bands", "rows"), [(16, 6), (35, 3), (MINHASHES, 1), (1, 100)])
+def test_a_band_is_so_many_numbers_of_the_signature(bands, rows):
+    def hashes(minhashes):
+        found = near_duplicates._bands([(identity(1), minhashes.tobytes())], bands, rows)
+        return set(np.frombuffer(b"".join(block for _, block in found), near_duplicates._ROW)["band"].tolist())
+
+    one = numbers("some words of a document")
+    assert len(hashes(one)) == bands
+    for place in range(MINHASHES):
+        other = one.copy()
+        other[place] += 1
+        assert len(hashes(one) & hashes(other)) == (bands - 1 if place < bands * rows else bands)
+
+
+def test_the_work_is_spread():
+    signatures = [(identity(number), signature([str(number)], SETTINGS)) for number in range(2000)]
+    sizes = {partition: len(rows) for partition, rows in near_duplicates._bands(signatures, *bands_and_rows(0.8))}
+    assert len(sizes) == 1024 and max(sizes.values()) < 3 * sum(sizes.values()) / 1024
+
+
+def test_nothing_to_compare():
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        one = (identity(1), signature(["one"], SETTINGS))
+        assert_that(pipeline | beam.Create([one, one]) | FindNearDuplicates(SETTINGS), equal_to([]), "one")
+        none = pipeline | "None" >> beam.Create([])
+        assert_that(none | "Find" >> FindNearDuplicates(SETTINGS), equal_to([]), "none")
+
+
+def rows_in_one_bucket(documents):
+    """Rows, as `_bands` makes them, of (id, sketch) pairs that have one band in common."""
+    rows = np.zeros(len(documents), near_duplicates._ROW)
+    for row, (number, sketch) in zip(rows, documents, strict=True):
+        row["id"] = np.frombuffer(identity(number), ">u8")
+        row["sketch"] = sketch
+    return rows.tobytes()
+
+
+def differing(*places):
+    """A sketch, two MinHashes a byte, that differs from one of zeros in these."""
+    sketch = np.zeros(MINHASHES // 2, np.uint8)
+    for place in places:
+        sketch[place // 2] |= 0x10 if place % 2 else 0x01
+    return sketch
+
+
+@pytest.mark.parametrize(("similarity", "least_equal"), [(0.8, 104), (0.5, 68), (0.77, 101)])
+def test_documents_are_near_from_the_similarity_on(similarity, least_equal):
+    """Equal are that share of the MinHashes, and by chance one in 16 of the others: 128 * (0.8 + 0.2 / 16) = 104."""
+    for equal in range(least_equal - 2, least_equal + 3):
+        sketch = differing(*range(MINHASHES - equal))
+        found = near_duplicates._compare([rows_in_one_bucket([(1, 0), (2, sketch)])], similarity)
+        assert list(found) == [identity(2)] * (equal >= least_equal)
+
+
+def test_what_resembles_a_dropped_document_alone_is_left():
+    """1 and 2 are alike, 2 and 3 are alike, 1 and 3 are not."""
+    two, three = differing(*range(20)), differing(*range(40))
+    assert list(near_duplicates._compare([rows_in_one_bucket([(1, 0), (2, two), (3, three)])], 0.8)) == [identity(2)]
+    assert list(near_duplicates._compare([rows_in_one_bucket([(2, two), (3, three)])], 0.8)) == [identity(3)]
+    assert list(near_duplicates._compare([rows_in_one_bucket([(1, 0), (3, three)])], 0.8)) == []
+
+
+def test_a_bucket_is_compared_by_so_many_leaders():
+    """Documents of LEADERS + 1 kinds under one band: the last kind is not compared."""
+    kinds = [0x11 * kind for kind in range(16)] + [0x1F]
+    assert len(kinds) == LEADERS + 1
+    documents = [(place + 100 * again, kind) for place, kind in enumerate(kinds) for again in range(3)]
+    found = set(near_duplicates._compare([rows_in_one_bucket(documents)], 0.8))
+    assert found == {identity(number) for number, kind in documents if number >= 100 and kind != 0x1F}
+
+
+def test_a_huge_bucket_takes_one_comparison_a_document(monkeypatch):
+    compared = []
+    equal = near_duplicates._equal
+    monkeypatch.setattr(near_duplicates, "_equal", lambda one, other: compared.append(len(one)) or equal(one, other))
+    size = 20_000
+    found = list(near_duplicates._compare([rows_in_one_bucket([(i, 7) for i in range(size)])], 0.8))
+    assert len(found) == size - 1 and identity(0) not in found
+    assert sum(compared) == size - 1
+    compared.clear()
+    assert not list(near_duplicates._compare([rows_in_one_bucket([(i, i % 256) for i in range(256)])], 0.8))
+    assert sum(compared) <= LEADERS * 256
+
+
+def test_ids_sort_as_bytes():
+    """Whatever the byte in which they differ, and however large it is."""
+    text = signature(["one and the same text of some words"], SETTINGS)
+    for place in range(16):
+        small, large = bytearray(b"\x80" * 16), bytearray(b"\x80" * 16)
+        small[place], large[place] = 0x7F, 0xFF
+        assert found_by([(bytes(large), text), (bytes(small), text)]) == {bytes(large)}
+    # NUL bytes at the end are part of an id.
+    assert found_by([(b"\1" + bytes(15), text), (bytes(16), text)]) == {b"\1" + bytes(15)}
+
+
+@given(st.lists(st.text(st.characters(), max_size=60), max_size=4), st.integers(1, 9))
+def test_any_text_has_a_signature(segments, shingle_words):
+    settings = CleaningSettings(near_duplicates=True, shingle_words=shingle_words)
+    assert len(signature(segments, settings)) == 4 * MINHASHES

@@ -1,0 +1,163 @@
+"""The figures of corpus and examples against a recipe's limits."""
+
+import dataclasses
+
+import pytest
+
+from components.example_gate.limits import DataLimits, check_limits
+
+# 1,000 documents of 1,250 found; of 10,000 tokens 50 unknown; of 200 examples 120 random; of 8,000 tokens in them, in
+# 10,000 positions, 1,200 masked.
+CORPUS = {
+    "train": {"documents": 950, "duplicates": 200},
+    "eval": {"documents": 50, "duplicates": 30, "near_duplicates": 20},
+    "read": {"documents": 9999, "duplicates": 9999},
+}
+TRAIN = {
+    "instances": 180, "random_next": 110, "tokens": 9000, "unknown_tokens": 45,
+    "real_tokens": 7000, "slots": 9000, "masked": 1050,
+}  # fmt: skip
+EVAL = {
+    "instances": 20, "random_next": 10, "tokens": 1000, "unknown_tokens": 5,
+    "real_tokens": 1000, "slots": 1000, "masked": 150,
+}  # fmt: skip
+SPEC = {"objective": "mlm_nsp", "masking": {"when": "static"}, "counts": {"train": TRAIN, "eval": EVAL}}
+FIGURES = {
+    "documents": 1000,
+    "duplicate_fraction": 0.2,
+    "unknown_fraction": 0.005,
+    "random_next_fraction": 0.6,
+    "masked_fraction": 0.15,
+    "fill_fraction": 0.8,
+    "duplicate_example_fraction": None,
+}
+
+
+def figures(limits=None, spec=SPEC, corpus=CORPUS):
+    return {figure.name: figure for figure in check_limits(spec, corpus, limits or DataLimits())}
+
+
+def values(**changes):
+    return {name: figure.value for name, figure in figures(**changes).items()}
+
+
+def problems(**limits):
+    return [figure.problem for figure in figures(DataLimits(**limits)).values() if figure.problem]
+
+
+def with_counts(train, eval, **spec):
+    return {**SPEC, "counts": {"train": {**TRAIN, **train}, "eval": {**EVAL, **eval}}, **spec}
+
+
+def test_the_figures_are_of_both_splits():
+    assert values() == FIGURES
+    assert not problems()
+
+
+def test_every_limit_is_of_a_figure():
+    limits = {field.name.partition("_")[2] for field in dataclasses.fields(DataLimits)}
+    assert limits == set(FIGURES)
+
+
+@pytest.mark.parametrize("limit", [field.name for field in dataclasses.fields(DataLimits)])
+def test_a_figure_at_its_limit_passes_and_beyond_it_does_not(limit):
+    kind, _, name = limit.partition("_")
+    spec = with_counts({"duplicate_instances": 7}, {"duplicate_instances": 3})
+    value = figures(spec=spec)[name].value
+    further = 1 if name == "documents" else 1e-6
+
+    def problem(bound):
+        wide = {"min_masked_fraction": 0.0, "max_masked_fraction": 1.0}
+        wide |= {"min_random_next_fraction": 0.0, "max_random_next_fraction": 1.0}
+        found = figures(DataLimits(**{**wide, limit: bound}), spec)
+        assert not any(figure.problem for figure in found.values() if figure.name != name)
+        return found[name].problem
+
+    assert problem(value) == ""
+    assert f" (data.{limit}): " in problem(value + further if kind == "min" else value - further)
+
+
+def test_a_problem_names_the_figure_the_limit_its_setting_and_a_remedy():
+    unknown, fill = problems(max_unknown_fraction=0.001, min_fill_fraction=0.9)
+    assert unknown.startswith(
+        "examples: share of [UNK] is 0.5%, the recipe allows at most 0.1% (data.max_unknown_fraction): "
+        "the vocabulary does not fit the text: raise model.vocab_size"
+    )
+    assert fill.startswith(
+        "examples: share of filled positions is 80%, the recipe allows at least 90% (data.min_fill_fraction): "
+    )
+    (documents,) = problems(min_documents=2000)
+    assert documents.startswith(
+        "corpus: number of documents is 1,000, the recipe allows at least 2,000 (data.min_documents): give more text"
+    )
+
+
+def test_limits_in_words():
+    found = figures()
+    assert found["random_next_fraction"].wanted == "40% to 85%"
+    assert found["documents"].wanted == "at least 20"
+    assert found["unknown_fraction"].wanted == "at most 1%"
+
+
+@pytest.mark.parametrize("objective", ["segment_pair", "full_sentences"])
+def test_no_next_sentences_no_limit_on_them(objective):
+    assert values(spec=with_counts({"random_next": 0}, {"random_next": 0}, objective=objective)) == {
+        **FIGURES,
+        "random_next_fraction": None,
+    }
+
+
+def test_dynamic_masks_are_judged_where_there_are_some():
+    spec = with_counts({"masked": 0}, {"masked": 170}, masking={"when": "dynamic"})
+    assert values(spec=spec)["masked_fraction"] == 0.17
+    # Static ones that are missing are not excused.
+    assert (
+        "share of masked tokens is 2.125%"
+        in figures(spec=with_counts({"masked": 0}, {"masked": 170}))["masked_fraction"].problem
+    )
+
+
+def test_left_to_right_has_no_masks():
+    spec = with_counts({"masked": 0}, {"masked": 0}, objective="left_to_right")
+    assert values(spec=spec) == {**FIGURES, "random_next_fraction": None, "masked_fraction": None}
+
+
+def test_of_packed_rows_the_sequences_are_counted():
+    spec = with_counts({"sequences": 270}, {"sequences": 30})
+    assert values(spec=spec) == {**FIGURES, "random_next_fraction": 0.4}
+
+
+def test_duplicate_examples_are_judged_once_they_are_counted():
+    spec = with_counts({"duplicate_instances": 30}, {"duplicate_instances": 10})
+    assert values(spec=spec) == {**FIGURES, "duplicate_example_fraction": 0.2}
+    assert "is 20%, the recipe allows at most 10%" in figures(spec=spec)["duplicate_example_fraction"].problem
+
+
+def test_no_text_at_all_does_not_pass():
+    nothing = dict.fromkeys(TRAIN, 0)
+    found = figures(spec=with_counts(nothing, nothing), corpus={"train": {"documents": 0}, "eval": {"documents": 0}})
+    assert {name for name, figure in found.items() if figure.problem} == {
+        "documents", "masked_fraction", "random_next_fraction", "fill_fraction",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"min_documents": 0}, "data.min_documents is 0; it must be at least 1"),
+        ({"max_unknown_fraction": 1.5}, r"data.max_unknown_fraction is 1.5; it must be in \[0, 1\]"),
+        ({"min_fill_fraction": -0.1}, r"data.min_fill_fraction is -0.1; it must be in \[0, 1\]"),
+        (
+            {"min_random_next_fraction": 0.9},
+            "data.min_random_next_fraction is 0.9; it must be at most data.max_random_next_fraction, 0.85",
+        ),
+        ({"max_masked_fraction": 0.05}, "data.min_masked_fraction is 0.1; it must be at most data.max_masked_fraction"),
+    ],
+)
+def test_limits_that_cannot_be(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        DataLimits(**wrong)
+
+
+def test_the_ends_are_allowed():
+    DataLimits(max_unknown_fraction=0.0, max_duplicate_fraction=1.0, min_masked_fraction=0.2, min_documents=1)
