@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from peers import ORIGINAL, TOKENIZERS, install_original, run_original, time_tokenizer
 from rich.console import Console
 from rich.table import Table
 
@@ -145,9 +146,13 @@ class Bench:
             "wall_seconds": round(run.wall_seconds, 1),
             "cpu_seconds": round(run.cpu_seconds, 1),
             "peak_megabytes": round(run.peak_bytes / 1e6),
-            "seconds_by_stage": run.figures["seconds_by_stage"],
+            "seconds_by_stage": run.figures.get("seconds_by_stage", {}),
             **more,
         }
+        self.show(row)
+
+    def show(self, row: dict) -> None:
+        """Keeps a result that is a row already, and shows it."""
         self.rows.append(row)
         self._console.print(row)
 
@@ -176,6 +181,33 @@ def speed(bench: Bench) -> None:
         run = bench.examples(text, length=max_seq_length)
         bench.add("speed", f"length {max_seq_length}, dupe 5, vocabulary given", run)
     bench.add("speed", "length 128, dupe 5, vocabulary learned", bench.examples(text, vocab=False))
+
+
+def peers(bench: Bench) -> None:
+    """The original's script and tokenizer on the first megabytes of the same text, with the same vocabulary."""
+    original = bench.work / "original"
+    install_original(original)
+    text, vocabulary = bench.text(PEER_MEGABYTES), bench.vocabulary()
+    theirs = run_original(
+        text,
+        vocabulary,
+        bench.work / "original.tfrecord",
+        original,
+        max_seq_length=128,
+        max_predictions_per_seq=20,
+        dupe_factor=5,
+        lower_case=True,
+        seed=12345,
+    )
+    run = Run({"instances": theirs.instances}, theirs.wall_seconds, theirs.cpu_seconds, theirs.peak_bytes)
+    bench.add("peers", f"the original, {PEER_MEGABYTES} MB, length 128, dupe 5", run)
+    timed = {
+        name: time_tokenizer(name, text, vocabulary, original, lower_case=True).megabytes_per_second
+        for name in TOKENIZERS
+    }
+    for name, speed in timed.items():
+        row = {"experiment": "peers", "what": f"tokenizing, {name}", "megabytes_per_core_second": round(speed, 2)}
+        bench.show(row | {"times_the_original": round(speed / timed[ORIGINAL], 1)})
 
 
 def workers(bench: Bench) -> None:
@@ -219,7 +251,7 @@ def memory(bench: Bench) -> None:
         bench.add("memory", f"{megabytes} MB, dupe {dupe_factor}", run, growth=growth)
 
 
-EXPERIMENTS: dict[str, Callable[[Bench], None]] = {f.__name__: f for f in (speed, workers, memory, same)}
+EXPERIMENTS: dict[str, Callable[[Bench], None]] = {f.__name__: f for f in (speed, peers, workers, memory, same)}
 
 
 def main(
@@ -232,10 +264,19 @@ def main(
     bench = Bench(work.resolve(), other_python)
     for name in names or EXPERIMENTS:
         EXPERIMENTS[name](bench)
-    columns = ["experiment", "what", "instances", "instances_per_core_second", "wall_seconds", "peak_megabytes"]
-    table = Table(*columns)
+    table = Table("experiment", "what", "instances", "a core-second", "wall s", "CPU s", "peak MB", "more")
+    columns = (
+        "experiment",
+        "what",
+        "instances",
+        "instances_per_core_second",
+        "wall_seconds",
+        "cpu_seconds",
+        "peak_megabytes",
+    )
     for row in bench.rows:
-        table.add_row(*(str(row.get(column, "")) for column in columns))
+        more = {k: v for k, v in row.items() if k not in (*columns, "seconds_by_stage")}
+        table.add_row(*(str(row.get(column, "")) for column in columns), ", ".join(f"{k} {v}" for k, v in more.items()))
     Console().print(table)
     print(json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "rows": bench.rows}))
 

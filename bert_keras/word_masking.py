@@ -112,6 +112,11 @@ def choose_words(words: Words, budgets: np.ndarray, rng: np.random.Generator, *,
     return words.tokens[np.repeat(taken, np.diff(words.token_splits))]
 
 
+def span_lengths(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Lengths of spans in words: int64 [count], from 1 to 10."""
+    return 1 + np.searchsorted(SPAN_LENGTH_ENDS, rng.integers(0, SPAN_LENGTH_ENDS[-1], count), side="right")
+
+
 def choose_spans(words: Words, budgets: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Takes spans of words until each sequence's budget is spent: SpanBERT's (arXiv 1907.10529; FACTS D9).
 
@@ -130,7 +135,7 @@ def choose_spans(words: Words, budgets: np.ndarray, rng: np.random.Generator) ->
     active = np.flatnonzero(left > 0)
     while len(active):  # the next span of every sequence that has room
         anchor = first_tokens[active] + (rng.random(len(active)) * num_tokens[active]).astype(np.int64)
-        length = 1 + np.searchsorted(SPAN_LENGTH_ENDS, rng.integers(0, SPAN_LENGTH_ENDS[-1], len(active)), side="right")
+        length = span_lengths(len(active), rng)
         free = ~taken[anchor]  # the others draw again
         sequence, word = active[free], word_of_token[anchor[free]]
         start = token_splits[word]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert_keras.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
-from bert_keras.word_masking import NGRAM_LENGTHS, SPAN_LENGTH_ENDS, Words, choose_spans, choose_words
+from bert_keras.word_masking import NGRAM_LENGTHS, SPAN_LENGTH_ENDS, Words, choose_spans, choose_words, span_lengths
 
 PAD, UNK, CLS, SEP, MASK, HEAD, TAIL, OTHER = range(8)
 VOCABULARY = MaskingVocabulary.of(BertTokenizer([*SPECIAL_TOKENS, "a", "##b", "c"], lower_case=True))
@@ -211,6 +211,9 @@ def test_d9_span_lengths():
     expected = [0.2241, 0.1792, 0.1434, 0.1147, 0.0918, 0.0734, 0.0587, 0.0470, 0.0376, 0.0301]
     np.testing.assert_allclose(shares, expected, atol=5e-5)
     assert abs(shares @ np.arange(1, 11) - 3.797) < 5e-4
+    counts = np.bincount(span_lengths(100_000, np.random.default_rng(0)), minlength=11)
+    assert counts[0] == 0 and len(counts) == 11
+    assert (np.abs(counts[1:] - 100_000 * shares) < 5 * np.sqrt(100_000 * shares)).all()
 
 
 @given(rows=st.lists(SEQUENCE, min_size=1, max_size=4), budget=st.integers(0, 20), seed=st.integers(0, 1000))
@@ -280,6 +283,15 @@ def test_d9_a_merged_span_has_one_fate():
     # Spans with one token between them.
     apart = chosen[:, 2:] & chosen[:, :-2] & ~chosen[:, 1:-1]
     assert abs((is_mask[:, 2:] == is_mask[:, :-2])[apart].mean() - 0.5) < 5 * np.sqrt(0.25 / apart.sum())
+
+
+def test_d9_spans_at_the_end_of_a_row_and_the_start_of_the_next_are_two():
+    input_ids = np.full((1000, 4), HEAD, np.int32)
+    settings = MaskingSettings(masked_lm_prob=1.0, unit="span", mask_fraction=0.5, keep_fraction=0.5)
+    masked = mask_tokens(input_ids, input_ids > 0, np.random.default_rng(5), settings, VOCABULARY, 4)
+    fates = (masked["input_ids"] == MASK).sum(1)
+    assert set(fates) == {0, 4}
+    assert 400 < (fates[1:] != fates[:-1]).sum() < 600
 
 
 def test_d9_random_tokens_are_drawn_for_each_token_of_a_span():

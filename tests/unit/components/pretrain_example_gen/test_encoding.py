@@ -1,5 +1,6 @@
 """Encoding against TensorFlow's own protocol buffers, byte for byte."""
 
+import io
 import subprocess
 import sys
 
@@ -10,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from components.pretrain_example_gen.encoding import encode_examples
+from components.pretrain_example_gen.encoding import encode_records
+from components.tfrecord import read_records
+
+
+def encode_examples(features):
+    """The examples, without what makes them records."""
+    return list(read_records(io.BytesIO(encode_records(features))))
 
 
 def reference(features, row):
@@ -52,6 +59,23 @@ def test_rows_of_very_different_lengths():
     assert encode_examples(features) == [reference(features, row) for row in range(3)]
 
 
+@pytest.mark.parametrize("largest", [127, 128, 16_383, 16_384, 2**20 - 1, 2**20, 2**21, 2**63 - 1])
+def test_values_around_those_that_take_another_byte(largest):
+    """Up to 20 bits they are looked up, beyond they are made."""
+    features = {"ids": np.array([[largest, 0, 1], [127, 128, 5]])}
+    assert encode_examples(features) == [reference(features, row) for row in range(2)]
+
+
+def test_records_are_those_that_tensorflow_writes(tmp_path):
+    rng = np.random.default_rng(0)
+    features = {"ids": rng.integers(0, 40_000, (300, 20)), "weights": rng.random((300, 3), np.float32)}
+    path = tmp_path / "expected.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in range(300):
+            writer.write(reference(features, row))
+    assert encode_records(features) == path.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [
@@ -68,11 +92,11 @@ def test_bad_features_are_named(features, message):
 
 def test_bytes_are_the_same_in_every_process():
     program = (
-        "import hashlib, numpy as np; from components.pretrain_example_gen.encoding import encode_examples\n"
+        "import hashlib, numpy as np; from components.pretrain_example_gen.encoding import encode_records\n"
         # A set: its order depends on the hash seed.
         "names = {'input_ids', 'input_mask', 'segment_ids', 'masked_lm_ids'}\n"
         "features = {name: np.arange(6400).reshape(50, 128) for name in names}\n"
-        "print(hashlib.sha256(b''.join(encode_examples(features))).hexdigest())\n"
+        "print(hashlib.sha256(encode_records(features)).hexdigest())\n"
     )
     digests = {
         subprocess.run(

@@ -1,338 +1,346 @@
-"""Planning and filling against FACTS D1.1 to D1.8; most documents are of numbered tokens: token i is i."""
+"""Plans and examples of every objective; tokens of documents are numbered from 100 up, so a token tells its place."""
 
 import itertools
-import os
-import pathlib
+import types
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from bert_keras.masking import MaskingSettings
-from bert_keras.tokenizer import BertTokenizer
+from components.pretrain_example_gen import instances
+from components.pretrain_example_gen.bucket import Bucket
 from components.pretrain_example_gen.instances import (
     INSTANCE,
-    Bucket,
-    choose_pairs,
     fill_instances,
+    instance_lengths,
+    make_examples,
     plan_instances,
-    random_stream,
-    truncate_pairs,
 )
 from components.pretrain_example_gen.settings import ExampleSettings
 
-NEVER, ALWAYS = 0.999, 0.0  # draws that decide "with probability p" against and for
+PAD, UNK, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4, 100
+OBJECTIVES = ("mlm_nsp", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right")
+
+documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=5)
 
 
 def make_bucket(documents):
     """`documents`: the segment lengths of each."""
     lengths = [length for document in documents for length in document]
     return Bucket(
-        tokens=np.arange(sum(lengths), dtype=np.int32),
+        tokens=np.arange(FIRST, FIRST + sum(lengths), dtype=np.int32),
         segment_splits=np.cumsum([0, *lengths]),
         document_splits=np.cumsum([0, *map(len, documents)]),
     )
 
 
-def uniforms(seed):
-    rng = np.random.default_rng(seed)
-    return iter(rng.random, None)
-
-
-def example_settings(max_num_tokens=125, short_seq_prob=0.0):
-    return ExampleSettings(
-        max_seq_length=max_num_tokens + 3,
-        short_seq_prob=short_seq_prob,
-        masking=MaskingSettings(max_predictions_per_seq=1),
+def make_tokenizer(size):
+    return types.SimpleNamespace(
+        vocabulary=[str(i) for i in range(size)],
+        continues_word=np.zeros(size, bool),
+        pad_id=PAD,
+        unk_id=UNK,
+        cls_id=CLS,
+        sep_id=SEP,
+        mask_id=MASK,
     )
 
 
-def from_facts(documents, max_num_tokens, short_seq_prob, draws):
-    """D1.1 to D1.7 and D1.16 on lists of tokens, one draw after the other: what `choose_pairs` must equal."""
-
-    def random():
-        return next(draws)
-
-    def randint(low, high):  # both included
-        return low + int(next(draws) * (high - low + 1))
-
-    pairs = []
-    for index, document in enumerate(documents):
-        target = max_num_tokens
-        if random() < short_seq_prob:
-            target = randint(2, max_num_tokens)
-        chunk = []
-        position = 0
-        while position < len(document):
-            chunk.append(document[position])
-            if position == len(document) - 1 or sum(map(len, chunk)) >= target:
-                a_end = randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
-                a = [token for segment in chunk[:a_end] for token in segment]
-                b = []
-                is_random = len(chunk) == 1 or random() < 0.5
-                if is_random:
-                    for _ in range(10):
-                        other = randint(0, len(documents) - 1)
-                        if other != index:
-                            break
-                    for segment in documents[other][randint(0, len(documents[other]) - 1) :]:
-                        b += segment
-                        if len(b) >= target - len(a):
-                            break
-                    position -= len(chunk) - a_end
-                else:
-                    b = [token for segment in chunk[a_end:] for token in segment]
-                pairs.append((a[0], a[-1] + 1, b[0], b[-1] + 1, int(is_random), 0))
-                chunk = []
-            position += 1
-    return pairs
+def example_settings(max_seq_length=128, when="static", **changes):
+    masking = MaskingSettings(max_predictions_per_seq=min(20, max_seq_length), when=when)
+    return ExampleSettings(max_seq_length=max_seq_length, masking=masking, **changes)
 
 
-documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=5)
+def make(bucket, settings, split="train", passes=1, key=(1,)):
+    """The plan, all examples in one, and the fingerprints."""
+    plan = plan_instances(bucket, settings, passes, key, SEP)
+    tokenizer = make_tokenizer(FIRST + len(bucket.tokens))
+    blocks, fingerprints = zip(*make_examples(plan, tokenizer, settings, split, key), strict=True)
+    return (
+        plan,
+        {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]},
+        np.concatenate(fingerprints),
+    )
 
 
-@settings(max_examples=300)
-@given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
-def test_pairs_equal_those_made_from_the_facts(documents, max_num_tokens, short_seq_prob, seed):
-    """D1.1 to D1.7, in D1.16's order of draws: both end at the same random number."""
-    numbers = itertools.count()
-    tokens = [[[next(numbers) for _ in range(n)] for n in document] for document in documents]
-    draws, expected_draws = uniforms(seed), uniforms(seed)
-    expected = from_facts(tokens, max_num_tokens, short_seq_prob, expected_draws)
-    pairs = choose_pairs(make_bucket(documents), example_settings(max_num_tokens, short_seq_prob), draws)
-    assert pairs.tolist() == expected
-    assert next(draws) == next(expected_draws)
+def restore(examples):
+    """input_ids before masking."""
+    input_ids = examples["input_ids"].copy()
+    if "masked_lm_weights" in examples:
+        rows, slots = np.nonzero(examples["masked_lm_weights"])
+        input_ids[rows, examples["masked_lm_positions"][rows, slots]] = examples["masked_lm_ids"][rows, slots]
+    return input_ids
 
 
-def test_d1_1_target_is_drawn_once_a_document():
-    """Segments of one token reach any target exactly, so the length of a full pair shows the target."""
-    bucket = make_bucket([[1] * 300] * 400)
-    pairs = choose_pairs(bucket, example_settings(20, short_seq_prob=1.0), uniforms(0))
-    actual = pairs[pairs["is_random_next"] == 0]
-    document = actual["a_start"] // 300
-    targets = set()
-    for number in range(400):
-        # The last pair may be cut by the document's end.
-        (target,) = set(_lengths(actual[(document == number) & (actual["b_end"] < (number + 1) * 300)]))
-        targets.add(target)
-    assert targets == set(range(2, 21))
+def sequences_of(examples):
+    """What each sequence is, packed or not: its tokens before masking and their segments; sorted."""
+    input_ids = restore(examples)
+    sequence_ids = examples.get("sequence_ids", examples["input_mask"])
+    return sorted(
+        (input_ids[row, own].tolist(), examples["segment_ids"][row, own].tolist())
+        for row, numbers in enumerate(sequence_ids)
+        for number in range(1, numbers.max() + 1)
+        for own in [numbers == number]
+    )
 
 
-def _lengths(pairs):
-    return (pairs["a_end"] - pairs["a_start"] + pairs["b_end"] - pairs["b_start"]).tolist()
+def texts_of(examples):
+    """The tokens of each row before masking, without padding."""
+    return [ids[mask == 1].tolist() for ids, mask in zip(restore(examples), examples["input_mask"], strict=True)]
 
 
-def test_d1_1_short_documents_are_a_share():
-    bucket = make_bucket([[1] * 200] * 2000)
-    pairs = choose_pairs(bucket, example_settings(100, short_seq_prob=0.1), uniforms(1))
-    first = pairs[np.unique(pairs["a_start"] // 200, return_index=True)[1]]
-    # B is filled up to the target even if random, but for the other document's end.
-    short = (np.array(_lengths(first)) < 100) & (first["b_end"] % 200 != 0)
-    assert abs(short.sum() / 2000 - 0.1) < 0.03
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOKENS = [*SPECIAL, "my", "dog", "is", "##ok", "!", "he", "likes", "play", "dum", "##my"]
 
 
-def test_d1_2_chunks_are_whole_segments_and_overshoot():
-    # 3 + 3 reaches 5; forced: A is one segment, the next follows.
-    pairs = choose_pairs(make_bucket([[3, 3, 3, 3, 2]]), example_settings(5), itertools.cycle([NEVER]))
-    assert pairs.tolist()[:2] == [(0, 3, 3, 6, 0, 0), (6, 9, 9, 12, 0, 0)]
+def fill(plan, separated=False):
+    text = [TOKENS.index(t) for t in ["dum", "##my", "my", "dog", "is", "##ok", "!", "he", "likes", "play"]]
+    filled = fill_instances(
+        np.array(text, np.int32),
+        np.array([(*instance, 0, False, False) for instance in plan], INSTANCE),
+        16,
+        separated=separated,
+        cls_id=CLS,
+        sep_id=SEP,
+        pad_id=PAD,
+    )
+    shown = [" ".join(TOKENS[i] for i in ids).replace(" [PAD]", "") for ids in filled["input_ids"]]
+    return shown, filled
 
 
-def test_d1_3_a_ends_at_any_segment_but_the_last():
-    bucket = make_bucket([[1] * 6])
-    ends = [
-        choose_pairs(bucket, example_settings(6), iter([NEVER, u, NEVER]))["a_end"].item()
-        for u in (0.0, 0.19, 0.21, 0.5, 0.99)
+def test_filled_like_the_format_s_worked_examples():
+    """Those of `bert_keras.features`, before masking."""
+    shown, filled = fill([(2, 5, 7, 3), (2, 5, 7, 0), (2, 8, 2, 0), (0, 1, 1, 1)])
+    assert shown == [
+        "[CLS] my dog is ##ok ! [SEP] he likes play [SEP]",
+        "[CLS] my dog is ##ok ! [SEP]",
+        "[CLS] my dog is ##ok ! he likes play [SEP]",
+        "[CLS] dum [SEP] ##my [SEP]",
     ]
-    assert ends == [1, 1, 2, 3, 5]
+    lengths = [(11, 7), (7, 7), (10, 10), (5, 3)]
+    assert filled["input_mask"].tolist() == [[1] * n + [0] * (16 - n) for n, _ in lengths]
+    assert filled["segment_ids"].tolist() == [[0] * a + [1] * (n - a) + [0] * (16 - n) for n, a in lengths]
+    shown, filled = fill([(2, 5, 7, 0)], separated=True)
+    assert shown == ["[CLS] my dog is ##ok !"]
+    assert filled["input_mask"].tolist() == [[1] * 6 + [0] * 10]
+    assert not filled["segment_ids"].any()
 
 
-def test_d1_4_one_segment_is_random_without_a_draw():
-    # Draws: short?, which document, which segment; and nothing for A's end and "random next?".
-    bucket = make_bucket([[9], [7, 7]])
-    draws = iter([NEVER, 0.6, 0.6, NEVER, NEVER, NEVER])
-    pairs = choose_pairs(bucket, example_settings(9), draws)
-    assert next(draws, None) is None
-    assert pairs.tolist() == [(0, 9, 16, 23, 1, 0), (9, 16, 16, 23, 0, 0)]
+@given(documents_strategy, st.integers(5, 60), st.integers(0, 1000))
+def test_pairs_hold_their_ranges_and_all_passes(documents, T, seed):
+    settings = example_settings(T, short_seq_prob=0.5)
+    plan, examples, _ = make(make_bucket(documents), settings, passes=2, key=(seed,))
+    assert set(plan.instances["pass"]) == {0, 1}
+    assert examples["next_sentence_labels"][:, 0].tolist() == plan.instances["is_random_next"].tolist()
+    for text, segment_ids, instance in zip(texts_of(examples), examples["segment_ids"], plan.instances, strict=True):
+        a = list(range(FIRST + instance["a_start"], FIRST + instance["a_start"] + instance["a_length"]))
+        b = list(range(FIRST + instance["b_start"], FIRST + instance["b_start"] + instance["b_length"]))
+        assert a and b
+        assert text == [CLS, *a, SEP, *b, SEP]
+        assert len(text) <= T
+        assert not instance["truncated"] or len(text) == T
+        assert segment_ids.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (T - len(text))
 
 
-def test_d1_4_more_than_half_are_random():
-    rng = np.random.default_rng(3)
-    bucket = make_bucket([rng.integers(5, 40, 30).tolist() for _ in range(300)])
-    pairs = choose_pairs(bucket, example_settings(), uniforms(3))
-    assert 0.5 < pairs["is_random_next"].mean() < 0.6
+def sentences_of(documents, longest):
+    """The tokens of each sentence of each document, those that are too long cut."""
+    numbers = itertools.count(FIRST)
+    cut = []
+    for document in documents:
+        tokens = [[next(numbers) for _ in range(length)] for length in document]
+        cut.append([s[at : at + longest] for s in tokens for at in range(0, len(s), longest)])
+    return cut
 
 
-def test_d1_5_after_ten_tries_the_same_document_is_random_still():
-    bucket = make_bucket([[4], [4]])
-    draws = iter([NEVER, *[0.0] * 10, 0.0, NEVER, *[0.6] * 9, 0.0, 0.0])
-    assert choose_pairs(bucket, example_settings(4), draws).tolist() == [
-        (0, 4, 0, 4, 1, 0),
-        (4, 8, 0, 4, 1, 0),
+def as_many_as_fit(sentences, room):
+    """Sentence after sentence into blocks of at most `room` tokens."""
+    blocks = [[]]
+    for sentence in sentences:
+        if len(blocks[-1]) + len(sentence) > room:
+            blocks.append([])
+        blocks[-1] = blocks[-1] + sentence
+    return blocks
+
+
+@given(documents_strategy, st.integers(5, 60))
+def test_d10_full_sentences_cross_documents(documents, T):
+    """Blocks of T - 1 tokens, [CLS] before them; each sentence ends with a separator, documents with another."""
+    plan, examples, _ = make(make_bucket(documents), example_settings(T, objective="full_sentences"))
+    stream = []
+    for document in sentences_of(documents, T - 2):
+        stream += [[SEP]] if stream else []
+        stream += [[*sentence, SEP] for sentence in document]
+    assert sorted(texts_of(examples)) == sorted([CLS, *block] for block in as_many_as_fit(stream, T - 1))
+    assert not examples["segment_ids"].any()
+    assert plan.cut_segments == sum(length > T - 2 for document in documents for length in document)
+
+
+@given(documents_strategy, st.integers(5, 60))
+def test_d10_doc_sentences_do_not(documents, T):
+    plan, examples, _ = make(make_bucket(documents), example_settings(T, objective="doc_sentences"))
+    expected = [
+        [CLS, *block]
+        for document in sentences_of(documents, T - 2)
+        for block in as_many_as_fit([[*sentence, SEP] for sentence in document], T - 1)
     ]
-    assert next(draws, None) is None
+    assert sorted(texts_of(examples)) == sorted(expected)
+    assert not examples["segment_ids"].any()
+    assert plan.cut_segments == sum(length > T - 2 for document in documents for length in document)
 
 
-def test_d1_5_a_bucket_of_one_document_draws_from_itself():
-    pairs = choose_pairs(make_bucket([[5, 5, 5]]), example_settings(8), uniforms(0))
-    assert pairs["is_random_next"].any()
-    assert pairs["b_end"].max() <= 15
+@pytest.mark.parametrize("objective", ["single_sequence", "left_to_right"])
+@given(documents_strategy, st.integers(5, 60))
+def test_d9_single_sequences_are_contiguous_within_documents(objective, documents, T):
+    """[CLS] x [SEP], no longer than T; a sentence that the original would drop is there, cut."""
+    plan, examples, _ = make(make_bucket(documents), example_settings(T, objective=objective))
+    expected = [
+        [CLS, *block, SEP] for document in sentences_of(documents, T - 2) for block in as_many_as_fit(document, T - 2)
+    ]
+    assert sorted(texts_of(examples)) == sorted(expected)
+    assert not examples["segment_ids"].any()
+    assert plan.cut_segments == sum(length > T - 2 for document in documents for length in document)
 
 
-def test_d1_6_b_has_a_segment_even_if_a_fills_the_target():
-    # A: 50 tokens of 10 wanted. B: one segment, though none is wanted.
-    pairs = choose_pairs(make_bucket([[50], [3, 3]]), example_settings(10), iter([NEVER, NEVER, 0.0, *[NEVER] * 9]))
-    assert pairs.tolist()[0] == (0, 50, 50, 53, 1, 0)
+@given(documents_strategy, st.integers(5, 60), st.sampled_from([0.0, 1.0]), st.integers(0, 1000))
+def test_segment_pairs_are_contiguous_within_a_document(documents, T, short_seq_prob, seed):
+    settings = example_settings(T, objective="segment_pair", short_seq_prob=short_seq_prob)
+    plan, examples, _ = make(make_bucket(documents), settings, key=(seed,))
+    document_of = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])
+    for text, segment_ids, instance in zip(texts_of(examples), examples["segment_ids"], plan.instances, strict=True):
+        separators = [at for at, token in enumerate(text) if token == SEP]
+        assert text[0] == CLS and separators[-1] == len(text) - 1 and len(separators) in (1, 2)
+        assert segment_ids.sum() == separators[-1] - separators[0]
+        words = [token for token in text if token >= FIRST]
+        assert (np.diff(words) >= 1).all()
+        assert instance["truncated"] or (np.diff(words) == 1).all()
+        assert len(set(document_of[np.array(words) - FIRST])) == 1
 
 
-def test_d1_6_b_ends_with_the_segment_that_reaches_its_target():
-    # A: 4 of 10 tokens; 6 wanted: 3 + 2 + 2.
-    bucket = make_bucket([[4, 6], [3, 2, 2, 2]])
-    pairs = choose_pairs(bucket, example_settings(10), iter([NEVER, 0.0, ALWAYS, NEVER, 0.0, *[NEVER] * 40]))
-    assert pairs.tolist()[0] == (0, 4, 10, 17, 1, 0)
+@pytest.mark.parametrize("split", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("objective", "packing", "when"),
+    [
+        (objective, packing, when)
+        for objective, packing, when in itertools.product(OBJECTIVES, (False, True), ("static", "dynamic"))
+        # What settings refuse.
+        if (objective, packing) != ("full_sentences", True) and (objective, when) != ("left_to_right", "dynamic")
+    ],
+)
+def test_examples_have_the_features_of_their_layout(objective, packing, when, split):
+    settings = example_settings(32, when, objective=objective, packing=packing)
+    _, examples, _ = make(make_bucket([[5, 7, 3], [9], [50, 4]] * 5), settings, split)
+    features = settings.layout.features(masked=when == "static" or split == "eval")
+    assert {name: values.shape[1] for name, values in examples.items()} == {n: f.length for n, f in features.items()}
+    floats = {name for name, values in examples.items() if values.dtype == np.float32}
+    assert floats == {name for name, feature in features.items() if feature.holds == "weights"}
+    if not any(name.startswith("masked_lm") for name in features):
+        assert MASK not in examples["input_ids"]
 
 
-def test_d1_7_segments_that_a_random_pair_does_not_use_are_put_back():
-    rng = np.random.default_rng(4)
-    bucket = make_bucket([rng.integers(5, 40, 60).tolist() for _ in range(50)])
-    pairs = choose_pairs(bucket, example_settings(), uniforms(4))
-    # Each pair starts where the one before ended: at A's end if random, else at B's.
-    ends = np.where(pairs["is_random_next"] == 1, pairs["a_end"], pairs["b_end"])
-    assert np.array_equal(pairs["a_start"], [0, *ends[:-1]])
-    assert ends[-1] == len(bucket.tokens)
-    assert 1.34 < sum(_lengths(pairs)) / len(bucket.tokens) < 1.66
-
-
-def one_token_at_a_time(a, b, limit):
-    while a + b > limit:
-        if a > b:
-            a -= 1
-        else:
-            b -= 1
-    return a, b
-
-
-@pytest.mark.parametrize("limit", [2, 7, 12])
-def test_d1_8_lengths_after_truncation(limit):
-    lengths = list(itertools.product(range(1, 25), repeat=2))
-    pairs = np.array([(100, 100 + a, 200, 200 + b, 0, 0) for a, b in lengths], INSTANCE)
-    truncate_pairs(pairs, limit, np.random.default_rng(0))
-    after = list(zip(pairs["a_end"] - pairs["a_start"], pairs["b_end"] - pairs["b_start"], strict=True))
-    assert after == [one_token_at_a_time(a, b, limit) for a, b in lengths]
-    assert pairs["dropped"].tolist() == [sum(before) - sum(now) for before, now in zip(lengths, after, strict=True)]
-    for (a, b), pair in zip(lengths, pairs, strict=True):
-        assert 100 <= pair["a_start"] < pair["a_end"] <= 100 + a
-        assert 200 <= pair["b_start"] < pair["b_end"] <= 200 + b
-
-
-def test_d1_8_front_and_back_are_equally_likely_for_each_token():
-    pairs = np.array([(0, 12, 100, 112, 0, 0)] * 40_000, INSTANCE)
-    truncate_pairs(pairs, 20, np.random.default_rng(0))
-    # 2 tokens off each: none, one or both at the front.
-    for side, start in (("a_start", 0), ("b_start", 100)):
-        counts = np.bincount(pairs[side] - start)
-        assert np.abs(counts - np.array([10_000, 20_000, 10_000])).max() < 500
-
-
-TOKENS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "my",
-    "dog",
-    "is",
-    "##ok",
-    "!",
-    "he",
-    "likes",
-    "play",
-    "dum",
-    "##my",
-]
-
-
-def test_filled_like_the_format_s_worked_example():
-    """The example of `bert_keras.features`, before masking."""
-    ids = {token: number for number, token in enumerate(TOKENS)}
-    text = np.array([ids[t] for t in ["dum", "##my", "my", "dog", "is", "##ok", "!", "he", "likes", "play"]], np.int32)
-    plan = np.array([(2, 7, 7, 10, 0, 0)], INSTANCE)
-    filled = fill_instances(text, plan, 16, cls_id=2, sep_id=3, pad_id=0)
-    shown = " ".join(TOKENS[i] for i in filled["input_ids"][0])
-    assert shown == "[CLS] my dog is ##ok ! [SEP] he likes play [SEP] [PAD] [PAD] [PAD] [PAD] [PAD]"
-    assert filled["input_mask"].tolist() == [[1] * 11 + [0] * 5]
-    assert filled["segment_ids"].tolist() == [[0] * 7 + [1] * 4 + [0] * 5]
-
-
-@given(documents_strategy, st.integers(2, 60), st.integers(0, 1000))
-def test_filled_instances_hold_their_ranges(documents, max_num_tokens, seed):
+@hypothesis_settings(max_examples=50)
+@pytest.mark.parametrize("objective", [objective for objective in OBJECTIVES if objective != "full_sentences"])
+@given(documents=documents_strategy, T=st.integers(5, 60), seed=st.integers(0, 1000))
+def test_packed_rows_hold_the_sequences_of_unpacked_ones(objective, documents, T, seed):
     bucket = make_bucket(documents)
-    settings_ = example_settings(max_num_tokens, short_seq_prob=0.5)
-    plan = plan_instances(bucket, settings_, 2, (seed,))
-    cls_id, sep_id, pad_id = 10**6, 10**6 + 1, 10**6 + 2
-    filled = fill_instances(bucket.tokens, plan, max_num_tokens + 3, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
-    for row, pair in enumerate(plan):
-        a, b = range(pair["a_start"], pair["a_end"]), range(pair["b_start"], pair["b_end"])
-        expected = [cls_id, *a, sep_id, *b, sep_id]
-        padding = max_num_tokens + 3 - len(expected)
-        assert len(a) >= 1 and len(b) >= 1 and padding >= 0
-        assert filled["input_ids"][row].tolist() == expected + [pad_id] * padding
-        assert filled["input_mask"][row].tolist() == [1] * len(expected) + [0] * padding
-        assert filled["segment_ids"][row].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * padding
+    plan, unpacked, fingerprints = make(bucket, example_settings(T, objective=objective), passes=2, key=(seed,))
+    _, packed, packed_fingerprints = make(
+        bucket, example_settings(T, objective=objective, packing=True), passes=2, key=(seed,)
+    )
+    assert sequences_of(packed) == sequences_of(unpacked)
+    assert sorted(packed_fingerprints) == sorted(fingerprints)
+    assert len(packed["input_ids"]) <= len(unpacked["input_ids"])
+    assert instance_lengths(plan).tolist() == unpacked["input_mask"].sum(1).tolist()
+    if objective == "mlm_nsp":
+        assert packed["next_sentence_labels"].sum() == unpacked["next_sentence_labels"].sum()
 
 
-def test_plan_shuffles_all_passes_together():
+def test_packed_rows_are_shuffled():
+    """Packing begins with the longest; the rows come in no such order."""
+    rng = np.random.default_rng(0)
+    documents = [[int(length)] for length in rng.integers(1, 30, 3000)]
+    _, examples, _ = make(make_bucket(documents), example_settings(32, objective="single_sequence", packing=True))
+    first = (examples["sequence_ids"] == 1).sum(1)
+    assert abs(np.corrcoef(first, np.arange(len(first)))[0, 1]) < 0.1
+
+
+def test_packed_predictions_are_of_each_sequence_s_own_budget():
+    """D1.9 for each: 10 tokens give 2 of 1.5, so a row of three has 6, not 4 of 4.5."""
+    settings = example_settings(32, objective="single_sequence", packing=True)
+    _, examples, _ = make(make_bucket([[8]] * 30), settings)
+    assert examples["masked_lm_weights"].sum(1).tolist() == [6] * 10
+    for row in range(10):
+        owners = examples["sequence_ids"][row, examples["masked_lm_positions"][row, :6]]
+        assert np.bincount(owners).tolist() == [0, 2, 2, 2]
+
+
+def test_d1_14_all_passes_are_shuffled_together():
     bucket = make_bucket([[10] * 50] * 20)
-    plans = [plan_instances(bucket, example_settings(), passes, (1, "train", "bucket")) for passes in (1, 4)]
+    plans = [
+        plan_instances(bucket, example_settings(short_seq_prob=0.0), passes, (1, "train"), SEP).instances
+        for passes in (1, 4)
+    ]
     assert len(plans[1]) == pytest.approx(4 * len(plans[0]), rel=0.1)
     # A pass is not affected by how many there are.
     assert set(plans[0].tolist()) <= set(plans[1].tolist())
     # Passes differ from each other.
-    assert len(set(plans[1].tolist())) > 3 * len(plans[0])
-    quarter = plans[1]["a_start"][: len(plans[1]) // 4]
-    assert abs(quarter.mean() - 5000) < 1000
+    assert len({instance[:4] for instance in plans[1].tolist()}) > 3 * len(plans[0])
+    quarter = plans[1][: len(plans[1]) // 4]
+    assert abs(quarter["a_start"].mean() - 5000) < 1000
+    assert set(quarter["pass"]) == {0, 1, 2, 3}
     assert (np.diff(plans[1]["a_start"]) < 0).mean() == pytest.approx(0.5, abs=0.1)
 
 
-def test_streams_depend_on_their_whole_key_alone():
-    def first(*key):
-        return random_stream(*key).random()
-
-    assert first(1, "train", "b", "pass", 0) == first(1, "train", "b", "pass", 0)
-    keys = itertools.product((1, 2), ("train", "eval"), ("a", "b"), ("pass",), (0, 1))
-    assert len({first(*key) for key in keys}) == 16
-
-
-def test_bucket_leaves_out_what_has_no_token():
-    tokenizer = BertTokenizer(TOKENS, lower_case=True)
-    documents = [["my dog", "\u200b", "dummy !"], [], ["\u200b"], ["he"]]
-    bucket = Bucket.from_documents(documents, tokenizer)
-    assert [TOKENS[i] for i in bucket.tokens] == ["my", "dog", "dum", "##my", "!", "he"]
-    assert bucket.segment_splits.tolist() == [0, 2, 5, 6]
-    assert bucket.document_splits.tolist() == [0, 2, 3]
+def test_d1_14_a_plan_depends_on_its_key():
+    bucket = make_bucket([[10] * 50] * 20)
+    keys = [(1, "train", "a"), (1, "train", "a"), (2, "train", "a"), (1, "eval", "a"), (1, "train", "b")]
+    plans = [plan_instances(bucket, example_settings(), 1, key, SEP).instances.tobytes() for key in keys]
+    assert plans[0] == plans[1]
+    assert len(set(plans)) == 4
 
 
-def test_bucket_without_documents():
-    bucket = Bucket.from_documents([], BertTokenizer(TOKENS, lower_case=True))
-    assert bucket.segment_splits.tolist() == bucket.document_splits.tolist() == [0]
-    assert plan_instances(bucket, example_settings(), 3, (1,)).shape == (0,)
+def test_passes_of_sentences_differ_in_their_masks_alone():
+    settings = example_settings(64, objective="doc_sentences")
+    _, examples, _ = make(make_bucket([[10] * 50] * 20), settings, passes=2)
+    texts = texts_of(examples)
+    assert sorted(texts) == sorted([*map(list, set(map(tuple, texts)))] * 2)
+    assert len({tuple(ids) for ids in examples["input_ids"].tolist()}) == len(texts)
 
 
-@pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is unset: no golden_pretraining")
-def test_as_many_instances_as_the_original_makes():
-    """Of the original's sample text, 5 passes: it made 60, 32 of them random."""
-    data = pathlib.Path(os.environ["BERT_DATA_DIR"])
-    text = (data / "golden_tokenization" / "google_bert_sample_text.txt").read_text(encoding="utf-8")
-    documents = [document.splitlines() for document in text.strip().split("\n\n")]
-    tokenizer = BertTokenizer.from_file(str(data / "vocab" / "bert-base-uncased-vocab.txt"), lower_case=True)
-    bucket = Bucket.from_documents(documents, tokenizer)
-    plans = [plan_instances(bucket, ExampleSettings(), 5, (seed,)) for seed in range(200)]
-    made, random = (
-        np.array(values) for values in zip(*((len(p), p["is_random_next"].sum()) for p in plans), strict=True)
+def test_no_documents():
+    bucket = Bucket(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    for objective, packing in itertools.product(OBJECTIVES, (False, True)):
+        if objective == "full_sentences" and packing:
+            continue
+        settings = example_settings(objective=objective, packing=packing)
+        plan = plan_instances(bucket, settings, 3, (1,), SEP)
+        assert plan.instances.shape == (0,)
+        assert list(make_examples(plan, make_tokenizer(200), settings, "train", (1,))) == []
+
+
+def test_fingerprints_are_equal_for_equal_tokens_of_a_pass():
+    """Two documents with the same tokens, among others."""
+    tokens = np.array([5, 6, 7, 8, 5, 6, 7, 9, 5, 6, 7, 8, 5, 6], np.int32)
+    bucket = Bucket(tokens, np.array([0, 4, 8, 12, 14]), np.arange(5))
+    settings = example_settings(16, objective="doc_sentences")
+    plan = plan_instances(bucket, settings, 2, (1,), SEP)
+    tokenizer = make_tokenizer(200)
+    ((_, fingerprints),) = make_examples(plan, tokenizer, settings, "train", (1,))
+    same = {}
+    for (start, number), fingerprint in zip(plan.instances[["a_start", "pass"]].tolist(), fingerprints, strict=True):
+        same.setdefault(int(fingerprint), set()).add((start, number))
+    # Documents 0 and 2 start at 0 and 10 once each of them has a separator.
+    assert sorted(map(sorted, same.values())) == sorted(
+        [[(0, 0), (10, 0)], [(0, 1), (10, 1)], [(5, 0)], [(5, 1)], [(15, 0)], [(15, 1)]]
     )
-    assert abs(60 - made.mean()) < 3 * made.std()
-    assert abs(32 - random.mean()) < 3 * random.std()
-    lengths = np.concatenate([_lengths(p) for p in plans])
-    # 33 of its 60 have all 125 tokens.
-    assert abs(33 / 60 - (lengths == 125).mean()) < 3 * np.sqrt(0.25 / 60)
+
+
+def test_fingerprints_do_not_depend_on_the_block(monkeypatch):
+    bucket, settings = make_bucket([[10] * 50] * 20), example_settings(64)
+    _, _, expected = make(bucket, settings)
+    monkeypatch.setattr(instances, "BLOCK", 7)
+    _, _, fingerprints = make(bucket, settings)
+    assert np.array_equal(fingerprints, expected)
+    assert len(set(expected.tolist())) == len(expected)

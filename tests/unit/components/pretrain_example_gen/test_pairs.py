@@ -1,4 +1,4 @@
-"""Pairs against FACTS D1.1 to D1.8, balanced ones and contiguous ones; documents are of numbered tokens: token i is i."""
+"""Pairs against FACTS D1.1 to D1.8, balanced ones, contiguous ones; documents are of numbered tokens: token i is i."""
 
 import itertools
 
@@ -298,7 +298,6 @@ def test_balanced_draws_distractors_uniformly_from_the_other_documents():
     bucket, pairs = choose_balanced([[1]] * 4 * 500)
     other = document_of(bucket, pairs["b_start"]) - document_of(bucket, pairs["a_start"])
     assert abs(other.mean()) < 50 and other.min() < -1500 and other.max() > 1500
-    bucket, pairs = choose_balanced([[1]] * 3)
     seen = {
         (int(pair["a_start"]), int(pair["b_start"]))
         for seed in range(50)
@@ -322,7 +321,7 @@ def test_balanced_a_sentence_that_fills_an_example_takes_another_when_a_real_pai
     bucket = make_bucket([[9, 9, 9, 9], [4]])
     draws = iter([NEVER, NEVER, 0.0, *[NEVER] * 4, 0.0, 0.0])
     chosen = choose_pairs(bucket, example_settings(9, nsp="balanced"), draws)
-    # One sentence is random without a draw; then a real pair is due: two sentences; then they are even again: 9, random.
+    # One sentence is random without a draw; then a real pair is due: two sentences; then they are even again.
     assert chosen.tolist() == [(0, 9, 36, 40, 1), (9, 18, 18, 27, 0), (27, 36, 36, 40, 1), (36, 40, 0, 9, 1)]
 
 

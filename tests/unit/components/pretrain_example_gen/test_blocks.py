@@ -1,0 +1,42 @@
+"""Runs of whole sentences, against fairseq's rule (FACTS D10: `complete_doc`) token by token."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.pretrain_example_gen.blocks import choose_blocks
+from components.pretrain_example_gen.bucket import Bucket
+
+documents_strategy = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=12), max_size=5)
+
+
+def make_bucket(documents):
+    lengths = [length for document in documents for length in document]
+    return Bucket(
+        tokens=np.arange(sum(lengths), dtype=np.int32),
+        segment_splits=np.cumsum([0, *lengths]),
+        document_splits=np.cumsum([0, *map(len, documents)]),
+    )
+
+
+def blocks_of(documents, longest):
+    """Sentence after sentence: a block ends before the sentence that it has no room for, and with its document."""
+    blocks, at = [], 0
+    for document in documents:
+        start = at
+        for length in document:
+            if at + length - start > longest:
+                blocks.append((start, at))
+                start = at
+            at += length
+        blocks.append((start, at))
+    return blocks
+
+
+@given(documents_strategy, st.integers(12, 40))
+def test_blocks_hold_as_many_sentences_as_fit(documents, longest):
+    assert choose_blocks(make_bucket(documents), longest).tolist() == blocks_of(documents, longest)
+
+
+def test_a_block_may_be_filled_to_the_last_token():
+    assert choose_blocks(make_bucket([[3, 4, 5, 7, 1], [2]]), 12).tolist() == [(0, 12), (12, 20), (20, 22)]

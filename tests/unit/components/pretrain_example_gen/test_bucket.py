@@ -1,0 +1,96 @@
+"""Tokenized documents: what is left out, cut and separated."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from components.pretrain_example_gen import bucket as bucket_module
+from components.pretrain_example_gen.bucket import Bucket, random_stream
+
+TOKENS = [*SPECIAL_TOKENS, "my", "dog", "!", "he", "dum", "##my"]
+SEP = -1
+
+documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), max_size=5)
+
+
+def make_bucket(documents):
+    lengths = [length for document in documents for length in document]
+    return Bucket(
+        tokens=np.arange(sum(lengths), dtype=np.int32),
+        segment_splits=np.cumsum([0, *lengths]),
+        document_splits=np.cumsum([0, *map(len, documents)]),
+    )
+
+
+def documents_of(bucket):
+    """The tokens of each segment of each document."""
+    segments = [bucket.tokens[a:b].tolist() for a, b in itertools.pairwise(bucket.segment_splits)]
+    return [segments[a:b] for a, b in itertools.pairwise(bucket.document_splits)]
+
+
+def test_it_leaves_out_what_has_no_token():
+    tokenizer = BertTokenizer(TOKENS, lower_case=True)
+    documents = [["my dog", "\u200b", "dummy !"], [], ["\u200b"], ["he"]]
+    bucket = Bucket.from_documents(documents, tokenizer)
+    assert [TOKENS[i] for i in bucket.tokens] == ["my", "dog", "dum", "##my", "!", "he"]
+    assert bucket.segment_splits.tolist() == [0, 2, 5, 6]
+    assert bucket.document_splits.tolist() == [0, 2, 3]
+    assert (bucket.num_documents, bucket.num_segments) == (2, 3)
+
+
+def test_no_documents():
+    bucket = Bucket.from_documents([], BertTokenizer(TOKENS, lower_case=True))
+    assert bucket.segment_splits.tolist() == bucket.document_splits.tolist() == [0]
+    for changed in (bucket.cut_segments(5)[0], bucket.with_separators(3, across_documents=True)):
+        assert documents_of(changed) == []
+
+
+def test_places_that_32_bits_cannot_hold_are_refused(monkeypatch):
+    monkeypatch.setattr(bucket_module, "MAX_TOKENS", 5)
+    make_bucket([[5]])
+    with pytest.raises(ValueError, match="6 tokens in a shard, the most is 5: make more shards"):
+        make_bucket([[6]])
+
+
+@given(documents_strategy, st.integers(1, 15))
+def test_cut_segments_are_as_long_as_may_be_and_lose_nothing(documents, longest):
+    bucket = make_bucket(documents)
+    cut, number = bucket.cut_segments(longest)
+    expected = [
+        [segment[at : at + longest] for segment in document for at in range(0, len(segment), longest)]
+        for document in documents_of(bucket)
+    ]
+    assert documents_of(cut) == expected
+    assert number == sum(length > longest for document in documents for length in document)
+
+
+@given(documents_strategy)
+def test_d10_every_sentence_ends_with_a_separator(documents):
+    bucket = make_bucket(documents)
+    separated = bucket.with_separators(SEP, across_documents=False)
+    assert documents_of(separated) == [[[*s, SEP] for s in document] for document in documents_of(bucket)]
+    assert separated.tokens.dtype == np.int32
+
+
+@given(documents_strategy.filter(len))
+def test_d10_a_separator_more_stands_between_documents(documents):
+    bucket = make_bucket(documents)
+    (joined,) = documents_of(bucket.with_separators(SEP, across_documents=True))
+    expected = []
+    for document in documents_of(bucket):
+        expected += [[SEP]] if expected else []
+        expected += [[*segment, SEP] for segment in document]
+    assert joined == expected
+
+
+def test_streams_depend_on_their_whole_key_alone():
+    def first(*key):
+        return random_stream(*key).random()
+
+    assert first(1, "train", "b", "pass", 0) == first(1, "train", "b", "pass", 0)
+    keys = itertools.product((1, 2), ("train", "eval"), ("a", "b"), ("pass",), (0, 1))
+    assert len({first(*key) for key in keys}) == 16
