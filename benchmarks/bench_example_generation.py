@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/bench_example_generation.py --work /tmp/bench speed peers
 
 Every figure is of the real command in a process of its own: CPU seconds and peak resident memory of it and of its
-workers, imports included, as the kernel counts them (wait4). The text is the docstrings of the installed libraries,
+workers, imports included, as the kernel counts them. The text is the docstrings of the installed libraries,
 a sentence a line, written as often as it takes, each copy of a document with a line of its own that makes it another
 document (nothing is dropped as a duplicate).
 
@@ -32,14 +32,14 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from measured import Usage, measure
 from peers import ORIGINAL, TOKENIZERS, install_original, run_original, time_tokenizer
 from rich.console import Console
 from rich.table import Table
@@ -57,16 +57,10 @@ TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_processing
 
 @dataclasses.dataclass
 class Run:
-    """One command: what it printed as JSON, and what the kernel counted of it and its workers."""
+    """One command: what it printed as JSON, and what it and its workers used."""
 
     figures: dict
-    wall_seconds: float
-    cpu_seconds: float
-    peak_bytes: int
-
-    @property
-    def instances_per_core_second(self) -> float:
-        return self.figures["instances"] / self.cpu_seconds
+    usage: Usage
 
 
 class Bench:
@@ -131,7 +125,7 @@ class Bench:
         shutil.rmtree(output, ignore_errors=True)
         command = [python, "-c", "from pipeline.cli import main; main()", "examples", "--corpus", str(text)]
         command += ["--output", str(output), "--segments", "lines", "--max-seq-length", str(length)]
-        run = _measure([*command, "--dupe-factor", str(dupe), *vocabulary, *words])
+        run = _run([*command, "--dupe-factor", str(dupe), *vocabulary, *words])
         if not keep:
             shutil.rmtree(output)
         return run
@@ -142,10 +136,10 @@ class Bench:
             "experiment": experiment,
             "what": what,
             "instances": run.figures["instances"],
-            "instances_per_core_second": round(run.instances_per_core_second),
-            "wall_seconds": round(run.wall_seconds, 1),
-            "cpu_seconds": round(run.cpu_seconds, 1),
-            "peak_megabytes": round(run.peak_bytes / 1e6),
+            "instances_per_core_second": round(run.figures["instances"] / run.usage.cpu_seconds),
+            "wall_seconds": round(run.usage.wall_seconds, 1),
+            "cpu_seconds": round(run.usage.cpu_seconds, 1),
+            "peak_megabytes": round(run.usage.peak_bytes / 1e6),
             "seconds_by_stage": run.figures.get("seconds_by_stage", {}),
             **more,
         }
@@ -157,21 +151,13 @@ class Bench:
         self._console.print(row)
 
 
-def _measure(command: list[str]) -> Run:
-    started = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    assert process.stdout and process.stderr
-    output = process.stdout.read()
-    errors = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)}: failed\n{errors[-3000:]}")
-    return Run(
-        json.loads(output.splitlines()[-1]),
-        time.monotonic() - started,
-        usage.ru_utime + usage.ru_stime,
-        usage.ru_maxrss * 1024,
-    )
+def _run(command: list[str]) -> Run:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        usage = measure(command, stdout=output, stderr=errors, cwd=ROOT)
+        output.seek(0), errors.seek(0)
+        if usage.code:
+            raise SystemExit(f"{' '.join(command)}: failed\n{errors.read()[-3000:]}")
+        return Run(json.loads(output.read().splitlines()[-1]), usage)
 
 
 def speed(bench: Bench) -> None:
@@ -199,7 +185,7 @@ def peers(bench: Bench) -> None:
         lower_case=True,
         seed=12345,
     )
-    run = Run({"instances": theirs.instances}, theirs.wall_seconds, theirs.cpu_seconds, theirs.peak_bytes)
+    run = Run({"instances": theirs.instances}, theirs.usage)
     bench.add("peers", f"the original, {PEER_MEGABYTES} MB, length 128, dupe 5", run)
     timed = {
         name: time_tokenizer(name, text, vocabulary, original, lower_case=True).megabytes_per_second
@@ -215,7 +201,7 @@ def workers(bench: Bench) -> None:
     text = bench.text(4 * SPEED_MEGABYTES)
     one, two = bench.examples(text), bench.examples(text, words=("--", *TWO_WORKERS))
     bench.add("workers", "1 process", one)
-    bench.add("workers", "2 processes", two, speed_up=round(one.wall_seconds / two.wall_seconds, 2))
+    bench.add("workers", "2 processes", two, speed_up=round(one.usage.wall_seconds / two.usage.wall_seconds, 2))
 
 
 def same(bench: Bench) -> None:
@@ -247,7 +233,7 @@ def memory(bench: Bench) -> None:
     bench.add("memory", "10 MB, dupe 1", small)
     for megabytes, dupe_factor in ((100, 1), (1000, 1), (10, 10), (100, 10)):
         run = bench.examples(bench.text(megabytes), dupe=dupe_factor)
-        growth = round(run.peak_bytes / small.peak_bytes - 1, 3)
+        growth = round(run.usage.peak_bytes / small.usage.peak_bytes - 1, 3)
         bench.add("memory", f"{megabytes} MB, dupe {dupe_factor}", run, growth=growth)
 
 

@@ -13,8 +13,9 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from measured import Usage, measure
 
 from components.tfrecord import read_records
 
@@ -55,19 +56,15 @@ print(json.dumps({{"tokens": tokens, "cpu_seconds": time.process_time() - start}
 
 @dataclasses.dataclass(frozen=True)
 class OriginalRun:
-    """One run of create_pretraining_data.py, as the kernel counted it (wait4).
+    """One run of create_pretraining_data.py.
 
     Attributes:
         instances: examples written.
-        cpu_seconds: of its one process, the import of TensorFlow included.
-        wall_seconds: from start to end.
-        peak_bytes: peak resident memory.
+        usage: of its one process, the import of TensorFlow included.
     """
 
     instances: int
-    cpu_seconds: float
-    wall_seconds: float
-    peak_bytes: int
+    usage: Usage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,19 +84,12 @@ class TokenizerRun:
 
 def install_original(folder: Path) -> None:
     """Puts the original into `folder` unless it is there."""
-    if not (folder / "official").exists():
-        command = [
-            str(UV),
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            sys.executable,
-            "--no-deps",
-            "--target",
-            str(folder),
-        ]
-        subprocess.run([*command, *PACKAGES], check=True)
+    if folder.exists():
+        return
+    part = folder.with_suffix(".part")
+    command = [UV, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--target", part]
+    subprocess.run([*map(str, command), *PACKAGES], check=True)
+    part.rename(folder)
 
 
 def run_original(
@@ -137,23 +127,14 @@ def run_original(
     }
     log = output.with_suffix(".log")
     command = [sys.executable, "-m", "official.nlp.data.create_pretraining_data"]
-    started = time.monotonic()
+    command += [f"--{name}={value}" for name, value in flags.items()]
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [*command, *(f"--{name}={value}" for name, value in flags.items())],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=_environment(folder),
-        )
-        # Not `process.wait`, which does not tell what the process used.
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    wall_seconds = time.monotonic() - started
-    if status:
+        usage = measure(command, stdout=file, stderr=subprocess.STDOUT, env=_environment(folder))
+    if usage.code:
         raise RuntimeError(f"the original failed: {log.read_text(errors='replace')[-2000:]}")
     with output.open("rb") as file:
         instances = sum(1 for _ in read_records(file))
-    return OriginalRun(instances, usage.ru_utime + usage.ru_stime, wall_seconds, usage.ru_maxrss * 1024)
+    return OriginalRun(instances, usage)
 
 
 def time_tokenizer(name: str, text: Path, vocabulary: Path, folder: Path, *, lower_case: bool) -> TokenizerRun:

@@ -1,8 +1,8 @@
 """Byte-level BPE, the tokenization of GPT-2 and RoBERTa, by the `tokenizers` library.
 
 A text is cut by GPT-2's pattern into words with their leading space, their UTF-8 bytes are written as 256 printable
-characters ("Ġ" is the space), and a list of merges, in order, joins them. Every text has a tokenization, and no token is
-ever unknown.
+characters ("Ġ" is the space), and a list of merges, in order, joins them. Every text has a tokenization, and no token
+is ever unknown.
 """
 
 from __future__ import annotations

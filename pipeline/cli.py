@@ -199,9 +199,7 @@ def examples(
     more: Annotated[
         list[str] | None, typer.Argument(metavar="[GLOB]...", help="More text, as a shell expands a glob.")
     ] = None,
-    vocab_size: Annotated[
-        int | None, typer.Option(help="Most tokens of a vocabulary that is learned (30,522).")
-    ] = None,
+    vocab_size: Annotated[int | None, typer.Option(help="Most tokens of a vocabulary that is learned (30522).")] = None,
     cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
     max_seq_length: Annotated[int | None, typer.Option(help="Tokens of an example (128).")] = None,
     dupe_factor: Annotated[int | None, typer.Option(help="Passes over the documents, each masked anew (5).")] = None,
@@ -226,6 +224,7 @@ def examples(
     """
     import json
 
+    from bert_keras.config import BertConfig
     from pipeline.config import with_settings
     from pipeline.example_generation import ExampleJob, generate
 
@@ -242,7 +241,12 @@ def examples(
     given = [f"{key}={value}" for key, value in options.items() if value is not None]
     job = with_settings(ExampleJob(), [*given, *(settings or [])])
     figures = generate(
-        [*corpus, *(more or [])], output, job, vocab_file=vocab, vocab_size=vocab_size, beam_args=context.obj or []
+        [*corpus, *(more or [])],
+        output,
+        job,
+        vocab_file=vocab,
+        vocab_size=vocab_size or BertConfig.vocab_size,
+        beam_args=context.obj or [],
     )
     typer.echo(json.dumps(figures))
 
@@ -254,8 +258,8 @@ def tokenize(
 ) -> None:
     """Ids of the pieces of each line of standard input, separated by spaces, one line a line.
 
-    As google-research/bert cuts it: no special tokens are added, "[MASK]" in a text is text, and bytes that are not UTF-8
-    are dropped. Only a line feed ends a line.
+    As google-research/bert cuts it: no special tokens are added, "[MASK]" in a text is text, and bytes that are not
+    UTF-8 are dropped. Only a line feed ends a line.
     """
     from bert_keras.tokenizer import BertTokenizer, tokenize_lines
 

@@ -18,6 +18,8 @@ from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.settings import VocabularySettings
 
+_Settings = typing.TypeVar("_Settings")
+
 
 @dataclasses.dataclass(frozen=True)
 class GateSettings:
@@ -99,8 +101,8 @@ def settings_of(recipe: Recipe) -> dict[str, object]:
     return {key: functools.reduce(getattr, key.split("."), recipe) for key in _keys(recipe)}
 
 
-def with_settings(recipe: Recipe, settings: Sequence[str]) -> Recipe:
-    """The recipe with each `section.field=value` applied, strictly.
+def with_settings(recipe: _Settings, settings: Sequence[str]) -> _Settings:
+    """The recipe (or another dataclass of settings) with each `section.field=value` applied, strictly.
 
     Raises:
         InputError: an unknown key (names the nearest right one), a value of the wrong type, or one out of range.

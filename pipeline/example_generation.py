@@ -1,7 +1,7 @@
-"""Text -> documents -> vocabulary -> examples without the rest of the pipeline, on any Beam runner (`bert-tfx examples`).
+"""Text -> documents -> vocabulary -> examples, on any Beam runner, without the rest of the pipeline.
 
-It runs the transforms of CorpusGen, VocabGen and PretrainExampleGen, without TFX, ML Metadata or TensorFlow. What lies in
-the output folder is what PretrainExampleGen's artifact holds, so the same readers take it:
+`bert-tfx examples` runs the transforms of CorpusGen, VocabGen and PretrainExampleGen, without TFX, ML Metadata or
+TensorFlow. What lies in the output folder is what PretrainExampleGen's artifact holds, so the same readers take it:
 
     Split-train/ Split-eval/     TFRecord shards
     vocab.txt vocab_spec.json    the vocabulary that made them
@@ -176,7 +176,7 @@ def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
         "tokens": counts["tokens"],
         "instances": counts["instances"],
         "fill": share("real_tokens", "slots"),
-        "random_next": share("random_next", "instances"),
+        "random_next": share("random_next", "sequences"),
         "masked": share("masked", "real_tokens"),
         "unknown_tokens": share("unknown_tokens", "tokens"),
         "seconds_by_stage": seconds,

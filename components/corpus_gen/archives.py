@@ -40,8 +40,8 @@ def members(file: BinaryIO, kind: str, source: str) -> Iterator[tuple[str, Binar
             raise InputError(f"{source}: has more than {MAX_MEMBERS:,} members; unpack it, or pack it into several")
         if total > MAX_TOTAL_BYTES:
             raise InputError(
-                f"{source}: member {name}: with it the archive holds more than {MAX_TOTAL_BYTES:,} bytes; unpack it, or "
-                "pack it into several"
+                f"{source}: member {name}: with it the archive holds more than {MAX_TOTAL_BYTES:,} bytes; "
+                "unpack it, or pack it into several"
             )
         yield name, content
 
@@ -55,8 +55,8 @@ def _zip_members(file: BinaryIO, source: str) -> Iterator[tuple[str, int, Binary
                 raise InputError(f"{source}: member {info.filename} is encrypted; unpack it yourself")
             if info.file_size > max(RATIO_FROM_BYTES, MAX_RATIO * info.compress_size):
                 raise InputError(
-                    f"{source}: member {info.filename} decompresses to over {MAX_RATIO} times its size, which text does "
-                    "not; unpack it yourself if it is what you want"
+                    f"{source}: member {info.filename} decompresses to over {MAX_RATIO} times its size, "
+                    "which text does not; unpack it yourself if it is what you want"
                 )
             with archive.open(info) as content:
                 yield info.filename, info.file_size, content  # type: ignore[misc]
@@ -68,6 +68,6 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, BinaryIO]]:
         for info in archive:
             content = archive.extractfile(info) if info.isreg() else None
             if content is not None:
-                yield info.name, info.size, io.BufferedReader(content)  # type: ignore[arg-type]
+                yield info.name, info.size, io.BufferedReader(content)  # type: ignore[type-var]
             # A stream's members are kept otherwise, for a second look that nobody takes.
             archive.members = []  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import gzip
 import io
 import lzma
 import zlib
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow
 
@@ -42,12 +42,13 @@ def decompressed(file: BinaryIO, source: str) -> io.BufferedReader:
     if kind is None:
         return buffered
     counted = _Counted(buffered)
+    content: Any
     if kind == "gzip":
-        content: BinaryIO = gzip.GzipFile(fileobj=counted)  # type: ignore[assignment]
+        content = gzip.GzipFile(fileobj=counted)
     elif kind == "bzip2":
-        content = bz2.BZ2File(counted)  # type: ignore[assignment]
+        content = bz2.BZ2File(counted)
     elif kind == "xz":
-        content = lzma.LZMAFile(counted)  # type: ignore[assignment]
+        content = lzma.LZMAFile(counted)  # type: ignore[arg-type]  # noqa: SIM115
     else:
         # Not python-zstandard's reader: it takes a truncated file for a whole one.
         content = pyarrow.CompressedInputStream(pyarrow.PythonFile(counted, mode="r"), "zstd")

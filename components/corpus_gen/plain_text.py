@@ -1,9 +1,9 @@
 """Plain text -> documents, in constant memory, from any byte of a file on.
 
-A file can be cut anywhere into stretches that are read apart. Documents end at blank lines. A stretch [start, end) holds
-those after the first blank line that begins at or after `start`, up to the first blank line that begins at or after
-`end`; the first stretch begins with the file. So each document is in exactly one, and finding the cuts needs no look at
-what lies before.
+A file can be cut anywhere into stretches that are read apart. Documents end at blank lines. A stretch [start, end)
+holds those after the first blank line that begins at or after `start`, up to the first blank line that begins at or
+after `end`; the first stretch begins with the file. So each document is in exactly one, and finding the cuts needs no
+look at what lies before.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_text(
         file: at byte `start`.
         start, end: the stretch, in bytes; None: to the end of the file.
     """
-    lines = _lines(file, settings.max_document_characters, counts, start, end)
+    lines: Iterator[str | None] = read_lines(file, settings.max_document_characters, counts, start, end)
     if settings.documents == "files":
         lines = (line or None for line in lines)
     yield from assemble(lines, source, settings, counts)
@@ -113,8 +113,9 @@ def mend(document: list[str], source: str, settings: CorpusSettings, counts: Cou
     except UnicodeEncodeError as error:
         if settings.invalid_utf8 == "fail":
             raise InputError(
-                f"{source}: not UTF-8 in the document that begins {document[0][:40]!r}, after "
-                f"{text[max(0, error.start - 20) : error.start]!r}; convert the file, or --set corpus.invalid_utf8=replace"
+                f"{source}: not UTF-8 in the document that begins {document[0][:40]!r}, "
+                f"after {text[max(0, error.start - 20) : error.start]!r}; "
+                "convert the file, or --set corpus.invalid_utf8=replace"
             ) from error
         if settings.invalid_utf8 == "drop":
             counts["invalid_utf8_dropped"] += 1
@@ -124,10 +125,10 @@ def mend(document: list[str], source: str, settings: CorpusSettings, counts: Cou
     return [stripped for line in text.split("\n") if (stripped := line.strip())]
 
 
-def _lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end: int | None) -> Iterator[str]:
+def read_lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end: int | None) -> Iterator[str]:
     """The stretch's stripped lines from its first document on, blank ones as ""; long ones in pieces of `limit`."""
     decode = TextDecoder()
-    position, started = start, start == 0
+    position, started, at_beginning = start, start == 0, start == 0
     inside_line = start > 0 and not _at_line_start(file, start)
     carry, carry_has_text, past_end = "", False, False  # of the line that the block before has begun
     while True:
@@ -136,8 +137,8 @@ def _lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end: in
         position += len(block)
         counts["read_bytes"] += len(block)
         text = decode(block, final=not block)
-        if start == 0 and position == len(block):
-            text = text.removeprefix(BYTE_ORDER_MARK)
+        if at_beginning and text:
+            text, at_beginning = text.removeprefix(BYTE_ORDER_MARK), False
         *lines, rest = text.split("\n")
         for line in lines:
             if carry:

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 from bert_keras.errors import InputError
 from components.corpus_gen.archives import ARCHIVE_ERRORS, archive_kind, members
 from components.corpus_gen.compression import READ_ERRORS, compression_of, decompressed, peekable
-from components.corpus_gen.plain_text import _lines, assemble, mend, read_text, text_lines
+from components.corpus_gen.plain_text import assemble, read_lines, read_text, text_lines
 from components.corpus_gen.records import (
     read_jsonl,
     read_parquet,
@@ -164,7 +164,7 @@ def _read_content(
         _check_text(head, source)
         documents = read_text(file, source, settings, counts, unit.start, unit.end)
     elif kind == "wikiextractor":
-        lines = _lines(file, settings.max_document_characters, counts, 0, None)
+        lines = read_lines(file, settings.max_document_characters, counts, 0, None)
         documents = assemble(read_wikiextractor(lines, source), source, settings, counts)
     else:
         documents = _documents_of_records(file, source, kind, settings, counts, unit)

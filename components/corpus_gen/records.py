@@ -23,14 +23,13 @@ def read_jsonl(
     file: BinaryIO, source: str, text_field: str, start: int = 0, end: int | None = None
 ) -> Iterator[tuple[str, str | None]]:
     """Objects, one a line; those of the lines that begin in bytes [start, end)."""
-    position, number = start, 0
+    position = start
     if start:
         file.seek(start - 1)
         position += len(file.readline()) - 1
-    for line in iter(file.readline, b""):
+    for number, line in enumerate(iter(file.readline, b""), 1):
         if end is not None and position >= end:
             return
-        number += 1
         where = f"{source}, line {number}" if not start else f"{source}, the line at byte {position}"
         position += len(line)
         # Without its mark, if the file has one.

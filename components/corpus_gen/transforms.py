@@ -93,7 +93,7 @@ def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict
 class WriteRuns(beam.DoFn):
     """(number, ReadUnit) -> the runs of its documents; yields each run's (path, {split: bytes}).
 
-    Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) if near duplicates are looked for.
+    Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) if near duplicates are sought.
     """
 
     COUNTS, SIGNATURES = "counts", "signatures"

@@ -18,7 +18,7 @@ from components.vocab_gen.transforms import MakeVocabulary
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Learns from the `train` split alone, held-out text has no say in the vocabulary; or takes the one that is given."""
+    """Learns from the `train` split alone, held-out text has no say; or takes the vocabulary that is given."""
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         settings = TypeAdapter(VocabularySettings).validate_json(exec_properties["settings"])

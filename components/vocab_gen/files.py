@@ -76,7 +76,8 @@ def load_tokenizer(directory: str) -> tuple[BertTokenizer | ByteBpeTokenizer, di
     spec = json.loads(_read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(
-            f"{directory}/{VOCABULARY_FILE} is not the file that {VOCABULARY_SPEC_FILE} beside it is of: its sha256 differs"
+            f"{directory}/{VOCABULARY_FILE} is not the file that {VOCABULARY_SPEC_FILE} beside it is of: "
+            "its sha256 differs"
         )
     merges = _parse_merges(directory) if spec["algorithm"] == "byte_bpe" else []
     return make_tokenizer(content.decode().removesuffix("\n").split("\n"), spec, merges), spec

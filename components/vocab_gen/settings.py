@@ -11,7 +11,7 @@ class VocabularySettings:
     """How a vocabulary is learned, and text is cut by it.
 
     Attributes:
-        algorithm: `wordpiece`: BERT's; `byte_bpe`: byte-level BPE, RoBERTa's, which keeps case and knows no unknown token.
+        algorithm: `wordpiece`: BERT's; `byte_bpe`: byte-level BPE, RoBERTa's; it keeps case and has no unknown token.
         lower_case: lower-case and strip accents (the original's `do_lower_case`); not of `byte_bpe`.
         min_word_count: words seen less often are not learned from; bounds memory on a large corpus.
         character_coverage: share of the characters of the text that the alphabet covers: the most frequent ones, as

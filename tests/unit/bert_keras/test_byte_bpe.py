@@ -1,5 +1,6 @@
 """Byte-level BPE: GPT-2's, piece for piece."""
 
+import itertools
 import json
 import os
 import pickle
@@ -44,7 +45,7 @@ def test_every_text_comes_back(text):
 def test_many_texts_are_each_by_itself(texts):
     ids, splits = TOKENIZER.encode(texts)
     assert ids.dtype == np.int32 and splits.dtype == np.int64
-    each = [[VOCABULARY[i] for i in ids[a:b]] for a, b in zip(splits, splits[1:], strict=False)]
+    each = [[VOCABULARY[i] for i in ids[a:b]] for a, b in itertools.pairwise(splits)]
     assert each == [TOKENIZER.tokenize(text) for text in texts]
 
 

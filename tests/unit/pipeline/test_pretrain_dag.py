@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.compiler import compiler
 
-from components.corpus_gen.inputs import find_inputs
+from components.corpus_gen.inputs import InputFile, find_inputs
 from components.example_gate.schema import example_schema
 from pipeline.config import with_settings
 from pipeline.pretrain_dag import PIPELINE_NAME, create_pipeline
@@ -36,9 +36,10 @@ def compiled(tmp_path):
     """`compiled(recipe)` is {stage: its node in TFX's intermediate representation}, in order."""
     (tmp_path / "text.txt").write_text("A sentence.")
 
-    def compiled(recipe):
+    def compiled(recipe, vocabulary=None):
         run_dir = str(tmp_path / "run")
-        pipeline = create_pipeline(recipe, find_inputs([f"{tmp_path}/text.txt"]), run_dir, ["--runner=FnApiRunner"])
+        inputs = find_inputs([f"{tmp_path}/text.txt"], recipe.corpus)
+        pipeline = create_pipeline(recipe, inputs, run_dir, ["--runner=FnApiRunner"], vocabulary)
         ir = compiler.Compiler().compile(pipeline)
         assert ir.pipeline_info.id == PIPELINE_NAME
         return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
@@ -133,6 +134,16 @@ def test_settings_reach_their_stages_and_only_those(compiled, tmp_path):
     }.items():
         after = compiled(with_settings(tiny_cpu(), [setting]))
         assert {stage for stage in STAGES if after[stage].parameters != before[stage].parameters} == changed, setting
+
+
+def test_a_vocabulary_that_is_given_reaches_its_stage(compiled, tmp_path):
+    before, paths = compiled(tiny_cpu()), []
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text(name)
+        after = compiled(tiny_cpu(), InputFile(str(tmp_path / name), len(name)))
+        assert {stage for stage in STAGES if after[stage].parameters != before[stage].parameters} == {"VocabGen"}
+        paths.append(json.loads(parameter(after["VocabGen"], "given").string_value))
+    assert paths[0] != paths[1]
 
 
 def test_the_same_recipe_gives_the_same_parameters(compiled):

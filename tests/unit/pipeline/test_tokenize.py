@@ -33,7 +33,7 @@ def tokenize(text, vocab, *words):
         (b"", (), ""),
         (b"\n\n", (), "\n\n"),
         ("Café\n".encode(), (), "7 8\n"),
-        ("Caf\n".encode(), ("--cased",), "13\n"),
+        (b"Caf\n", ("--cased",), "13\n"),
         ("한\n".encode(), ("--cased",), "12\n"),
         (b"[MASK]\n", (), "9 11 10\n"),
         # Bytes that are no UTF-8 are dropped; only a line feed ends a line.

@@ -3,34 +3,38 @@
 import json
 
 import pytest
+from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import decode_split_names
 
 from components.corpus_gen.component import CorpusGen
-from components.corpus_gen.executor import COUNTS_FILE, Executor
+from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
-from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings
+from components.corpus_gen.transforms import COUNTS_FILE
 
 
 def test_the_properties_are_all_that_the_documents_depend_on(tmp_path):
     (tmp_path / "a.txt").write_text("One.")
 
     def properties(settings):
-        return CorpusGen(find_inputs([str(tmp_path)]), settings).spec.exec_properties
+        return CorpusGen(find_inputs([str(tmp_path)], settings), settings).spec.exec_properties
 
     before = properties(CorpusSettings())
     assert json.loads(before["inputs"]) == {f"{tmp_path}/a.txt": 4}
-    assert CorpusSettings(**json.loads(before["settings"])) == CorpusSettings()
+    assert TypeAdapter(CorpusSettings).validate_json(before["settings"]) == CorpusSettings()
     assert properties(CorpusSettings()) == before
     assert properties(CorpusSettings(segments="lines")) != before
+    assert properties(CorpusSettings(cleaning=CleaningSettings(near_duplicates=True))) != before
     (tmp_path / "a.txt").write_text("Two.")
     assert properties(CorpusSettings()) != before
 
 
 def test_the_executor(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"Document {i}. Twice." for i in range(50)) + "\n\nDocument 7. Twice.")
-    component = CorpusGen(find_inputs([f"{tmp_path}/a.txt"]), CorpusSettings(eval_fraction=0.3))
+    settings = CorpusSettings(eval_fraction=0.3)
+    component = CorpusGen(find_inputs([f"{tmp_path}/a.txt"], settings), settings)
     documents = standard_artifacts.Examples()
     documents.uri = str(tmp_path / "documents")
     context = base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
@@ -40,10 +44,13 @@ def test_the_executor(tmp_path):
         assert [p.name for p in (tmp_path / f"documents/Split-{split}").iterdir()] == [
             "documents-00000-of-00001.tfrecord"
         ]
+    assert sorted(p.name for p in (tmp_path / "documents").iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE]
     counts = json.loads((tmp_path / "documents" / COUNTS_FILE).read_text())
+    assert counts["read"] == {"read_bytes": (tmp_path / "a.txt").stat().st_size, "read_documents": 51}
     total = {name: counts["train"][name] + counts["eval"][name] for name in counts["train"]}
     # "Document 0.", ..., "Document 9." have 11 characters, 40 others 12, "Twice." 6.
-    assert total == {"documents": 50, "duplicates": 1, "segments": 100, "bytes": 10 * 11 + 40 * 12 + 50 * 6}
+    size = 10 * 11 + 40 * 12 + 50 * 6
+    assert total == {"documents": 50, "duplicates": 1, "near_duplicates": 0, "segments": 100, "bytes": size}
     assert counts["eval"]["documents"] > 0
 
 

@@ -116,7 +116,7 @@ def test_text_after_many_blanks(tmp_path):
 def test_what_is_no_utf8_text(tmp_path, content, problem):
     path = write(tmp_path / "odd.txt", content)
     message = refusal(write(tmp_path / "good.txt"), path)
-    assert message.startswith(f"{path}: is not") and problem in message and ("give" in message or "convert" in message)
+    assert message.startswith(f"{path}: is ") and problem in message and ("give" in message or "convert" in message)
 
 
 @pytest.mark.parametrize(

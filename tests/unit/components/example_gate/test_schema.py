@@ -6,10 +6,11 @@ import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from bert_keras.features import feature_spec
+from bert_keras.features import ExampleLayout, feature_spec
 from components.example_gate.schema import example_schema
 
 T, P, V = 8, 2, 30
+LAYOUT = ExampleLayout.bert(T, P)
 # [CLS] a [MASK] [SEP] b [SEP]; the greatest values allowed.
 GOOD = {
     "input_ids": [2, 10, 4, 3, V - 1, 3, 0, 0],
@@ -22,7 +23,7 @@ GOOD = {
 }
 
 
-def anomalies(*examples):
+def anomalies(*examples, layout=LAYOUT):
     """{feature: what is wrong with it} of a data set of these examples."""
     serialized = []
     for features in examples:
@@ -32,14 +33,14 @@ def anomalies(*examples):
             getattr(example.features.feature[name], kind).value.extend(values)
         serialized.append(example.SerializeToString())
     statistics = generate_statistics_in_memory(ExamplesToRecordBatchDecoder().DecodeBatch(serialized))
-    found = tfdv.validate_statistics(statistics, example_schema(T, P, V))
+    found = tfdv.validate_statistics(statistics, example_schema(layout, V))
     return {name: info.short_description for name, info in found.anomaly_info.items()}
 
 
 def test_it_names_the_features_of_the_format():
-    schema = example_schema(T, P, V)
+    schema = example_schema(LAYOUT, V)
     declared = {f.name: [d.size for d in f.shape.dim] for f in schema.feature}
-    assert declared == {name: list(spec.shape) for name, spec in feature_spec(T, P).items()}
+    assert declared == {name: list(spec.shape) for name, spec in feature_spec(LAYOUT, masked=True).items()}
 
 
 def test_good_examples_pass():
@@ -91,3 +92,49 @@ def test_a_wrong_type(name, values):
 
 def test_a_feature_too_many():
     assert list(anomalies({**GOOD, "extra": [1]})) == ["extra"]
+
+
+PACKED = {
+    **GOOD,
+    "sequence_ids": [1, 1, 1, 1, 2, 2, 0, 0],
+    "position_ids": [0, 1, 2, 3, 0, T - 1, 0, 0],
+    "next_sentence_labels": [1, 0],
+    "next_sentence_positions": [0, T - 1],
+    "next_sentence_weights": [1.0, 1.0],
+}
+PACKED_LAYOUT = ExampleLayout("mlm_nsp", T, P, 2, "static")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("sequence_ids", [3] + [0] * 7),
+        ("position_ids", [T] + [0] * 7),
+        ("next_sentence_labels", [2, 0]),
+        ("next_sentence_labels", [1]),
+        ("next_sentence_positions", [0, T]),
+        ("next_sentence_weights", [1.5, 0.0]),
+        ("input_ids", [V] + [0] * 7),
+    ],
+)
+def test_packed_examples(name, values):
+    assert anomalies(PACKED, PACKED, layout=PACKED_LAYOUT) == {}
+    assert list(anomalies(PACKED, {**PACKED, name: values}, layout=PACKED_LAYOUT)) == [name]
+
+
+def test_dynamic_masking_leaves_the_masks_of_the_training_split_out():
+    """They may be missing; where they are, they are what they must be; what is always there may not be missing."""
+    layout = ExampleLayout("mlm_nsp", T, P, 1, "dynamic")
+    unmasked = {name: values for name, values in GOOD.items() if not name.startswith("masked_lm_")}
+    assert anomalies(unmasked, layout=layout) == {} == anomalies(GOOD, layout=layout)
+    assert list(anomalies({**GOOD, "masked_lm_ids": [V, 0]}, layout=layout)) == ["masked_lm_ids"]
+    assert list(anomalies({**GOOD, "masked_lm_ids": [1]}, layout=layout)) == ["masked_lm_ids"]
+    assert "input_mask" in anomalies({name: v for name, v in unmasked.items() if name != "input_mask"}, layout=layout)
+
+
+def test_the_features_of_each_objective():
+    for objective in ("segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"):
+        layout = ExampleLayout(objective, T, P, 1, "static")
+        names = {feature.name for feature in example_schema(layout, V).feature}
+        masked = objective != "left_to_right"
+        assert names == {n for n in GOOD if n != "next_sentence_labels" and (masked or not n.startswith("masked"))}
