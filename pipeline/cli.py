@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_keras.errors import InputError, StageError
+from pipeline import text_commands
+from pipeline.options import Corpus, RunDir, Settings, Vocab
 
 if TYPE_CHECKING:
     from pipeline.config import Recipe
@@ -36,32 +38,6 @@ class Exit(IntEnum):
     NOT_BLESSED = 3
 
 
-Corpus = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--corpus",
-        metavar="PATH_OR_GLOB",
-        help="Text to train on: a file, a folder or a quoted glob, local or gs://; repeatable. "
-        "Documents are separated by blank lines; with --set corpus.documents=files each file is one. "
-        "Without it: the docstrings of the installed libraries.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="SECTION.FIELD=VALUE",
-        help="Change a setting of the recipe (`bert-tfx recipes RECIPE` lists them); repeatable.",
-    ),
-]
-Vocab = Annotated[
-    str | None,
-    typer.Option("--vocab", metavar="FILE", help="A vocab.txt to use, instead of one learned from the corpus."),
-]
-RunDir = Annotated[
-    str,
-    typer.Option("--run-dir", metavar="DIR", help="Where the run's artifacts, metadata, checkpoints and models live."),
-]
 Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
 DEFAULT_RUN_DIR = "runs/demo"
@@ -187,94 +163,8 @@ def _recipe(name: str) -> Recipe:
     return RECIPES[name]()
 
 
-@app.command()
-def examples(
-    context: typer.Context,
-    corpus: Annotated[
-        list[str],
-        typer.Option("--corpus", metavar="GLOB", help="Text: a file, a folder or a quoted glob; repeatable."),
-    ],
-    output: Annotated[str, typer.Option(metavar="DIR", help="Where the examples go: a new or empty folder.")],
-    vocab: Vocab = None,
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[GLOB]...", help="More text, as a shell expands a glob.")
-    ] = None,
-    vocab_size: Annotated[int | None, typer.Option(help="Most tokens of a vocabulary that is learned (30522).")] = None,
-    cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
-    max_seq_length: Annotated[int | None, typer.Option(help="Tokens of an example (128).")] = None,
-    dupe_factor: Annotated[int | None, typer.Option(help="Passes over the documents, each masked anew (5).")] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="mlm_nsp, segment_pair, full_sentences, doc_sentences, single_sequence or left_to_right (mlm_nsp)."
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of every random choice (12345).")] = None,
-    segments: Annotated[
-        str | None, typer.Option(help="`sentences`: split the text; `lines`: each line is one.")
-    ] = None,
-    text_field: Annotated[str | None, typer.Option(help="JSON key, column or feature that holds the text.")] = None,
-    settings: Settings = None,
-) -> None:
-    """Text to TFRecords of pre-training examples, and nothing else: no TFX, no TensorFlow.
-
-    After `--` come Beam's own arguments: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`, or
-    `-- --runner=DataflowRunner --project=...`. The last line of standard output is JSON: documents, instances, tokens,
-    seconds by stage, fill, shares of random next, masked and unknown tokens, peak memory.
-    """
-    import json
-
-    from bert_keras.config import BertConfig
-    from pipeline.config import with_settings
-    from pipeline.example_generation import ExampleJob, generate
-
-    options: dict[str, object] = {
-        "examples.max_seq_length": max_seq_length,
-        "examples.dupe_factor": dupe_factor,
-        "examples.objective": objective,
-        "examples.seed": seed,
-        "corpus.segments": segments,
-        "corpus.text_field": text_field,
-    }
-    if cased:
-        options["vocabulary.lower_case"] = "false"
-    given = [f"{key}={value}" for key, value in options.items() if value is not None]
-    job = with_settings(ExampleJob(), [*given, *(settings or [])])
-    figures = generate(
-        [*corpus, *(more or [])],
-        output,
-        job,
-        vocab_file=vocab,
-        vocab_size=vocab_size or BertConfig.vocab_size,
-        beam_args=context.obj or [],
-    )
-    typer.echo(json.dumps(figures))
-
-
-@app.command()
-def tokenize(
-    vocab: Annotated[str, typer.Option(metavar="FILE", help="A vocab.txt, a token a line.")],
-    cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents, as the vocabulary does.")] = False,
-) -> None:
-    """Ids of the pieces of each line of standard input, separated by spaces, one line a line.
-
-    As google-research/bert cuts it: no special tokens are added, "[MASK]" in a text is text, and bytes that are not
-    UTF-8 are dropped. Only a line feed ends a line.
-    """
-    from bert_keras.tokenizer import BertTokenizer, tokenize_lines
-
-    try:
-        tokenizer = BertTokenizer.from_file(vocab, lower_case=not cased)
-    except OSError as error:
-        raise InputError(f"{vocab}: cannot be read ({error.strerror}); --vocab takes a vocab.txt") from error
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    try:
-        tokenize_lines(tokenizer, sys.stdin.buffer, sys.stdout)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read it has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+app.command()(text_commands.examples)
+app.command()(text_commands.tokenize)
 
 
 @app.command()

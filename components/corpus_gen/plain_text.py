@@ -28,14 +28,15 @@ class TextDecoder:
     """Blocks of bytes -> text with "\\n" for every line end; a byte that is not UTF-8 becomes a lone surrogate."""
 
     def __init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._carriage_return = ""
 
     def __call__(self, block: bytes, final: bool = False) -> str:
-        text = self._carriage_return + self._decode(block, final)
+        text = self._carriage_return + self._decoder.decode(block, final)
         self._carriage_return = ""
         if "\r" in text:
-            if text.endswith("\r") and not final:  # a line feed may follow
+            begun = self._decoder.getstate()[0]  # the first bytes of another character
+            if text.endswith("\r") and not final and not begun:  # a line feed may follow
                 text, self._carriage_return = text[:-1], "\r"
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         return text
@@ -88,12 +89,10 @@ def assemble(
         yield from finished()
 
 
-def text_lines(text: str, limit: int) -> Iterator[str | None]:
+def text_lines(text: str, limit: int) -> Iterator[str]:
     """The stripped lines of a text in memory, without blank ones; longer ones than `limit` in pieces."""
     for line in _LINE_END.split(text):
-        for piece in _pieces(line, limit):
-            if stripped := piece.strip():
-                yield stripped
+        yield from _pieces(line, limit)
 
 
 def mend(document: list[str], source: str, settings: CorpusSettings, counts: Counter[str]) -> list[str]:
@@ -180,10 +179,11 @@ def _at_line_start(file: BinaryIO, start: int) -> bool:
 
 
 def _pieces(line: str, limit: int) -> Iterator[str]:
-    while len(line) > limit:
-        piece, line = _cut(line, limit)
-        yield piece.strip()
-    yield line
+    """A line in pieces of at most `limit` characters, stripped, without blank ones: those would end a document."""
+    while line:
+        piece, line = _cut(line, limit) if len(line) > limit else (line, "")
+        if stripped := piece.strip():
+            yield stripped
 
 
 def _cut(line: str, limit: int) -> tuple[str, str]:

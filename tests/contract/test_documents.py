@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from bert_keras.config import BertConfig
+from components.pretrain_example_gen.settings import ExampleSettings
 from pipeline.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +21,7 @@ FENCED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def commands(program):
     """Every command of the README that starts with a program, as words."""
     lines = "\n".join(FENCED.findall((ROOT / "README.md").read_text())).splitlines()
-    words = [shlex.split(line, comments=True) for line in lines]
+    words = [shlex.split(line.partition(" < ")[0], comments=True) for line in lines]
     return [w for w in words if w and Path(w[0]).name == program]
 
 
@@ -57,6 +59,19 @@ def test_the_page_of_the_command_line_is_its_help():
     generate = [str(Path(sys.executable).with_name("typer")), "pipeline.cli", "utils", "docs", "--name", "bert-tfx"]
     page = subprocess.run(generate, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert page.strip() == (ROOT / "docs" / "cli.md").read_text().strip(), "make docs writes it again"
+
+
+def test_the_help_of_examples_tells_the_settings_own_defaults():
+    page = (ROOT / "docs" / "cli.md").read_text()
+    section = page[page.index("## `bert-tfx examples`") : page.index("## `bert-tfx tokenize`")]
+    for option, default in {
+        "vocab-size": BertConfig.vocab_size,
+        "max-seq-length": ExampleSettings.max_seq_length,
+        "dupe-factor": ExampleSettings.dupe_factor,
+        "objective": ExampleSettings.objective,
+        "seed": ExampleSettings.seed,
+    }.items():
+        assert re.search(rf"--{option} [^\n]*\({default}\)", section), option
 
 
 def test_help_comes_without_the_heavy_libraries():

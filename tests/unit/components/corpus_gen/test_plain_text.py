@@ -1,0 +1,133 @@
+"""Plain text to documents: whatever its line ends, cut wherever, in constant memory."""
+
+import tracemalloc
+from collections import Counter
+from unittest import mock
+
+import pytest
+from corpus_files import COMPRESSIONS, DOCUMENTS, TEXT, read, refusal, write
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.corpus_gen import plain_text, readers
+from components.corpus_gen.readers import ReadUnit, read_unit
+from components.corpus_gen.settings import CorpusSettings
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
+@pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_line_ends_marks_and_compression_do_not_show(tmp_path, end, mark, compress):
+    path = write(tmp_path / "a", compress((mark + TEXT.replace("\n", end)).encode()))
+    assert read(path) == DOCUMENTS
+
+
+def test_blank_lines_or_files_separate_documents(tmp_path):
+    path = write(tmp_path / "a", "\n one \ntwo\n \t\u00a0\n\n\nthree")
+    assert read(path) == [["one", "two"], ["three"]]
+    assert read(path, documents="files") == [["one", "two", "three"]]
+
+
+LINES = st.lists(
+    st.sampled_from(["", " ", "\t", "\u00a0", "a", "bb bb", "ééé", "漢字", "x" * 30, "\0", "\ufeff"]), max_size=30
+)
+
+
+@mock.patch.object(readers, "MAX_STRANGE_SHARE", 1.0)  # NULs among the lines
+@given(LINES, st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 40), st.booleans())
+def test_however_a_file_is_cut_the_documents_are_the_same(tmp_path_factory, lines, end, size, last_end):
+    content = (end.join(lines) + end * last_end).encode()
+    path = write(tmp_path_factory.mktemp("cut") / "a", content)
+    settings = CorpusSettings(max_document_characters=50)
+    whole = Counter()
+    expected = read(path, whole, max_document_characters=50)
+    counts, found = Counter(), []
+    for start in range(0, len(content), size):
+        found += read_unit(ReadUnit(str(path), start, start + size), settings, counts)
+    assert [document.lines for document in found] == expected
+    assert counts["read_documents"] == whole["read_documents"]
+    assert counts["split_documents"] == whole["split_documents"]
+
+
+@given(LINES.filter(lambda lines: "\0" not in lines), st.integers(1, 20), st.integers(1, 9))
+def test_long_documents_are_cut_and_nothing_is_lost(tmp_path_factory, lines, limit, block):
+    path = write(tmp_path_factory.mktemp("long") / "a", "\n".join(lines))
+    counts = Counter()
+    before, plain_text.BLOCK_BYTES = plain_text.BLOCK_BYTES, block
+    try:
+        parts = read(path, counts, max_document_characters=limit)
+    finally:
+        plain_text.BLOCK_BYTES = before
+    whole = read(path)
+    assert "".join("".join(part) for part in parts).replace(" ", "") == "".join(
+        "".join(document) for document in whole
+    ).replace(" ", "")
+    assert all(sum(map(len, part)) <= limit for part in parts)
+    assert counts["read_documents"] == len(whole)
+    longer = sum(sum(map(len, document)) > limit for document in whole)
+    # A blank at which a line is cut is gone: what is left may fit.
+    assert (len(parts) > len(whole)) <= counts["split_documents"] <= longer
+
+
+def test_a_long_line_is_cut_at_blanks(tmp_path):
+    path = write(tmp_path / "a", "word " * 10)
+    assert read(path, max_document_characters=12) == [["word word"]] * 5
+    assert read(write(path, "x" * 25), max_document_characters=10) == [["x" * 10], ["x" * 10], ["x" * 5]]
+
+
+def test_memory_does_not_grow_with_a_line(tmp_path):
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        for _ in range(40):
+            file.write(b"no end " * 150_000)
+    tracemalloc.start()
+    try:
+        characters = sum(
+            len(line) for d in read_unit(ReadUnit(str(path)), CorpusSettings(), Counter()) for line in d.lines
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert characters > 41e6 and peak < 15e6
+
+
+@pytest.mark.parametrize(
+    ("policy", "documents", "counted"),
+    [
+        ("replace", [["caf\ufffd\ufffd"], ["good"]], {"invalid_utf8_bytes": 2}),
+        ("drop", [["good"]], {"invalid_utf8_dropped": 1}),
+    ],
+)
+def test_bytes_that_are_no_utf8(tmp_path, policy, documents, counted):
+    counts = Counter()
+    path = write(tmp_path / "a", b"caf\xe9\xff\n\ngood\n" + b" " * 500)
+    assert read(path, counts, invalid_utf8=policy) == documents
+    assert {name: counts[name] for name in counts if name.startswith("invalid")} == counted
+
+
+def test_bytes_that_are_no_utf8_may_fail(tmp_path):
+    message = refusal(write(tmp_path / "a", b"good\n\ncaf\xe9 x" + b" " * 500), invalid_utf8="fail")
+    assert "not UTF-8 in the document that begins 'caf" in message and "--set corpus.invalid_utf8=replace" in message
+
+
+def test_a_character_across_blocks_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 1)
+    counts = Counter()
+    assert read(write(tmp_path / "a", "漢字\r\n\r\né\r\n"), counts) == [["漢字"], ["é"]]
+    assert not counts["invalid_utf8_bytes"]
+
+
+def test_nul_characters_are_left_out(tmp_path):
+    counts = Counter()
+    path = write(tmp_path / "a", "one\0 line\n" + "and many more\n" * 20 + "\n\0\n\nlast\n")
+    documents = read(path, counts)
+    assert documents[0][0] == "one line" and documents[1:] == [["last"]]
+    assert counts["nul_characters"] == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), b"\x7fELF" + bytes(60), "text".encode("utf-16")],
+)
+def test_what_is_no_text_is_refused(tmp_path, content):
+    assert ": is " in refusal(write(tmp_path / "a", content))
