@@ -87,6 +87,11 @@ def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
     tokens, vocabulary = read_vocabulary(examples_dir)
     if vocabulary["vocabulary_sha256"] != spec.vocabulary_sha256:
         raise InputError(f"{examples_dir}: the vocabulary beside the examples is not the one that made them")
+    if vocabulary["algorithm"] != "wordpiece":
+        raise InputError(
+            f"the vocabulary is of vocabulary.algorithm={vocabulary['algorithm']!r}, which the exported model cannot "
+            "cut text with yet: learn one with 'wordpiece'"
+        )
     return BertTokenizer(tokens, vocabulary["lower_case"])
 
 

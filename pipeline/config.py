@@ -80,6 +80,17 @@ class Recipe:
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
             )
+        trained_on = {
+            "examples.objective": (self.examples.objective, "mlm_nsp"),
+            "examples.packing": (self.examples.packing, False),
+            "vocabulary.algorithm": (self.vocabulary.algorithm, "wordpiece"),
+        }
+        for setting, (value, can_be) in trained_on.items():
+            if value != can_be:
+                raise ValueError(
+                    f"{setting} is {value!r}, which cannot be trained on yet, only {can_be!r}; "
+                    "`bert-tfx examples` makes such examples"
+                )
         asked, least, most = (
             self.examples.masking.masked_lm_prob,
             self.data.min_masked_fraction,

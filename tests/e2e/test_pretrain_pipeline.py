@@ -170,7 +170,7 @@ BINARY = bytes(range(256)) * 40
         (None, "no such file; --corpus takes a file, a folder or a quoted glob"),
         (b"", "no text in 1 file(s), only blanks"),
         (b" \n\n\t\n", "no text in 1 file(s), only blanks"),
-        (BINARY, "is not text (it has NUL bytes); give UTF-8 text files"),
+        (BINARY, "is not UTF-8 text (5,120 bad bytes in its first 10,240); convert it"),
         ("é".encode("latin-1") * 500, "is not UTF-8 text"),
         (b"A short text. It has few words.\n" * 3, "the corpus supports a vocabulary of"),
     ],

@@ -55,7 +55,9 @@ def examples(tmp_path_factory):
     content = "".join(token + "\n" for token in VOCABULARY).encode()
     sha256 = hashlib.sha256(content).hexdigest()
     (root / "vocab.txt").write_bytes(content)
-    (root / "vocab_spec.json").write_text(json.dumps({"lower_case": True, "vocabulary_sha256": sha256}))
+    (root / "vocab_spec.json").write_text(
+        json.dumps({"algorithm": "wordpiece", "lower_case": True, "vocabulary_sha256": sha256})
+    )
     spec = {
         "max_seq_length": T,
         "max_predictions_per_seq": P,

@@ -188,3 +188,30 @@ def test_saved_model_needs_no_other_file(tmp_path):
     ids = encode(text=tf.constant(["aBΣ[MASK]'", "漢"]))["ids"].numpy()
     tokens = [[VOCABULARY[i] for i in row if i >= 0] for row in ids]
     assert tokens == [["ab", "##ς", "[MASK]", "'"], ["漢"]]
+
+
+LANGUAGES = {
+    "Korean": ("한국어는 어렵지 않다.", ["한국어는", "어렵지", "않다", "."], "한국어는 어렵지 않다 ."),
+    "Chinese": ("我爱北京。", ["我", "爱", "北", "京", "。"], "我 爱 北 京 。"),
+    "Arabic": (
+        "اللُّغَةُ العَرَبِيَّة، أين؟",
+        ["اللُّغَةُ", "العَرَبِيَّة", "،", "أين", "؟"],
+        "اللغة العربية ، اين ؟",
+    ),
+    "Thai": ("ภาษาไทยง่ายๆ ครับ", ["ภาษาไทยง่ายๆ", "ครับ"], "ภาษาไทยงายๆ ครบ"),
+    "Hindi": ("हिन्दी भाषा है।", ["हिन्दी", "भाषा", "है", "।"], "हिनदी भाषा ह ।"),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("lower_case", [False, True], ids=["cased", "uncased"])
+def test_other_languages(language, lower_case):
+    """Cased text stays as it is written, Hangul in syllables; uncased loses its marks (Mn), and is in NFD."""
+    text, words, without_marks = LANGUAGES[language]
+    if lower_case:
+        words = unicodedata.normalize("NFD", without_marks).split(" ")
+    assert any("\u1100" <= char <= "\u11ff" for word in words for char in word) == (language == "Korean" and lower_case)
+    vocabulary = [*SPECIAL_TOKENS, *words]
+    offline, graph = BertTokenizer(vocabulary, lower_case), compiled(GraphTokenizer(vocabulary, lower_case))
+    assert offline.tokenize(text) == words
+    assert_same(graph, offline, [text])

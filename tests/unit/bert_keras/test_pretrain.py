@@ -33,6 +33,7 @@ def test_examples_that_fit_pass():
         ({"train_examples": 255}, "255 training and 50 held-out examples are too few .* training.train_batch_size=256"),
         ({"eval_examples": 0}, "500 training and 0 held-out examples are too few"),
         ({"objective": "full_sentences"}, "examples.objective='full_sentences', which cannot be trained on yet"),
+        ({"max_sequences": 3}, "examples.packing=True, which cannot be trained on yet"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
@@ -46,9 +47,23 @@ def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
     (tmp_path / "vocab.txt").write_text(other)
     with pytest.raises(ValueError, match=r"vocab\.txt is not the file that vocab_spec\.json beside it is of"):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
-    spec = {"lower_case": True, "vocabulary_sha256": hashlib.sha256(other.encode()).hexdigest()}
+    spec = {
+        "algorithm": "wordpiece",
+        "lower_case": True,
+        "vocabulary_sha256": hashlib.sha256(other.encode()).hexdigest(),
+    }
     (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
     with pytest.raises(ValueError, match="the vocabulary beside the examples is not the one that made them"):
+        load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
+
+
+def test_a_vocabulary_that_the_exported_model_cannot_use_is_refused(examples, tmp_path):
+    shutil.copytree(examples.dir, tmp_path, dirs_exist_ok=True)
+    spec = json.loads((tmp_path / "vocab_spec.json").read_text()) | {"algorithm": "byte_bpe"}
+    (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
+    with pytest.raises(
+        ValueError, match=r"of vocabulary\.algorithm='byte_bpe', which .* yet: learn one with 'wordpiece'"
+    ):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from bert_keras.errors import InputError
 from pipeline.config import GateSettings, settings_of, with_settings
+from pipeline.example_generation import ExampleJob
 from pipeline.recipes import RECIPES, tiny_cpu
 
 
@@ -141,3 +142,17 @@ def test_every_setting_that_is_listed_can_be_set_to_what_it_is():
     assert settings["examples.masking.max_predictions_per_seq"] == 20
     assert len(settings) > 40
     assert with_settings(recipe, [f"{key}={value}" for key, value in settings.items()]) == recipe
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (["examples.objective=doc_sentences"], "examples.objective is 'doc_sentences', which .* yet, only 'mlm_nsp'"),
+        (["examples.packing=true"], "examples.packing is True, which cannot be trained on yet, only False"),
+        (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .*, only 'wordpiece'"),
+    ],
+)
+def test_what_training_cannot_take_is_told_before_the_examples_are_made(changes, reason):
+    with pytest.raises(InputError, match=reason):
+        with_settings(tiny_cpu(), changes)
+    assert with_settings(ExampleJob(), changes) != ExampleJob()
