@@ -123,6 +123,19 @@ def test_a_bad_record_of_a_cut_file_is_named_by_its_place(tmp_path):
         list(read_unit(ReadUnit(str(path), 5, 100), CorpusSettings(), Counter()))
 
 
+def test_d1_15_a_file_ends_its_last_document(tmp_path):
+    """Here the original goes on into the next file; a document then depends on which files are given together."""
+    first, second = write(tmp_path / "a", "One.\ntwo"), write(tmp_path / "b", "Three.")
+    assert read(first) + read(second) == DOCUMENTS
+    assert [
+        (unit.path, unit.start, unit.end)
+        for unit in read_units([InputFile(str(first), 8), InputFile(str(second), 6)], CorpusSettings())
+    ] == [
+        (str(first), 0, None),
+        (str(second), 0, None),
+    ]
+
+
 # Units.
 
 
