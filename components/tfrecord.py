@@ -16,6 +16,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
+# What stands around a record.
+FRAME_BYTES = _HEADER.size + _FOOTER.size
 
 
 def checksum(data: bytes) -> int:

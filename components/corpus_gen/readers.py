@@ -35,8 +35,9 @@ COUNTS = {
     "nul_characters": "NUL characters left out",
     "skipped_members": "members of archives that are not text, or archives themselves",
 }
-# The least that is worth an own piece of work.
-MIN_UNIT_BYTES = 1 << 20
+# Bytes of a piece of work: enough to be worth one, little enough to be sorted in memory; and many pieces, to be spread.
+MIN_WORK_BYTES, MAX_WORK_BYTES = 1 << 20, 32 << 20
+PIECES_OF_WORK = 64
 # Enough of a file's head to tell text from something else.
 SNIFFED_BYTES = 1 << 16
 # Text in UTF-8 has no such bytes; what has a larger share of them is another encoding, or no text. German in Latin-1
@@ -80,15 +81,26 @@ class NotText(InputError):
     """A file that no reader takes."""
 
 
-def read_units(files: Sequence, settings: CorpusSettings) -> list[ReadUnit]:
-    """Cuts files (`inputs.InputFile`) into pieces of about `bucket_bytes`, where that needs no look at all of them."""
-    size = max(settings.bucket_bytes, MIN_UNIT_BYTES)
-    units = []
+def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]]:
+    """Pieces of work of about the same size, for files (`inputs.InputFile`).
+
+    Large files are cut, where that needs no look at all of them; small ones are put together.
+    """
+    total = sum(file.size for file in files)
+    size = min(MAX_WORK_BYTES, max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
+    pieces: list[list[ReadUnit]] = [[]]
+    filled = 0
     for file in files:
         starts = range(0, file.size, size) if file.size > size and _can_be_cut(file.path, settings) else (0,)
-        units += [ReadUnit(file.path, start, start + size) for start in starts[:-1]]
-        units.append(ReadUnit(file.path, starts[-1]))
-    return units
+        for start in starts:
+            last = start == starts[-1]
+            unit_size = min(size, file.size - start) if len(starts) > 1 else file.size
+            if pieces[-1] and filled + unit_size > size:
+                pieces.append([])
+                filled = 0
+            pieces[-1].append(ReadUnit(file.path, start, None if last else start + size))
+            filled += unit_size
+    return pieces
 
 
 def _can_be_cut(path: str, settings: CorpusSettings) -> bool:

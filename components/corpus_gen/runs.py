@@ -1,8 +1,8 @@
 """Sorted runs: documents on disk between reading and sharding, so that no runner holds a corpus in memory.
 
-A run is a file of the documents that one worker read, at most `bucket_bytes` of them, in the order of their *slots*. A
-slot is a split and the leading bits of the document's id; a shard takes the documents of consecutive slots, which lie
-side by side in every run. So a shard is made by reading one range of each run: an external sort, as databases do it.
+A run is a file of the documents that one worker read, some megabytes of them, in the order of their *slots*. A slot is
+a split and the leading bits of the document's id; a shard takes the documents of consecutive slots, which lie side by
+side in every run. So a shard is made by reading one range of each run: an external sort, as databases do it.
 
     header    SLOTS + 1 offsets, uint64: where each slot's records begin; the last one: where the file ends
     records   TFRecords of documents (`components.corpus_gen.transforms`), slot by slot
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from components.shards import open_file, whole_file
-from components.tfrecord import frame, read_records
+from components.tfrecord import FRAME_BYTES, frame, read_records
 
 SPLITS = ("train", "eval")
 # A split's slots: most shards that it can have, and how evenly they can be filled.
@@ -51,13 +51,11 @@ def write_run(path: str, documents: Iterable[tuple[int, bytes]]) -> dict[str, in
     """Writes (slot, serialized document) pairs, in any order; returns the bytes of each split's records."""
     sizes = np.zeros(SLOTS + 1, _OFFSET)
     ordered = sorted(documents)
-    framed = []
     for slot, record in ordered:
-        framed.append(frame(record))
-        sizes[slot + 1] += len(framed[-1])
+        sizes[slot + 1] += len(record) + FRAME_BYTES
     with whole_file(path, os.path.dirname(path)) as file:
         file.write((np.cumsum(sizes, dtype=_OFFSET) + np.uint64(_HEADER_BYTES)).astype(_OFFSET).tobytes())
-        file.writelines(framed)
+        file.writelines(frame(record) for _, record in ordered)
     by_split = sizes[1:].reshape(len(SPLITS), SLOTS_A_SPLIT).sum(1)
     return {split: int(size) for split, size in zip(SPLITS, by_split, strict=True)}
 

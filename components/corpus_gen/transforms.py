@@ -21,7 +21,7 @@ import apache_beam as beam
 from bert_keras.errors import InputError
 from components.corpus_gen.cleaning import Cleaner
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
-from components.corpus_gen.readers import ReadUnit, read_unit
+from components.corpus_gen.readers import MAX_WORK_BYTES, ReadUnit, read_unit
 from components.corpus_gen.runs import (
     SLOTS_A_SPLIT,
     SPLITS,
@@ -91,7 +91,7 @@ def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict
 
 
 class WriteRuns(beam.DoFn):
-    """(number, ReadUnit) -> the runs of its documents; yields each run's (path, {split: bytes}).
+    """(number, [ReadUnit, ...]) -> sorted runs of their documents; yields each run's (path, {split: bytes}).
 
     Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) if near duplicates are sought.
     """
@@ -104,8 +104,8 @@ class WriteRuns(beam.DoFn):
     def setup(self) -> None:
         self._clean = Cleaner(self.settings.cleaning)
 
-    def process(self, element: tuple[int, ReadUnit]):
-        number, unit = element
+    def process(self, element: tuple[int, list[ReadUnit]]):
+        number, units = element
         counts: Counter[str] = Counter()
         documents: list[tuple[int, bytes]] = []
         size, runs = 0, 0
@@ -114,14 +114,14 @@ class WriteRuns(beam.DoFn):
             path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
             return path, write_run(path, documents)
 
-        for source, segments in self._documents(unit, counts):
+        for source, segments in (found for unit in units for found in self._documents(unit, counts)):
             identity = document_id(segments)
             record = serialize(identity, source, segments)
             documents.append((slot_of(identity, self.settings.eval_fraction), record))
             size += len(record)
             if self.settings.cleaning.near_duplicates:
                 yield beam.pvalue.TaggedOutput(self.SIGNATURES, (identity, signature(segments, self.settings.cleaning)))
-            if size >= self.settings.bucket_bytes:
+            if size >= MAX_WORK_BYTES:
                 yield write()
                 documents, size, runs = [], 0, runs + 1
         if documents:
@@ -188,7 +188,7 @@ def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
 
 
 class MakeDocuments(beam.PTransform):
-    """(number, ReadUnit) pairs -> (split, counts) of every shard written, and (READ, counts) of every unit.
+    """(number, [ReadUnit, ...]) -> (split, counts) of every shard written, and (READ, counts) of every piece of work.
 
     Every bucket gets a shard, if an empty one. Sorted runs are left in `runs_dir`.
     """
@@ -254,9 +254,9 @@ def _with_bucket(identity: bytes, eval_fraction: float, buckets: dict[str, int])
 
 
 def generate_documents(
-    pipeline: beam.Pipeline, units: list[ReadUnit], settings: CorpusSettings, output_dir: str
+    pipeline: beam.Pipeline, units: list[list[ReadUnit]], settings: CorpusSettings, output_dir: str
 ) -> None:
-    """Adds to `pipeline` what makes the documents of `units` in `output_dir`: shards and COUNTS_FILE.
+    """Adds to `pipeline` what makes the documents of `units` (`read_units`) in `output_dir`: shards and COUNTS_FILE.
 
     Call `remove_intermediate` when it has run.
     """

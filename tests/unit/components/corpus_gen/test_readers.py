@@ -125,43 +125,63 @@ def test_a_bad_record_of_a_cut_file_is_named_by_its_place(tmp_path):
 
 def test_d1_15_a_file_ends_its_last_document(tmp_path):
     """Here the original goes on into the next file; a document then depends on which files are given together."""
-    first, second = write(tmp_path / "a", "One.\ntwo"), write(tmp_path / "b", "Three.")
-    assert read(first) + read(second) == DOCUMENTS
-    assert [
-        (unit.path, unit.start, unit.end)
-        for unit in read_units([InputFile(str(first), 8), InputFile(str(second), 6)], CorpusSettings())
-    ] == [
-        (str(first), 0, None),
-        (str(second), 0, None),
-    ]
+    assert read(write(tmp_path / "a", "One.\ntwo")) + read(write(tmp_path / "b", "Three.")) == DOCUMENTS
 
 
-# Units.
+# Pieces of work.
+
+
+def pieces(paths, **settings):
+    files = [InputFile(str(path), path.stat().st_size) for path in paths]
+    made = read_units(files, CorpusSettings(**settings))
+    return [[(Path(unit.path).name, unit.start, unit.end) for unit in piece] for piece in made]
 
 
 def test_only_what_can_be_cut_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "MIN_UNIT_BYTES", 1)
-    text = "One.\n\n" * 10
-    paths = {
-        "a.txt": text.encode(),
+    monkeypatch.setattr(readers, "MIN_WORK_BYTES", 25)
+    contents = {
+        "a.txt": b"One.\n\n" * 10,
         "b.txt.gz": gzip.compress(os.urandom(60)),
         "c.jsonl": jsonl([{"text": "One."}] * 4).encode(),
         "d.csv": b"text\nOne.\nTwo\nThree and more text\n",
     }
-    files = [InputFile(str(write(tmp_path / name, content)), len(content)) for name, content in paths.items()]
-    units = read_units(files, CorpusSettings(bucket_bytes=25))
-    assert [(Path(u.path).name, u.start, u.end) for u in units] == [
-        ("a.txt", 0, 25),
-        ("a.txt", 25, 50),
-        ("a.txt", 50, None),
-        ("b.txt.gz", 0, None),
-        ("c.jsonl", 0, 25),
-        ("c.jsonl", 25, 50),
-        ("c.jsonl", 50, None),
-        ("d.csv", 0, None),
+    paths = [write(tmp_path / name, content) for name, content in contents.items()]
+    assert pieces(paths) == [
+        [("a.txt", 0, 25)],
+        [("a.txt", 25, 50)],
+        [("a.txt", 50, None)],
+        [("b.txt.gz", 0, None)],
+        [("c.jsonl", 0, 25)],
+        [("c.jsonl", 25, 50)],
+        [("c.jsonl", 50, None)],
+        [("d.csv", 0, None)],
     ]
-    whole = read_units(files[:1], CorpusSettings(bucket_bytes=25, documents="files"))
-    assert [(u.start, u.end) for u in whole] == [(0, None)]
+    assert pieces(paths[:1], documents="files") == [[("a.txt", 0, None)]]
+
+
+def test_small_files_are_put_together(tmp_path, monkeypatch):
+    """A run of sorted documents for each of a million files would be a million runs."""
+    monkeypatch.setattr(readers, "MIN_WORK_BYTES", 25)
+    paths = [write(tmp_path / f"{number}.txt", "x" * size) for number, size in enumerate([10, 10, 5, 1, 30, 20])]
+    assert pieces(paths) == [
+        [("0.txt", 0, None), ("1.txt", 0, None), ("2.txt", 0, None)],
+        [("3.txt", 0, None)],
+        [("4.txt", 0, 25)],
+        [("4.txt", 25, None), ("5.txt", 0, None)],
+    ]
+
+
+def test_work_grows_with_the_corpus_as_far_as_memory_allows(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "_can_be_cut", lambda path, settings: True)
+
+    def sizes(total):
+        units = [unit for piece in read_units([InputFile("a", total)], CorpusSettings()) for unit in piece]
+        assert units[-1].end is None
+        return len(units), units[0].end
+
+    assert sizes(3 << 20) == (3, 1 << 20)
+    assert sizes(1 << 30) == (64, 16 << 20)
+    assert sizes(1 << 40) == (32768, 32 << 20)
 
 
 # Damage.

@@ -15,7 +15,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
-from components.corpus_gen import transforms
+from components.corpus_gen import readers, transforms
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
 from components.corpus_gen.runs import SPLITS
@@ -150,6 +150,13 @@ def corpus(tmp_path_factory):
 SMALL = CorpusSettings(eval_fraction=0.3, bucket_bytes=3000)
 
 
+@pytest.fixture(autouse=True)
+def many_small_runs(monkeypatch):
+    """Files are cut, and a worker writes more than one run of a piece."""
+    monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
+    monkeypatch.setattr(transforms, "MAX_WORK_BYTES", 300)
+
+
 def test_each_document_once_and_in_one_split(tmp_path, corpus):
     paths, documents = corpus
     shards = make(paths, tmp_path, SMALL)
@@ -279,12 +286,13 @@ def test_an_attempt_that_fails_leaves_no_half_shard_and_the_next_one_makes_the_s
     paths, _ = corpus
     expected = make(paths, tmp_path / "one", SMALL)
     output = tmp_path / "two"
-    calls = []
+    begun = []
 
     def fails_once(run, *slots, read_run=transforms.read_run):
-        calls.append(run)
-        if len(calls) == 12:
-            raise MemoryError("killed")
+        if slots not in begun:
+            begun.append(slots)
+            if len(begun) == 3:  # the third shard
+                raise MemoryError("killed")
         yield from read_run(run, *slots)
 
     monkeypatch.setattr(transforms, "read_run", fails_once)
