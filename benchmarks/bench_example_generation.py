@@ -19,7 +19,7 @@ that is 11 us or 90,000 instances a core-second for arrays in one process; what 
 Experiments (all, if none is named):
     speed      instances per core-second from text to TFRecords: length 128 and 512, vocabulary given and learned
     peers      the same text through the original's script (a part of it: it is slow), and its tokenizer against ours
-    workers    two worker processes against one, and against two commands at once
+    workers    two worker processes against one
     memory     peak resident memory from 10 MB to 1 GB of text and from dupe 1 to dupe 10
     same       sha256 of all shards for 1 and 2 workers, in memory and in processes, this Python and --other-python
                (an environment with Beam and this package's other small libraries; no TensorFlow or TFX is needed)
@@ -35,7 +35,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +49,7 @@ from pipeline.docstrings import write_docstring_corpus
 ROOT = Path(__file__).parents[1]
 
 SPEED_MEGABYTES = 60
-WORKERS_MEGABYTES = 480  # starting a worker takes seconds, however small the corpus
+WORKERS_MEGABYTES = 1000
 PEER_MEGABYTES = 5
 VOCAB_SIZE = 30_522
 ONE_WORKER = ("--direct_num_workers=1", "--direct_running_mode=in_memory")
@@ -118,13 +117,12 @@ class Bench:
         dupe: int = 5,
         vocab: bool = True,
         keep: bool = False,
-        folder: str = "examples",
         python: str = sys.executable,
         words: tuple[str, ...] = ("--", *ONE_WORKER),
     ) -> Run:
         """Runs `bert-tfx examples` on text that has a sentence a line."""
         vocabulary = ["--vocab", str(self.vocabulary())] if vocab else ["--vocab-size", str(VOCAB_SIZE)]
-        output = self.work / folder
+        output = self.work / "examples"
         shutil.rmtree(output, ignore_errors=True)
         command = [python, "-c", "from pipeline.cli import main; main()", "examples", "--corpus", str(text)]
         command += ["--output", str(output), "--segments", "lines", "--max-seq-length", str(length)]
@@ -202,15 +200,11 @@ def peers(bench: Bench) -> None:
 
 
 def workers(bench: Bench) -> None:
-    """Two worker processes against one, and against two commands at once: what this machine's cores give together."""
+    """Two worker processes against one: on much text, since starting and stopping them takes four seconds a stage."""
     text = bench.text(WORKERS_MEGABYTES)
     one, two = bench.examples(text), bench.examples(text, words=("--", *TWO_WORKERS))
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda name: bench.examples(text, folder=name), ("first", "second")))
-    most = 2 * one.usage.wall_seconds / max(run.usage.wall_seconds for run in both)
     bench.add("workers", "1 process", one)
     bench.add("workers", "2 processes", two, speed_up=round(one.usage.wall_seconds / two.usage.wall_seconds, 2))
-    bench.add("workers", "2 commands at once, each", both[0], speed_up=round(most, 2))
 
 
 def same(bench: Bench) -> None:

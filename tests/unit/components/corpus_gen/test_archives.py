@@ -101,12 +101,26 @@ def test_limits_of_archives(tmp_path, monkeypatch):
     path = write(tmp_path / "a.zip", zipped({"one.txt": TEXT, "two.txt": TEXT}))
     monkeypatch.setattr(archives, "MAX_MEMBERS", 1)
     assert "a.zip: has more than 1 members" in refusal(path)
-    monkeypatch.setattr(archives, "MAX_MEMBERS", 10)
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 2)
+    assert len(read(path)) == 4
     monkeypatch.setattr(archives, "MAX_TOTAL_BYTES", 20)
     assert "member two.txt: with it the archive holds more than 20 bytes" in refusal(path)
 
 
-@pytest.mark.parametrize("pack", [zipped, lambda m: gzip.compress(tarred(m)), lambda m: gzip.compress(m["a"])])
+PACKINGS = [zipped, lambda m: gzip.compress(tarred(m)), lambda m: gzip.compress(m["a"])]
+
+
+@pytest.mark.parametrize("pack", PACKINGS)
+def test_what_grows_a_hundredfold_is_read(tmp_path, monkeypatch, pack):
+    text = os.urandom(2000).hex().encode() * 1000
+    path = write(tmp_path / "repetitive", pack({"a": text}))
+    assert 80 * path.stat().st_size < len(text)
+    for module in (archives, compression):
+        monkeypatch.setattr(module, "RATIO_FROM_BYTES", 1 << 20)
+    assert "".join(line for document in read(path) for line in document).encode() == text
+
+
+@pytest.mark.parametrize("pack", PACKINGS)
 def test_what_grows_out_of_proportion_is_refused(tmp_path, monkeypatch, pack):
     """A member or a file that decompresses to over 500 times its size."""
     path = write(tmp_path / "bomb", pack({"a": b"a" * 3_000_000}))
