@@ -176,6 +176,7 @@ def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
         "tokens": counts["tokens"],
         "instances": counts["instances"],
         "fill": share("real_tokens", "slots"),
+        "fill_without_packing": share("real_tokens", "unpacked_slots"),
         "random_next": share("random_next", "sequences"),
         "masked": share("masked", "real_tokens"),
         "unknown_tokens": share("unknown_tokens", "tokens"),

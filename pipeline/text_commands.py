@@ -51,6 +51,7 @@ def examples(
     from bert_keras.config import BertConfig
     from pipeline.config import with_settings
     from pipeline.example_generation import ExampleJob, generate
+    from pipeline.worker_restart import start_again_if_a_worker_dies
 
     options: dict[str, object] = {
         "examples.max_seq_length": max_seq_length,
@@ -64,14 +65,15 @@ def examples(
         options["vocabulary.lower_case"] = "false"
     given = [f"{key}={value}" for key, value in options.items() if value is not None]
     job = with_settings(ExampleJob(), [*given, *(settings or [])])
-    figures = generate(
-        [*corpus, *(more or [])],
-        output,
-        job,
-        vocab_file=vocab,
-        vocab_size=vocab_size or BertConfig.vocab_size,
-        beam_args=context.obj or [],
-    )
+    with start_again_if_a_worker_dies(lambda line: typer.echo(f"bert-tfx: {line}", err=True)):
+        figures = generate(
+            [*corpus, *(more or [])],
+            output,
+            job,
+            vocab_file=vocab,
+            vocab_size=vocab_size or BertConfig.vocab_size,
+            beam_args=context.obj or [],
+        )
     typer.echo(json.dumps(figures))
 
 

@@ -124,36 +124,54 @@ def test_another_seed_gives_other_shards_of_the_same_documents(made, corpus, tmp
     assert (tmp_path / "out/vocab.txt").read_bytes() == (output / "vocab.txt").read_bytes()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_killed_and_started_again(made, corpus, tmp_path, workers):
-    """kill -9 of the command, or of one of its workers, in the middle; the same command makes the same bytes."""
-    output, _ = made
-    target = tmp_path / "out"
-    mode = "multi_processing" if workers == 2 else "in_memory"
-    # Many passes, to have time to kill it.
-    words = ["examples", "--corpus", corpus, "--output", target, *SMALL_SHARDS, "--dupe-factor", "600"]
-    words += ["--", f"--direct_num_workers={workers}", f"--direct_running_mode={mode}"]
-    process = subprocess.Popen([BERT_TFX, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def start(corpus, target, *words):
+    """Starts the command in a process of its own; comes back when it has finished its first shard."""
+    command = [BERT_TFX, "examples", "--corpus", corpus, "--output", target, *SMALL_SHARDS, *words]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list(target.glob("Split-train/*")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    victim = process.pid
-    if workers == 2:
-        # Not the shell that started it.
-        victim = next(p for p in _below(process.pid) if b"sdk_worker_main" in _command(p) and not _below(p))
-    os.kill(victim, signal.SIGKILL)
-    try:
-        process.wait(20)
-    except subprocess.TimeoutExpired:  # Beam waits for a worker that is gone: its user stops it
-        for pid in [*_below(process.pid), process.pid]:
-            os.kill(pid, signal.SIGKILL)
-        process.wait()
-    assert process.returncode != 0
+    return process
+
+
+def test_killed_and_started_again(made, corpus, tmp_path):
+    """kill -9 in the middle; the same command makes the same bytes."""
+    output, _ = made
+    target = tmp_path / "out"
+    process = start(corpus, target, "--dupe-factor", "600")  # many passes, to have time to kill it
+    process.kill()
+    process.communicate()
     assert not (target / "example_spec.json").exists()
     make(corpus, target, *SMALL_SHARDS)
     assert digests(target) == digests(output)
     assert sorted(p.name for p in target.iterdir()) == sorted(p.name for p in output.iterdir())
+
+
+def test_a_killed_worker_is_replaced(made, corpus, tmp_path):
+    """kill -9 of one of two workers: Beam would wait for it without end; the output is what it would have been."""
+    make(corpus, tmp_path / "expected", *SMALL_SHARDS, "--dupe-factor", "100")
+    target = tmp_path / "out"
+    two = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    process = start(corpus, target, "--dupe-factor", "100", *two)
+    # Not the shell that started it.
+    os.kill(next(p for p in _below(process.pid) if b"sdk_worker_main" in _command(p) and not _below(p)), signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "bert-tfx: a worker was killed (too little memory?): starting again, 1 of 2" in err
+    assert digests(target) == digests(tmp_path / "expected")
+    assert json.loads(out.splitlines()[-1])["instances"] > 0
+
+
+def test_a_worker_that_is_always_killed_stops_the_command(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_TFX_ATTEMPT", "3")
+    two = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    process = start(corpus, tmp_path / "out", "--dupe-factor", "300", *two)
+    os.kill(next(p for p in _below(process.pid) if b"sdk_worker_main" in _command(p) and not _below(p)), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "bert-tfx: a worker was killed, 3 times in a row: give fewer workers" in err
+    assert not (tmp_path / "out/example_spec.json").exists()
 
 
 def _below(pid):
