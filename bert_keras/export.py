@@ -42,19 +42,16 @@ class ServedBert(tf.Module):
     Args:
         model: a float32 model.
         tokenizer: its vocabulary.
-        max_seq_length: T, the longest sequence it was trained on; longer texts are cut at the end.
-        max_predictions_per_seq: P of the examples that `evaluate` reads.
+        layout: of the examples it was trained on, which `evaluate` reads; T is its `max_seq_length`: longer texts are
+            cut at the end.
     """
 
-    def __init__(
-        self, model: BertForPreTraining, tokenizer: BertTokenizer, max_seq_length: int, max_predictions_per_seq: int
-    ):
+    def __init__(self, model: BertForPreTraining, tokenizer: BertTokenizer, layout: ExampleLayout):
         super().__init__()
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
         self.variables_used = [weight.value for weight in model.weights]
         self._model = lambda: model
-        self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
-        self._max_predictions_per_seq = max_predictions_per_seq
+        self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         vocabulary, lower_case = tokenizer.vocabulary, tokenizer.lower_case
         self._pieces = GraphTokenizer(vocabulary, lower_case)
         # The original splits a literal "[MASK]" in a text; whoever asks to fill it means the mask.
@@ -148,8 +145,7 @@ class ServedBert(tf.Module):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def evaluate(self, examples):
         """Sums and weights of each serialized pre-training example, float [B]."""
-        layout = ExampleLayout.bert(self._max_seq_length, self._max_predictions_per_seq)
-        features = tf.io.parse_example(examples, feature_spec(layout, masked=True))
+        features = tf.io.parse_example(examples, feature_spec(self._layout, masked=True))
         return example_sums(self._model()(features, training=False), features)
 
 
@@ -171,15 +167,14 @@ def export_saved_model(
     model: BertForPreTraining,
     tokenizer: BertTokenizer,
     directory: str,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
+    layout: ExampleLayout,
 ) -> None:
     """Writes the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning."""
     config: BertConfig = model.config
     served = BertForPreTraining(config)  # float32, whatever the model was trained in
     served.build()
     served.set_weights(model.get_weights())
-    module = ServedBert(served, tokenizer, max_seq_length, max_predictions_per_seq)
+    module = ServedBert(served, tokenizer, layout)
     signatures = {
         name: getattr(module, name) for name in ("fill_mask", "encode", "encode_pair", "next_sentence", "evaluate")
     }

@@ -45,7 +45,8 @@ class BertForPreTraining(keras.Model):
     """BERT with the masked-LM head and the next-sentence classifier.
 
     Call with the backbone's inputs and `masked_lm_positions` int [B, P]. Returns the backbone's outputs and
-        `mlm_logits` float [B, P, V]; `nsp_logits` float [B, 2]: 0 = B follows A, 1 = B is random.
+        `mlm_logits` float [B, P, V]; `nsp_logits` float [B, 2], of packed rows [B, S, 2]: 0 = B follows A, 1 = B is
+        random.
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):

@@ -37,8 +37,8 @@ def _records(files: list[str] | tf.Tensor) -> tf.data.Dataset:
 _MASKED = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
-def _parse(max_seq_length: int, max_predictions_per_seq: int, *, masked: bool):
-    spec = feature_spec(ExampleLayout.bert(max_seq_length, max_predictions_per_seq), masked=masked)
+def _parse(layout: ExampleLayout, *, masked: bool):
+    spec = feature_spec(layout, masked=masked)
 
     def parse(serialized):
         features = tf.io.parse_example(serialized, spec)
@@ -64,17 +64,18 @@ class DynamicMasking:
     settings: MaskingSettings
     vocabulary: MaskingVocabulary
 
-    def mask(self, features: dict[str, tf.Tensor], seed: int, step: tf.Tensor) -> dict[str, tf.Tensor]:
+    def mask(self, features: dict[str, tf.Tensor], P: int, seed: int, step: tf.Tensor) -> dict[str, tf.Tensor]:
         """Masks the batch of step `step` (int64 scalar), a dict of int32 [B, T]; adds masked_lm_* [B, P]."""
-        P = self.settings.max_predictions_per_seq
 
-        def mask(step, input_ids, input_mask):
+        def mask(step, input_ids, input_mask, sequence_ids=None):
             # The sequence of seeds must be of natural numbers.
             rng = np.random.default_rng([seed % 2**64, int(step)])
-            masked = mask_tokens(input_ids, input_mask, rng, self.settings, self.vocabulary, P)
+            masked = mask_tokens(input_ids, input_mask, rng, self.settings, self.vocabulary, P, sequence_ids)
             return [masked[name] for name in _MASKED]
 
         arguments = [step, features["input_ids"], features["input_mask"]]
+        if "sequence_ids" in features:
+            arguments.append(features["sequence_ids"])
         types = [tf.int32, tf.int32, tf.int32, tf.float32]
         masked = dict(zip(_MASKED, tf.numpy_function(mask, arguments, types, stateful=False), strict=True))
         for name, values in masked.items():
@@ -85,18 +86,18 @@ class DynamicMasking:
 
 def train_batches(
     files: list[str],
+    layout: ExampleLayout,
     *,
     num_examples: int,
     batch_size: int,
     first_step: int,
     seed: int,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
     dynamic_masking: DynamicMasking | None,
 ) -> tf.data.Dataset:
     """Endless shuffled batches from step `first_step` on, each a dict of int32/float32 [batch_size, ...].
 
     Args:
+        layout: of the examples.
         num_examples: records in `files`, all told (`example_spec.json` counts them).
         first_step: how many batches have been consumed before.
         dynamic_masking: masks the examples, which are stored unmasked; None if they are stored masked.
@@ -110,11 +111,13 @@ def train_batches(
 
     first = epoch(tf.constant(first_epoch, tf.int64)).skip(offset)
     rest = tf.data.Dataset.range(first_epoch + 1, tf.int64.max).flat_map(epoch)
-    parse = _parse(max_seq_length, max_predictions_per_seq, masked=dynamic_masking is None)
+    parse = _parse(layout, masked=dynamic_masking is None)
 
     def features(step, serialized):
         parsed = parse(serialized)
-        return parsed if dynamic_masking is None else dynamic_masking.mask(parsed, seed, step)
+        if dynamic_masking is None:
+            return parsed
+        return dynamic_masking.mask(parsed, layout.max_predictions_per_seq, seed, step)
 
     return (
         first.concatenate(rest)
@@ -125,13 +128,12 @@ def train_batches(
     )
 
 
-def eval_batches(
-    files: list[str], *, batch_size: int, max_seq_length: int, max_predictions_per_seq: int, masked: bool = True
-) -> tf.data.Dataset:
+def eval_batches(files: list[str], layout: ExampleLayout, *, batch_size: int, masked: bool = True) -> tf.data.Dataset:
     """The examples of `files` once, in order; the last batch may be smaller.
 
     Args:
+        layout: of the examples.
         masked: whether they are stored masked, as held-out ones always are. If not, there is no masked_lm_*.
     """
-    parse = _parse(max_seq_length, max_predictions_per_seq, masked=masked)
+    parse = _parse(layout, masked=masked)
     return _records(files).batch(batch_size).map(parse, num_parallel_calls=2).prefetch(2)

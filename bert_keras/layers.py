@@ -32,7 +32,8 @@ def layer_norm(config: BertConfig, name: str) -> keras.layers.LayerNormalization
 class BertEmbeddings(keras.layers.Layer):
     """Sum of word, position and segment embeddings, then layer normalisation, then dropout.
 
-    Call: `input_ids` int [B, T], `segment_ids` int [B, T] -> float [B, T, H].
+    Call: `input_ids` int [B, T], `segment_ids` int [B, T], `position_ids` int [B, T] or None for 0, 1, ..., T - 1
+    -> float [B, T, H].
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
@@ -57,18 +58,19 @@ class BertEmbeddings(keras.layers.Layer):
         self.layer_norm.build((None, None, self.config.hidden_size))
         self.built = True
 
-    def call(self, input_ids, segment_ids, training=False):
-        positions = ops.arange(ops.shape(input_ids)[1])
+    def call(self, input_ids, segment_ids, position_ids=None, training=False):
+        if position_ids is None:
+            position_ids = ops.arange(ops.shape(input_ids)[1])[None]
         x = self.word_embeddings(input_ids) + self.token_type_embeddings(segment_ids)
-        x = x + self.position_embeddings(positions)[None]
+        x = x + self.position_embeddings(position_ids)
         return self.dropout(self.layer_norm(x), training=training)
 
 
 class SelfAttention(keras.layers.Layer):
-    """Multi-head self-attention over the unpadded positions.
+    """Multi-head self-attention over the positions that a query may see.
 
-    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1, T] (0, or `MASKED_SCORE` at a padded key)
-    -> float [B, T, H]. Padded queries are computed like any other.
+    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] (0, or `MASKED_SCORE` at a key that the query does
+    not see: padding, another sequence of the row) -> float [B, T, H]. Padded queries are computed like any other.
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
@@ -106,7 +108,7 @@ class SelfAttention(keras.layers.Layer):
 class EncoderLayer(keras.layers.Layer):
     """One Transformer layer, post-layer-norm: `x = LN(x + dropout(f(x)))` for attention, then feed-forward.
 
-    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1, T] -> float [B, T, H].
+    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] -> float [B, T, H].
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):

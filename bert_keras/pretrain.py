@@ -45,7 +45,7 @@ def run_fn(fn_args) -> None:
         dynamic_masking = DynamicMasking(spec.masking, MaskingVocabulary.of(tokenizer))
     loop = TrainingLoop(model_config, training, spec, train_pattern, eval_pattern, directory, dynamic_masking)
     model = loop.run()
-    export_saved_model(model, tokenizer, fn_args.serving_model_dir, spec.max_seq_length, spec.max_predictions_per_seq)
+    export_saved_model(model, tokenizer, fn_args.serving_model_dir, spec.layout)
     # What the model was made for goes with it.
     tf.io.gfile.copy(
         os.path.join(examples_dir, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE)
@@ -59,10 +59,6 @@ def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingC
         raise InputError(
             f"the examples were made with examples.objective={spec.objective!r}, which cannot be trained on yet: "
             "make them with 'mlm_nsp'"
-        )
-    if spec.max_sequences > 1:
-        raise InputError(
-            "the examples were made with examples.packing=True, which cannot be trained on yet: make them without"
         )
     if spec.vocab_size != model.vocab_size:
         raise InputError(

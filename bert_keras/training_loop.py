@@ -19,7 +19,7 @@ from bert_keras.errors import StageError
 from bert_keras.features import ExampleSpec
 from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import DynamicMasking, eval_batches, shard_files, train_batches
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums, weights
 from bert_keras.optimizer import create_optimizer, create_schedule
 from bert_keras.progress import TrainingProgress
 from bert_keras.strategy import create_strategy
@@ -91,13 +91,13 @@ class TrainingLoop:
 
     # ------------------------------------------------------------------ compiled
 
-    def _local_gradients(self, batch, mlm_weight, examples):
+    def _local_gradients(self, batch, mlm_weight, nsp_weight):
         """Sums and gradients of one replica's part of a global batch with these totals."""
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
             sums = example_sums(self.model(batch, training=True), batch)
             sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
-            loss = sums["mlm_nll"] / mlm_weight + sums["nsp_nll"] / examples
+            loss = sums["mlm_nll"] / mlm_weight + sums["nsp_nll"] / nsp_weight
         gradients = tape.gradient(loss, [v.value for v in variables])
         return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
@@ -105,10 +105,8 @@ class TrainingLoop:
         """The mean over the *global* batch and a true global-norm clip, whatever the number of replicas."""
         replica = tf.distribute.get_replica_context()
         total = tf.distribute.ReduceOp.SUM
-        mlm_weight = tf.reduce_sum(batch["masked_lm_weights"])
-        examples = tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)
-        mlm_weight, examples = replica.all_reduce(total, [mlm_weight, examples])
-        sums, gradients = self._gradients(batch, mlm_weight + 1e-5, examples)
+        mlm_weight, nsp_weight = replica.all_reduce(total, [tf.reduce_sum(value) for value in weights(batch)])
+        sums, gradients = self._gradients(batch, mlm_weight + 1e-5, nsp_weight)
         gradients = replica.all_reduce(total, gradients)
         gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
         # The optimizer sums over replicas once more.
@@ -172,9 +170,8 @@ class TrainingLoop:
         totals = dict.fromkeys(SUMS, 0.0)
         batches = eval_batches(
             self._eval_files,
+            self.spec.layout,
             batch_size=self.config.eval_batch_size,
-            max_seq_length=self.spec.max_seq_length,
-            max_predictions_per_seq=self.spec.max_predictions_per_seq,
         )
         for batch in batches.take(self.config.eval_batches):
             for name, value in self._eval_step(batch).items():
@@ -184,12 +181,11 @@ class TrainingLoop:
     def _train_dataset(self, first_step: int) -> tf.data.Dataset:
         dataset = train_batches(
             self._train_files,
+            self.spec.layout,
             num_examples=self.spec.train_examples,
             batch_size=self.config.train_batch_size,
             first_step=first_step,
             seed=self.config.seed,
-            max_seq_length=self.spec.max_seq_length,
-            max_predictions_per_seq=self.spec.max_predictions_per_seq,
             dynamic_masking=self._dynamic_masking,
         )
         options = tf.data.Options()

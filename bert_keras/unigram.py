@@ -36,10 +36,4 @@ def unigram_perplexity(spec: ExampleSpec, train_pattern: str, eval_pattern: str)
 
 
 def _batches(spec: ExampleSpec, pattern: str, *, masked: bool) -> tf.data.Dataset:
-    return eval_batches(
-        shard_files(pattern),
-        batch_size=BATCH,
-        max_seq_length=spec.max_seq_length,
-        max_predictions_per_seq=spec.max_predictions_per_seq,
-        masked=masked,
-    )
+    return eval_batches(shard_files(pattern), spec.layout, batch_size=BATCH, masked=masked)

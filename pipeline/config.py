@@ -82,7 +82,6 @@ class Recipe:
             )
         trained_on = {
             "examples.objective": (self.examples.objective, "mlm_nsp"),
-            "examples.packing": (self.examples.packing, False),
             "vocabulary.algorithm": (self.vocabulary.algorithm, "wordpiece"),
         }
         for setting, (value, can_be) in trained_on.items():

@@ -45,7 +45,6 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         data_figures = json.load(file)["figures"]
     spec = ExampleSpec.load(examples)
     metrics = _metrics(evaluation)
-    count = metrics["example_count"]
     pushed = run.output("ModelPush", "pushed_model").properties
     summary = {
         "run": run.id,
@@ -63,7 +62,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "mlm_perplexity": metrics["mlm_perplexity"],
         "mlm_accuracy": metrics["mlm_accuracy"],
         "nsp_accuracy": metrics["nsp_accuracy"],
-        **nsp_against_chance(metrics["nsp_accuracy"], int(count), _random_share(examples)),
+        **nsp_against_chance(metrics["nsp_accuracy"], *_next_sentences(examples)),
         "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
         "gate_failures": gate_failures(evaluation),
         "pushed_version": pushed.get("pushed_version"),
@@ -166,11 +165,11 @@ def _metrics(evaluation: str) -> dict[str, float]:
     return {name: value["doubleValue"] for name, value in metrics.items()}
 
 
-def _random_share(examples: str) -> float:
-    """Share of random pairs among the held-out examples."""
+def _next_sentences(examples: str) -> tuple[int, float]:
+    """How many pairs are held out, and the share of random ones."""
     with open(os.path.join(examples, EXAMPLE_SPEC_FILE), encoding="utf-8") as file:
         counts = json.load(file)["counts"][EVAL]
-    return counts["random_next"] / max(1, counts["instances"])
+    return counts["sequences"], counts["random_next"] / max(1, counts["sequences"])
 
 
 def _versions(run_dir: str) -> list[str]:

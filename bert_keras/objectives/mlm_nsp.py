@@ -1,7 +1,8 @@
 """Masked-LM and next-sentence loss (paper section 3.1).
 
 One function gives sums and weights an example; training and the evaluation gate both reduce them, so they can
-never disagree on what a loss or an accuracy is. Shapes: B batch, P predictions, V vocabulary.
+never disagree on what a loss or an accuracy is. Shapes: B batch, P predictions, V vocabulary, S sequences that a packed
+row has room for (1 if rows are not packed).
 """
 
 from __future__ import annotations
@@ -16,24 +17,33 @@ def example_sums(outputs, labels):
     """Sums over the predictions of each example.
 
     Args:
-        outputs: dict with `mlm_logits` float [B, P, V] and `nsp_logits` float [B, 2].
-        labels: dict with `masked_lm_ids` int [B, P], `masked_lm_weights` float [B, P] (0 = padding) and
-            `next_sentence_labels` int [B, 1] (1 = random).
+        outputs: dict with `mlm_logits` float [B, P, V] and `nsp_logits` float [B, 2] or [B, S, 2].
+        labels: dict with `masked_lm_ids` int [B, P], `masked_lm_weights` float [B, P] (0 = padding),
+            `next_sentence_labels` int [B, S] (1 = random) and, of packed rows, `next_sentence_weights` float [B, S].
 
     Returns:
         Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
     """
-    weights = ops.cast(labels["masked_lm_weights"], "float32")
+    mlm_weights, nsp_weights = weights(labels)
     mlm_nll, mlm_hit = _nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"])
-    nsp_nll, nsp_hit = _nll_and_hits(outputs["nsp_logits"], ops.squeeze(labels["next_sentence_labels"], -1))
+    nsp_logits = ops.reshape(outputs["nsp_logits"], (*ops.shape(nsp_weights), 2))
+    nsp_nll, nsp_hit = _nll_and_hits(nsp_logits, labels["next_sentence_labels"])
     return {
-        "mlm_nll": ops.sum(weights * mlm_nll, -1),
-        "mlm_correct": ops.sum(weights * mlm_hit, -1),
-        "mlm_weight": ops.sum(weights, -1),
-        "nsp_nll": nsp_nll,
-        "nsp_correct": nsp_hit,
-        "nsp_weight": ops.ones_like(nsp_nll),
+        "mlm_nll": ops.sum(mlm_weights * mlm_nll, -1),
+        "mlm_correct": ops.sum(mlm_weights * mlm_hit, -1),
+        "mlm_weight": ops.sum(mlm_weights, -1),
+        "nsp_nll": ops.sum(nsp_weights * nsp_nll, -1),
+        "nsp_correct": ops.sum(nsp_weights * nsp_hit, -1),
+        "nsp_weight": ops.sum(nsp_weights, -1),
     }
+
+
+def weights(labels):
+    """Which predictions count: float32 [B, P] of masked tokens and [B, S] of next sentences, 1.0 or 0.0."""
+    mlm_weights = ops.cast(labels["masked_lm_weights"], "float32")
+    if "next_sentence_weights" in labels:
+        return mlm_weights, ops.cast(labels["next_sentence_weights"], "float32")
+    return mlm_weights, ops.ones_like(labels["next_sentence_labels"], "float32")
 
 
 def _nll_and_hits(logits, ids):

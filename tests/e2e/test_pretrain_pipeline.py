@@ -240,3 +240,17 @@ def test_wrong_words_are_one_line(words, message):
     assert code == 2
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_packed_rows_are_trained_on(corpus, tmp_path):
+    code, out, err = bert_tfx(*arguments(corpus, tmp_path / "run", examples__packing="true"))
+    assert code == 0, err
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    (path,) = (tmp_path / "run/artifacts/PretrainExampleGen").glob("examples/*/example_spec.json")
+    counts = json.loads(path.read_text())["counts"]
+    assert summary["examples_train"] == counts["train"]["instances"] < counts["train"]["sequences"]
+    chance = summary["nsp_chance"]
+    share = counts["eval"]["random_next"] / counts["eval"]["sequences"]
+    assert chance == pytest.approx(max(share, 1 - share))
+    assert summary["nsp_standard_error"] == pytest.approx((chance * (1 - chance) / counts["eval"]["sequences"]) ** 0.5)
+    assert summary["pushed_version"]

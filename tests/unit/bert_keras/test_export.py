@@ -8,12 +8,14 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.export import export_saved_model, truncate_pair
+from bert_keras.features import ExampleLayout
 from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import eval_batches, shard_files
 from bert_keras.objectives.mlm_nsp import SUMS, example_sums
 from bert_keras.tokenizer import BertTokenizer
 
 T, P = 16, 3
+LAYOUT = ExampleLayout.bert(T, P)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def exported(examples, tmp_path_factory):
     model.set_weights([w * 8 for w in model.get_weights()])  # sharp enough to tell answers apart
     tokenizer = BertTokenizer(examples.vocabulary, lower_case=True)
     directory = tmp_path_factory.mktemp("exported")
-    export_saved_model(model, tokenizer, str(directory), T, P)
+    export_saved_model(model, tokenizer, str(directory), LAYOUT)
     return model, tokenizer, directory, tf.saved_model.load(str(directory))
 
 
@@ -159,7 +161,7 @@ def test_evaluate_gives_the_sums_that_training_reduces(exported, examples):
     files = shard_files(examples.eval)
     serialized = [r.numpy() for f in files for r in tf.data.TFRecordDataset(f)]
     sums = served.signatures["evaluate"](examples=tf.constant(serialized))
-    (batch,) = eval_batches(files, batch_size=20, max_seq_length=T, max_predictions_per_seq=P)
+    (batch,) = eval_batches(files, LAYOUT, batch_size=20)
     expected = example_sums(model(batch), batch)
     assert set(sums) == set(SUMS)
     for name in SUMS:

@@ -13,6 +13,7 @@ from bert_keras.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.tokenizer import BertTokenizer
 
 T, P = 16, 3
+LAYOUT = ExampleLayout.bert(T, P)
 
 
 def stream(examples, steps, **change):
@@ -21,11 +22,9 @@ def stream(examples, steps, **change):
         "batch_size": 8,
         "first_step": 0,
         "seed": 1,
-        "max_seq_length": T,
-        "max_predictions_per_seq": P,
         "dynamic_masking": None,
     } | change
-    batches = train_batches(shard_files(examples.train), **settings).take(steps)
+    batches = train_batches(shard_files(examples.train), LAYOUT, **settings).take(steps)
     return [{k: v.numpy() for k, v in batch.items()} for batch in batches]
 
 
@@ -82,13 +81,10 @@ def test_the_seed_decides_the_order(examples):
 
 
 def test_held_out_examples_come_once_in_order_with_the_rest(examples):
-    batches = list(eval_batches(shard_files(examples.eval), batch_size=8, max_seq_length=T, max_predictions_per_seq=P))
+    batches = list(eval_batches(shard_files(examples.eval), LAYOUT, batch_size=8))
     assert [len(b["input_ids"]) for b in batches] == [8, 8, 4]
     raw = itertools.chain.from_iterable(tf.data.TFRecordDataset(f) for f in shard_files(examples.eval))
-    ids = [
-        tf.io.parse_single_example(r, feature_spec(ExampleLayout.bert(T, P), masked=True))["input_ids"].numpy()
-        for r in raw
-    ]
+    ids = [tf.io.parse_single_example(r, feature_spec(LAYOUT, masked=True))["input_ids"].numpy() for r in raw]
     np.testing.assert_array_equal(np.concatenate([b["input_ids"] for b in batches]), ids)
 
 
@@ -118,9 +114,9 @@ def dynamic(unmasked, steps, **change):
 def test_dynamic_masks_have_the_shapes_and_types_of_stored_ones(examples, unmasked):
     (ours,), (stored,) = dynamic(unmasked, 1), stream(examples, 1)
     assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {k: (v.shape, v.dtype) for k, v in stored.items()}
-    settings = {"num_examples": 100, "batch_size": 8, "first_step": 0, "seed": 1, "max_seq_length": T}
+    settings = {"num_examples": 100, "batch_size": 8, "first_step": 0, "seed": 1}
     specs = [
-        train_batches(shard_files(x.train), **settings, max_predictions_per_seq=P, dynamic_masking=masking).element_spec
+        train_batches(shard_files(x.train), LAYOUT, **settings, dynamic_masking=masking).element_spec
         for x, masking in ((examples, None), (unmasked, unmasked.masking))
     ]
     assert specs[0] == specs[1]  # static shapes too, which compiled steps need
@@ -170,8 +166,7 @@ def test_the_seed_decides_the_masks(unmasked, seed):
 
 def test_unmasked_examples_are_read_without_masks(unmasked):
     files = shard_files(unmasked.train)
-    sizes = {"batch_size": 100, "max_seq_length": T, "max_predictions_per_seq": P}
-    (batch,) = eval_batches(files, **sizes, masked=False)
+    (batch,) = eval_batches(files, LAYOUT, batch_size=100, masked=False)
     assert set(batch) == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
     assert not (batch["input_ids"].numpy() == unmasked.masking.vocabulary.mask_id).any()
 

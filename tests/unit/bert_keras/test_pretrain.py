@@ -33,7 +33,6 @@ def test_examples_that_fit_pass():
         ({"train_examples": 255}, "255 training and 50 held-out examples are too few .* training.train_batch_size=256"),
         ({"eval_examples": 0}, "500 training and 0 held-out examples are too few"),
         ({"objective": "full_sentences"}, "examples.objective='full_sentences', which cannot be trained on yet"),
-        ({"max_sequences": 3}, "examples.packing=True, which cannot be trained on yet"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
@@ -110,9 +109,9 @@ def test_run_fn_trains_on_examples_that_are_masked_while_they_are_read(unmasked_
     """Trains to the end, with the masks of the settings in example_spec.json and the vocabulary beside them."""
     seen = []
 
-    def mask(input_ids, input_mask, rng, settings, vocabulary, max_predictions):
+    def mask(input_ids, input_mask, rng, settings, vocabulary, max_predictions, sequence_ids):
         seen.append((settings, vocabulary.mask_id, max_predictions))
-        return mask_tokens(input_ids, input_mask, rng, settings, vocabulary, max_predictions)
+        return mask_tokens(input_ids, input_mask, rng, settings, vocabulary, max_predictions, sequence_ids)
 
     monkeypatch.setattr("bert_keras.input_pipeline.mask_tokens", mask)
     spec = json.loads(Path(unmasked_examples.dir, "example_spec.json").read_text())

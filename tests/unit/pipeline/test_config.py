@@ -148,7 +148,6 @@ def test_every_setting_that_is_listed_can_be_set_to_what_it_is():
     ("changes", "reason"),
     [
         (["examples.objective=doc_sentences"], "examples.objective is 'doc_sentences', which .* yet, only 'mlm_nsp'"),
-        (["examples.packing=true"], "examples.packing is True, which cannot be trained on yet, only False"),
         (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .*, only 'wordpiece'"),
     ],
 )
