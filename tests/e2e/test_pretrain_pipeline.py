@@ -243,7 +243,7 @@ def test_wrong_words_are_one_line(words, message):
 
 
 def test_packed_rows_are_trained_on(corpus, tmp_path):
-    code, out, err = bert_tfx(*arguments(corpus, tmp_path / "run", examples__packing="true"))
+    code, _, err = bert_tfx(*arguments(corpus, tmp_path / "run", examples__packing="true"))
     assert code == 0, err
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     (path,) = (tmp_path / "run/artifacts/PretrainExampleGen").glob("examples/*/example_spec.json")
