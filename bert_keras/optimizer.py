@@ -1,7 +1,12 @@
-"""The original's optimizer and learning-rate schedule (google-research/bert, optimization.py; FACTS D3)."""
+"""Optimizers and learning-rate schedules: the original's (google-research/bert, optimization.py; FACTS D3) and others.
+
+w, m, v, g: a variable, the running means of its gradient and of that gradient's square, and its gradient; b1, b2: their
+betas; t: the step, counted from 1; rate: the schedule's value times the variable's `layer_multiplier`.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 
 import keras
@@ -9,8 +14,10 @@ from keras import ops
 
 from bert_keras.config import TrainingConfig
 
-# Variables whose path matches are not decayed. Embeddings are.
+# Variables whose path matches are not decayed (nor rescaled by LAMB). Embeddings are.
 NO_WEIGHT_DECAY = re.compile(r"layer_norm|bias")
+
+_EMBEDDINGS, _ENCODER_LAYER = re.compile(r"(^|/)embeddings/"), re.compile(r"(?:^|/)layer_(\d+)/")
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -27,9 +34,11 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
-        decayed = self.learning_rate * ops.maximum(0.0, 1.0 - step / self.num_train_steps)
         warming_up = self.learning_rate * step / max(1, self.num_warmup_steps)
-        return ops.where(step < self.num_warmup_steps, warming_up, decayed)
+        return ops.where(step < self.num_warmup_steps, warming_up, self._decayed(step))
+
+    def _decayed(self, step):
+        return self.learning_rate * ops.maximum(0.0, 1.0 - step / self.num_train_steps)
 
     def get_config(self):
         return {
@@ -40,20 +49,71 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class BertAdam(keras.optimizers.Optimizer):
-    """Adam without bias correction, epsilon outside the root, and decoupled weight decay.
+class ContinuousWarmupLinearDecay(WarmupLinearDecay):
+    """Linear warm-up to the peak, at step `num_warmup_steps`, then linear decay from it to 0 at `num_train_steps`.
 
-        m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
-        w = w - rate (m / (sqrt(v) + eps) + decay w)
-
-    Without the correction the first step is 3.16 times the rate, not 1 (that is what warm-up is for).
+    As fairseq's `polynomial_decay` of power 1 (FACTS D3, D10), but from 0 at step 0, as the original's.
     """
 
-    def __init__(self, learning_rate, weight_decay_rate=0.01, beta_1=0.9, beta_2=0.999, epsilon=1e-6, **kwargs):
+    def _decayed(self, step):
+        remaining = (self.num_train_steps - step) / max(1, self.num_train_steps - self.num_warmup_steps)
+        return self.learning_rate * ops.maximum(0.0, remaining)
+
+
+def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
+    """What the learning rate of the variable at `path` is multiplied by (ELECTRA's fine-tuning, FACTS D8).
+
+    `layer_decay` ** (`num_layers` + 2 - depth): the depth of `.../embeddings/...` is 0, that of `.../layer_{i}/...`
+    i + 1; whatever comes after the encoder, the pooler too, keeps the full rate. With .8 and 12 layers:
+
+        bert/embeddings/word_embeddings/embeddings .0440; bert/layer_0/... .0550; bert/layer_11/... .64; pooler 1
+
+    Raises:
+        ValueError: an encoder layer beyond `num_layers`.
+    """
+    if _EMBEDDINGS.search(path):
+        return layer_decay ** (num_layers + 2)
+    if match := _ENCODER_LAYER.search(path):
+        index = int(match[1])
+        if index >= num_layers:
+            raise ValueError(f"{path} is in encoder layer {index}, but num_layers is {num_layers}")
+        return layer_decay ** (num_layers + 1 - index)
+    return 1.0
+
+
+class DecoupledAdam(keras.optimizers.Optimizer):
+    """What the optimizers below share: running means, decoupled weight decay and layer-wise rates.
+
+        m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+        w = w - rate (direction(m, v) + decay w)
+
+    Args:
+        learning_rate: a float, or a schedule.
+        weight_decay_rate: decay, of all variables but those that match `NO_WEIGHT_DECAY`.
+        beta_1, beta_2: b1 and b2, between 0 and 1.
+        epsilon: keeps the direction finite where v is 0.
+        decay_all: no variable is an exception (RoBERTa, FACTS D10).
+        layer_decay, num_layers: see `layer_multiplier`; a `layer_decay` of 1 gives every variable the same rate.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        weight_decay_rate: float,
+        beta_1: float,
+        beta_2: float,
+        epsilon: float,
+        decay_all: bool,
+        layer_decay: float,
+        num_layers: int,
+        **kwargs,
+    ):
         # Not Keras' own `weight_decay`: that one decays in a pass of its own, before the update.
         super().__init__(learning_rate=learning_rate, **kwargs)
-        self.weight_decay_rate, self.epsilon = weight_decay_rate, epsilon
+        self.weight_decay_rate, self.epsilon, self.decay_all = weight_decay_rate, epsilon, decay_all
         self.beta_1, self.beta_2 = beta_1, beta_2
+        self.layer_decay, self.num_layers = layer_decay, num_layers
 
     def build(self, variables):
         if self.built:
@@ -62,19 +122,32 @@ class BertAdam(keras.optimizers.Optimizer):
         self._momentums = [self.add_variable_from_reference(v, "momentum") for v in variables]
         self._velocities = [self.add_variable_from_reference(v, "velocity") for v in variables]
         # Decided here: on TensorFlow, `update_step` sees bare tf.Variables, which have no path.
-        self._decayed = [not NO_WEIGHT_DECAY.search(v.path) for v in variables]
+        self._decayed = [self.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
+        self._multipliers = [layer_multiplier(v.path, self.layer_decay, self.num_layers) for v in variables]
 
     def update_step(self, gradient, variable, learning_rate):
-        rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
+        rate = self._multipliers[index] * ops.cast(learning_rate, variable.dtype)
         m, v = self._momentums[index], self._velocities[index]
         self.assign(m, self.beta_1 * m + (1.0 - self.beta_1) * gradient)
         self.assign(v, self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient))
-        update = m / (ops.sqrt(v) + self.epsilon)
+        update = self.direction(m, v)
         if self._decayed[index]:
-            update = update + self.weight_decay_rate * variable
+            update = self.rescaled(update + self.weight_decay_rate * variable, variable)
         self.assign_sub(variable, rate * update)
+
+    def direction(self, m, v):
+        """Where to go, before weight decay and rate; `m` and `v` are this step's."""
+        raise NotImplementedError
+
+    def rescaled(self, update, variable):
+        """The decayed update of a variable, before the rate."""
+        return update
+
+    def bias_correction(self, beta, dtype):
+        """1 - beta^t. By `expm1`: the difference itself is 1.3e-5 off for .999 and t = 1 in float32."""
+        return -ops.expm1(math.log(beta) * ops.cast(self.iterations + 1, dtype))
 
     def get_config(self):
         return {
@@ -83,14 +156,77 @@ class BertAdam(keras.optimizers.Optimizer):
             "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
+            "decay_all": self.decay_all,
+            "layer_decay": self.layer_decay,
+            "num_layers": self.num_layers,
         }
 
 
+@keras.saving.register_keras_serializable("bert_keras")
+class BertAdam(DecoupledAdam):
+    """The original's Adam (FACTS D3): direction m / (sqrt(v) + epsilon), without bias correction.
+
+    Without the correction the first step is 3.16 times the rate, not 1 (that is what warm-up is for).
+    """
+
+    def direction(self, m, v):
+        return m / (ops.sqrt(v) + self.epsilon)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class AdamW(DecoupledAdam):
+    """Adam with bias correction: direction sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
+
+    Epsilon is added before v is corrected, as in fairseq's `optim/adam.py`, which trained RoBERTa (b2 .98, epsilon
+    1e-6, all decayed; FACTS D10) and SpanBERT (epsilon 1e-8; D9), and in Keras' own; PyTorch adds it after. Keras
+    excludes no variable from decay unless told, and has no layer-wise rates.
+    """
+
+    def direction(self, m, v):
+        corrections = ops.sqrt(self.bias_correction(self.beta_2, v.dtype)) / self.bias_correction(self.beta_1, m.dtype)
+        return corrections * m / (ops.sqrt(v) + self.epsilon)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class LAMB(DecoupledAdam):
+    """LAMB (arXiv 1904.00962, algorithm 2, phi the identity): each variable moves in proportion to its own norm.
+
+        direction = (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
+        w = w - rate trust (direction + decay w);  trust = |w| / |direction + decay w|
+
+    Trust is 1 where either norm is 0, and for variables that are not decayed, as in TensorFlow Addons' `LAMB` and
+    NVIDIA's Apex `FusedLAMB`; NVIDIA's TensorFlow `LAMBOptimizer` rescales those too. Unlike Apex, a
+    `weight_decay_rate` of 0 does not switch the rescaling off.
+    """
+
+    def direction(self, m, v):
+        m = m / self.bias_correction(self.beta_1, m.dtype)
+        return m / (ops.sqrt(v / self.bias_correction(self.beta_2, v.dtype)) + self.epsilon)
+
+    def rescaled(self, update, variable):
+        variable_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (variable, update))
+        both = ops.logical_and(variable_norm > 0, update_norm > 0)
+        return ops.where(both, variable_norm / update_norm, 1.0) * update
+
+
+SCHEDULES = {"bert": WarmupLinearDecay, "linear": ContinuousWarmupLinearDecay}
+OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB}
+
+
 def create_schedule(config: TrainingConfig) -> WarmupLinearDecay:
-    """The learning rate of each step of a pre-training run."""
-    return WarmupLinearDecay(config.learning_rate, config.num_train_steps, config.num_warmup_steps)
+    """The learning rate of each step of a training run."""
+    return SCHEDULES[config.schedule](config.learning_rate, config.num_train_steps, config.num_warmup_steps)
 
 
-def create_optimizer(config: TrainingConfig) -> BertAdam:
-    """The optimizer of a pre-training run."""
-    return BertAdam(create_schedule(config), weight_decay_rate=config.weight_decay)
+def create_optimizer(config: TrainingConfig, num_layers: int) -> DecoupledAdam:
+    """The optimizer of a training run of a model with `num_layers` encoder layers."""
+    return OPTIMIZERS[config.optimizer](
+        create_schedule(config),
+        weight_decay_rate=config.weight_decay,
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=config.epsilon,
+        decay_all=config.decay_all,
+        layer_decay=config.layer_decay,
+        num_layers=num_layers,
+    )

@@ -71,7 +71,7 @@ class TrainingLoop:
             with self.strategy.scope():
                 self.model = BertForPreTraining(model_config, seed=config.seed)
                 self.model.build()
-                self.optimizer = create_optimizer(config)
+                self.optimizer = create_optimizer(config, model_config.num_hidden_layers)
                 self.optimizer.build(self.model.trainable_variables)
         finally:
             keras.mixed_precision.set_dtype_policy("float32")

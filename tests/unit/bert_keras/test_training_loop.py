@@ -121,12 +121,13 @@ def test_the_same_seed_gives_the_same_run_another_another(examples, tmp_path, un
     assert losses(tmp_path / "other") != losses(unbroken[0])
 
 
-def test_two_devices_give_the_loss_of_one(examples, tmp_path):
+@pytest.mark.parametrize("optimizer", ["bert_adam", "lamb"])
+def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer):
     """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
     quiet = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     one, two = tmp_path / "one", tmp_path / "two"
-    loop(examples, one, quiet).run()
-    mirrored = loop(examples, two, quiet, strategy="mirrored")
+    loop(examples, one, quiet, optimizer=optimizer).run()
+    mirrored = loop(examples, two, quiet, optimizer=optimizer, strategy="mirrored")
     assert mirrored.strategy.num_replicas_in_sync == 2
     mirrored.run()
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
