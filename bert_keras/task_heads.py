@@ -1,0 +1,278 @@
+"""Fine-tuning: the task models, their losses, and how SQuAD answers are read off (paper section 4; FACTS D6, D7).
+
+All weights are trained, but for the pooler where the task does not read it. Logits are returned in the compute type;
+the losses are computed in float32.
+Shapes: B batch, T tokens, C choices, H hidden, W windows of one SQuAD example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_keras.backbone import SEEDS_PER_LAYER, BertBackbone
+from bert_keras.config import BertConfig
+from bert_keras.layers import initializer
+
+# Before the output layer; the original writes 0.9 to keep, whatever the configuration's dropout is.
+CLASSIFIER_DROPOUT = 0.1
+
+
+class _TaskModel(keras.Model):
+    """The encoder and one dense output layer, `classifier`, of `num_outputs`."""
+
+    def __init__(self, config: BertConfig, num_outputs: int, seed: int = 0, use_bias: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        if num_outputs < 1:
+            raise ValueError(f"num_labels is {num_outputs}; it must be at least 1")
+        self.config, self.seed = config, seed
+        self.backbone = BertBackbone(config, seed, name="bert")
+        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
+        self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
+        self.classifier = keras.layers.Dense(
+            num_outputs, use_bias=use_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
+        )
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        self.classifier.build((None, self.config.hidden_size))
+        self.built = True
+
+    def _classify_pooled(self, inputs, training):
+        """Backbone's inputs int [B, T] -> float [B, outputs]: dropout and dense on the pooled output."""
+        pooled = self.backbone(inputs, training=training)["pooled_output"]
+        return self.classifier(self.dropout(pooled, training=training))
+
+    def _leave_out_pooler(self):
+        # Nothing reads it, so it has no gradient: Keras would warn of that at every start.
+        self.backbone.pooler.trainable = False
+
+    def get_config(self):
+        return {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": BertConfig(**config["config"])})
+
+
+class _LabelModel(_TaskModel):
+    """A task model whose outputs are `num_labels` classes."""
+
+    def __init__(self, config: BertConfig, num_labels: int, seed: int = 0, **kwargs):
+        super().__init__(config, num_labels, seed, **kwargs)
+        self.num_labels = num_labels
+
+    def get_config(self):
+        return {**super().get_config(), "num_labels": self.num_labels}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForSequenceClassification(_LabelModel):
+    """One label for a sentence or a pair (run_classifier.py; paper section 4.1).
+
+    Call with the backbone's inputs, int [B, T] -> logits float [B, num_labels].
+    """
+
+    def call(self, inputs, training=False):
+        return self._classify_pooled(inputs, training)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForRegression(_TaskModel):
+    """One number for a sentence or a pair, as for STS-B.
+
+    Call with the backbone's inputs, int [B, T] -> float [B].
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, 1, seed, **kwargs)
+
+    def call(self, inputs, training=False):
+        return ops.squeeze(self._classify_pooled(inputs, training), -1)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForMultipleChoice(_TaskModel):
+    """One of C continuations, as for SWAG (paper section 4.4): each choice is a sequence of its own.
+
+    The only new weight is a vector, whose product with the pooled output is the score of a choice (a bias would be
+    the same for all). Call with the backbone's inputs, int [B, C, T] -> logits float [B, C].
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, 1, seed, use_bias=False, **kwargs)
+
+    def call(self, inputs, training=False):
+        names = ("input_ids", "input_mask", "segment_ids")
+        batch, choices, length = ops.shape(inputs["input_ids"])
+        flat = {name: ops.reshape(inputs[name], (batch * choices, length)) for name in names}
+        return ops.reshape(self._classify_pooled(flat, training), (batch, choices))
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForSpanExtraction(_TaskModel):
+    """Where an answer starts and ends (run_squad.py; paper section 4.2), without dropout before the output layer.
+
+    Call with the backbone's inputs, int [B, T] -> dict of `start_logits`, `end_logits`, float [B, T].
+    Padding, question and [CLS] get logits as any other position, as in the original: the softmax of the loss runs
+    over all T, and `n_best_spans` is what leaves them out.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, 2, seed, **kwargs)
+        self._leave_out_pooler()
+
+    def call(self, inputs, training=False):
+        logits = self.classifier(self.backbone(inputs, training=training)["sequence_output"])  # [B, T, 2]
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForTokenClassification(_LabelModel):
+    """A label a token, as for named entities (paper section 5.3): no CRF, no dependence between labels.
+
+    Call with the backbone's inputs, int [B, T] -> logits float [B, T, num_labels].
+    """
+
+    def __init__(self, config: BertConfig, num_labels: int, seed: int = 0, **kwargs):
+        super().__init__(config, num_labels, seed, **kwargs)
+        self._leave_out_pooler()
+
+    def call(self, inputs, training=False):
+        sequence = self.backbone(inputs, training=training)["sequence_output"]
+        return self.classifier(self.dropout(sequence, training=training))
+
+
+def _cross_entropy(logits, labels):
+    """logits [..., N], labels int [...] in [0, N) -> float32 [...], nats."""
+    logits, labels = ops.cast(logits, "float32"), ops.cast(labels, "int32")
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def _weighted_mean(values, weights):
+    """Sum of weighted values over the sum of weights; 0 where all weights are 0.
+
+    Keras' `sum_over_batch_size` would divide by the number of values instead (FACTS D3).
+    """
+    weights = ops.cast(weights, "float32")
+    return ops.divide_no_nan(ops.sum(values * weights), ops.sum(weights))
+
+
+def classification_loss(logits, labels, weights=None):
+    """Cross-entropy of `logits` float [B, N] and `labels` int [B], in nats; scalar.
+
+    `weights` float [B], if given, weigh the examples: the last batch is filled up with examples of weight 0.
+    """
+    losses = _cross_entropy(logits, labels)
+    return ops.mean(losses) if weights is None else _weighted_mean(losses, weights)
+
+
+def regression_loss(predictions, targets, weights=None):
+    """Mean squared error of `predictions` and `targets`, float [B]; `weights` as in `classification_loss`."""
+    losses = ops.square(ops.cast(predictions, "float32") - ops.cast(targets, "float32"))
+    return ops.mean(losses) if weights is None else _weighted_mean(losses, weights)
+
+
+def multiple_choice_loss(logits, labels, weights=None):
+    """Cross-entropy over the choices: `logits` float [B, C], `labels` int [B], the right choice."""
+    return classification_loss(logits, labels, weights)
+
+
+def span_loss(outputs, start_positions, end_positions, weights=None):
+    """Mean of the cross-entropies of start and end over all T positions (FACTS D6); scalar.
+
+    Args:
+        outputs: dict of `start_logits`, `end_logits`, float [B, T].
+        start_positions: int [B]; 0, [CLS], where the window does not hold the answer or there is none.
+        end_positions: int [B], the last position of the answer.
+        weights: as in `classification_loss`.
+    """
+    start = classification_loss(outputs["start_logits"], start_positions, weights)
+    end = classification_loss(outputs["end_logits"], end_positions, weights)
+    return (start + end) / 2.0
+
+
+def token_classification_loss(logits, labels):
+    """Cross-entropy of `logits` float [B, T, N] and `labels` int [B, T], over the labelled tokens; scalar.
+
+    Labels below 0 are left out: padding, special tokens, and all pieces of a word but its first (FACTS D7). Every
+    labelled token of the batch counts the same; a batch without any has loss 0.
+    """
+    labels = ops.cast(labels, "int32")
+    return _weighted_mean(_cross_entropy(logits, ops.maximum(labels, 0)), labels >= 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Positions `start` to `end`, both inside, of window `window`; `score` is the sum of its two logits."""
+
+    window: int
+    start: int
+    end: int
+    score: float
+
+
+def null_score(start_logits, end_logits) -> float:
+    """Score of "no answer": start plus end logit of position 0, the least of all windows (FACTS D6).
+
+    Takes float [T], or float [W, T] for the windows of one example.
+    """
+    start, end = np.asarray(start_logits, "float64"), np.asarray(end_logits, "float64")
+    return float((start[..., 0] + end[..., 0]).min())
+
+
+def n_best_spans(
+    start_logits, end_logits, in_document, is_max_context=None, n_best_size: int = 20, max_answer_length: int = 30
+) -> list[Span]:
+    """The answers of one example that run_squad.py considers, best first (FACTS D6).
+
+    In each window the `n_best_size` best starts are paired with as many best ends, *then* pairs are thrown out: out
+    of the document, ends before starts, too long. So there may be none, and a question that draws the best logits
+    takes places. Equal scores keep the order of window, start logit, end logit.
+
+    Args:
+        start_logits: float [T], or [W, T].
+        end_logits: as `start_logits`.
+        in_document: bool, as `start_logits`: false at question, special tokens and padding.
+        is_max_context: bool, as `start_logits`: whether no other window shows more around the position. Asked of
+            starts alone. None if there is one window.
+        n_best_size: starts, and ends, that are looked at in a window.
+        max_answer_length: pieces of the longest answer.
+
+    Returns:
+        All that is left; the original then drops answers of equal text and keeps `n_best_size`.
+    """
+    starts, ends = (np.atleast_2d(np.asarray(logits, "float64")) for logits in (start_logits, end_logits))
+    end_allowed = np.atleast_2d(np.asarray(in_document, bool))
+    start_allowed = end_allowed if is_max_context is None else end_allowed & np.asarray(is_max_context, bool)
+    spans = []
+    for window in range(len(starts)):
+        top_starts, top_ends = (
+            np.argsort(-logits[window], kind="stable")[:n_best_size].tolist() for logits in (starts, ends)
+        )
+        spans += [
+            Span(window, start, end, float(starts[window, start] + ends[window, end]))
+            for start in top_starts
+            for end in top_ends
+            if start_allowed[window, start] and end_allowed[window, end] and 0 <= end - start < max_answer_length
+        ]
+    return sorted(spans, key=lambda span: -span.score)
+
+
+def best_span(
+    start_logits, end_logits, in_document, is_max_context=None, n_best_size: int = 20, max_answer_length: int = 30
+) -> Span | None:
+    """The first of `n_best_spans`, which see; None if there is none (SQuAD 1.1: the original answers "empty")."""
+    spans = n_best_spans(start_logits, end_logits, in_document, is_max_context, n_best_size, max_answer_length)
+    return spans[0] if spans else None
+
+
+def is_unanswerable(null: float, best: Span | None, threshold: float = 0.0) -> bool:
+    """SQuAD 2.0: whether `null_score` is more than `threshold` above the best answer's (paper section 4.3).
+
+    Also true if there is no answer at all, where the original stops with an error (FACTS D6).
+    """
+    return best is None or null - best.score > threshold
