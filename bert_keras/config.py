@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Literal
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+HiddenAct = Literal["gelu_tanh", "gelu_erf"]
+# What the original's `bert_config.json` calls them. It has no exact gelu, and refuses a name that it does not know:
+# better than another function without a word.
+_ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +30,8 @@ class BertConfig:
         type_vocab_size: segments; the paper's A and B.
         initializer_range: standard deviation, before truncation at two of it, of every weight matrix.
         layer_norm_eps: epsilon of every layer normalisation.
+        hidden_act: of the feed-forward layers and the masked-LM head: `gelu_tanh`, the original's approximation, or
+            `gelu_erf`, the exact one, Hugging Face's "gelu" (FACTS D4: at most 4.73e-4 apart).
     """
 
     vocab_size: int = 30522
@@ -36,6 +45,7 @@ class BertConfig:
     type_vocab_size: int = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
+    hidden_act: HiddenAct = "gelu_tanh"
 
     def __post_init__(self) -> None:
         for name in (
@@ -57,9 +67,11 @@ class BertConfig:
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
+        if self.hidden_act not in typing.get_args(HiddenAct):
+            raise ValueError(f"model.hidden_act is {self.hidden_act!r}; it must be gelu_tanh or gelu_erf")
 
     @classmethod
-    def size(cls, num_hidden_layers: int, hidden_size: int, **other: int | float) -> BertConfig:
+    def size(cls, num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> BertConfig:
         """The published sizes: 64-wide heads and a feed-forward layer of four times the width."""
         return cls(
             num_hidden_layers=num_hidden_layers,
@@ -71,7 +83,29 @@ class BertConfig:
 
     def to_json(self) -> str:
         """`bert_config.json` as the original writes it (readers of the original and of others take it)."""
-        return json.dumps({**dataclasses.asdict(self), "hidden_act": "gelu"}, indent=2, sort_keys=True) + "\n"
+        fields = {**dataclasses.asdict(self), "hidden_act": _ORIGINAL_ACTIVATIONS[self.hidden_act]}
+        return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> BertConfig:
+        """Reads `bert_config.json`; what it does not say is the default, what it says beyond the fields is ignored.
+
+        Raises:
+            ValueError: not a JSON object, an unknown activation, or a value that no model can have.
+        """
+        return cls.from_fields(json.loads(text), {name: act for act, name in _ORIGINAL_ACTIVATIONS.items()})
+
+    @classmethod
+    def from_fields(cls, stored: Any, activations: Mapping[str, HiddenAct]) -> BertConfig:
+        """The fields of a JSON object whose names of activations are the keys of `activations`; errors as above."""
+        if not isinstance(stored, dict):
+            raise ValueError(f"it holds {type(stored).__name__}, not an object of fields")
+        fields = {field.name: stored[field.name] for field in dataclasses.fields(cls) if field.name in stored}
+        if "hidden_act" in fields:
+            if fields["hidden_act"] not in activations:
+                raise ValueError(f"hidden_act is {fields['hidden_act']!r}; it must be one of {', '.join(activations)}")
+            fields["hidden_act"] = activations[fields["hidden_act"]]
+        return cls(**fields)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +116,18 @@ class TrainingConfig:
         train_batch_size: sequences a step, over all devices.
         num_train_steps: N, optimizer steps.
         num_warmup_steps: w, steps of linear warm-up from 0, at most N.
-        learning_rate: peak rate; decays linearly from step 0 to 0 at N (the original's schedule, FACTS D3).
+        learning_rate: peak rate, which decays linearly to 0 at N.
+        schedule: `bert` decays from step 0, so the rate jumps down where the warm-up ends (the original's schedule,
+            FACTS D3); `linear` decays from the peak, at the end of the warm-up.
+        optimizer: `bert_adam`, without bias correction (the original's, FACTS D3); `adamw`, with (FACTS D9, D10); or
+            `lamb` (arXiv 1904.00962), for large batches.
+        beta_1: decay a step of the running mean of the gradient.
+        beta_2: decay a step of the running mean of its square; RoBERTa's is .98 (FACTS D10).
+        epsilon: added to the root of that square; SpanBERT's is 1e-8 (FACTS D9).
         weight_decay: decoupled decay, on all weights but biases and layer normalisations.
+        decay_all: on those too (RoBERTa, FACTS D10); `lamb` then rescales them too.
+        layer_decay: the rate falls by this factor a layer, from the heads down to the embeddings; ELECTRA fine-tunes
+            with .8, or .9 (FACTS D8). 1 trains all at the same rate.
         clip_norm: the gradient of the global batch is scaled down to at most this global norm.
         steps_per_execution: steps run in one call of the compiled loop, between two looks at the progress.
         save_checkpoints_steps: steps between two checkpoints; what a kill can lose.
@@ -101,7 +145,14 @@ class TrainingConfig:
     num_train_steps: int = 1_000_000
     num_warmup_steps: int = 10_000
     learning_rate: float = 1e-4
+    schedule: Literal["bert", "linear"] = "bert"
+    optimizer: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
     weight_decay: float = 0.01
+    decay_all: bool = False
+    layer_decay: float = 1.0
     clip_norm: float = 1.0
     steps_per_execution: int = 20
     save_checkpoints_steps: int = 1000
@@ -131,6 +182,12 @@ class TrainingConfig:
             raise ValueError(
                 f"training.learning_rate is {self.learning_rate}, training.clip_norm {self.clip_norm}, "
                 f"training.weight_decay {self.weight_decay}; the first two must be above 0, the last at least 0"
+            )
+        if not 0 < self.beta_1 < 1 or not 0 < self.beta_2 < 1 or not self.epsilon > 0 or not 0 < self.layer_decay <= 1:
+            raise ValueError(
+                f"training.beta_1 is {self.beta_1}, training.beta_2 {self.beta_2}, training.epsilon {self.epsilon}, "
+                f"training.layer_decay {self.layer_decay}; the betas must be in (0, 1), epsilon above 0, the last in "
+                "(0, 1]"
             )
         if not 0 <= self.num_warmup_steps <= self.num_train_steps:
             raise ValueError(

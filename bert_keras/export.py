@@ -10,12 +10,13 @@ Signatures (B texts, M most masks of a text in the batch, k = 5, T' longest text
 
 from __future__ import annotations
 
+import json
 import os
 
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.features import VOCABULARY_FILE, ExampleLayout, feature_spec
+from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleLayout, feature_spec
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
 from bert_keras.objectives.mlm_nsp import example_sums
@@ -182,7 +183,11 @@ def export_saved_model(
     extra = os.path.join(directory, "assets.extra")
     tf.io.gfile.makedirs(extra)
     write_warmup_requests(os.path.join(extra, "tf_serving_warmup_requests"))
-    files = {CONFIG_FILE: config.to_json(), VOCABULARY_FILE: "".join(t + "\n" for t in tokenizer.vocabulary)}
+    files = {
+        CONFIG_FILE: config.to_json(),
+        VOCABULARY_FILE: "".join(t + "\n" for t in tokenizer.vocabulary),
+        VOCABULARY_SPEC_FILE: json.dumps({"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}) + "\n",
+    }
     for name, text in files.items():
         with tf.io.gfile.GFile(os.path.join(directory, name), "w") as file:
             file.write(text)

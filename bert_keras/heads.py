@@ -9,11 +9,11 @@ from keras import ops
 
 from bert_keras.backbone import SEEDS_PER_LAYER, BertBackbone
 from bert_keras.config import BertConfig
-from bert_keras.layers import gelu, initializer, layer_norm
+from bert_keras.layers import activation, initializer, layer_norm
 
 
 class MaskedLMHead(keras.layers.Layer):
-    """Dense, gelu, layer normalisation, then the product with the tied word embeddings plus a bias (FACTS D4).
+    """Dense, activation, layer normalisation, then the product with the tied word embeddings plus a bias (FACTS D4).
 
     Call: `sequence_output` float [B, T, H], `positions` int [B, P], `word_embeddings` float [V, H]
     -> logits float [B, P, V]. Only the asked positions are computed.
@@ -23,7 +23,10 @@ class MaskedLMHead(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
         self.dense = keras.layers.Dense(
-            config.hidden_size, activation=gelu, kernel_initializer=initializer(config, seed), name="transform"
+            config.hidden_size,
+            activation=activation(config),
+            kernel_initializer=initializer(config, seed),
+            name="transform",
         )
         self.layer_norm = layer_norm(config, "layer_norm")
 

@@ -5,6 +5,8 @@ Shapes: B batch, T tokens, P predictions, H hidden, A heads, D = H / A, V vocabu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
@@ -22,6 +24,16 @@ def initializer(config: BertConfig, seed: int) -> keras.initializers.Initializer
 def gelu(x):
     """The tanh approximation, as the original since its second release (at most 4.73e-4 off the exact one)."""
     return keras.activations.gelu(x, approximate=True)
+
+
+def gelu_erf(x):
+    """The exact one, x Phi(x), as the original's first release and Hugging Face."""
+    return keras.activations.gelu(x, approximate=False)
+
+
+def activation(config: BertConfig) -> Callable:
+    """The function that `config.hidden_act` names."""
+    return {"gelu_tanh": gelu, "gelu_erf": gelu_erf}[config.hidden_act]
 
 
 def layer_norm(config: BertConfig, name: str) -> keras.layers.LayerNormalization:
@@ -119,7 +131,7 @@ class EncoderLayer(keras.layers.Layer):
         self.attention_layer_norm = layer_norm(config, "attention_layer_norm")
         self.intermediate = keras.layers.Dense(
             config.intermediate_size,
-            activation=gelu,
+            activation=activation(config),
             kernel_initializer=initializer(config, seed + 6),
             name="intermediate",
         )

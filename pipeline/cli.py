@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_keras.errors import InputError, StageError
-from pipeline import text_commands
+from pipeline import convert_command, text_commands
 from pipeline.options import Corpus, RunDir, Settings, Vocab
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def _recipe(name: str) -> Recipe:
 
 app.command()(text_commands.examples)
 app.command()(text_commands.tokenize)
+app.command()(convert_command.convert)
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """The model against an independent NumPy BERT, and the published parameter counts (FACTS D4)."""
 
+import dataclasses
+import json
 import math
 
 import keras
@@ -147,6 +149,26 @@ def test_d4_gelu_is_the_tanh_approximation():
     assert abs(float(layers.gelu(keras.ops.convert_to_tensor(2.7))) - exact) == pytest.approx(4.73e-4, rel=0.01)
 
 
+def test_d4_the_exact_gelu_is_a_setting():
+    config = dataclasses.replace(SMALL, hidden_act="gelu_erf")
+    exact = 0.5 * 2.7 * (1 + math.erf(2.7 / math.sqrt(2)))
+    model = BertForPreTraining(config)
+    for dense in (*(layer.intermediate for layer in model.backbone.encoder_layers), model.mlm_head.dense):
+        assert float(dense.activation(keras.ops.convert_to_tensor(2.7))) == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(("hidden_act", "written"), [("gelu_tanh", "gelu"), ("gelu_erf", "gelu_erf")])
+def test_bert_config_json_round_trip(hidden_act, written):
+    """The original's "gelu" is the tanh one (D4); the exact one goes by a name that it refuses."""
+    config = dataclasses.replace(SMALL, hidden_act=hidden_act, layer_norm_eps=1e-7)
+    stored = json.loads(config.to_json())
+    assert stored["hidden_act"] == written
+    assert BertConfig.from_json(config.to_json()) == config
+    assert BertConfig.from_json('{"pooler_type": "first_token_transform"}') == BertConfig()
+    with pytest.raises(ValueError, match="hidden_act is 'tanh'; it must be one of gelu, gelu_erf"):
+        BertConfig.from_json('{"hidden_act": "tanh"}')
+
+
 def test_weights_and_config_round_trip(model, tmp_path):
     again = BertForPreTraining.from_config(model.get_config())
     again.build()
@@ -184,6 +206,7 @@ def test_dropout_acts_in_training_only():
         ({"hidden_size": 65}, "model.hidden_size is 65, not a multiple of model.num_attention_heads, 12"),
         ({"vocab_size": 0}, "model.vocab_size is 0"),
         ({"hidden_dropout_prob": 1.0}, "model.hidden_dropout_prob is 1.0"),
+        ({"hidden_act": "gelu"}, "model.hidden_act is 'gelu'; it must be gelu_tanh or gelu_erf"),
     ],
 )
 def test_impossible_configurations_are_named(change, names):

@@ -1,0 +1,76 @@
+"""This project's own folder of a model: a SavedModel that takes raw text, with weights, configuration and vocabulary.
+
+What the Trainer exports and the Pusher pushes (`bert_keras.export`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from bert_keras.errors import InputError
+from bert_keras.features import VOCABULARY_SPEC_FILE, ExampleLayout
+from bert_keras.interchange import transfer
+from bert_keras.interchange.transfer import ReadBert
+from bert_keras.tokenizer import BertTokenizer
+
+if TYPE_CHECKING:
+    from bert_keras.backbone import BertBackbone
+    from bert_keras.heads import BertForPreTraining
+
+# P of the examples that the `evaluate` signature reads: the original's default.
+_MAX_PREDICTIONS = 20
+
+
+def read_pushed(directory: str) -> ReadBert:
+    """Reads a model that the pipeline pushed, or `write_pushed` wrote.
+
+    Raises:
+        InputError: a file is missing, damaged, or of another size than the configuration says.
+    """
+    import json
+
+    from bert_keras.config import BertConfig
+    from bert_keras.export import CONFIG_FILE, WEIGHTS_FILE
+    from bert_keras.heads import BertForPreTraining
+
+    path = os.path.join(directory, CONFIG_FILE)
+    try:
+        config = BertConfig.from_json(transfer.read_text(path))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    vocabulary = transfer.read_vocabulary(directory, config, CONFIG_FILE)
+    weights = os.path.join(directory, WEIGHTS_FILE)
+    if not os.path.exists(weights):
+        raise InputError(f"{weights} is not there; the folder of a pushed model has it")
+    model = BertForPreTraining(config)
+    model.build()
+    try:
+        model.load_weights(weights)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{weights}: is not the weights of {CONFIG_FILE} beside it ({reason})") from error
+    spec = os.path.join(directory, VOCABULARY_SPEC_FILE)
+    lower_case = json.loads(transfer.read_text(spec))["lower_case"] if os.path.exists(spec) else None
+    return ReadBert(model, vocabulary, lower_case, ())
+
+
+def write_pushed(model: BertForPreTraining | BertBackbone, tokenizer: BertTokenizer | None, directory: str) -> None:
+    """Writes a SavedModel with all its signatures; heads that the model has not are drawn like a new model's.
+
+    Raises:
+        InputError: there is no vocabulary, or not the model's; the served graph cuts text by it. Nothing is written.
+    """
+    from bert_keras.export import export_saved_model
+    from bert_keras.heads import BertForPreTraining
+
+    if tokenizer is None:
+        raise InputError("a model that takes raw text needs a vocabulary: give a source with a vocab.txt")
+    transfer.check_tokenizer(tokenizer, model.config)
+    if not isinstance(model, BertForPreTraining):
+        backbone, model = model, BertForPreTraining(model.config)
+        model.build()
+        model.backbone.set_weights(backbone.get_weights())
+    layout = ExampleLayout.bert(model.config.max_position_embeddings, _MAX_PREDICTIONS)
+    with transfer.staged(directory) as temporary:
+        export_saved_model(model, tokenizer, temporary, layout)

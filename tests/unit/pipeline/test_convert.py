@@ -1,0 +1,117 @@
+"""`bert-tfx convert`: the same weights in every program's files, or one line that says why not."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from command_line import bert_tfx
+from safetensors.numpy import load_file
+
+from bert_keras.backbone import BertBackbone
+from bert_keras.config import BertConfig
+from bert_keras.heads import BertForPreTraining
+from bert_keras.interchange.huggingface import write_huggingface
+from bert_keras.interchange.pushed import read_pushed
+from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+
+VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
+CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
+
+
+def convert(source, target, from_, to, *words):
+    return bert_tfx("convert", "--from", from_, "--to", to, source, target, *words)
+
+
+def write(model, folder, lower_case=True):
+    write_huggingface(model, BertTokenizer(VOCABULARY, lower_case), str(folder))
+    return folder
+
+
+@pytest.fixture
+def model():
+    model = BertForPreTraining(CONFIG, seed=1)
+    model.build()
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape).astype("float32") for w in model.get_weights()])
+    return model
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_around_and_back_every_bit_is_the_same(model, tmp_path, lower_case):
+    write(model, tmp_path / "hf", lower_case)
+    case = "--uncased" if lower_case else "--cased"
+    steps = [("hf", "tf1", ()), ("tf1", "bert-tfx", (case,)), ("bert-tfx", "tf1", ()), ("tf1", "hf", (case,))]
+    source = tmp_path / "hf"
+    for number, (from_, to, words) in enumerate(steps):
+        code, out, err = convert(source, tmp_path / str(number), from_, to, *words)
+        assert code == 0, err
+        assert out.strip() == f"{tmp_path / str(number)}: 2 layers, 16 wide, 10 tokens"
+        source = tmp_path / str(number)
+    first, last = (load_file(folder / "model.safetensors") for folder in (tmp_path / "hf", source))
+    assert set(first) == set(last)
+    assert all(np.array_equal(first[name], last[name]) for name in first)
+    for name in ("config.json", "vocab.txt", "tokenizer_config.json"):
+        assert (tmp_path / "hf" / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_what_is_converted_takes_raw_text(model, tmp_path):
+    code, _, err = convert(write(model, tmp_path / "hf"), tmp_path / "served/1", "hf", "bert-tfx")
+    assert code == 0, err
+    served = tf.saved_model.load(str(tmp_path / "served/1"))
+    answer = served.signatures["encode"](text=tf.constant(["The cats sat."]))
+    ids = np.array([[2, 5, 6, 8, 7, 9, 3]])
+    expected = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
+    np.testing.assert_allclose(answer["pooled_output"], expected["pooled_output"], atol=1e-5)
+    assert read_pushed(str(tmp_path / "served/1")).lower_case is True
+
+
+def test_heads_that_are_not_there_are_told(tmp_path):
+    backbone = BertBackbone(CONFIG)
+    backbone.build()
+    code, out, err = convert(write(backbone, tmp_path / "hf"), tmp_path / "out", "hf", "bert-tfx")
+    assert code == 0, err
+    assert out.strip().endswith("and therefore drawn at random: masked-LM head, next-sentence head")
+    found = read_pushed(str(tmp_path / "out")).model
+    for ours, theirs in zip(found.backbone.get_weights(), backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is unset: no checkpoint of the original")
+def test_a_checkpoint_of_the_original(tmp_path):
+    source = Path(os.environ["BERT_DATA_DIR"], "tf1_checkpoint_tiny")
+    code, out, err = convert(source, tmp_path / "hf", "tf1", "hf", "--uncased")
+    assert code == 0, err
+    assert out.startswith(f"{tmp_path}/hf: 2 layers, 4 wide, 15 tokens")
+
+
+def test_what_cannot_be_is_one_line_and_leaves_nothing(model, tmp_path):
+    hf = write(model, tmp_path / "hf")
+    assert convert(hf, tmp_path / "tf1", "hf", "tf1")[0] == 0
+
+    def refusal(*words):
+        code, _, err = convert(*words)
+        assert code == 2 and err.count("\n") == 1
+        return err
+
+    out = tmp_path / "out"
+    assert "does not say whether its vocabulary is lower-cased: give --cased or --uncased" in refusal(
+        tmp_path / "tf1", out, "tf1", "hf"
+    )
+    assert "no such folder; SRC is the folder of a model" in refusal(tmp_path / "none", out, "hf", "tf1")
+    assert "is not empty; give a new folder" in refusal(hf, tmp_path / "tf1", "hf", "tf1")
+    assert "bert_config.json is not there" in refusal(hf, out, "bert-tfx", "tf1")
+    (hf / "vocab.txt").write_text("[PAD]\n")
+    assert "vocab.txt has 1 tokens, but the word embeddings have 10 rows" in refusal(hf, out, "hf", "tf1")
+    (hf / "vocab.txt").unlink()
+    assert "needs a vocabulary" in refusal(hf, out, "hf", "bert-tfx")
+    assert not out.exists() or not list(out.iterdir())
+
+
+def test_weights_of_another_model_are_named(model, tmp_path):
+    assert convert(write(model, tmp_path / "hf"), tmp_path / "a", "hf", "bert-tfx")[0] == 0
+    text = (tmp_path / "a/bert_config.json").read_text().replace('"intermediate_size": 32', '"intermediate_size": 64')
+    (tmp_path / "a/bert_config.json").write_text(text)
+    code, _, err = convert(tmp_path / "a", tmp_path / "b", "bert-tfx", "hf")
+    assert code == 2 and "model.weights.h5: is not the weights of bert_config.json beside it" in err
