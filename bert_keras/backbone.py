@@ -22,27 +22,53 @@ class BertBackbone(keras.Model):
     `sequence_ids` and `position_ids`, int [B, T], and `next_sentence_positions`, int [B, S]: then every sequence has
     the outputs that it has alone. Returns a dict:
         `sequence_output` float [B, T, H]: the last layer;
-        `pooled_output` float [B, H]: dense + tanh of the first position; [B, S, H] of `next_sentence_positions`;
+        `pooled_output` float [B, H]: dense + tanh of the first position, in a causal model of the last token;
+            [B, S, H] of `next_sentence_positions`;
         `encoder_outputs` list of L float [B, T, H]: every layer's output (the embedding output is not one).
+
+    Args:
+        has_pooler: without one, as RoBERTa and ELECTRA, `pooled_output` is the output of the position itself.
+        embeddings: those to share with another model; None makes its own. If they are not H wide, a dense layer without
+            activation makes them so (ELECTRA). Then the model that has both is what can be saved.
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+    def __init__(
+        self,
+        config: BertConfig,
+        seed: int = 0,
+        has_pooler: bool = True,
+        embeddings: BertEmbeddings | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        self.config, self.seed = config, seed
-        self.embeddings = BertEmbeddings(config, seed, name="embeddings")
+        self.config, self.seed, self.has_pooler = config, seed, has_pooler
+        self._shares_embeddings = embeddings is not None
+        self.embeddings = embeddings or BertEmbeddings(config, seed, name="embeddings")
+        self.embeddings_project = None
+        if self.embeddings.config.hidden_size != config.hidden_size:
+            # Glorot's uniform, not `initializer_range`: so has ELECTRA's code.
+            glorot = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
+            self.embeddings_project = keras.layers.Dense(
+                config.hidden_size, kernel_initializer=glorot, name="embeddings_project"
+            )
         self.encoder_layers = [
             EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), name=f"layer_{index}")
             for index in range(config.num_hidden_layers)
         ]
-        self.pooler = keras.layers.Dense(
-            config.hidden_size,
-            activation="tanh",
-            kernel_initializer=initializer(config, seed + SEEDS_PER_LAYER - 1),
-            name="pooler",
-        )
+        self.pooler = keras.layers.Identity()
+        if has_pooler:
+            self.pooler = keras.layers.Dense(
+                config.hidden_size,
+                activation="tanh",
+                kernel_initializer=initializer(config, seed + SEEDS_PER_LAYER - 1),
+                name="pooler",
+            )
 
     def build(self, input_shape=None):
-        self.embeddings.build(None)
+        if not self.embeddings.built:
+            self.embeddings.build(None)
+        if self.embeddings_project is not None:
+            self.embeddings_project.build((None, None, self.embeddings.config.hidden_size))
         for layer in self.encoder_layers:
             layer.build(None)
         self.pooler.build((None, self.config.hidden_size))
@@ -50,22 +76,37 @@ class BertBackbone(keras.Model):
 
     def call(self, inputs, training=False):
         x = self.embeddings(inputs["input_ids"], inputs["segment_ids"], inputs.get("position_ids"), training=training)
+        if self.embeddings_project is not None:
+            x = self.embeddings_project(x)
         attended = ops.cast(inputs["input_mask"], "float32")[:, None, :]  # [B, 1 or T, T]
         if "sequence_ids" in inputs:
             sequence = inputs["sequence_ids"]
             attended = attended * ops.cast(ops.equal(sequence[:, :, None], sequence[:, None, :]), "float32")
+        if self.config.causal:
+            index = ops.arange(ops.shape(x)[1])
+            attended = attended * ops.cast(index[:, None] >= index[None], "float32")
         score_bias = (1.0 - attended[:, None]) * MASKED_SCORE
         outputs = []
         for layer in self.encoder_layers:
             x = layer(x, score_bias, training=training)
             outputs.append(x)
-        first = x[:, 0]
+        pooled_output = self.pooler(self._pooled_tokens(x, inputs))
+        return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}
+
+    def _pooled_tokens(self, x, inputs):
+        """What the pooler takes: float [B, H], of packed rows with next sentences [B, S, H]."""
         if "next_sentence_positions" in inputs:
-            first = ops.take_along_axis(x, inputs["next_sentence_positions"][:, :, None], axis=1)
-        return {"sequence_output": x, "pooled_output": self.pooler(first), "encoder_outputs": outputs}
+            return ops.take_along_axis(x, inputs["next_sentence_positions"][:, :, None], axis=1)
+        if self.config.causal:
+            last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
+            return ops.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+        return x[:, 0]
 
     def get_config(self):
-        return {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
+        if self._shares_embeddings:
+            raise NotImplementedError(f"{self.name} shares its embeddings: save the model that it is part of")
+        config = dataclasses.asdict(self.config)
+        return {"config": config, "seed": self.seed, "has_pooler": self.has_pooler, "name": self.name}
 
     @classmethod
     def from_config(cls, config):

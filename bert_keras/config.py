@@ -32,6 +32,8 @@ class BertConfig:
         layer_norm_eps: epsilon of every layer normalisation.
         hidden_act: of the feed-forward layers and the masked-LM head: `gelu_tanh`, the original's approximation, or
             `gelu_erf`, the exact one, Hugging Face's "gelu" (FACTS D4: at most 4.73e-4 apart).
+        causal: a token attends to itself and those before it alone (the left-to-right model of the paper's section
+            5.1); the pooler then takes the last token, not the first, which sees nothing else.
     """
 
     vocab_size: int = 30522
@@ -46,6 +48,7 @@ class BertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     hidden_act: HiddenAct = "gelu_tanh"
+    causal: bool = False
 
     def __post_init__(self) -> None:
         for name in (

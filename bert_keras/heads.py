@@ -15,8 +15,10 @@ from bert_keras.layers import activation, initializer, layer_norm
 class MaskedLMHead(keras.layers.Layer):
     """Dense, activation, layer normalisation, then the product with the tied word embeddings plus a bias (FACTS D4).
 
-    Call: `sequence_output` float [B, T, H], `positions` int [B, P], `word_embeddings` float [V, H]
-    -> logits float [B, P, V]. Only the asked positions are computed.
+    Call: `sequence_output` float [B, T, H], `positions` int [B, P] or None for all, `word_embeddings` float [V, H]
+    -> logits float [B, P, V] or [B, T, V]. Only the asked positions are computed.
+
+    Built with the shape of `sequence_output` if that is not as wide as the word embeddings, H (ELECTRA's generator).
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
@@ -31,14 +33,16 @@ class MaskedLMHead(keras.layers.Layer):
         self.layer_norm = layer_norm(config, "layer_norm")
 
     def build(self, input_shape):
-        self.dense.build((None, None, self.config.hidden_size))
-        self.layer_norm.build((None, None, self.config.hidden_size))
+        hidden = (None, None, self.config.hidden_size)
+        self.dense.build(input_shape or hidden)
+        self.layer_norm.build(hidden)
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
         self.built = True
 
     def call(self, sequence_output, positions, word_embeddings):
-        gathered = ops.take_along_axis(sequence_output, positions[:, :, None], axis=1)  # [B, P, H]
-        transformed = self.layer_norm(self.dense(gathered))
+        if positions is not None:
+            sequence_output = ops.take_along_axis(sequence_output, positions[:, :, None], axis=1)  # [B, P, H]
+        transformed = self.layer_norm(self.dense(sequence_output))
         word_embeddings = ops.cast(word_embeddings, transformed.dtype)
         logits = ops.matmul(transformed, ops.transpose(word_embeddings))  # [B, P, V]
         return logits + ops.cast(self.output_bias, logits.dtype)

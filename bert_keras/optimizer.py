@@ -17,7 +17,7 @@ from bert_keras.config import TrainingConfig
 # Variables whose path matches are not decayed (nor rescaled by LAMB). Embeddings are.
 NO_WEIGHT_DECAY = re.compile(r"layer_norm|bias")
 
-_EMBEDDINGS, _ENCODER_LAYER = re.compile(r"(^|/)embeddings/"), re.compile(r"(?:^|/)layer_(\d+)/")
+_EMBEDDINGS, _ENCODER_LAYER = re.compile(r"(^|/)embeddings(_project)?/"), re.compile(r"(?:^|/)layer_(\d+)/")
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -71,7 +71,8 @@ def write_huggingface(
         tokenizer: the model's; without one no `vocab.txt` is written.
 
     Raises:
-        InputError: the vocabulary has not a token for each row of the word embeddings. Nothing is written.
+        InputError: the vocabulary has not a token for each row of the word embeddings, or the model is causal.
+            Nothing is written.
     """
     from safetensors.numpy import save_file
 
@@ -79,6 +80,7 @@ def write_huggingface(
 
     config = model.config
     transfer.check_tokenizer(tokenizer, config)
+    transfer.check_bidirectional(config)
     fields: dict[str, Any] = {
         **dataclasses.asdict(config),
         **_MUST_BE,

@@ -84,11 +84,13 @@ def write_tf1(model: BertForPreTraining | BertBackbone, tokenizer: BertTokenizer
         tokenizer: the model's; without one no `vocab.txt` is written.
 
     Raises:
-        InputError: the vocabulary has not a token for each row of the word embeddings. Nothing is written.
+        InputError: the vocabulary has not a token for each row of the word embeddings, or the model is causal.
+            Nothing is written.
     """
     import tensorflow as tf
 
     transfer.check_tokenizer(tokenizer, model.config)
+    transfer.check_bidirectional(model.config)
     tensors = transfer.tensors_of(model, "tf1")
     with transfer.staged(directory) as temporary:
         if tokenizer:

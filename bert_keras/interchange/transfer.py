@@ -108,6 +108,12 @@ def check_tokenizer(tokenizer: BertTokenizer | None, config: BertConfig) -> None
         )
 
 
+def check_bidirectional(config: BertConfig) -> None:
+    """InputError if whoever reads the files would compute another function of the same tensors."""
+    if config.causal:
+        raise InputError("model.causal is True; these files are of models whose tokens see both sides")
+
+
 def check_tensors(config: BertConfig, format_: Format, stored: Mapping[str, StoredTensor], file: str) -> list[Weight]:
     """The weights of the parts that are there.
 

@@ -25,9 +25,9 @@ def example_sums(outputs, labels):
         Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
     """
     mlm_weights, nsp_weights = weights(labels)
-    mlm_nll, mlm_hit = _nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"])
+    mlm_nll, mlm_hit = nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"])
     nsp_logits = ops.reshape(outputs["nsp_logits"], (*ops.shape(nsp_weights), 2))
-    nsp_nll, nsp_hit = _nll_and_hits(nsp_logits, labels["next_sentence_labels"])
+    nsp_nll, nsp_hit = nll_and_hits(nsp_logits, labels["next_sentence_labels"])
     return {
         "mlm_nll": ops.sum(mlm_weights * mlm_nll, -1),
         "mlm_correct": ops.sum(mlm_weights * mlm_hit, -1),
@@ -46,7 +46,7 @@ def weights(labels):
     return mlm_weights, ops.ones_like(labels["next_sentence_labels"], "float32")
 
 
-def _nll_and_hits(logits, ids):
+def nll_and_hits(logits, ids):
     """logits [..., V], ids int [...] -> negative log-likelihood and 1.0 where the arg max is right, [...]."""
     logits = ops.cast(logits, "float32")
     ids = ops.cast(ids, "int32")

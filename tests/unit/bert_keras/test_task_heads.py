@@ -173,6 +173,13 @@ def test_d7_dropout_of_a_tenth_before_the_output_layer(task):
     assert (arrays(again(x, training=True))[0] != arrays(again(x))[0]).any()
 
 
+def test_start_and_end_are_the_two_outputs():
+    model = built(TASKS["span"])
+    model.classifier.set_weights([np.zeros((32, 2)), np.array([1.0, 2.0])])
+    outputs = model(inputs())
+    assert (np.asarray(outputs["start_logits"]) == 1.0).all() and (np.asarray(outputs["end_logits"]) == 2.0).all()
+
+
 def test_d6_no_dropout_before_the_span_logits():
     model = heads.BertForSpanExtraction(dataclasses.replace(TINY, attention_probs_dropout_prob=0.0))
     x = inputs()

@@ -1,0 +1,86 @@
+"""64 real sentences, and what it takes to learn them by heart: the models must reach the least loss that there is."""
+
+import collections
+import math
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.tokenizer import BertTokenizer, split_words
+
+T, ROWS = 20, 64
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+REPOSITORY = Path(__file__).parents[3]
+
+
+def sentences():
+    """The first 64 sentences of six words or more of the repository's documents, and a tokenizer for them."""
+    documents = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    text = "\n\n".join(path.read_text() for path in documents)
+    found = [" ".join(part.split()) for part in re.split(r"(?<=[.:!?])\s+|\n\n", text)]
+    chosen = [part for part in dict.fromkeys(found) if len(part.split()) >= 6][:ROWS]
+    words = collections.Counter(word for line in split_words(chosen, True) for word in line)
+    pieces = sorted({prefix + char for word in words for prefix in ("", "##") for char in word})
+    frequent = [word for word, _ in sorted(words.items(), key=lambda item: (-item[1], item[0])) if len(word) > 1]
+    return chosen, BertTokenizer([*SPECIAL, *pieces, *frequent[:200]], lower_case=True)
+
+
+def real_sequences():
+    """Features of the sentences, cut to T tokens, [CLS] and [SEP] around them; and the tokenizer."""
+    chosen, tokenizer = sentences()
+    ids, splits = tokenizer.encode(chosen)
+    assert len(splits) == ROWS + 1
+    features = {name: np.zeros((ROWS, T), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    for row, pieces in enumerate(np.split(ids, splits[1:-1])):
+        tokens = [tokenizer.cls_id, *pieces[: T - 2], tokenizer.sep_id]
+        features["input_ids"][row, : len(tokens)] = tokens
+        features["input_mask"][row, : len(tokens)] = 1
+    return features, tokenizer
+
+
+def least_loss(features):
+    """The least mean negative log-likelihood of the next token, or the previous one, in nats.
+
+    The sequences differ, so the product of what is said of the tokens of one, each from those before it, is 1/64 at
+    best: ln 64 nats a sequence. Less would need a look at what is predicted.
+    """
+    ids, tokens = features["input_ids"], features["input_mask"].sum(1)
+    assert len({row.tobytes() for row in ids}) == len(ids)
+    return len(ids) * math.log(len(ids)) / (tokens - 1).sum()
+
+
+def overfit(model, features, loss_of, steps, rate):
+    """Trains on one batch and returns the loss without dropout."""
+    batch = {name: tf.constant(values) for name, values in features.items()}
+    model(batch)
+    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(rate, steps))
+    variables = [v for v in model.trainable_variables if "pooler" not in v.path]
+    optimizer.build(variables)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = loss_of(model(batch, training=True))
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+
+    for _ in range(steps):
+        step()
+    return float(loss_of(model(batch)))
+
+
+def summed(sums):
+    """Of a batch."""
+    return {name: tf.reduce_sum(value) for name, value in sums.items()}
+
+
+def round_trip(model, features, directory):
+    """The outputs of the model, of the one made from its configuration with its weights, and of the saved one."""
+    again = type(model).from_config(model.get_config())
+    again.build()
+    again.set_weights(model.get_weights())
+    model.save(directory / "model.keras")
+    loaded = keras.models.load_model(directory / "model.keras")
+    return [{k: v for k, v in m(features).items() if "outputs" not in k} for m in (model, again, loaded)]
