@@ -82,14 +82,12 @@ class Recipe:
             )
         trained_on = {
             "examples.objective": (self.examples.objective, "mlm_nsp"),
+            "model.causal": (self.model.causal, False),
             "vocabulary.algorithm": (self.vocabulary.algorithm, "wordpiece"),
         }
         for setting, (value, can_be) in trained_on.items():
             if value != can_be:
-                raise ValueError(
-                    f"{setting} is {value!r}, which cannot be trained on yet, only {can_be!r}; "
-                    "`bert-tfx examples` makes such examples"
-                )
+                raise ValueError(f"{setting} is {value!r}, which cannot be trained on yet, only {can_be!r}")
         asked, least, most = (
             self.examples.masking.masked_lm_prob,
             self.data.min_masked_fraction,

@@ -148,10 +148,12 @@ def test_every_setting_that_is_listed_can_be_set_to_what_it_is():
     ("changes", "reason"),
     [
         (["examples.objective=doc_sentences"], "examples.objective is 'doc_sentences', which .* yet, only 'mlm_nsp'"),
+        (["model.causal=true"], "model.causal is True, which cannot be trained on yet, only False"),
         (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .*, only 'wordpiece'"),
     ],
 )
 def test_what_training_cannot_take_is_told_before_the_examples_are_made(changes, reason):
     with pytest.raises(InputError, match=reason):
         with_settings(tiny_cpu(), changes)
-    assert with_settings(ExampleJob(), changes) != ExampleJob()
+    if not changes[0].startswith("model."):  # `bert-tfx examples` makes them
+        assert with_settings(ExampleJob(), changes) != ExampleJob()
