@@ -3,7 +3,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo test lint lock docs
+.PHONY: help setup demo test parity lint lock docs
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 setup:          ## make .venv from the hashed lock, if it is not there
@@ -12,6 +12,9 @@ demo: setup     ## text to a served BERT (ARGS="--corpus 'text/*.txt'" for your 
 	$(RUN)/bert-tfx demo $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 	$(RUN)/python -m pytest -m "not slow" $(ARGS)
+parity: setup   ## the tests against transformers on torch, in .venv-bench
+	@scripts/setup_bench.sh
+	.venv-bench/bin/python -m pytest tests/parity $(ARGS)
 lint: setup     ## ruff and mypy
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .

@@ -9,25 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
+from bert_keras import masking
+
 MAX_TOKENS = 2**31 - 1
 
 
-class Tokenizer(Protocol):
+class Tokenizer(masking.Tokenizer, Protocol):
     """What a tokenizer must have for examples to be made with it."""
-
-    pad_id: int
-    unk_id: int
-    cls_id: int
-    sep_id: int
-    mask_id: int
-
-    @property
-    def vocabulary(self) -> Sequence[str]:
-        """The tokens, in the order of their ids."""
-
-    @property
-    def continues_word(self) -> np.ndarray:
-        """Bool [V]: the token continues the word before it."""
 
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of all texts, int32 [tokens], and row splits into them, int64 [texts + 1]."""

@@ -1,22 +1,12 @@
 """Runs of whole sentences, against fairseq's rule (FACTS D10: `complete_doc`) token by token."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numbered_documents import make_bucket
 
 from components.pretrain_example_gen.blocks import choose_blocks
-from components.pretrain_example_gen.bucket import Bucket
 
 documents_strategy = st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=12), max_size=5)
-
-
-def make_bucket(documents):
-    lengths = [length for document in documents for length in document]
-    return Bucket(
-        tokens=np.arange(sum(lengths), dtype=np.int32),
-        segment_splits=np.cumsum([0, *lengths]),
-        document_splits=np.cumsum([0, *map(len, documents)]),
-    )
 
 
 def blocks_of(documents, longest):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numbered_documents import make_bucket
 
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from components.pretrain_example_gen import bucket as bucket_module
@@ -15,15 +16,6 @@ TOKENS = [*SPECIAL_TOKENS, "my", "dog", "!", "he", "dum", "##my"]
 SEP = -1
 
 documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), max_size=5)
-
-
-def make_bucket(documents):
-    lengths = [length for document in documents for length in document]
-    return Bucket(
-        tokens=np.arange(sum(lengths), dtype=np.int32),
-        segment_splits=np.cumsum([0, *lengths]),
-        document_splits=np.cumsum([0, *map(len, documents)]),
-    )
 
 
 def documents_of(bucket):
