@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -131,14 +132,22 @@ class TrainingConfig:
         decay_all: on those too (RoBERTa, FACTS D10); `lamb` then rescales them too.
         layer_decay: the rate falls by this factor a layer, from the heads down to the embeddings; ELECTRA fine-tunes
             with .8, or .9 (FACTS D8). 1 trains all at the same rate.
-        clip_norm: the gradient of the global batch is scaled down to at most this global norm.
+        clip_norm: the gradient is scaled down to at most this global norm.
+        clip: `global`: that of the global batch, after it is summed over the devices; `per_replica`: each device's, of
+            the mean over its own part, before (the original's, FACTS D3). One device: the same.
+        gradient_accumulation_steps: a batch is computed in so many parts, one after another, for less memory; the
+            result is that of the whole.
+        batch_ramp_from: sequences a step at the beginning; doubles up to `train_batch_size`. 0: no ramp.
+        batch_ramp_steps: steps of that ramp, equally many of each size below `train_batch_size`. The learning rate
+            does not know of it.
         steps_per_execution: steps run in one call of the compiled loop, between two looks at the progress.
         save_checkpoints_steps: steps between two checkpoints; what a kill can lose.
         keep_checkpoint_max: how many checkpoints are kept.
         eval_batch_size: sequences a batch of the held-out evaluation that is logged while training.
         eval_batches: batches of that evaluation.
         eval_every_steps: steps between two of them.
-        strategy: `one_device`, or `mirrored` over the devices of this machine.
+        strategy: `one_device`, `mirrored` over the devices of this machine, `multi_worker` over those of several, or
+            `tpu` (`bert_keras.strategy`).
         mixed_precision: `float32`, or `mixed_bfloat16`.
         jit_compile: compile the forward and backward pass with XLA.
         seed: of the initial weights, of dropout and of the order of the examples.
@@ -157,13 +166,17 @@ class TrainingConfig:
     decay_all: bool = False
     layer_decay: float = 1.0
     clip_norm: float = 1.0
+    clip: Literal["global", "per_replica"] = "global"
+    gradient_accumulation_steps: int = 1
+    batch_ramp_from: int = 0
+    batch_ramp_steps: int = 0
     steps_per_execution: int = 20
     save_checkpoints_steps: int = 1000
     keep_checkpoint_max: int = 3
     eval_batch_size: int = 64
     eval_batches: int = 8
     eval_every_steps: int = 1000
-    strategy: Literal["one_device", "mirrored"] = "one_device"
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = "one_device"
     mixed_precision: Literal["float32", "mixed_bfloat16"] = "float32"
     jit_compile: bool = False
     seed: int = 12345
@@ -172,6 +185,7 @@ class TrainingConfig:
         for name in (
             "train_batch_size",
             "num_train_steps",
+            "gradient_accumulation_steps",
             "steps_per_execution",
             "save_checkpoints_steps",
             "keep_checkpoint_max",
@@ -197,3 +211,23 @@ class TrainingConfig:
                 f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to "
                 f"training.num_train_steps, {self.num_train_steps}"
             )
+        ramp = self.batch_ramp_from, self.batch_ramp_steps
+        doublings = self.train_batch_size / max(1, self.batch_ramp_from)
+        if min(ramp) < 0 or (any(ramp) and (not all(ramp) or doublings < 2 or not math.log2(doublings).is_integer())):
+            raise ValueError(
+                f"training.batch_ramp_from is {ramp[0]}, training.batch_ramp_steps {ramp[1]}; both must be 0, or both "
+                f"above 0 and training.train_batch_size, {self.train_batch_size}, 2, 4, 8, ... times the first"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondPhase:
+    """The last steps of pre-training, on longer sequences (paper, appendix A.2: 90 % of the steps at 128, then 512).
+
+    Attributes:
+        num_train_steps: so many of `training.num_train_steps`, the last ones; 0: no second phase.
+        train_batch_size: sequences a step, over all devices.
+    """
+
+    num_train_steps: int = 0
+    train_batch_size: int = 256

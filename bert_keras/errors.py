@@ -1,4 +1,4 @@
-"""The two errors that a user sees as one line; everything else is a defect or a failure of the machine."""
+"""The errors that a user sees as one line; everything else is a defect or a failure of the machine."""
 
 
 class InputError(ValueError):
@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class StageError(RuntimeError):
     """A stage refuses to go on: names what it found and what to do. Exit code 1."""
+
+
+class Preempted(RuntimeError):
+    """SIGTERM came while a model was trained; its checkpoint is written. Exit code 4."""

@@ -1,8 +1,8 @@
 """TFRecord shards -> batches, as a stream indexed by example number.
 
-The order of the examples is a function of (seed, epoch) alone, and dynamic masks of (seed, step), so a run that
-restarts at step s reads exactly the batches it would have read, without a checkpoint of the iterator, and with any
-number of devices.
+The order of the examples is a function of (seed, epoch) alone, and dynamic masks of (seed, number of the batch's first
+example), so a run that restarts at example n reads exactly the batches it would have read, without a checkpoint of the
+iterator, and with any number of devices and workers.
 """
 
 from __future__ import annotations
@@ -64,16 +64,17 @@ class DynamicMasking:
     settings: MaskingSettings
     vocabulary: MaskingVocabulary
 
-    def mask(self, features: dict[str, tf.Tensor], P: int, seed: int, step: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Masks the batch of step `step` (int64 scalar), a dict of int32 [B, T]; adds masked_lm_* [B, P]."""
+    def mask(self, features: dict[str, tf.Tensor], P: int, seed: int, first: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Masks rows, a dict of int32 [B, T], the first of them example `first` (int64) of the stream; adds masked_lm_*
+        [B, P]."""
 
-        def mask(step, input_ids, input_mask, sequence_ids=None):
+        def mask(first, input_ids, input_mask, sequence_ids=None):
             # The sequence of seeds must be of natural numbers.
-            rng = np.random.default_rng([seed % 2**64, int(step)])
+            rng = np.random.default_rng([seed % 2**64, int(first)])
             masked = mask_tokens(input_ids, input_mask, rng, self.settings, self.vocabulary, P, sequence_ids)
             return [masked[name] for name in _MASKED]
 
-        arguments = [step, features["input_ids"], features["input_mask"]]
+        arguments = [first, features["input_ids"], features["input_mask"]]
         if "sequence_ids" in features:
             arguments.append(features["sequence_ids"])
         types = [tf.int32, tf.int32, tf.int32, tf.float32]
@@ -90,19 +91,29 @@ def train_batches(
     *,
     num_examples: int,
     batch_size: int,
-    first_step: int,
+    first_example: int,
     seed: int,
     dynamic_masking: DynamicMasking | None,
+    worker: int = 0,
+    num_workers: int = 1,
+    replicas: int = 1,
 ) -> tf.data.Dataset:
-    """Endless shuffled batches from step `first_step` on, each a dict of int32/float32 [batch_size, ...].
+    """Endless shuffled batches, each a dict of int32/float32 [batch_size / num_workers / replicas, ...].
+
+    Every worker reads all examples and keeps its rows of each batch, before they are parsed: so the batches are the
+    same with any number of workers (docs/decisions/0008-every-worker-reads-the-whole-stream.md).
 
     Args:
         layout: of the examples.
         num_examples: records in `files`, all told (`example_spec.json` counts them).
-        first_step: how many batches have been consumed before.
+        batch_size: of the global batch, a multiple of `num_workers * replicas`.
+        first_example: how many examples have been consumed before.
         dynamic_masking: masks the examples, which are stored unmasked; None if they are stored masked.
+        worker, num_workers: whose rows are kept.
+        replicas: devices of this worker; its rows of a batch come as so many batches.
     """
-    first_epoch, offset = divmod(first_step * batch_size, num_examples)
+    first_epoch, offset = divmod(first_example, num_examples)
+    rows = batch_size // num_workers
 
     def epoch(number):
         order = tf.random.experimental.stateless_shuffle(tf.constant(files), seed=[seed, number])
@@ -113,19 +124,23 @@ def train_batches(
     rest = tf.data.Dataset.range(first_epoch + 1, tf.int64.max).flat_map(epoch)
     parse = _parse(layout, masked=dynamic_masking is None)
 
-    def features(step, serialized):
+    def features(number, serialized):
+        serialized = tf.ensure_shape(serialized[worker * rows : (worker + 1) * rows], [rows])
         parsed = parse(serialized)
-        if dynamic_masking is None:
-            return parsed
-        return dynamic_masking.mask(parsed, layout.max_predictions_per_seq, seed, step)
+        if dynamic_masking is not None:
+            first_row = first_example + number * batch_size + worker * rows
+            parsed = dynamic_masking.mask(parsed, layout.max_predictions_per_seq, seed, first_row)
+        return parsed
 
-    return (
+    batches = (
         first.concatenate(rest)
         .batch(batch_size, drop_remainder=True)
-        .enumerate(first_step)
+        .enumerate()
         .map(features, num_parallel_calls=2, deterministic=True)
-        .prefetch(4)
     )
+    if replicas > 1:
+        batches = batches.unbatch().batch(rows // replicas, drop_remainder=True)
+    return batches.prefetch(4)
 
 
 def eval_batches(files: list[str], layout: ExampleLayout, *, batch_size: int, masked: bool = True) -> tf.data.Dataset:

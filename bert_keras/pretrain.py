@@ -8,14 +8,17 @@ import os
 
 import tensorflow as tf
 
-from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
-from bert_keras.input_pipeline import DynamicMasking
+from bert_keras.input_pipeline import DynamicMasking, shard_files
 from bert_keras.masking import MaskingVocabulary
+from bert_keras.phases import ExampleSet, phases_of
+from bert_keras.strategy import create_strategy
 from bert_keras.tokenizer import BertTokenizer
-from bert_keras.training_loop import LOG_FILE, TrainingLoop
+from bert_keras.training_log import LOG_FILE
+from bert_keras.training_loop import TrainingLoop
 
 
 def run_fn(fn_args) -> None:
@@ -31,6 +34,9 @@ def run_fn(fn_args) -> None:
     """
     custom = fn_args.custom_config
     model_config, training = BertConfig(**custom["model"]), TrainingConfig(**custom["training"])
+    second = SecondPhase(**custom.get("second_phase", {}))
+    # Before anything else runs: several workers are refused afterwards.
+    strategy = create_strategy(training)
     (train_pattern,), (eval_pattern,) = fn_args.train_files, fn_args.eval_files
     examples_dir = os.path.dirname(os.path.dirname(train_pattern))
     spec = ExampleSpec.load(examples_dir)
@@ -43,7 +49,9 @@ def run_fn(fn_args) -> None:
     dynamic_masking = None
     if spec.masking.when == "dynamic":
         dynamic_masking = DynamicMasking(spec.masking, MaskingVocabulary.of(tokenizer))
-    loop = TrainingLoop(model_config, training, spec, train_pattern, eval_pattern, directory, dynamic_masking)
+    examples = ExampleSet(spec, shard_files(train_pattern), shard_files(eval_pattern), dynamic_masking)
+    phases = phases_of(training, second, [examples])
+    loop = TrainingLoop(model_config, training, phases, directory, strategy)
     model = loop.run()
     export_saved_model(model, tokenizer, fn_args.serving_model_dir, spec.layout)
     # What the model was made for goes with it.

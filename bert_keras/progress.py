@@ -16,12 +16,12 @@ class TrainingProgress:
     Args:
         num_train_steps: steps in all.
         first_step: steps done before.
-        tokens_per_step: positions of a global batch, padding included.
+        quiet: shows nothing.
     """
 
-    def __init__(self, num_train_steps: int, first_step: int, tokens_per_step: int):
-        self._total, self._first, self._tokens = num_train_steps, first_step, tokens_per_step
-        self._console = Console()
+    def __init__(self, num_train_steps: int, first_step: int, quiet: bool = False):
+        self._total, self._first = num_train_steps, first_step
+        self._console = Console(quiet=quiet)
         columns = (
             "training",
             BarColumn(20),
@@ -37,16 +37,16 @@ class TrainingProgress:
         if self._first:
             self._console.print(f"resuming training at step {self._first} of {self._total}", highlight=False)
         self._bar.start()
-        self._started = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
         return self
 
     def update(self, step: int, metrics: dict[str, float]) -> None:
-        """Shows the metrics (`loss`, `mlm_accuracy`, `nsp_accuracy`) of the steps up to `step`."""
+        """Shows the metrics of the steps up to `step`, as `TrainingLoop` logs them."""
         now = time.monotonic()
-        tokens = (step - self._first) * self._tokens / max(now - self._started, 1e-9)
         text = (
-            f"loss {metrics['loss']:.3f}  mlm {metrics['mlm_accuracy']:.1%}  "
-            f"nsp {metrics['nsp_accuracy']:.1%}  {tokens:,.0f} tokens/s"
+            f"loss {metrics['loss']:.3f}  mlm {metrics['mlm_accuracy']:.1%}  nsp {metrics['nsp_accuracy']:.1%}  "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s, "
+            f"{metrics['useful_tokens_per_second']:,.0f} without padding  MFU {metrics['model_flops_utilization']:.0%}"
         )
         self._bar.update(self._task, completed=step, text=text)
         if not self._console.is_terminal and (now - self._last_line > SECONDS_BETWEEN_LINES or step == self._total):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import tensorflow as tf
 
 from bert_keras.config import TrainingConfig
@@ -11,21 +14,72 @@ from bert_keras.errors import InputError
 def create_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     """The distribution strategy of a run; the training loop is the same under each.
 
+    `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG
+    (https://www.tensorflow.org/guide/distributed_training); it must be made before TensorFlow has run anything. `tpu`:
+    on a TPU VM, or with TPU_NAME set; NOT run by our tests, which have no TPU.
+
     Raises:
-        InputError: the global batch does not divide over the devices.
+        InputError: a global batch does not divide over the devices, or workers or TPU are not there.
     """
-    gpus = tf.config.list_logical_devices("GPU")
-    if config.strategy == "mirrored":
-        # Several logical CPUs count as devices too: that is how the loop is tested without GPUs.
-        devices = gpus or tf.config.list_logical_devices("CPU")
-        strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
-    else:
-        strategy = tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
+    strategy = _STRATEGIES[config.strategy]()
     replicas = strategy.num_replicas_in_sync
-    for name in ("train_batch_size", "eval_batch_size"):
-        if getattr(config, name) % replicas:
+    parts = replicas * config.gradient_accumulation_steps
+    for name in ("train_batch_size", "batch_ramp_from"):
+        if getattr(config, name) % parts:
             raise InputError(
-                f"training.{name} is {getattr(config, name)}, which does not divide over {replicas} devices; "
-                f"give a multiple of {replicas}"
+                f"training.{name} is {getattr(config, name)}, which does not divide over {replicas} devices and "
+                f"training.gradient_accumulation_steps={config.gradient_accumulation_steps}; give a multiple of {parts}"
             )
     return strategy
+
+
+def worker_number(strategy: tf.distribute.Strategy) -> int:
+    """Which of the workers this process is; 0 is the one that logs, keeps its checkpoints and exports."""
+    resolver = strategy.cluster_resolver
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or not resolver.cluster_spec().jobs:
+        return 0
+    # Where there is a chief, it comes before the workers.
+    chiefs = len(resolver.cluster_spec().as_dict().get("chief", ()))
+    return 0 if resolver.task_type == "chief" else chiefs + resolver.task_id
+
+
+def _gpus() -> list:
+    return tf.config.list_logical_devices("GPU")
+
+
+def _one_device() -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0")
+
+
+def _mirrored() -> tf.distribute.Strategy:
+    # Several logical CPUs count as devices too: that is how the loop is tested without GPUs.
+    devices = _gpus() or tf.config.list_logical_devices("CPU")
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+
+
+def _multi_worker() -> tf.distribute.Strategy:
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    except ValueError as error:
+        raise InputError(f"TF_CONFIG is not JSON: {error}") from error
+    if not {"cluster", "task"} <= cluster.keys():
+        raise InputError(
+            "training.strategy=multi_worker needs the environment variable TF_CONFIG on every worker, with `cluster` "
+            "and `task`; one machine with several GPUs trains with training.strategy=mirrored"
+        )
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _tpu() -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise InputError(
+            f"training.strategy=tpu finds no TPU ({str(error).splitlines()[0]}); run on a TPU VM, or set TPU_NAME"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+_STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, "multi_worker": _multi_worker, "tpu": _tpu}

@@ -6,25 +6,30 @@ exactly, and normalises and clips per replica (docs/decisions/0002-own-training-
 
 from __future__ import annotations
 
-import json
+import io
 import math
 import os
 import time
+from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from bert_keras.checkpoints import Checkpoints
 from bert_keras.config import BertConfig, TrainingConfig
-from bert_keras.errors import StageError
-from bert_keras.features import ExampleSpec
+from bert_keras.errors import Preempted, StageError
+from bert_keras.flops import matmul_flops_per_second, training_flops
 from bert_keras.heads import BertForPreTraining
-from bert_keras.input_pipeline import DynamicMasking, eval_batches, shard_files, train_batches
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums, weights
+from bert_keras.input_pipeline import eval_batches, train_batches
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums
 from bert_keras.optimizer import create_optimizer, create_schedule
+from bert_keras.phases import Phase
 from bert_keras.progress import TrainingProgress
-from bert_keras.strategy import create_strategy
-
-LOG_FILE = "log.jsonl"
+from bert_keras.strategy import create_strategy, worker_number
+from bert_keras.termination import Termination
+from bert_keras.train_step import TrainSteps
+from bert_keras.training_log import TrainingLog
 
 
 def metrics_of(sums: dict[str, float]) -> dict[str, float]:
@@ -41,31 +46,29 @@ def metrics_of(sums: dict[str, float]) -> dict[str, float]:
 
 
 class TrainingLoop:
-    """Pre-trains one model from the examples of one artifact.
+    """Pre-trains one model.
 
     Args:
         model_config: the model.
         config: the run.
-        spec: what the examples are.
-        train_pattern, eval_pattern: globs of the shards of each split.
-        directory: where checkpoints and logs live. The same directory with the same arguments resumes.
-        dynamic_masking: masks the training examples while they are read; None if they are stored masked.
+        phases: what is read, from step 0 to `config.num_train_steps` (`bert_keras.phases.phases_of`).
+        directory: where checkpoints and logs live. The same directory with the same arguments resumes; of several
+            workers it is the same for all.
+        strategy: of `create_strategy(config)`, which several workers must make before all else.
     """
 
     def __init__(
         self,
         model_config: BertConfig,
         config: TrainingConfig,
-        spec: ExampleSpec,
-        train_pattern: str,
-        eval_pattern: str,
+        phases: Sequence[Phase],
         directory: str,
-        dynamic_masking: DynamicMasking | None = None,
+        strategy: tf.distribute.Strategy | None = None,
     ):
-        self.config, self.spec, self.directory = config, spec, directory
-        self._dynamic_masking = dynamic_masking
-        self._train_files, self._eval_files = shard_files(train_pattern), shard_files(eval_pattern)
-        self.strategy, self._schedule = create_strategy(config), create_schedule(config)
+        self.config, self.phases, self.directory = config, phases, directory
+        self.strategy = strategy or create_strategy(config)
+        self._schedule = create_schedule(config)
+        self._model_config = model_config
         keras.mixed_precision.set_dtype_policy(config.mixed_precision)
         try:
             with self.strategy.scope():
@@ -76,101 +79,118 @@ class TrainingLoop:
         finally:
             keras.mixed_precision.set_dtype_policy("float32")
         self.step = tf.Variable(0, dtype=tf.int64, name="step")
-        # Dropout's random states are not among the model's weights; without them a resumed run drifts.
-        dropouts = [x for x in self.model._flatten_layers() if isinstance(x, keras.layers.Dropout)]
-        states = [x.seed_generator.state.value for x in dropouts if getattr(x, "seed_generator", None)]
-        checkpoint = tf.train.Checkpoint(
-            model=self.model, optimizer=self.optimizer, step=self.step, dropout_states=states
+        checkpoint = tf.train.Checkpoint(model=self.model, optimizer=self.optimizer, step=self.step)
+        self._worker = worker_number(self.strategy)
+        self._has_peers = isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self._checkpoints = Checkpoints(
+            checkpoint, os.path.join(directory, "checkpoints"), config.keep_checkpoint_max, self._worker
         )
-        self._checkpoints = tf.train.CheckpointManager(
-            checkpoint, os.path.join(directory, "checkpoints"), max_to_keep=config.keep_checkpoint_max
-        )
-        self._gradients = tf.function(self._local_gradients, jit_compile=config.jit_compile)
-        self._train_steps = tf.function(self._train_steps_eager)
+        self._train_steps = TrainSteps(self.model, self.optimizer, self.step, self.strategy, config)
         self._eval_step = tf.function(self._eval_step_eager)
-
-    # ------------------------------------------------------------------ compiled
-
-    def _local_gradients(self, batch, mlm_weight, nsp_weight):
-        """Sums and gradients of one replica's part of a global batch with these totals."""
-        variables = self.model.trainable_variables
-        with tf.GradientTape() as tape:
-            sums = example_sums(self.model(batch, training=True), batch)
-            sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
-            loss = sums["mlm_nll"] / mlm_weight + sums["nsp_nll"] / nsp_weight
-        gradients = tape.gradient(loss, [v.value for v in variables])
-        return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    def _replica_step(self, batch):
-        """The mean over the *global* batch and a true global-norm clip, whatever the number of replicas."""
-        replica = tf.distribute.get_replica_context()
-        total = tf.distribute.ReduceOp.SUM
-        mlm_weight, nsp_weight = replica.all_reduce(total, [tf.reduce_sum(value) for value in weights(batch)])
-        sums, gradients = self._gradients(batch, mlm_weight + 1e-5, nsp_weight)
-        gradients = replica.all_reduce(total, gradients)
-        gradients, _ = tf.clip_by_global_norm(gradients, self.config.clip_norm)
-        # The optimizer sums over replicas once more.
-        gradients = [gradient / replica.num_replicas_in_sync for gradient in gradients]
-        self.optimizer.apply(gradients, self.model.trainable_variables)
-        return sums
-
-    def _train_steps_eager(self, iterator, steps):
-        totals = {name: tf.constant(0.0) for name in SUMS}
-        for _ in tf.range(steps):
-            sums = self.strategy.run(self._replica_step, args=(next(iterator),))
-            totals = {
-                name: total + self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums[name], axis=None)
-                for name, total in totals.items()
-            }
-            self.step.assign_add(1)
-        return totals
-
-    def _eval_step_eager(self, batch):
-        sums = example_sums(self.model(batch, training=False), batch)
-        return {name: tf.reduce_sum(value) for name, value in sums.items()}
-
-    # ------------------------------------------------------------------ Python
 
     def run(self) -> BertForPreTraining:
         """Trains to `num_train_steps`, from the newest checkpoint if there is one, and returns the model.
 
         Raises:
-            StageError: the loss is not a finite number; says the step and the learning rate.
+            StageError: the loss or the gradient is not finite: says the step, the learning rate, and where the batch
+                is. Or no checkpoint is whole, or none can be written.
+            Preempted: SIGTERM came; the checkpoint of this step is written.
         """
         config = self.config
-        self._checkpoints.restore_or_initialize()
-        first = step = int(self.step)
-        log = _Log(self.directory, first)
-        iterator = iter(self.strategy.experimental_distribute_dataset(self._train_dataset(first)))
-        with TrainingProgress(config.num_train_steps, first, config.train_batch_size * self.spec.max_seq_length) as bar:
-            while step < config.num_train_steps:
-                started = time.monotonic()
-                count = min(config.steps_per_execution, self._next_stop(step) - step)
-                rate = float(self._schedule(step + count - 1))
-                sums = self._train_steps(iterator, tf.constant(count))
-                metrics = metrics_of({name: float(value) for name, value in sums.items()})
-                step += count
-                if not math.isfinite(metrics["loss"]):
-                    raise StageError(
-                        f"the loss is {metrics['loss']} at step {step} (learning rate {rate:.3g}); "
-                        "lower training.learning_rate or lengthen training.num_warmup_steps"
-                    )
-                seconds = time.monotonic() - started
-                tokens = count * config.train_batch_size * self.spec.max_seq_length / seconds
-                log.write("train", step, {**metrics, "learning_rate": rate, "tokens_per_second": tokens})
-                bar.update(step, metrics)
-                if step % config.eval_every_steps == 0 or step == config.num_train_steps:
-                    log.write("eval", step, self.evaluate())
-                if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps:
-                    self._checkpoints.save(checkpoint_number=step)
+        self._checkpoints.restore_newest()
+        first = int(self.step)
+        log = TrainingLog(self.directory, first) if self._worker == 0 else None
+        ceiling = self.strategy.num_replicas_in_sync * matmul_flops_per_second(
+            "bfloat16" if config.mixed_precision == "mixed_bfloat16" else "float32"
+        )
+        bar = TrainingProgress(config.num_train_steps, first, quiet=self._worker > 0)
+        with Termination() as termination, bar:
+            for phase in self.phases:
+                self._run_phase(phase, log, bar, termination, ceiling)
         return self.model
 
-    def evaluate(self) -> dict[str, float]:
-        """Metrics of the first `eval_batches` batches of the held-out split."""
+    def _run_phase(self, phase, log, bar, termination, ceiling) -> None:
+        step = int(self.step)
+        if step >= phase.end_step:
+            return
+        config, spec = self.config, phase.examples.spec
+        flops = training_flops(self._model_config, spec.max_seq_length, spec.max_predictions_per_seq)
+        iterator = iter(self._batches(phase, step))
+        while step < phase.end_step:
+            started = time.monotonic()
+            count = min(config.steps_per_execution, self._next_stop(step, phase) - step)
+            rate = float(self._schedule(step + count - 1))
+            sums, stop = self._train_steps(iterator, count, stop=bool(termination))
+            # Several workers stop at the same step, by what each told the others before it; one alone need not wait.
+            stop = stop or (bool(termination) and not self._has_peers)
+            seconds = time.monotonic() - started
+            if (done := int(self.step)) < step + count:
+                raise StageError(self._not_finite(phase, done, sums))
+            step = done
+            examples = count * phase.batch_size
+            metrics = {
+                **metrics_of(sums),
+                "learning_rate": rate,
+                "gradient_norm": sums["gradient_norm"] / count,
+                "tokens_per_second": examples * spec.max_seq_length / seconds,
+                "useful_tokens_per_second": sums["tokens"] / seconds,
+                "model_flops_utilization": examples * flops / seconds / ceiling,
+            }
+            bar.update(step, metrics)
+            if log:
+                log.write("train", step, metrics)
+                if step % config.eval_every_steps == 0 or step == config.num_train_steps:
+                    log.write("eval", step, self.evaluate(phase))
+                    log.write_histograms(step, self.model)
+            if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
+                self._checkpoints.save(step)
+            if stop and step < config.num_train_steps:
+                raise Preempted(f"stopped by SIGTERM at step {step}; the same command goes on from there")
+
+    def _batches(self, phase: Phase, first_step: int) -> tf.distribute.DistributedDataset:
+        """The batches of a phase from a step on, each worker's part of them (docs/decisions/0008)."""
+
+        def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            workers = context.num_input_pipelines
+            part = {"worker": context.input_pipeline_id, "num_workers": workers}
+            return self._stream(phase, first_step, **part, replicas=context.num_replicas_in_sync // workers)
+
+        return self.strategy.distribute_datasets_from_function(of_worker)
+
+    def _stream(self, phase: Phase, first_step: int, **part: int) -> tf.data.Dataset:
+        examples = phase.examples
+        return train_batches(
+            examples.train_files,
+            examples.spec.layout,
+            num_examples=examples.spec.train_examples,
+            batch_size=phase.batch_size,
+            first_example=phase.examples_read(first_step),
+            seed=self.config.seed,
+            dynamic_masking=examples.dynamic_masking,
+            **part,
+        )
+
+    def _not_finite(self, phase: Phase, step: int, sums: dict[str, float]) -> str:
+        """What to say of a step whose loss or gradient is not finite; writes its batch down."""
+        path = os.path.join(self.directory, f"not_finite_at_step_{step}.npz")
+        batch = next(iter(self._stream(phase, step)))
+        archive = io.BytesIO()
+        np.savez(archive, **{name: value.numpy() for name, value in batch.items()})
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(archive.getvalue())
+        loss = metrics_of(sums)["loss"]
+        what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        return (
+            f"{what} at step {step} (learning rate {float(self._schedule(step)):.3g}); its batch is in {path}; lower "
+            "training.learning_rate or lengthen training.num_warmup_steps"
+        )
+
+    def evaluate(self, phase: Phase) -> dict[str, float]:
+        """Metrics of the first `eval_batches` batches of the held-out split of a phase's examples."""
         totals = dict.fromkeys(SUMS, 0.0)
         batches = eval_batches(
-            self._eval_files,
-            self.spec.layout,
+            phase.examples.eval_files,
+            phase.examples.spec.layout,
             batch_size=self.config.eval_batch_size,
         )
         for batch in batches.take(self.config.eval_batches):
@@ -178,53 +198,11 @@ class TrainingLoop:
                 totals[name] += float(value)
         return metrics_of(totals)
 
-    def _train_dataset(self, first_step: int) -> tf.data.Dataset:
-        dataset = train_batches(
-            self._train_files,
-            self.spec.layout,
-            num_examples=self.spec.train_examples,
-            batch_size=self.config.train_batch_size,
-            first_step=first_step,
-            seed=self.config.seed,
-            dynamic_masking=self._dynamic_masking,
-        )
-        options = tf.data.Options()
-        # A global batch is split over the replicas; files are not.
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        return dataset.with_options(options)
+    def _eval_step_eager(self, batch):
+        sums = example_sums(self.model(batch, training=False), batch)
+        return {name: tf.reduce_sum(value) for name, value in sums.items()}
 
-    def _next_stop(self, step: int) -> int:
+    def _next_stop(self, step: int, phase: Phase) -> int:
         """The next step at which something other than training is due."""
         every = (self.config.eval_every_steps, self.config.save_checkpoints_steps)
-        return min(self.config.num_train_steps, *((step // n + 1) * n for n in every))
-
-
-class _Log:
-    """A JSON-lines file and TensorBoard's event files; what a killed run logged past its checkpoint is dropped."""
-
-    def __init__(self, directory: str, first_step: int):
-        tf.io.gfile.makedirs(directory)
-        path = os.path.join(directory, LOG_FILE)
-        kept: list[str] = []
-        if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as file:
-                # A kill may have cut the last line short; it is past the checkpoint then.
-                lines = [line for line in file if line.endswith("\n")]
-            kept = [line for line in lines if json.loads(line)["step"] <= first_step]
-        with tf.io.gfile.GFile(path + ".part", "w") as file:
-            file.write("".join(kept))
-        tf.io.gfile.rename(path + ".part", path, overwrite=True)
-        self._file = tf.io.gfile.GFile(path, "a")
-        self._writers = {
-            kind: tf.summary.create_file_writer(os.path.join(directory, "tensorboard", kind))
-            for kind in ("train", "eval")
-        }
-
-    def write(self, kind: str, step: int, metrics: dict[str, float]) -> None:
-        record = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
-        with self._writers[kind].as_default():
-            for name, value in metrics.items():
-                tf.summary.scalar(name, value, step=step)
-            self._writers[kind].flush()
+        return min(phase.end_step, *((step // n + 1) * n for n in every))

@@ -2,17 +2,28 @@
 
 import dataclasses
 import json
+import os
+import re
+import resource
 import shutil
+import signal
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_keras.config import BertConfig, TrainingConfig
-from bert_keras.errors import StageError
+from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
+from bert_keras.errors import Preempted, StageError
 from bert_keras.features import ExampleSpec
+from bert_keras.input_pipeline import shard_files
+from bert_keras.objectives.mlm_nsp import weights
+from bert_keras.phases import ExampleSet, phases_of
+from bert_keras.train_step import TrainSteps
 from bert_keras.training_loop import TrainingLoop
 
 MODEL = BertConfig(24, 32, 1, 2, 64, max_position_embeddings=16)
+QUIET = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 RUN = TrainingConfig(
     train_batch_size=16,
     num_train_steps=12,
@@ -27,8 +38,9 @@ RUN = TrainingConfig(
 
 
 def loop(examples, directory, model=MODEL, **change):
-    spec = ExampleSpec.load(examples.dir)
-    return TrainingLoop(model, dataclasses.replace(RUN, **change), spec, examples.train, examples.eval, str(directory))
+    config = dataclasses.replace(RUN, **change)
+    read = ExampleSet(ExampleSpec.load(examples.dir), shard_files(examples.train), shard_files(examples.eval))
+    return TrainingLoop(model, config, phases_of(config, SecondPhase(), [read]), str(directory))
 
 
 def log(directory, kind="train"):
@@ -51,11 +63,10 @@ def unbroken(examples, tmp_path_factory):
 
 def test_it_learns(examples, tmp_path):
     """The sequences repeat, so a model that reads the context gets most masked words right."""
-    quiet = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     run = loop(
         examples,
         tmp_path,
-        quiet,
+        QUIET,
         num_train_steps=400,
         num_warmup_steps=40,
         steps_per_execution=50,
@@ -70,7 +81,7 @@ def test_it_learns(examples, tmp_path):
     assert last["mlm_accuracy"] > 0.9
     held_out = log(tmp_path, "eval")
     assert [e["step"] for e in held_out] == [200, 400]
-    assert held_out[-1] | run.evaluate() == held_out[-1]
+    assert held_out[-1] | run.evaluate(run.phases[-1]) == held_out[-1]
 
 
 def test_a_killed_run_goes_on_exactly(examples, tmp_path, unbroken):
@@ -81,10 +92,10 @@ def test_a_killed_run_goes_on_exactly(examples, tmp_path, unbroken):
     run = loop(examples, tmp_path)
     steps = run._train_steps
 
-    def killed_after_nine(iterator, count):
+    def killed_after_nine(iterator, count, stop):
         if int(run.step) >= 9:
             raise KeyboardInterrupt
-        return steps(iterator, count)
+        return steps(iterator, count, stop)
 
     run._train_steps = killed_after_nine
     with pytest.raises(KeyboardInterrupt):
@@ -124,24 +135,26 @@ def test_the_same_seed_gives_the_same_run_another_another(examples, tmp_path, un
 @pytest.mark.parametrize("optimizer", ["bert_adam", "lamb"])
 def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer):
     """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
-    quiet = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     one, two = tmp_path / "one", tmp_path / "two"
-    loop(examples, one, quiet, optimizer=optimizer).run()
-    mirrored = loop(examples, two, quiet, optimizer=optimizer, strategy="mirrored")
+    loop(examples, one, QUIET, optimizer=optimizer).run()
+    mirrored = loop(examples, two, QUIET, optimizer=optimizer, strategy="mirrored")
     assert mirrored.strategy.num_replicas_in_sync == 2
     mirrored.run()
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
 
 
-def test_dropout_runs_on_two_devices(examples, tmp_path):
-    loop(examples, tmp_path, strategy="mirrored", num_train_steps=3).run()
-    assert np.isfinite(losses(tmp_path)[3])
+def test_two_devices_drop_out_differently_and_resume_exactly(examples, tmp_path):
+    loop(examples, tmp_path / "whole", strategy="mirrored").run()
+    first = loop(examples, tmp_path / "broken", strategy="mirrored")
+    first.phases = [dataclasses.replace(first.phases[0], end_step=6)]
+    first.run()
+    loop(examples, tmp_path / "broken", strategy="mirrored").run()
+    assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
 
 
 def test_xla_gives_the_same_losses(examples, tmp_path):
-    quiet = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    loop(examples, tmp_path / "plain", quiet).run()
-    loop(examples, tmp_path / "xla", quiet, jit_compile=True).run()
+    loop(examples, tmp_path / "plain", QUIET).run()
+    loop(examples, tmp_path / "xla", QUIET, jit_compile=True).run()
     assert losses(tmp_path / "xla") == pytest.approx(losses(tmp_path / "plain"), abs=1e-4)
 
 
@@ -154,16 +167,165 @@ def test_bfloat16_trains(examples, tmp_path, unbroken):
 
 def test_clipping_is_by_the_global_norm(examples, tmp_path):
     """A tiny clip makes every update as small: Adam is blind to the gradient's scale, but for its epsilon."""
-    quiet = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    loop(examples, tmp_path / "clipped", quiet, clip_norm=1e-9, weight_decay=0.0).run()
+    loop(examples, tmp_path / "clipped", QUIET, clip_norm=1e-9, weight_decay=0.0).run()
     clipped = losses(tmp_path / "clipped")
-    loop(examples, tmp_path / "free", quiet, weight_decay=0.0).run()
+    loop(examples, tmp_path / "free", QUIET, weight_decay=0.0).run()
     assert clipped[3] - clipped[12] < 0.2 * (losses(tmp_path / "free")[3] - losses(tmp_path / "free")[12])
 
 
+def test_parts_of_a_batch_give_the_result_of_the_whole(examples, tmp_path):
+    """On one device and on two; examples have one to three predictions, so parts have unequal weights."""
+    loop(examples, tmp_path / "whole", QUIET).run()
+    for strategy in ("one_device", "mirrored"):
+        directory = tmp_path / strategy
+        loop(examples, directory, QUIET, gradient_accumulation_steps=4, strategy=strategy).run()
+        assert losses(directory) == pytest.approx(losses(tmp_path / "whole"), abs=1e-5)
+
+
+def test_parts_of_a_batch_drop_out_differently(examples):
+    """Two rows, each the same: one batch of two, or two parts of one, must not draw the same mask for both."""
+    run = loop(examples, "", gradient_accumulation_steps=2)
+    row = next(iter(run._batches(run.phases[0], 0)))
+    twice = {name: tf.repeat(value[:1], 2, axis=0) for name, value in row.items()}
+    totals = [tf.constant(1.0), tf.constant(1.0)]
+    one = {name: value[:1] for name, value in twice.items()}
+    losses = [
+        float(run._train_steps._gradients(one, totals, tf.constant(n, tf.int64))[0]["mlm_nll"]) for n in (0, 1, 0)
+    ]
+    assert losses[0] == losses[2] != losses[1]
+
+
+def test_d3_per_replica_clipping_sums_what_each_replica_clips(examples, tmp_path):
+    """Each replica's gradient is of the mean over its own part, and at most `clip_norm` long before the sum."""
+    run = loop(examples, tmp_path, QUIET, strategy="mirrored", clip="per_replica", clip_norm=0.25)
+    with run.strategy.scope():
+        sgd = keras.optimizers.SGD(1.0)
+        sgd.build(run.model.trainable_variables)
+    before = run.model.get_weights()
+    expected = [0.0] * len(before)
+    for part in run.strategy.experimental_local_results(next(iter(run._batches(run.phases[0], 0)))):
+        totals = [tf.reduce_sum(value) for value in weights(part)]
+        _, gradients = run._train_steps._gradients(part, totals, tf.constant(0, tf.int64))
+        clipped, norm = tf.clip_by_global_norm(gradients, 0.25)
+        assert norm > 0.25
+        expected = [x + y for x, y in zip(expected, clipped, strict=True)]
+    train_steps = TrainSteps(run.model, sgd, run.step, run.strategy, run.config)
+    train_steps(iter(run._batches(run.phases[0], 0)), 1)
+    for old, new, change in zip(before, run.model.get_weights(), expected, strict=True):
+        np.testing.assert_allclose(old - new, change, rtol=1e-4, atol=1e-7)
+
+
+def test_a_batch_ramp_reads_every_example_once(examples, tmp_path):
+    run = loop(examples, tmp_path, QUIET, batch_ramp_from=4, batch_ramp_steps=4, save_checkpoints_steps=3)
+    assert [(p.first_step, p.end_step, p.batch_size, p.first_example) for p in run.phases] == [
+        (0, 2, 4, 0), (2, 4, 8, 8), (4, 12, 16, 24),
+    ]  # fmt: skip
+    run.run()
+    stream = loop(examples, "", QUIET, train_batch_size=4)._stream(loop(examples, "", train_batch_size=4).phases[0], 0)
+    rows = np.concatenate([batch["input_ids"] for batch in stream.take(14)])
+    ramped = [next(iter(run._stream(phase, phase.first_step)))["input_ids"] for phase in run.phases]
+    np.testing.assert_array_equal(np.concatenate(ramped), rows[[*range(4), *range(8, 16), *range(24, 40)]])
+    # Resumed in the middle of the ramp.
+    (tmp_path / "again").mkdir()
+    for path in (tmp_path / "checkpoints").glob("ckpt-3.*"):
+        shutil.copy(path, tmp_path / "again")
+    resumed = loop(
+        examples, tmp_path / "resumed", QUIET, batch_ramp_from=4, batch_ramp_steps=4, save_checkpoints_steps=3
+    )
+    shutil.copytree(tmp_path / "again", tmp_path / "resumed" / "checkpoints", dirs_exist_ok=True)
+    resumed.run()
+    assert losses(tmp_path / "resumed").items() <= losses(tmp_path).items()
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(examples, tmp_path, unbroken, capfd):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    data = next((tmp_path / "checkpoints").glob("ckpt-12.data*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    data.write_bytes(content)
+    loop(examples, tmp_path).run()
+    assert losses(tmp_path) == losses(unbroken[0])
+    assert re.search(r"checkpoints/ckpt-12 is damaged \(.*\); the one before it is used", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("cut", ["data", "index"])
+def test_checkpoints_that_are_all_cut_short_are_not_written_over(examples, tmp_path, unbroken, cut):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    for path in (tmp_path / "checkpoints").glob(f"ckpt-*.{cut}*"):
+        path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(StageError, match=r"all 2 checkpoints of .*checkpoints are damaged; remove the folder"):
+        loop(examples, tmp_path).run()
+
+
+def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_the_one_before(examples, tmp_path):
+    """A limit on the size of files stands for the full disk: the write fails in the middle in both cases."""
+    run = loop(examples, tmp_path)
+    save = run._checkpoints.save
+
+    def save_within(step):
+        if step < 12:
+            return save(step)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            return save(step)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    run._checkpoints.save = save_within
+    with pytest.raises(StageError, match=r"the checkpoint of step 12 could not be written to .*: make room and give"):
+        run.run()
+    resumed = loop(examples, tmp_path)
+    resumed._checkpoints.restore_newest()
+    assert int(resumed.step) == 6
+
+
+def test_sigterm_writes_a_checkpoint_and_the_run_goes_on_from_it(examples, tmp_path, unbroken):
+    run = loop(examples, tmp_path)
+    steps = run._train_steps
+
+    def terminated_in_the_second_call(iterator, count, stop):
+        if int(run.step) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return steps(iterator, count, stop)
+
+    run._train_steps = terminated_in_the_second_call
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Preempted, match="stopped by SIGTERM at step 6; the same command goes on from there"):
+        run.run()
+    assert signal.getsignal(signal.SIGTERM) is before
+    loop(examples, tmp_path).run()
+    assert losses(tmp_path) == losses(unbroken[0])
+
+
+def test_another_number_of_devices_goes_on_from_the_same_example(examples, tmp_path):
+    """Six steps on two devices, six on one: the losses of twelve on one."""
+    loop(examples, tmp_path / "one", QUIET).run()
+    first = loop(examples, tmp_path / "both", QUIET, strategy="mirrored")
+    first.phases = [dataclasses.replace(first.phases[0], end_step=6)]
+    first.run()
+    loop(examples, tmp_path / "both", QUIET).run()
+    assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
+
+
+def test_what_one_sees_is_in_the_log(examples, tmp_path, unbroken):
+    for line in log(unbroken[0]):
+        assert 0 < line["useful_tokens_per_second"] < line["tokens_per_second"]
+        assert 0 < line["model_flops_utilization"] < 1
+        assert line["gradient_norm"] > 0
+
+
 def test_an_infinite_loss_stops_with_the_step_and_the_rate(examples, tmp_path):
-    with pytest.raises(StageError, match=r"the loss is (nan|inf) at step \d+ \(learning rate .*lower training"):
+    with pytest.raises(
+        StageError, match=r"(the loss is nan|is not finite) at step 1 \(learning rate .*lower training"
+    ) as error:
         loop(examples, tmp_path, learning_rate=1e30, num_warmup_steps=0).run()
+    (path,) = tmp_path.glob("not_finite_at_step_1.npz")
+    assert str(path) in str(error.value)
+    run = loop(examples, "")
+    _, second = run._stream(run.phases[0], 0).take(2)
+    np.testing.assert_array_equal(np.load(path)["input_ids"], second["input_ids"])
+    assert not list((tmp_path / "checkpoints").glob("*"))
 
 
 def test_a_batch_that_does_not_divide_is_named(examples, tmp_path):

@@ -1,0 +1,131 @@
+"""The compiled part of training: steps of a global batch, the same mathematics on any number of devices.
+
+w, n: the weights of a batch's predictions and their negative log-likelihoods; r: a replica (one device's part of it).
+
+    loss = sum_r sum(w n) / sum_r sum(w)      masked LM, plus the same of next sentences
+    gradient = sum_r d loss / d variables     scaled down to a global norm of at most `clip_norm`
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+from bert_keras.config import TrainingConfig
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums, weights
+
+_SUM = tf.distribute.ReduceOp.SUM
+# What a step returns: the objective's sums, tokens (not padding), and the gradient's norm before it is clipped.
+RETURNED = (*SUMS, "tokens", "gradient_norm")
+
+
+class TrainSteps:
+    """Calls: `count` optimizer steps in one call of a compiled loop.
+
+    Args:
+        model, optimizer, step: made under `strategy`; `step`, int64, counts what was done, and decides dropout.
+        strategy: whose devices take part.
+        config: the run.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        step: tf.Variable,
+        strategy: tf.distribute.Strategy,
+        config: TrainingConfig,
+    ):
+        self._model, self._optimizer, self._step = model, optimizer, step
+        self._strategy, self._config = strategy, config
+        layers = [model, *model._flatten_layers(include_self=False)]
+        generators = [getattr(layer, "seed_generator", None) for layer in layers]
+        states = [generator.state for generator in generators if generator is not None]
+        self._random_states = [(state, int(keras.ops.convert_to_numpy(state)[0])) for state in states]
+        self._gradients = tf.function(self._micro_batch, jit_compile=config.jit_compile)
+        self._compiled = tf.function(self._steps)
+
+    def __call__(self, iterator, count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
+        """Runs `count` steps, or up to the first whose loss or gradient is not finite; `step` does not count that one.
+
+        Args:
+            iterator: of the strategy's distributed batches.
+            count: steps.
+            stop: whether this worker asks all of them to stop after these steps.
+
+        Returns:
+            Sums over the steps of each name in `RETURNED`, and whether a worker asks to stop.
+        """
+        sums, stops = self._compiled(iterator, tf.constant(count), tf.constant(float(stop)))
+        return dict(zip(RETURNED, sums.numpy().tolist(), strict=True)), float(stops) > 0
+
+    def _steps(self, iterator, count, stop):
+        totals = tf.zeros(len(RETURNED))
+        finite, done = tf.constant(True), tf.constant(0)
+        while done < count and finite:
+            sums = self._strategy.run(self._replica_step, args=(next(iterator),))
+            sums = self._strategy.reduce(_SUM, sums, axis=None)
+            finite = tf.reduce_all(tf.math.is_finite(sums))
+            self._step.assign_add(tf.cast(finite, tf.int64))
+            totals += sums
+            done += 1
+        return totals, self._strategy.reduce(_SUM, self._strategy.run(tf.identity, args=(stop,)), axis=None)
+
+    def _replica_step(self, batch):
+        """One step of one replica's part of the global batch: dict of [rows, ...]."""
+        replica, config = tf.distribute.get_replica_context(), self._config
+        totals = [tf.reduce_sum(value) for value in weights(batch)]
+        if config.clip == "global":
+            totals = replica.all_reduce(_SUM, totals)
+        sums, gradients = self._accumulated(batch, totals, replica.replica_id_in_sync_group)
+        if config.clip == "global":
+            gradients = replica.all_reduce(_SUM, gradients)
+        gradients, norm = tf.clip_by_global_norm(gradients, config.clip_norm)
+        if config.clip == "per_replica":
+            gradients = replica.all_reduce(_SUM, gradients)
+        # The optimizer sums over replicas once more.
+        gradients = [gradient / replica.num_replicas_in_sync for gradient in gradients]
+        self._optimizer.apply(gradients, self._model.trainable_variables)
+        tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
+        sums |= {"tokens": tokens, "gradient_norm": norm / replica.num_replicas_in_sync}
+        # One tensor: one reduction over the replicas.
+        return tf.stack([sums[name] for name in RETURNED])
+
+    def _accumulated(self, batch, totals, replica_id):
+        """Sums and gradients of a replica's rows, `gradient_accumulation_steps` parts of them one after another."""
+        parts = self._config.gradient_accumulation_steps
+        replicas = self._strategy.num_replicas_in_sync
+        call = (self._step * replicas + tf.cast(replica_id, tf.int64)) * parts
+        if parts == 1:
+            return self._gradients(batch, totals, call)
+        batch = {name: tf.reshape(x, [parts, x.shape[0] // parts, *x.shape[1:]]) for name, x in batch.items()}
+        sums = {name: tf.constant(0.0) for name in SUMS}
+        gradients = [tf.zeros(variable.shape) for variable in self._model.trainable_variables]
+        for i in tf.range(parts):
+            part = {name: values[i] for name, values in batch.items()}
+            more_sums, more = self._gradients(part, totals, call + tf.cast(i, tf.int64))
+            sums = {name: value + more_sums[name] for name, value in sums.items()}
+            gradients = [gradient + other for gradient, other in zip(gradients, more, strict=True)]
+        return sums, gradients
+
+    def _micro_batch(self, batch, totals, call):
+        """Sums and gradients of some rows of a batch with these totals of weights; `call` int64, of dropout."""
+        variables = self._model.trainable_variables
+        mlm_weight, nsp_weight = totals
+        with tf.GradientTape() as tape, self._random_states_of(call):
+            sums = example_sums(self._model(batch, training=True), batch)
+            sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
+            loss = sums["mlm_nll"] / (mlm_weight + 1e-5) + sums["nsp_nll"] / (nsp_weight + 1e-5)
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _random_states_of(self, call) -> contextlib.AbstractContextManager:
+        """Dropout (and other draws) as a function of the seed and `call` alone.
+
+        A generator's state is two words, its seed and how often it was called. So a run that resumes draws what it
+        would have drawn, on any number of devices, without a state in the checkpoint; and no two replicas the same.
+        """
+        states = [(state, tf.stack([tf.cast(seed, tf.int64), call])) for state, seed in self._random_states]
+        return keras.StatelessScope(states)
