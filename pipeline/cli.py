@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bert_keras.errors import InputError, StageError
+from bert_keras.errors import InputError, Preempted, StageError
 from pipeline import convert_command, text_commands
 from pipeline.options import Corpus, RunDir, Settings, Vocab
 
@@ -36,6 +36,7 @@ class Exit(IntEnum):
     FAILED = 1
     BAD_INPUT = 2
     NOT_BLESSED = 3
+    PREEMPTED = 4
 
 
 Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
@@ -57,7 +58,8 @@ def pretrain(
     """Text to a pushed model: corpus, vocabulary, examples, validation, training, gate, push.
 
     The same command again continues a run that was stopped, and takes from the cache what is done.
-    Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model.
+    Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model,
+    4 stopped by SIGTERM while it trained: the same command goes on from there.
     """
     summary = _pretrain(recipe, corpus or [], vocab, settings or [], run_dir)
     _exit_if_refused(summary)
@@ -271,6 +273,8 @@ def main() -> None:
         code, message = Exit.BAD_INPUT, re.sub(r" \[while running '.*'\]$", "", str(error))
     except StageError as error:
         message = str(error)
+    except Preempted as error:
+        code, message = Exit.PREEMPTED, str(error)
     except KeyboardInterrupt:
         message = "stopped; the same command goes on where it was"
     except Exception as error:

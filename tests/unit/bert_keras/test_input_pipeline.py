@@ -20,7 +20,7 @@ def stream(examples, steps, **change):
     settings = {
         "num_examples": 100,
         "batch_size": 8,
-        "first_step": 0,
+        "first_example": 0,
         "seed": 1,
         "dynamic_masking": None,
     } | change
@@ -71,8 +71,21 @@ def test_each_epoch_has_its_own_order_of_files_and_within_them(examples, monkeyp
 def test_resuming_at_a_step_gives_the_batches_of_an_unbroken_run(examples, first_step):
     """100 examples in batches of 8: steps 12, 13 and 40 are around and beyond the ends of epochs."""
     unbroken = stream(examples, first_step + 5)[first_step:]
-    resumed = stream(examples, 5, first_step=first_step)
+    resumed = stream(examples, 5, first_example=8 * first_step)
     assert rows(unbroken) == rows(resumed)
+
+
+@pytest.mark.parametrize(("workers", "replicas"), [(2, 1), (1, 4), (2, 2)])
+def test_workers_and_devices_share_the_batches_of_one(examples, workers, replicas):
+    """Rows 0 to 7 of each batch: worker 0 has the first half, its first device the first half of that."""
+    parts = [
+        np.stack([batch["input_ids"] for batch in stream(examples, 20 * replicas, worker=worker, **shares)])
+        for shares in [{"num_workers": workers, "replicas": replicas}]
+        for worker in range(workers)
+    ]
+    shape = (workers, 20, replicas, 8 // workers // replicas, T)
+    joined = np.reshape(parts, shape).swapaxes(0, 1).reshape(20, 8, T)
+    np.testing.assert_array_equal(joined, [batch["input_ids"] for batch in stream(examples, 20)])
 
 
 def test_the_seed_decides_the_order(examples):
@@ -114,7 +127,7 @@ def dynamic(unmasked, steps, **change):
 def test_dynamic_masks_have_the_shapes_and_types_of_stored_ones(examples, unmasked):
     (ours,), (stored,) = dynamic(unmasked, 1), stream(examples, 1)
     assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {k: (v.shape, v.dtype) for k, v in stored.items()}
-    settings = {"num_examples": 100, "batch_size": 8, "first_step": 0, "seed": 1}
+    settings = {"num_examples": 100, "batch_size": 8, "first_example": 0, "seed": 1}
     specs = [
         train_batches(shard_files(x.train), LAYOUT, **settings, dynamic_masking=masking).element_spec
         for x, masking in ((examples, None), (unmasked, unmasked.masking))
@@ -127,7 +140,7 @@ def test_dynamic_masks_are_those_of_mask_tokens(unmasked):
     plain = MaskingSettings(mask_fraction=0.0, keep_fraction=1.0, max_predictions_per_seq=P)
     originals = stream(unmasked, 3, dynamic_masking=DynamicMasking(plain, unmasked.masking.vocabulary))
     for step, (batch, original) in enumerate(zip(dynamic(unmasked, 3), originals, strict=True)):
-        rng = np.random.default_rng([1, step])
+        rng = np.random.default_rng([1, 8 * step])
         settings, vocabulary = unmasked.masking.settings, unmasked.masking.vocabulary
         expected = mask_tokens(original["input_ids"], original["input_mask"], rng, settings, vocabulary, P)
         for name in batch:
@@ -137,7 +150,7 @@ def test_dynamic_masks_are_those_of_mask_tokens(unmasked):
 @pytest.mark.parametrize("first_step", [1, 12, 13, 40])
 def test_resuming_at_a_step_gives_the_masks_of_an_unbroken_run(unmasked, first_step):
     unbroken = dynamic(unmasked, first_step + 5)[first_step:]
-    assert rows(unbroken) == rows(dynamic(unmasked, 5, first_step=first_step))
+    assert rows(unbroken) == rows(dynamic(unmasked, 5, first_example=8 * first_step))
 
 
 def test_each_epoch_masks_anew(unmasked):

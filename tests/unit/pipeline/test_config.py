@@ -93,7 +93,7 @@ def test_without_a_value():
         ("training.learning_rate=nan", "a number"),
         ("gate.max_mlm_perplexity=inf", "a number"),
         ("vocabulary.lower_case=perhaps", "true or false"),
-        ("training.strategy=many", "one of one_device, mirrored"),
+        ("training.strategy=many", "one of one_device, mirrored, multi_worker, tpu"),
     ],
 )
 def test_a_wrong_type_names_the_right_one(setting, expected):
