@@ -227,7 +227,17 @@ class SecondPhase:
     Attributes:
         num_train_steps: so many of `training.num_train_steps`, the last ones; 0: no second phase.
         train_batch_size: sequences a step, over all devices.
+        max_seq_length: T of its examples, which are made of the same text as the first ones.
+        max_predictions_per_seq: P of a sequence of theirs.
     """
 
     num_train_steps: int = 0
     train_batch_size: int = 256
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 77
+
+    def __post_init__(self) -> None:
+        if self.num_train_steps < 0:
+            raise ValueError(f"second_phase.num_train_steps is {self.num_train_steps}; it must be at least 0")
+        if self.train_batch_size < 1:
+            raise ValueError(f"second_phase.train_batch_size is {self.train_batch_size}; it must be at least 1")

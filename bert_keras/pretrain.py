@@ -14,8 +14,8 @@ from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
 from bert_keras.input_pipeline import DynamicMasking, shard_files
 from bert_keras.masking import MaskingVocabulary
-from bert_keras.phases import ExampleSet, phases_of
-from bert_keras.strategy import create_strategy
+from bert_keras.phases import ExampleSet, Phase, phases_of
+from bert_keras.strategy import create_strategy, worker_number
 from bert_keras.tokenizer import BertTokenizer
 from bert_keras.training_log import LOG_FILE
 from bert_keras.training_loop import TrainingLoop
@@ -24,10 +24,11 @@ from bert_keras.training_loop import TrainingLoop
 def run_fn(fn_args) -> None:
     """Trains on the examples of `fn_args` and exports to `fn_args.serving_model_dir`.
 
-    `fn_args.custom_config` holds `model` and `training` (fields of `BertConfig` and `TrainingConfig`) and
-    `training_root`, the folder under which the run's checkpoints live. They live outside the component's outputs,
-    which TFX deletes when a component fails, in a folder named by a hash of all that the training depends on:
-    a killed run finds its checkpoints again, and another recipe or other examples never do.
+    `fn_args.custom_config` holds `model`, `training` and, if there is one, `second_phase` (fields of `BertConfig`,
+    `TrainingConfig` and `SecondPhase`), and `training_root`, the folder under which the run's checkpoints live. They
+    live outside the component's outputs, which TFX deletes when a component fails, in a folder named by a hash of all
+    that the training depends on: a killed run finds its checkpoints again, and another recipe or other examples never
+    do. Of several workers, all of which must see the same folders, the first one exports.
 
     Raises:
         InputError: the examples do not fit the model; names both numbers and the remedy.
@@ -36,33 +37,42 @@ def run_fn(fn_args) -> None:
     model_config, training = BertConfig(**custom["model"]), TrainingConfig(**custom["training"])
     second = SecondPhase(**custom.get("second_phase", {}))
     # Before anything else runs: several workers are refused afterwards.
-    strategy = create_strategy(training)
-    (train_pattern,), (eval_pattern,) = fn_args.train_files, fn_args.eval_files
-    examples_dir = os.path.dirname(os.path.dirname(train_pattern))
-    spec = ExampleSpec.load(examples_dir)
-    check_examples_fit(spec, model_config, training)
-    tokenizer = load_tokenizer(examples_dir, spec)
-
-    inputs = {"model": custom["model"], "training": custom["training"], "examples": _digest(train_pattern)}
-    fingerprint = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
-    directory = os.path.join(custom["training_root"], fingerprint)
-    dynamic_masking = None
-    if spec.masking.when == "dynamic":
-        dynamic_masking = DynamicMasking(spec.masking, MaskingVocabulary.of(tokenizer))
-    examples = ExampleSet(spec, shard_files(train_pattern), shard_files(eval_pattern), dynamic_masking)
-    phases = phases_of(training, second, [examples])
-    loop = TrainingLoop(model_config, training, phases, directory, strategy)
-    model = loop.run()
-    export_saved_model(model, tokenizer, fn_args.serving_model_dir, spec.layout)
-    # What the model was made for goes with it.
-    tf.io.gfile.copy(
-        os.path.join(examples_dir, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE)
+    strategy = create_strategy(training, second)
+    found = [
+        (os.path.dirname(os.path.dirname(train)), train, held_out)
+        for train, held_out in zip(fn_args.train_files, fn_args.eval_files, strict=True)
+    ]
+    # Those of the second phase are the longer ones.
+    found.sort(key=lambda artifact: ExampleSpec.load(artifact[0]).max_seq_length)
+    examples = [_example_set(*artifact, model_config) for artifact in found]
+    phases = phases_of(training, second, examples)
+    for phase in phases:
+        check_enough_examples(phase)
+    directory = os.path.join(custom["training_root"], _fingerprint(custom, [train for _, train, _ in found]))
+    model = TrainingLoop(model_config, training, phases, directory, strategy).run()
+    if worker_number(strategy):
+        return
+    last, _, _ = found[-1]
+    export_saved_model(
+        model, load_tokenizer(last, examples[-1].spec), fn_args.serving_model_dir, examples[-1].spec.layout
     )
+    # What the model was made for goes with it.
+    tf.io.gfile.copy(os.path.join(last, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE))
     _copy_logs(directory, fn_args.model_run_dir)
 
 
-def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingConfig) -> None:
-    """Refuses by name what would fail inside a kernel, or train on nothing (FACTS B: users' complaints 21, 22)."""
+def _example_set(examples_dir: str, train_pattern: str, eval_pattern: str, model: BertConfig) -> ExampleSet:
+    """The examples of one artifact, which must fit the model."""
+    spec = ExampleSpec.load(examples_dir)
+    check_examples_fit(spec, model)
+    masking = None
+    if spec.masking.when == "dynamic":
+        masking = DynamicMasking(spec.masking, MaskingVocabulary.of(load_tokenizer(examples_dir, spec)))
+    return ExampleSet(spec, shard_files(train_pattern), shard_files(eval_pattern), masking)
+
+
+def check_examples_fit(spec: ExampleSpec, model: BertConfig) -> None:
+    """Refuses by name what would fail inside a kernel (FACTS B: users' complaints 21, 22)."""
     if spec.objective != "mlm_nsp":
         raise InputError(
             f"the examples were made with examples.objective={spec.objective!r}, which cannot be trained on yet: "
@@ -78,10 +88,15 @@ def check_examples_fit(spec: ExampleSpec, model: BertConfig, training: TrainingC
             f"the examples are {spec.max_seq_length} tokens long, the model has "
             f"model.max_position_embeddings={model.max_position_embeddings}: it cannot read them"
         )
-    if spec.train_examples < training.train_batch_size or not spec.eval_examples:
+
+
+def check_enough_examples(phase: Phase) -> None:
+    """Refuses to train on nothing."""
+    spec = phase.examples.spec
+    if spec.train_examples < phase.batch_size or not spec.eval_examples:
         raise InputError(
-            f"{spec.train_examples} training and {spec.eval_examples} held-out examples are too few for "
-            f"training.train_batch_size={training.train_batch_size}: give more text or a smaller batch, "
+            f"{spec.train_examples} training and {spec.eval_examples} held-out examples of {spec.max_seq_length} "
+            f"tokens are too few for a train_batch_size of {phase.batch_size}: give more text or a smaller batch, "
             "or hold out more with corpus.eval_fraction"
         )
 
@@ -97,6 +112,13 @@ def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
             "cut text with yet: learn one with 'wordpiece'"
         )
     return BertTokenizer(tokens, vocabulary["lower_case"])
+
+
+def _fingerprint(custom: dict, train_patterns: list[str]) -> str:
+    """A hash of all that the training depends on."""
+    inputs = {name: custom.get(name) for name in ("model", "training", "second_phase")}
+    inputs["examples"] = [_digest(pattern) for pattern in train_patterns]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(pattern: str) -> str:

@@ -7,11 +7,13 @@ import os
 
 import tensorflow as tf
 
-from bert_keras.config import TrainingConfig
+from bert_keras.config import SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 
+NO_SECOND_PHASE = SecondPhase()
 
-def create_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
+
+def create_strategy(config: TrainingConfig, second: SecondPhase = NO_SECOND_PHASE) -> tf.distribute.Strategy:
     """The distribution strategy of a run; the training loop is the same under each.
 
     `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG
@@ -24,10 +26,15 @@ def create_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     strategy = _STRATEGIES[config.strategy]()
     replicas = strategy.num_replicas_in_sync
     parts = replicas * config.gradient_accumulation_steps
-    for name in ("train_batch_size", "batch_ramp_from"):
-        if getattr(config, name) % parts:
+    sizes = {
+        "training.train_batch_size": config.train_batch_size,
+        "training.batch_ramp_from": config.batch_ramp_from,
+        "second_phase.train_batch_size": second.train_batch_size if second.num_train_steps else 0,
+    }
+    for name, size in sizes.items():
+        if size % parts:
             raise InputError(
-                f"training.{name} is {getattr(config, name)}, which does not divide over {replicas} devices and "
+                f"{name} is {size}, which does not divide over {replicas} devices and "
                 f"training.gradient_accumulation_steps={config.gradient_accumulation_steps}; give a multiple of {parts}"
             )
     return strategy

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
 from components.example_gate.limits import DataLimits
@@ -62,6 +62,7 @@ class Recipe:
         examples: documents -> masked-LM / next-sentence examples.
         data: what documents and examples must be to be trained on.
         training: examples -> model.
+        second_phase: its last steps, on longer examples.
         gate: what a model must reach to be pushed.
     """
 
@@ -73,6 +74,7 @@ class Recipe:
     data: DataLimits
     training: TrainingConfig
     gate: GateSettings
+    second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
 
     def __post_init__(self) -> None:
         if self.examples.max_seq_length > self.model.max_position_embeddings:
@@ -80,6 +82,19 @@ class Recipe:
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
             )
+        second = self.second_phase
+        if second.num_train_steps:
+            if second.num_train_steps >= self.training.num_train_steps:
+                raise ValueError(
+                    f"second_phase.num_train_steps is {second.num_train_steps}; it must be below "
+                    f"training.num_train_steps, {self.training.num_train_steps}, which counts both phases"
+                )
+            if not self.examples.max_seq_length < second.max_seq_length <= self.model.max_position_embeddings:
+                raise ValueError(
+                    f"second_phase.max_seq_length is {second.max_seq_length}; it must be above "
+                    f"examples.max_seq_length, {self.examples.max_seq_length}, and at most "
+                    f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+                )
         trained_on = {
             "examples.objective": (self.examples.objective, "mlm_nsp"),
             "model.causal": (self.model.causal, False),
@@ -99,6 +114,16 @@ class Recipe:
                 f"examples.masking.masked_lm_prob is {asked}, but data.min_masked_fraction is {least} and "
                 f"data.max_masked_fraction {most}: examples so made would not be trained on; change both"
             )
+
+    @property
+    def example_sets(self) -> list[ExampleSettings]:
+        """How the examples of each phase are made; the last ones are those that the model is judged on."""
+        if not self.second_phase.num_train_steps:
+            return [self.examples]
+        predictions = self.second_phase.max_predictions_per_seq
+        masking = dataclasses.replace(self.examples.masking, max_predictions_per_seq=predictions)
+        long = dataclasses.replace(self.examples, max_seq_length=self.second_phase.max_seq_length, masking=masking)
+        return [self.examples, long]
 
 
 _NO_NAN = ConfigDict(allow_inf_nan=False)

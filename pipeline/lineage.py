@@ -42,6 +42,11 @@ class Run:
     id: str
     stages: dict[str, Stage]
 
+    @property
+    def judged_examples(self) -> str:
+        """The stage whose examples the model is judged on: those of the last phase."""
+        return max((name for name in self.stages if name.startswith("PretrainExampleGen")), key=len)
+
     def output(self, stage: str, key: str) -> ArtifactRecord:
         """The one artifact a stage gave under a key."""
         (artifact,) = self.stages[stage].outputs[key]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from google.protobuf import text_format
 from tfx.components import Evaluator, ExampleValidator, StatisticsGen, Trainer
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
@@ -25,12 +26,15 @@ from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
 from components.model_push.component import ModelPush
 from components.pretrain_example_gen.component import PretrainExampleGen
+from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.component import VocabGen
 from pipeline.config import Recipe
 from pipeline.eval_gate import eval_config
 from pipeline.run_dir import artifacts_dir, metadata_file, schema_dir, serving_dir, training_dir
 
 PIPELINE_NAME = "bert-pretrain"
+# What the names of the stages of the second phase's examples end with.
+SECOND_PHASE = "_second_phase"
 
 
 def create_pipeline(
@@ -49,30 +53,30 @@ def create_pipeline(
         beam_pipeline_args: runner and workers of the Beam stages.
         vocabulary: a file to take the vocabulary from; None: it is learned.
     """
-    examples = recipe.examples
     corpus_gen = CorpusGen(inputs, recipe.corpus)
     vocab_gen = VocabGen(corpus_gen.outputs["documents"], recipe.model.vocab_size, recipe.vocabulary, vocabulary)
-    example_gen = PretrainExampleGen(corpus_gen.outputs["documents"], vocab_gen.outputs["vocabulary"], examples)
-    statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
-    schema_gen = ImportSchemaGen(schema_file=_write_schema(recipe, run_dir))
-    validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
-    example_gate = ExampleGate(
-        validator.outputs["anomalies"], corpus_gen.outputs["documents"], example_gen.outputs["examples"], recipe.data
-    )
+    documents = corpus_gen.outputs["documents"]
+    phases = [
+        _examples_of_phase(recipe, settings, suffix, documents, vocab_gen.outputs["vocabulary"], run_dir)
+        for settings, suffix in zip(recipe.example_sets, ("", SECOND_PHASE), strict=False)
+    ]
+    example_channels = [example_gen.outputs["examples"] for example_gen, *_ in phases]
     trainer = Trainer(
         # Not `module_file`: that packs files flat, and needs pip in the environment.
         run_fn="bert_keras.pretrain.run_fn",
-        examples=example_gen.outputs["examples"],
+        examples=example_channels[0] if len(phases) == 1 else channel.union(example_channels),
         train_args=trainer_pb2.TrainArgs(splits=["train"], num_steps=recipe.training.num_train_steps),
         eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
         custom_config={
             "model": dataclasses.asdict(recipe.model),
             "training": dataclasses.asdict(recipe.training),
+            "second_phase": dataclasses.asdict(recipe.second_phase),
             "training_root": training_dir(run_dir),
             "code": code_fingerprint(bert_keras),
         },
     )
-    trainer.add_upstream_node(example_gate)
+    for *_, example_gate in phases:
+        trainer.add_upstream_node(example_gate)
     baseline = Resolver(
         strategy_class=LatestComparableStrategy,
         candidate=trainer.outputs["model"],
@@ -80,7 +84,7 @@ def create_pipeline(
         model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("Baseline")
     gate = Evaluator(
-        examples=example_gen.outputs["examples"],
+        examples=example_channels[-1],
         model=trainer.outputs["model"],
         baseline_model=baseline.outputs["model"],
         eval_config=eval_config(recipe.gate),
@@ -98,11 +102,7 @@ def create_pipeline(
         components=[
             corpus_gen,
             vocab_gen,
-            example_gen,
-            statistics_gen,
-            schema_gen,
-            validator,
-            example_gate,
+            *(stage for phase in phases for stage in phase),
             trainer,
             baseline,
             gate,
@@ -114,9 +114,26 @@ def create_pipeline(
     )
 
 
-def _write_schema(recipe: Recipe, run_dir: str) -> str:
+def _examples_of_phase(
+    recipe: Recipe,
+    settings: ExampleSettings,
+    suffix: str,
+    documents: channel.BaseChannel,
+    vocabulary: channel.BaseChannel,
+    run_dir: str,
+) -> list[BaseComponent]:
+    """The stages from documents to examples that may be trained on; the first gives them, the last lets them pass."""
+    example_gen = PretrainExampleGen(documents, vocabulary, settings)
+    statistics_gen = StatisticsGen(examples=example_gen.outputs["examples"])
+    schema_gen = ImportSchemaGen(schema_file=_write_schema(settings, recipe.model.vocab_size, run_dir))
+    validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
+    gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs["examples"], recipe.data)
+    return [stage.with_id(stage.id + suffix) for stage in (example_gen, statistics_gen, schema_gen, validator, gate)]
+
+
+def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:
     """The curated schema as a file named by its content, so that a changed one is another file to the cache."""
-    schema = example_schema(recipe.examples.layout, recipe.model.vocab_size)
+    schema = example_schema(settings.layout, vocab_size)
     text = text_format.MessageToString(schema)
     name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt"
     path = os.path.join(schema_dir(run_dir), name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
 from bert_keras.masking import MaskingSettings
 from components.corpus_gen.settings import CorpusSettings
 from components.example_gate.limits import DataLimits
@@ -52,7 +52,7 @@ def tiny_cpu() -> Recipe:
 
 
 def _google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
-    """The paper's recipe (appendix A.2) at one of Google's sizes, its first phase: 900,000 steps at length 128."""
+    """The paper's recipe (appendix A.2) at one of Google's sizes: 900,000 steps at length 128, 100,000 at 512."""
     return Recipe(
         name=name,
         model=BertConfig.size(num_hidden_layers, hidden_size),
@@ -62,7 +62,7 @@ def _google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
         data=DataLimits(min_documents=1000),
         training=TrainingConfig(
             train_batch_size=256,
-            num_train_steps=900_000,
+            num_train_steps=1_000_000,
             num_warmup_steps=10_000,
             learning_rate=1e-4,
             steps_per_execution=100,
@@ -70,6 +70,7 @@ def _google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
             strategy="mirrored",
         ),
         gate=GateSettings(max_mlm_perplexity=20.0, min_mlm_accuracy=0.4, min_nsp_accuracy=0.8),
+        second_phase=SecondPhase(num_train_steps=100_000),
     )
 
 

@@ -35,13 +35,18 @@ SUMMARY_FILE = "summary.json"
 def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     """Collects the figures of a finished run, writes `summary.json` into `run_dir`, and returns them."""
     documents = run.output("CorpusGen", "documents").uri
-    examples = run.output("PretrainExampleGen", "examples").uri
+    examples = run.output(run.judged_examples, "examples").uri
     model = path_utils.serving_model_path(run.output("Trainer", "model").uri)
     evaluation = run.output("Evaluator", "evaluation").uri
     with open(os.path.join(documents, COUNTS_FILE), encoding="utf-8") as file:
         of_corpus = json.load(file)
     corpus = [of_corpus[split] for split in (TRAIN, EVAL)]
-    with open(os.path.join(run.output("ExampleGate", "verdict").uri, VERDICT_FILE), encoding="utf-8") as file:
+    with open(
+        os.path.join(
+            run.output(run.judged_examples.replace("PretrainExampleGen", "ExampleGate"), "verdict").uri, VERDICT_FILE
+        ),
+        encoding="utf-8",
+    ) as file:
         data_figures = json.load(file)["figures"]
     spec = ExampleSpec.load(examples)
     metrics = _metrics(evaluation)

@@ -67,9 +67,9 @@ def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[
         fingerprint: of the text files, CorpusGen's.
         spec: the examples' `example_spec.json`.
     """
-    examples, trainer, gate = (run.stages[name] for name in ("PretrainExampleGen", "Trainer", "Evaluator"))
+    examples, gate = (run.stages[name] for name in (run.judged_examples, "Evaluator"))
     (corpus,), (vocabulary,) = examples.inputs["documents"], examples.inputs["vocabulary"]
-    (used,), (model,) = trainer.inputs["examples"], gate.inputs["model"]
+    (used,), (model,) = gate.inputs["examples"], gate.inputs["model"]
     baseline = next(iter(gate.inputs.get("baseline_model", [])), None)
     pushed = summary["pushed_version"]
     steps = summary["recipe"]["training"]["num_train_steps"]
@@ -84,7 +84,7 @@ def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[
             [f"{summary['vocab_size']:,} word pieces", f"sha256 {spec['vocabulary_sha256'][:8]}"],
         ),
         Node(
-            "examples", "Examples", "PretrainExampleGen", used,
+            "examples", "Examples", examples.name, used,
             [f"{summary['examples_train']:,} to train", f"{summary['examples_eval']:,} held out"],
         ),
         Node(

@@ -78,7 +78,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     """
     documents, vocabulary, examples = (
         run.output(stage, key).uri
-        for stage, key in (("CorpusGen", "documents"), ("VocabGen", "vocabulary"), ("PretrainExampleGen", "examples"))
+        for stage, key in (("CorpusGen", "documents"), ("VocabGen", "vocabulary"), (run.judged_examples, "examples"))
     )
     model_run = run.output("Trainer", "model_run").uri
     spec = _load(examples, "example_spec.json")

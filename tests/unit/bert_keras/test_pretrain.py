@@ -10,19 +10,20 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
 from bert_keras.features import ExampleSpec
 from bert_keras.masking import MaskingSettings, mask_tokens
-from bert_keras.pretrain import check_examples_fit, load_tokenizer, run_fn
+from bert_keras.phases import ExampleSet, Phase
+from bert_keras.pretrain import check_enough_examples, check_examples_fit, load_tokenizer, run_fn
 from bert_keras.unigram import unigram_perplexity
 
 SPEC = ExampleSpec(128, 20, 1000, "", 500, 50)
 MODEL = BertConfig(vocab_size=1000)
-RUN = TrainingConfig()
 
 
 def test_examples_that_fit_pass():
-    check_examples_fit(SPEC, MODEL, RUN)
+    check_examples_fit(SPEC, MODEL)
+    check_enough_examples(Phase(ExampleSet(SPEC, [], []), 0, 10, 500, 0))
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,27 @@ def test_examples_that_fit_pass():
     [
         ({"vocab_size": 999}, "a vocabulary of 999 tokens, the model has model.vocab_size=1000"),
         ({"max_seq_length": 513}, "513 tokens long, the model has model.max_position_embeddings=512"),
-        ({"train_examples": 255}, "255 training and 50 held-out examples are too few .* training.train_batch_size=256"),
-        ({"eval_examples": 0}, "500 training and 0 held-out examples are too few"),
         ({"objective": "full_sentences"}, "examples.objective='full_sentences', which cannot be trained on yet"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
     with pytest.raises(ValueError, match=message):
-        check_examples_fit(dataclasses.replace(SPEC, **spec), MODEL, RUN)
+        check_examples_fit(dataclasses.replace(SPEC, **spec), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"train_examples": 255},
+            "255 training and 50 held-out examples of 128 .* too few for a train_batch_size of 256",
+        ),
+        ({"eval_examples": 0}, "500 training and 0 held-out examples of 128 tokens are too few"),
+    ],
+)
+def test_too_few_examples_are_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        check_enough_examples(Phase(ExampleSet(dataclasses.replace(SPEC, **spec), [], []), 0, 10, 256, 0))
 
 
 def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
@@ -103,6 +117,40 @@ def test_run_fn_trains_and_exports(examples, tmp_path):
     arguments.serving_model_dir = str(tmp_path / "model2")
     run_fn(arguments)
     assert len(list(Path(tmp_path / "training").iterdir())) == 2
+
+
+def test_run_fn_trains_in_two_phases(examples, tmp_path):
+    """Six steps on rows of 16 tokens, two on longer ones, in batches of another size, which the export is made for."""
+    longer = tmp_path / "longer"
+    shutil.copytree(examples.dir, longer)
+    for path in longer.glob("Split-*/*"):
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records:
+                stored = tf.train.Example.FromString(record)
+                for name in ("input_ids", "input_mask", "segment_ids"):
+                    stored.features.feature[name].int64_list.value.extend([0] * 8)
+                writer.write(stored.SerializeToString())
+    spec = json.loads((longer / "example_spec.json").read_text())
+    (longer / "example_spec.json").write_text(json.dumps(spec | {"max_seq_length": 24}))
+    arguments = trainer_arguments(examples, tmp_path)
+    custom = arguments.custom_config
+    custom["model"]["max_position_embeddings"] = 24
+    custom["training"] |= {"num_train_steps": 8, "save_checkpoints_steps": 3}
+    custom["second_phase"] = dataclasses.asdict(SecondPhase(2, 4, 24, 3))
+    arguments.train_files.insert(0, f"{longer}/Split-train/*")
+    arguments.eval_files.insert(0, f"{longer}/Split-eval/*")
+    run_fn(arguments)
+    log = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
+    steps = {line["step"]: line for line in log if line["kind"] == "train"}
+    assert list(steps) == [2, 3, 5, 6, 8]
+    padded = {step: line["tokens_per_second"] / line["useful_tokens_per_second"] for step, line in steps.items()}
+    assert padded == pytest.approx(dict.fromkeys([2, 3, 5, 6], 16 / 14) | {8: 24 / 14})
+    assert ExampleSpec.load(arguments.serving_model_dir).max_seq_length == 24
+    custom["second_phase"]["num_train_steps"] = 3
+    arguments.serving_model_dir = str(tmp_path / "model2")
+    run_fn(arguments)
+    assert len(list(Path(tmp_path / "training").iterdir())) == 2  # another run, with checkpoints of its own
 
 
 def test_run_fn_trains_on_examples_that_are_masked_while_they_are_read(unmasked_examples, tmp_path, monkeypatch):

@@ -49,7 +49,9 @@ def compiled(tmp_path):
 
 def producers(node, key):
     """Stages whose output a node reads under `key`."""
-    return {channel.producer_node_query.id for channel in node.inputs.inputs[key].channels} - {""}
+    inputs = node.inputs.inputs
+    keys = [key, *inputs[key].mixed_inputs.input_keys]  # a union of channels is put under keys of its own
+    return {channel.producer_node_query.id for key in keys for channel in inputs[key].channels} - {""}
 
 
 def parameter(node, key):
@@ -173,6 +175,23 @@ def test_the_schema_is_the_curated_one(compiled, tmp_path):
     assert schema == example_schema(recipe.examples.layout, recipe.model.vocab_size)
 
 
+OF_A_PHASE = ["PretrainExampleGen", "StatisticsGen", "ImportSchemaGen", "ExampleValidator", "ExampleGate"]
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_compiles(compiled, name):
-    assert sorted(compiled(RECIPES[name]())) == sorted(STAGES)
+    recipe = RECIPES[name]()
+    second = [stage + "_second_phase" for stage in OF_A_PHASE] if recipe.second_phase.num_train_steps else []
+    assert sorted(compiled(recipe)) == sorted(STAGES + second)
+
+
+def test_a_second_phase_has_examples_of_its_own_which_the_model_is_judged_on(compiled):
+    nodes = compiled(RECIPES["bert_base"]())
+    assert producers(nodes["Trainer"], "examples") == {"PretrainExampleGen", "PretrainExampleGen_second_phase"}
+    assert {"ExampleGate", "ExampleGate_second_phase"} <= set(nodes["Trainer"].upstream_nodes)
+    assert producers(nodes["Evaluator"], "examples") == {"PretrainExampleGen_second_phase"}
+    lengths = [
+        json.loads(parameter(nodes["PretrainExampleGen" + suffix], "settings").string_value)["max_seq_length"]
+        for suffix in ("", "_second_phase")
+    ]
+    assert lengths == [128, 512]
