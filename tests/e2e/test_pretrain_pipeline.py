@@ -254,3 +254,38 @@ def test_packed_rows_are_trained_on(corpus, tmp_path):
     assert chance == pytest.approx(max(share, 1 - share))
     assert summary["nsp_standard_error"] == pytest.approx((chance * (1 - chance) / counts["eval"]["sequences"]) ** 0.5)
     assert summary["pushed_version"]
+
+
+def test_sigterm_in_the_second_phase_has_a_code_of_its_own_and_the_same_command_goes_on(corpus, tmp_path):
+    """Also: examples of both lengths are made and judged; report and exported model are of the last ones."""
+    run_dir = tmp_path / "run"
+    changes = {
+        "second_phase__num_train_steps": 60,
+        "second_phase__train_batch_size": 16,
+        "second_phase__max_seq_length": 64,
+        "second_phase__max_predictions_per_seq": 9,
+        "training__steps_per_execution": 5,
+    }
+    process = start(corpus, run_dir, **changes)
+
+    def in_the_second_phase():
+        logs = list(run_dir.glob("training/*/log.jsonl"))
+        return logs and '"step": 65' in logs[0].read_text()
+
+    end = time.monotonic() + 180
+    while not in_the_second_phase():
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 4
+    code, _, err = bert_tfx(*arguments(corpus, run_dir, **changes))
+    assert code == 0, err
+    (log,) = run_dir.glob("training/*/log.jsonl")
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if '"train"' in line]
+    assert steps == [*range(5, 121, 5)]
+    summary = json.loads((run_dir / "summary.json").read_text())
+    (second,) = (run_dir / "artifacts/PretrainExampleGen_second_phase").glob("examples/*")
+    spec = ExampleSpec.load(str(second))
+    assert (spec.max_seq_length, spec.train_examples) == (64, summary["examples_train"])
+    assert ExampleSpec.load(str(run_dir / "serving" / summary["pushed_version"])).max_seq_length == 64
+    assert f"{spec.train_examples:,} to train" in (run_dir / "report.html").read_text()
