@@ -9,16 +9,13 @@ import shutil
 import sys
 import warnings
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline import convert_command, text_commands
+from pipeline import convert_command, text_commands, train_command
 from pipeline.options import Corpus, RunDir, Settings, Vocab
-
-if TYPE_CHECKING:
-    from pipeline.config import Recipe
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -102,8 +99,9 @@ def _exit_if_refused(summary: dict) -> None:
 def _pretrain(recipe_name: str, corpus: list[str], vocab: str | None, settings: list[str], run_dir: str) -> dict:
     """Runs the pipeline and everything that is told of it; returns the summary."""
     from pipeline.config import with_settings
+    from pipeline.recipes import recipe_of
 
-    recipe = with_settings(_recipe(recipe_name), settings)
+    recipe = with_settings(recipe_of(recipe_name), settings)
     from components.corpus_gen.inputs import InputFile, find_inputs
 
     if vocab is not None and not os.path.isfile(vocab):
@@ -146,28 +144,20 @@ def recipes(
 ) -> None:
     """The recipes and what each is for; of one recipe, every setting that --set can change."""
     from pipeline.config import settings_of
+    from pipeline.recipes import RECIPES, recipe_of
 
     if recipe is None:
-        from pipeline.recipes import RECIPES
-
         for name, make in RECIPES.items():
             typer.echo(f"{name:12} {(make.__doc__ or '').splitlines()[0]}")
     else:
-        for key, value in settings_of(_recipe(recipe)).items():
+        for key, value in settings_of(recipe_of(recipe)).items():
             typer.echo(f"{key}={value}")
-
-
-def _recipe(name: str) -> Recipe:
-    from pipeline.recipes import RECIPES
-
-    if name not in RECIPES:
-        raise InputError(f"{name}: no such recipe; there are {', '.join(RECIPES)}")
-    return RECIPES[name]()
 
 
 app.command()(text_commands.examples)
 app.command()(text_commands.tokenize)
 app.command()(convert_command.convert)
+app.command()(train_command.train)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
+from bert_keras.errors import InputError
 from bert_keras.masking import MaskingSettings
 from components.corpus_gen.settings import CorpusSettings
 from components.example_gate.limits import DataLimits
@@ -108,3 +109,14 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe
     for recipe in (tiny_cpu, bert_tiny, bert_mini, bert_small, bert_medium, bert_base, bert_large)
 }
+
+
+def recipe_of(name: str) -> Recipe:
+    """The recipe of a name.
+
+    Raises:
+        InputError: there is none; names those that there are.
+    """
+    if name not in RECIPES:
+        raise InputError(f"{name}: no such recipe; there are {', '.join(RECIPES)}")
+    return RECIPES[name]()

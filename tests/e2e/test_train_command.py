@@ -1,0 +1,52 @@
+"""`bert-tfx train`: examples that are there already -> an exported model, without TFX."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from command_line import SMALL, bert_tfx
+
+from pipeline.lineage import latest_run
+
+SETTINGS = [
+    word
+    for key, value in SMALL.items()
+    if key.startswith(("model.", "training.")) and key != "model.vocab_size"
+    for word in ("--set", f"{key}={value}")
+]
+
+
+@pytest.fixture(scope="module")
+def examples(first_run):
+    assert first_run.code == 0, first_run.err
+    return latest_run(str(first_run.dir)).output("PretrainExampleGen", "examples").uri
+
+
+def test_it_gives_the_losses_of_the_pipeline_and_a_model_that_is_served(first_run, examples, tmp_path):
+    code, out, err = bert_tfx("train", "tiny_cpu", "--examples", examples, "--output", tmp_path, *SETTINGS)
+    assert code == 0, err
+    assert "without padding" in out and "MFU" in out
+    ours = [json.loads(line) for line in (tmp_path / "logs" / "log.jsonl").read_text().splitlines()]
+    (log,) = first_run.dir.glob("training/*/log.jsonl")
+    theirs = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["loss"] for line in ours] == [line["loss"] for line in theirs]
+    assert "fill_mask" in tf.saved_model.load(str(tmp_path / "model")).signatures
+
+
+def test_bad_input_is_one_line(examples, tmp_path):
+    for words, message in {
+        (
+            "tiny_cpu",
+            "--examples",
+            tmp_path,
+        ): "has no example_spec.json; --examples takes what `bert-tfx",
+        ("tiny_cpu", "--examples", examples, "--examples", examples): "2 --examples for 1 phase(s)",
+        ("bert_mini", "--examples", examples): "1 --examples for 2 phase(s): give those of each phase",
+        ("bert_nano", "--examples", examples): "bert_nano: no such recipe",
+        ("tiny_cpu", "--examples", examples, "--set", "training.strategy=tpu"): "strategy=tpu finds no TPU",
+    }.items():
+        code, _, err = bert_tfx("train", *words, "--output", tmp_path / "out")
+        assert code == 2
+        assert message in err
+        assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
