@@ -131,8 +131,9 @@ def read_lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end
     inside_line = start > 0 and not _at_line_start(file, start)
     carry, carry_has_text, past_end = "", False, False  # of the line that the block before has begun
     while True:
-        size = BLOCK_BYTES if end is None or position >= end else min(BLOCK_BYTES, end - position)
-        block = file.read(size)
+        size = BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - position)
+        # Past its end lies what its last document needs: seldom much.
+        block = file.read(size if size > 0 else BLOCK_BYTES // 16)
         position += len(block)
         counts["read_bytes"] += len(block)
         text = decode(block, final=not block)
