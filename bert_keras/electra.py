@@ -57,7 +57,12 @@ class ElectraConfig:
 
     @property
     def generator(self) -> BertConfig:
-        """As many layers as the discriminator; 64-wide heads, a feed-forward layer of four times the width (D8)."""
+        """As many layers as the discriminator; 64-wide heads, a feed-forward layer of four times the width (D8).
+
+        At the same width it is the same, so that a generator that was read alone may have any heads.
+        """
+        if self.generator_size == 1:
+            return self.discriminator
         hidden = round(self.discriminator.hidden_size * self.generator_size)
         return dataclasses.replace(
             self.discriminator,

@@ -1,14 +1,19 @@
-"""`bert-tfx convert`: a BERT from one program's files to another's."""
+"""`bert-tfx convert`: a BERT, RoBERTa or ELECTRA from one program's files to another's."""
 
 from __future__ import annotations
 
 import os
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bert_keras.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_keras.byte_bpe import ByteBpeTokenizer
+    from bert_keras.interchange.transfer import ReadModel
+    from bert_keras.tokenizer import BertTokenizer
 
 
 class ModelFormat(str, Enum):
@@ -16,6 +21,7 @@ class ModelFormat(str, Enum):
 
     TF1 = "tf1"
     HF = "hf"
+    KERAS_HUB = "keras-hub"
     BERT_TFX = "bert-tfx"
 
 
@@ -29,18 +35,20 @@ def convert(
         typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; needed if SRC does not say."),
     ] = None,
 ) -> None:
-    """A BERT's weights, heads and vocabulary from one program's files to another's.
+    """A model's weights, heads and vocabulary from one program's files to another's.
 
-    tf1: google-research/bert's checkpoints. hf: Hugging Face's folders, safetensors alone. bert-tfx: what the pipeline
-    pushes, a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its weights. Nothing is unpickled.
+    tf1: google-research/bert's checkpoints. hf: Hugging Face's folders of a BERT, RoBERTa or ELECTRA (generator or
+    discriminator), safetensors alone. keras-hub: its presets of the three. bert-tfx: what the pipeline pushes, a
+    SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its weights. tf1 and bert-tfx hold a BERT alone.
+    Nothing is unpickled.
     """
-    from bert_keras.heads import BertForPreTraining
-    from bert_keras.interchange import huggingface, pushed, tf1
-    from bert_keras.tokenizer import BertTokenizer
+    from bert_keras.interchange import huggingface, presets, pushed, tf1
+    from bert_keras.interchange.architecture import architecture_of
 
     formats = {
         ModelFormat.TF1: (tf1.read_tf1, tf1.write_tf1),
         ModelFormat.HF: (huggingface.read_huggingface, huggingface.write_huggingface),
+        ModelFormat.KERAS_HUB: (presets.read_keras_hub, presets.write_keras_hub),
         ModelFormat.BERT_TFX: (pushed.read_pushed, pushed.write_pushed),
     }
     if not os.path.isdir(source):
@@ -49,21 +57,26 @@ def convert(
         raise InputError(f"{target}: is not empty; give a new folder")
     read, write = formats[from_][0], formats[to][1]
     found = read(source)
-    tokenizer = None
-    if found.vocabulary is not None:
-        lower_case = found.lower_case if cased is None else not cased
-        if lower_case is None:
-            raise InputError(f"{source}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
-        try:
-            tokenizer = BertTokenizer(found.vocabulary, lower_case)
-        except ValueError as error:
-            raise InputError(f"{source}: {error}") from error
-    write(found.model, tokenizer, target)
-    config = found.model.config
-    drawn = list(found.initialised)
-    if to is ModelFormat.BERT_TFX and not isinstance(found.model, BertForPreTraining):
-        drawn += ["masked-LM head", "next-sentence head"]
-    typer.echo(
-        f"{target}: {config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
-        + (f"; NOT in {source}, and therefore drawn at random: {', '.join(drawn)}" if drawn else "")
-    )
+    written = write(found.model, _tokenizer(found, source, cased), target, found.family)
+    config = architecture_of(found.model, found.family).encoder
+    drawn = [*found.initialised, *written.drawn]
+    notes = [f"NOT in {source}, and therefore drawn at random: {', '.join(drawn)}"] if drawn else []
+    shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
+    typer.echo("; ".join([f"{target}: {shape}", *notes, *found.remarks, *written.remarks]))
+
+
+def _tokenizer(found: ReadModel, source: str, cased: bool | None) -> BertTokenizer | ByteBpeTokenizer | None:
+    from bert_keras.byte_bpe import ByteBpeTokenizer
+    from bert_keras.tokenizer import BertTokenizer
+
+    if found.vocabulary is None:
+        return None
+    lower_case = found.lower_case if cased is None else not cased
+    try:
+        if found.merges is not None:
+            return ByteBpeTokenizer(found.vocabulary, found.merges)
+        if lower_case is not None:
+            return BertTokenizer(found.vocabulary, lower_case)
+    except ValueError as error:
+        raise InputError(f"{source}: {error}") from error
+    raise InputError(f"{source}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")

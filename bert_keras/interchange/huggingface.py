@@ -1,14 +1,13 @@
-"""Hugging Face's directory of a BERT: `config.json`, `model.safetensors` (or shards and their index), and
-`vocab.txt` or `tokenizer.json`.
+"""Hugging Face's directory of a BERT, RoBERTa or ELECTRA: `config.json`, `model.safetensors` (or shards and their
+index), and `vocab.txt`, `vocab.json` with `merges.txt`, or `tokenizer.json`.
 
-Pickles are never read: they can run code.
+Pickles are never read: they can run code. Generator and discriminator of an ELECTRA are two directories.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,20 +17,22 @@ import numpy as np
 
 from bert_keras.config import BertConfig, HiddenAct
 from bert_keras.errors import InputError
-from bert_keras.interchange import transfer
-from bert_keras.interchange.names import POSITION_IDS, TIED
-from bert_keras.interchange.transfer import ReadBert, StoredTensor
+from bert_keras.features import VOCABULARY_FILE
+from bert_keras.interchange import files as files_
+from bert_keras.interchange import transfer, vocabularies
+from bert_keras.interchange.architecture import Architecture, architecture_of
+from bert_keras.interchange.names import HEADS, TIED, UNUSED_ROWS, Family
+from bert_keras.interchange.transfer import ReadModel, StoredTensor, Written
+from bert_keras.interchange.vocabularies import Tokenizer, Vocabulary
 from bert_keras.tokenizer import BertTokenizer
 
 if TYPE_CHECKING:
-    from bert_keras.backbone import BertBackbone
-    from bert_keras.heads import BertForPreTraining
+    from bert_keras.interchange.architecture import Model
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TOKENIZER_FILE = "tokenizer_config.json"
-FAST_TOKENIZER_FILE = "tokenizer.json"
 # Where a model has weights in these alone, it must be converted, by whom it can trust.
 _OTHER_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 
@@ -39,112 +40,167 @@ _ACTIVATIONS: dict[str, HiddenAct] = {"gelu": "gelu_erf", "gelu_new": "gelu_tanh
 # `gelu_new` is the older of the two names: every version knows it.
 _ACTIVATION_NAMES: dict[HiddenAct, str] = {"gelu_erf": "gelu", "gelu_tanh": "gelu_new"}
 # What a `config.json` may say that makes another model of the same tensors.
-_MUST_BE = {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False}
+_MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
+# Positions of a RoBERTa count from the id of padding, plus 1.
+_MUST_BE_OF: dict[Family, dict[str, Any]] = {"bert": {}, "roberta": {"pad_token_id": 1}, "electra": {}}
+# Which class of `transformers` has the same parts.
+_CLASSES = {
+    "BertForPreTraining": "BertForPreTraining",
+    "RobertaForMaskedLM": "RobertaForMaskedLM",
+    "ElectraDiscriminator": "ElectraForPreTraining",
+    "ElectraGenerator": "ElectraForMaskedLM",
+}
+_BARE_CLASSES: dict[Family, str] = {"bert": "BertModel", "roberta": "RobertaModel", "electra": "ElectraModel"}
 
 
-def read_huggingface(directory: str) -> ReadBert:
-    """Reads a BERT, with those of its heads that are there; tensors with and without the prefix `bert.`.
+def read_huggingface(directory: str) -> ReadModel:
+    """Reads a BERT, RoBERTa or ELECTRA, as its `config.json` says, with those of its heads that are there.
+
+    Tensors may have the prefix `bert.` (`roberta.`, `electra.`) or not.
 
     Raises:
         InputError: a file is missing or damaged, weights are there as a pickle only, the configuration is of another
             kind of model, the vocabulary has not a token for each row of the word embeddings, or a tensor is missing,
             mis-shaped, one too many, or not tied that must be. Names file, tensor, shapes, and what to do.
     """
-    config = _read_config(os.path.join(directory, CONFIG_FILE))
-    vocabulary = transfer.read_vocabulary(directory, config, CONFIG_FILE) or _read_fast_vocabulary(directory, config)
-    lower_case = _read_lower_case(os.path.join(directory, TOKENIZER_FILE))
+    config_path = os.path.join(directory, CONFIG_FILE)
+    architecture = _read_architecture(config_path)
+    vocabulary = _read_vocabulary(directory, architecture.encoder)
+    settings = _read_settings(os.path.join(directory, TOKENIZER_FILE))
     with contextlib.ExitStack() as files:
         tensors, file = _open_tensors(directory, files)
-        model, initialised = transfer.read_model(config, "huggingface", _canonical(tensors), file)
-    return ReadBert(model, vocabulary, lower_case, initialised)
+        stored = _canonical(tensors, architecture.family)
+        model, initialised, remarks = transfer.read_model(architecture, "huggingface", stored, file)
+    _check_head(model, architecture, config_path)
+    if vocabulary and vocabulary.merges is not None and settings.get("add_prefix_space"):
+        remarks += (f"the tokenizer of {directory} puts a space before every text; none is put here",)
+    return ReadModel(
+        model,
+        vocabulary.tokens if vocabulary else None,
+        settings.get("do_lower_case"),
+        initialised,
+        vocabulary.merges if vocabulary else None,
+        architecture.family,
+        remarks,
+    )
 
 
 def write_huggingface(
-    model: BertForPreTraining | BertBackbone, tokenizer: BertTokenizer | None, directory: str
-) -> None:
-    """Writes a directory that `transformers` loads: as `BertForPreTraining`, or as `BertModel` without heads.
+    model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None
+) -> Written:
+    """Writes a directory that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
-    Tensors have the prefix `bert.` in both cases: `transformers` reads both forms, others this one alone.
+    Tensors have the family's prefix in all cases: `transformers` reads both forms, others this one alone.
 
     Args:
         model: its weights are written as float32.
-        tokenizer: the model's; without one no `vocab.txt` is written.
+        tokenizer: the model's; without one no vocabulary is written.
+        family: what a `BertBackbone` is; by default a BERT.
 
     Raises:
-        InputError: the vocabulary has not a token for each row of the word embeddings, or the model is causal.
-            Nothing is written.
+        InputError: the vocabulary has not a token for each row of the word embeddings, a RoBERTa's padding has not the
+            id 1, `transformers` computes the head with another gelu, or the model is causal. Nothing is written.
     """
     from safetensors.numpy import save_file
 
-    from bert_keras.heads import BertForPreTraining
+    architecture = architecture_of(model, family)
+    vocabularies.check_tokenizer(tokenizer, architecture.encoder)
+    _check_head(model, architecture, "the model")
+    fields = _config_fields(model, architecture, tokenizer)
+    left_out = transfer.left_out(model, "huggingface", architecture.family)
+    tensors = transfer.tensors_of(model, "huggingface", architecture.family)
+    with files_.staged(directory) as temporary:
+        if tokenizer:
+            vocabularies.write_vocabulary(temporary, tokenizer)
+            settings = _tokenizer_settings(tokenizer, architecture.encoder)
+            files_.write_json(temporary, TOKENIZER_FILE, settings)
+        files_.write_json(temporary, CONFIG_FILE, fields)
+        weights = os.path.join(temporary, WEIGHTS_FILE)
+        # Versions of `transformers` refuse a file that does not say so.
+        save_file(tensors, weights, metadata={"format": "pt"})
+        # safetensors lets the owner alone read it, whatever the umask.
+        shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
+    return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))
 
-    config = model.config
-    transfer.check_tokenizer(tokenizer, config)
-    transfer.check_bidirectional(config)
+
+def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    config, family = architecture.encoder, architecture.family
     fields: dict[str, Any] = {
         **dataclasses.asdict(config),
         **_MUST_BE,
-        "architectures": ["BertForPreTraining" if isinstance(model, BertForPreTraining) else "BertModel"],
+        **_MUST_BE_OF[family],
+        "model_type": family,
+        "architectures": [_CLASSES.get(type(model).__name__, _BARE_CLASSES[family])],
         "hidden_act": _ACTIVATION_NAMES[config.hidden_act],
+        "max_position_embeddings": config.max_position_embeddings + UNUSED_ROWS[family],
     }
-    with transfer.staged(directory) as temporary:
-        if tokenizer:
-            fields["pad_token_id"] = tokenizer.pad_id
-            transfer.write_vocabulary(temporary, tokenizer)
-            settings = {
-                "tokenizer_class": "BertTokenizer",
-                "do_lower_case": tokenizer.lower_case,
-                "model_max_length": config.max_position_embeddings,
-            }
-            transfer.write_text(temporary, TOKENIZER_FILE, _json(settings))
-        transfer.write_text(temporary, CONFIG_FILE, _json(fields))
-        weights = os.path.join(temporary, WEIGHTS_FILE)
-        # Versions of `transformers` refuse a file that does not say so.
-        save_file(transfer.tensors_of(model, "huggingface"), weights, metadata={"format": "pt"})
-        # safetensors lets the owner alone read it, whatever the umask.
-        shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
-
-
-def _json(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, indent=2, sort_keys=True) + "\n"
-
-
-def _read_json(path: str) -> dict[str, Any]:
-    text = transfer.read_text(path)
-    try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{path} holds {type(fields).__name__}, not an object of fields")
+    if family == "electra":
+        fields["embedding_size"] = architecture.embedding_size
+    if not tokenizer:
+        return fields
+    if fields.setdefault("pad_token_id", tokenizer.pad_id) != tokenizer.pad_id:
+        raise InputError(
+            f"the vocabulary has padding at id {tokenizer.pad_id}; a RoBERTa of Hugging Face counts its positions from "
+            f"the id of padding, which must be {fields['pad_token_id']}: give the vocabulary that it was trained with"
+        )
+    if family == "roberta":
+        fields |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     return fields
 
 
-def _read_config(path: str) -> BertConfig:
-    fields = _read_json(path)
-    for name, value in _MUST_BE.items():
+def _tokenizer_settings(tokenizer: Tokenizer, config: BertConfig) -> dict[str, Any]:
+    settings = {"model_max_length": config.max_position_embeddings}
+    if isinstance(tokenizer, BertTokenizer):
+        return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
+    return {**settings, "tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
+
+
+def _read_architecture(path: str) -> Architecture:
+    # As `transformers`: the exact gelu, if nothing is said.
+    fields = {"model_type": "bert", "hidden_act": "gelu", **files_.read_json(path)}
+    family = fields["model_type"]
+    if family not in _MUST_BE_OF:
+        known = ", ".join(map(repr, _MUST_BE_OF))
+        raise InputError(f"{path}: model_type is {family!r}; only {known} can be read")
+    for name, value in {**_MUST_BE, **_MUST_BE_OF[family]}.items():
         if fields.get(name, value) != value:
             raise InputError(f"{path}: {name} is {fields[name]!r}; only {value!r} can be read")
     try:
-        return BertConfig.from_fields(fields, _ACTIVATIONS)
+        if UNUSED_ROWS[family]:
+            fields["max_position_embeddings"] = fields.get("max_position_embeddings", 512) - UNUSED_ROWS[family]
+        encoder = BertConfig.from_fields({**fields, "causal": False}, _ACTIVATIONS)
+        width = fields["embedding_size"] if family == "electra" else encoder.hidden_size
+        if not isinstance(width, int) or width < 1:
+            raise ValueError(f"embedding_size is {width!r}; it must be a whole number, at least 1")
+    except KeyError as error:
+        raise InputError(f"{path}: {error} is not there; the configuration of an ELECTRA has it") from error
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
+    return Architecture(family, encoder, width)
 
 
-def _read_lower_case(path: str) -> bool | None:
-    return _read_json(path).get("do_lower_case") if os.path.exists(path) else None
+def _check_head(model: Model, architecture: Architecture, where: str) -> None:
+    """InputError if `transformers` and this project compute different functions of the masked-LM head's tensors."""
+    if architecture.family == "bert" or not hasattr(model, "mlm_head"):
+        return
+    if architecture.encoder.hidden_act != "gelu_erf":
+        raise InputError(
+            f"{where}: hidden_act is the approximate gelu, but transformers' masked-LM head of {architecture.title} "
+            "has the exact one always; only a model with that throughout, or without the head, can be converted"
+        )
 
 
-def _read_fast_vocabulary(directory: str, config: BertConfig) -> list[str] | None:
-    """The tokens of `tokenizer.json`, which `transformers` writes instead of `vocab.txt` since its version 5."""
-    path = os.path.join(directory, FAST_TOKENIZER_FILE)
-    if not os.path.exists(path):
-        return None
-    model = _read_json(path).get("model", {})
-    if model.get("type") != "WordPiece":
-        raise InputError(f"{path} is a tokenizer of {model.get('type')}; only WordPiece can be read")
-    vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return transfer.check_vocabulary_size(vocabulary, path, config, CONFIG_FILE)
+def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
+    tokens = vocabularies.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config, CONFIG_FILE)
+    if tokens is not None:
+        return Vocabulary(tokens)
+    names = vocabularies.BPE_VOCABULARY_FILE, vocabularies.MERGES_FILE
+    found = vocabularies.read_byte_bpe(directory, names, config, CONFIG_FILE)
+    return found or vocabularies.read_fast(directory, config, CONFIG_FILE)
+
+
+def _read_settings(path: str) -> dict[str, Any]:
+    return files_.read_json(path) if os.path.exists(path) else {}
 
 
 def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[StoredTensor], str]:
@@ -181,7 +237,7 @@ def _tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTenso
 
 
 def _tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTensor]:
-    shards = _read_json(index).get("weight_map", {})
+    shards = files_.read_json(index).get("weight_map", {})
     tensors: list[StoredTensor] = []
     for shard in sorted(set(shards.values())):
         if os.path.basename(shard) != shard:
@@ -194,26 +250,27 @@ def _tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTe
     return tensors
 
 
-def _canonical(tensors: Iterable[StoredTensor]) -> dict[str, StoredTensor]:
+def _canonical(tensors: Iterable[StoredTensor], family: Family) -> dict[str, StoredTensor]:
     """Tensors by their name in the table: with the prefix, today's names of layer normalisations, tied ones once."""
     named: dict[str, StoredTensor] = {}
     for tensor in tensors:
-        name = tensor.name if tensor.name.startswith(("bert.", "cls.")) else f"bert.{tensor.name}"
+        name = tensor.name if tensor.name.startswith((f"{family}.", *HEADS[family])) else f"{family}.{tensor.name}"
         # So they are called in files made from the original's, the best-known ones among them.
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         if name in named:
             other = named[name]
             raise InputError(f"{tensor.file}: {tensor} and {other} of {other.file} are the same weight; keep one")
         named[name] = tensor
-    named.pop(POSITION_IDS, None)
-    for copy, source in TIED.items():
+    # A buffer, 0, 1, 2, ..., in files before 4.31.
+    named.pop(f"{family}.embeddings.position_ids", None)
+    for copy, source in TIED[family].items():
         if copy not in named:
             continue
         tensor = named.pop(copy)
         original = named.setdefault(source, tensor)
         if tensor.shape != original.shape or not np.array_equal(tensor.float32(), original.float32()):
             raise InputError(
-                f"{tensor.file}: the tensor {tensor} is not equal to {original}; a BERT has them tied, "
-                "and only such can be read"
+                f"{tensor.file}: the tensor {tensor} is not equal to {original}; they must be tied, and only such "
+                "can be read"
             )
     return named

@@ -1,9 +1,11 @@
-"""What each weight is called here, in the original's checkpoints and in Hugging Face's files; how it lies there.
+"""What each weight is called here and in other programs' files, of every family; how it lies there.
 
-Worked example, a model of one 768-wide layer, the kernel of its queries:
-    here           bert/layer_0/attention/query/kernel                      [in, out]
-    TF1            bert/encoder/layer_0/attention/self/query/kernel         [in, out]
-    Hugging Face   bert.encoder.layer.0.attention.self.query.weight         [out, in]
+Worked example, a BERT of one 768-wide layer with 12 heads, the kernel of its queries:
+    here           bert/layer_0/attention/query/kernel                         [in, out]
+    TF1            bert/encoder/layer_0/attention/self/query/kernel            [in, out]
+    Hugging Face   bert.encoder.layer.0.attention.self.query.weight            [out, in]
+    keras-hub      transformer_layer_0/self_attention_layer/query/kernel       [in, heads, out / heads]
+A RoBERTa's is called the same here, and `roberta.encoder. ...` by Hugging Face.
 """
 
 from __future__ import annotations
@@ -11,19 +13,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from bert_keras.config import BertConfig
 
 # A file has all weights of a part or none; only the encoder must be there.
-Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head"]
-PARTS: tuple[Part, ...] = ("encoder", "pooler", "masked-LM head", "next-sentence head")
-Format = Literal["tf1", "huggingface"]
+Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head"]
+# Encoder and embeddings of all have the same layers; they differ in their heads and in what they are called.
+Family = Literal["bert", "roberta", "electra"]
+Format = Literal["tf1", "huggingface", "keras_hub"]
 
-WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-MLM_BIAS = "cls.predictions.bias"
-# Older files of Hugging Face hold these too: the output matrix and bias, tied to what they name.
-TIED = {"cls.predictions.decoder.weight": WORD_EMBEDDINGS, "cls.predictions.decoder.bias": MLM_BIAS}
-# A buffer, 0, 1, 2, ..., in files of Hugging Face before 4.31.
-POSITION_IDS = "bert.embeddings.position_ids"
+# Tensors that only repeat another of the file: the output matrix and bias, tied to what they name.
+TIED: dict[Family, dict[str, str]] = {
+    "bert": {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    "roberta": {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    "electra": {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+}
+# What the names of Hugging Face's heads begin with; all other tensors are below the family's name.
+HEADS: dict[Family, tuple[str, ...]] = {
+    "bert": ("cls.",),
+    "roberta": ("lm_head.",),
+    "electra": ("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+}
+# Rows of Hugging Face's position embeddings before the first token's: row 1 is of padding, row 0 of nothing
+# (`bert_keras.roberta`).
+UNUSED_ROWS: dict[Family, int] = {"bert": 0, "roberta": 2, "electra": 0}
 
 
 class Stored(NamedTuple):
@@ -34,85 +54,188 @@ class Stored(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """One weight: its path below `BertForPreTraining` and shape here, and what the formats call it."""
+    """One weight: its path below the model and its shape here, and what the formats call it.
+
+    `keras_hub` may cut an axis into heads, which leaves the order of the numbers as it is. `unused_rows` stand before
+    it in Hugging Face's file alone. A format without a name for it has no place for it.
+    """
 
     part: Part
     path: str
     shape: tuple[int, ...]
-    tf1: Stored
-    huggingface: Stored
+    tf1: Stored | None
+    huggingface: Stored | None
+    keras_hub: Stored | None
+    unused_rows: int = 0
 
-    def stored(self, format_: Format) -> Stored:
-        return self.tf1 if format_ == "tf1" else self.huggingface
+    def stored(self, format_: Format) -> Stored | None:
+        return {"tf1": self.tf1, "huggingface": self.huggingface, "keras_hub": self.keras_hub}[format_]
 
     def stored_shape(self, format_: Format) -> tuple[int, ...]:
-        return self.shape[::-1] if self.stored(format_).transposed else self.shape
+        """As `from_file` takes it."""
+        stored = self.stored(format_)
+        rows, *others = self.shape[::-1] if stored and stored.transposed else self.shape
+        return (rows + (self.unused_rows if format_ == "huggingface" else 0), *others)
+
+    def to_file(self, format_: Format, value: np.ndarray) -> np.ndarray:
+        """The weight as it lies in the format; rows that no token has are 0."""
+        stored = self.stored(format_)
+        value = value.T if stored and stored.transposed else value
+        if format_ == "huggingface" and self.unused_rows:
+            value = np.pad(value, ((self.unused_rows, 0), (0, 0)))
+        return np.ascontiguousarray(value)
+
+    def from_file(self, format_: Format, value: np.ndarray) -> np.ndarray:
+        """The opposite of `to_file`."""
+        stored = self.stored(format_)
+        value = value[self.unused_rows :] if format_ == "huggingface" else value
+        return value.T if stored and stored.transposed else value
 
 
-def weights(config: BertConfig) -> list[Weight]:
-    """Every weight of a `BertForPreTraining` of this configuration."""
-    return [*_encoder(config), *_pooler_and_heads(config)]
+def weights(config: BertConfig, family: Family = "bert", embedding_size: int | None = None) -> list[Weight]:
+    """Every weight of the models of a family.
+
+    Args:
+        config: of the encoder.
+        embedding_size: E, the width of the embeddings, if it is not the encoder's (ELECTRA).
+    """
+    embedding_size = embedding_size or config.hidden_size
+    table = [*_embeddings(config, family, embedding_size), *_encoder(config, family)]
+    table += _HEADS[family](config, embedding_size)
+    return table if family == "bert" else [weight._replace(tf1=None) for weight in table]
 
 
-def _table(name: str, rows: int, width: int) -> Weight:
-    return Weight(
-        "encoder",
-        f"bert/embeddings/{name}/embeddings",
-        (rows, width),
-        Stored(f"bert/embeddings/{name}"),
-        Stored(f"bert.embeddings.{name}.weight"),
+def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
+    tf1, huggingface, keras_hub = names
+    kernel = (
+        _stored(tf1, "/kernel"),
+        _stored(huggingface, ".weight", transposed=True),
+        _stored(keras_hub, "/kernel"),
+    )
+    bias = _stored(tf1, "/bias"), _stored(huggingface, ".bias"), _stored(keras_hub, "/bias")
+    return [
+        Weight(part, f"{path}/kernel", (inputs, outputs), *kernel),
+        Weight(part, f"{path}/bias", (outputs,), *bias),
+    ]
+
+
+def _norm(part: Part, path: str, names: _Names, width: int) -> list[Weight]:
+    tf1, huggingface, keras_hub = names
+    gamma = _stored(tf1, "/gamma"), _stored(huggingface, ".weight"), _stored(keras_hub, "/gamma")
+    beta = _stored(tf1, "/beta"), _stored(huggingface, ".bias"), _stored(keras_hub, "/beta")
+    return [Weight(part, f"{path}/gamma", (width,), *gamma), Weight(part, f"{path}/beta", (width,), *beta)]
+
+
+# What TF1, Hugging Face and keras-hub call a layer; None: it has none.
+_Names = tuple[str | None, str | None, str | None]
+
+
+def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored | None:
+    return Stored(name + end, transposed) if name else None
+
+
+def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weight]:
+    # keras-hub's RoBERTa has both tables in one layer, and none of segments.
+    inside = "embeddings/" if family == "roberta" else ""
+    segments = None if family == "roberta" else "segment_embedding"
+    for name, rows, keras_hub, unused_rows in (
+        ("word_embeddings", config.vocab_size, f"{inside}token_embedding", 0),
+        ("position_embeddings", config.max_position_embeddings, f"{inside}position_embedding", UNUSED_ROWS[family]),
+        ("token_type_embeddings", config.type_vocab_size, segments, 0),
+    ):
+        yield Weight(
+            "encoder",
+            f"bert/embeddings/{name}/embeddings",
+            (rows, width),
+            Stored(f"bert/embeddings/{name}"),
+            Stored(f"{family}.embeddings.{name}.weight"),
+            _stored(keras_hub, "/embeddings"),
+            unused_rows,
+        )
+    at: _Names = "bert/embeddings/LayerNorm", f"{family}.embeddings.LayerNorm", "embeddings_layer_norm"
+    yield from _norm("encoder", "bert/embeddings/layer_norm", at, width)
+    if width != config.hidden_size:
+        at = None, f"{family}.embeddings_project", "embeddings_projection"
+        yield from _dense("encoder", "bert/embeddings_project", at, width, config.hidden_size)
+
+
+def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    for i in range(config.num_hidden_layers):
+        here, tf1 = f"bert/layer_{i}", f"bert/encoder/layer_{i}"
+        hf, hub = f"{family}.encoder.layer.{i}", f"transformer_layer_{i}"
+        attention = f"{hub}/self_attention_layer"
+        for name in ("query", "key", "value"):
+            at = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
+            yield from _dense("encoder", f"{here}/attention/{name}", at, hidden, hidden)
+        at = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
+        yield from _dense("encoder", f"{here}/attention/output", at, hidden, hidden)
+        at = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
+        yield from _norm("encoder", f"{here}/attention_layer_norm", at, hidden)
+        at = f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense", f"{hub}/feedforward_intermediate_dense"
+        yield from _dense("encoder", f"{here}/intermediate", at, hidden, inner)
+        at = f"{tf1}/output/dense", f"{hf}.output.dense", f"{hub}/feedforward_output_dense"
+        yield from _dense("encoder", f"{here}/output", at, inner, hidden)
+        at = f"{tf1}/output/LayerNorm", f"{hf}.output.LayerNorm", f"{hub}/feedforward_layer_norm"
+        yield from _norm("encoder", f"{here}/output_layer_norm", at, hidden)
+
+
+def _masked_lm_head(
+    config: BertConfig, width: int, dense: _Names, norm: _Names, bias: _Names, path: str = "predictions"
+) -> Iterator[Weight]:
+    yield from _dense("masked-LM head", f"{path}/transform", dense, config.hidden_size, width)
+    yield from _norm("masked-LM head", f"{path}/layer_norm", norm, width)
+    tf1, huggingface, keras_hub = map(_stored, bias)
+    yield Weight("masked-LM head", f"{path}/output_bias", (config.vocab_size,), tf1, huggingface, keras_hub)
+
+
+def _bert_heads(config: BertConfig, width: int) -> Iterator[Weight]:
+    hidden = config.hidden_size
+    at = "bert/pooler/dense", "bert.pooler.dense", "pooled_dense"
+    yield from _dense("pooler", "bert/pooler", at, hidden, hidden)
+    tf1, hf = "cls/predictions/transform", "cls.predictions.transform"
+    # keras-hub has such a head, but of another function (`presets`).
+    yield from _masked_lm_head(
+        config,
+        width,
+        (f"{tf1}/dense", f"{hf}.dense", None),
+        (f"{tf1}/LayerNorm", f"{hf}.LayerNorm", None),
+        ("cls/predictions/output_bias", "cls.predictions.bias", None),
+    )
+    # The one kernel that the original, too, has as [out, in] (FACTS D4).
+    kernel = Stored("cls/seq_relationship/output_weights", True), Stored("cls.seq_relationship.weight", True)
+    yield Weight("next-sentence head", "seq_relationship/kernel", (hidden, 2), *kernel, None)
+    bias = Stored("cls/seq_relationship/output_bias"), Stored("cls.seq_relationship.bias")
+    yield Weight("next-sentence head", "seq_relationship/bias", (2,), *bias, None)
+
+
+def _roberta_heads(config: BertConfig, width: int) -> Iterator[Weight]:
+    at = None, "roberta.pooler.dense", None
+    yield from _dense("pooler", "bert/pooler", at, config.hidden_size, config.hidden_size)
+    yield from _masked_lm_head(
+        config,
+        width,
+        (None, "lm_head.dense", "mlm_head/intermediate_dense"),
+        (None, "lm_head.layer_norm", "mlm_head/intermediate_layer_norm"),
+        (None, "lm_head.bias", "mlm_head/output_bias"),
     )
 
 
-def _dense(part: Part, path: str, tf1: str, huggingface: str, inputs: int, outputs: int) -> list[Weight]:
-    kernel = Stored(f"{huggingface}.weight", transposed=True)
-    return [
-        Weight(part, f"{path}/kernel", (inputs, outputs), Stored(f"{tf1}/kernel"), kernel),
-        Weight(part, f"{path}/bias", (outputs,), Stored(f"{tf1}/bias"), Stored(f"{huggingface}.bias")),
-    ]
-
-
-def _norm(part: Part, path: str, tf1: str, huggingface: str, width: int) -> list[Weight]:
-    tf1, huggingface = f"{tf1}/LayerNorm", f"{huggingface}.LayerNorm"
-    return [
-        Weight(part, f"{path}/gamma", (width,), Stored(f"{tf1}/gamma"), Stored(f"{huggingface}.weight")),
-        Weight(part, f"{path}/beta", (width,), Stored(f"{tf1}/beta"), Stored(f"{huggingface}.bias")),
-    ]
-
-
-def _encoder(config: BertConfig) -> Iterator[Weight]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    yield _table("word_embeddings", config.vocab_size, hidden)
-    yield _table("position_embeddings", config.max_position_embeddings, hidden)
-    yield _table("token_type_embeddings", config.type_vocab_size, hidden)
-    yield from _norm("encoder", "bert/embeddings/layer_norm", "bert/embeddings", "bert.embeddings", hidden)
-    for i in range(config.num_hidden_layers):
-        here, tf1, hf = f"bert/layer_{i}", f"bert/encoder/layer_{i}", f"bert.encoder.layer.{i}"
-        for name in ("query", "key", "value"):
-            at = f"{here}/attention/{name}", f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}"
-            yield from _dense("encoder", *at, hidden, hidden)
-        at = f"{here}/attention/output", f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense"
-        yield from _dense("encoder", *at, hidden, hidden)
-        at = f"{here}/attention_layer_norm", f"{tf1}/attention/output", f"{hf}.attention.output"
-        yield from _norm("encoder", *at, hidden)
-        at = f"{here}/intermediate", f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense"
-        yield from _dense("encoder", *at, hidden, inner)
-        yield from _dense("encoder", f"{here}/output", f"{tf1}/output/dense", f"{hf}.output.dense", inner, hidden)
-        yield from _norm("encoder", f"{here}/output_layer_norm", f"{tf1}/output", f"{hf}.output", hidden)
-
-
-def _pooler_and_heads(config: BertConfig) -> Iterator[Weight]:
+def _electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
     hidden = config.hidden_size
-    yield from _dense("pooler", "bert/pooler", "bert/pooler/dense", "bert.pooler.dense", hidden, hidden)
+    at: _Names = None, None, "pooled_dense"
+    yield from _dense("pooler", "bert/pooler", at, hidden, hidden)
+    yield from _masked_lm_head(
+        config,
+        width,
+        (None, "generator_predictions.dense", None),
+        (None, "generator_predictions.LayerNorm", None),
+        (None, "generator_lm_head.bias", None),
+        "generator_predictions",
+    )
+    for here, there, outputs in (("dense", "dense", hidden), ("output", "dense_prediction", 1)):
+        at = None, f"discriminator_predictions.{there}", None
+        yield from _dense("discriminator head", f"discriminator_predictions_{here}", at, hidden, outputs)
 
-    tf1, hf = "cls/predictions/transform", "cls.predictions.transform"
-    yield from _dense("masked-LM head", "predictions/transform", f"{tf1}/dense", f"{hf}.dense", hidden, hidden)
-    yield from _norm("masked-LM head", "predictions/layer_norm", tf1, hf, hidden)
-    bias = Stored("cls/predictions/output_bias"), Stored(MLM_BIAS)
-    yield Weight("masked-LM head", "predictions/output_bias", (config.vocab_size,), *bias)
 
-    # The one kernel that the original, too, has as [out, in] (FACTS D4).
-    kernel = Stored("cls/seq_relationship/output_weights", True), Stored("cls.seq_relationship.weight", True)
-    yield Weight("next-sentence head", "seq_relationship/kernel", (hidden, 2), *kernel)
-    bias = Stored("cls/seq_relationship/output_bias"), Stored("cls.seq_relationship.bias")
-    yield Weight("next-sentence head", "seq_relationship/bias", (2,), *bias)
+_HEADS = {"bert": _bert_heads, "roberta": _roberta_heads, "electra": _electra_heads}

@@ -9,20 +9,21 @@ import os
 from typing import TYPE_CHECKING
 
 from bert_keras.errors import InputError
-from bert_keras.features import VOCABULARY_SPEC_FILE, ExampleLayout
-from bert_keras.interchange import transfer
-from bert_keras.interchange.transfer import ReadBert
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleLayout
+from bert_keras.interchange import files, transfer, vocabularies
+from bert_keras.interchange.names import Family, Part
+from bert_keras.interchange.transfer import ReadModel, Written
+from bert_keras.interchange.vocabularies import Tokenizer
 
 if TYPE_CHECKING:
-    from bert_keras.backbone import BertBackbone
-    from bert_keras.heads import BertForPreTraining
+    from bert_keras.interchange.architecture import Model
 
 # P of the examples that the `evaluate` signature reads: the original's default.
 _MAX_PREDICTIONS = 20
+_WHOSE = "the folders that bert-tfx serves"
 
 
-def read_pushed(directory: str) -> ReadBert:
+def read_pushed(directory: str) -> ReadModel:
     """Reads a model that the pipeline pushed, or `write_pushed` wrote.
 
     Raises:
@@ -36,10 +37,10 @@ def read_pushed(directory: str) -> ReadBert:
 
     path = os.path.join(directory, CONFIG_FILE)
     try:
-        config = BertConfig.from_json(transfer.read_text(path))
+        config = BertConfig.from_json(files.read_text(path))
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
-    vocabulary = transfer.read_vocabulary(directory, config, CONFIG_FILE)
+    vocabulary = vocabularies.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config, CONFIG_FILE)
     weights = os.path.join(directory, WEIGHTS_FILE)
     if not os.path.exists(weights):
         raise InputError(f"{weights} is not there; the folder of a pushed model has it")
@@ -51,26 +52,32 @@ def read_pushed(directory: str) -> ReadBert:
         reason = str(error).splitlines()[0]
         raise InputError(f"{weights}: is not the weights of {CONFIG_FILE} beside it ({reason})") from error
     spec = os.path.join(directory, VOCABULARY_SPEC_FILE)
-    lower_case = json.loads(transfer.read_text(spec))["lower_case"] if os.path.exists(spec) else None
-    return ReadBert(model, vocabulary, lower_case, ())
+    lower_case = json.loads(files.read_text(spec))["lower_case"] if os.path.exists(spec) else None
+    return ReadModel(model, vocabulary, lower_case, ())
 
 
-def write_pushed(model: BertForPreTraining | BertBackbone, tokenizer: BertTokenizer | None, directory: str) -> None:
+def write_pushed(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:
     """Writes a SavedModel with all its signatures; heads that the model has not are drawn like a new model's.
 
     Raises:
-        InputError: there is no vocabulary, or not the model's; the served graph cuts text by it. Nothing is written.
+        InputError: there is no vocabulary, or not the model's (the served graph cuts text by it), or the model is
+            causal or no BERT. Nothing is written.
     """
     from bert_keras.export import export_saved_model
     from bert_keras.heads import BertForPreTraining
 
+    config = transfer.only_bert(model, family, _WHOSE)
+    tokenizer = vocabularies.wordpiece(tokenizer, _WHOSE)
     if tokenizer is None:
         raise InputError("a model that takes raw text needs a vocabulary: give a source with a vocab.txt")
-    transfer.check_tokenizer(tokenizer, model.config)
+    vocabularies.check_tokenizer(tokenizer, config)
+    drawn: tuple[Part, ...] = ()
     if not isinstance(model, BertForPreTraining):
-        backbone, model = model, BertForPreTraining(model.config)
+        backbone, model = model, BertForPreTraining(config)
         model.build()
         model.backbone.set_weights(backbone.get_weights())
-    layout = ExampleLayout.bert(model.config.max_position_embeddings, _MAX_PREDICTIONS)
-    with transfer.staged(directory) as temporary:
+        drawn = ("masked-LM head", "next-sentence head")
+    layout = ExampleLayout.bert(config.max_position_embeddings, _MAX_PREDICTIONS)
+    with files.staged(directory) as temporary:
         export_saved_model(model, tokenizer, temporary, layout)
+    return Written(drawn)

@@ -1,48 +1,65 @@
-"""What both formats share: a model from tensors under a format's names and back, the vocabulary, whole files only."""
+"""What all formats share: a model from tensors under a format's names, and back."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-import os
 import posixpath
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
-from bert_keras.features import VOCABULARY_FILE
-from bert_keras.interchange.names import PARTS, Format, Part, Weight, weights
-from bert_keras.tokenizer import BertTokenizer, load_vocabulary
+from bert_keras.interchange.architecture import Architecture, architecture_of, backbone_of, new_model
+from bert_keras.interchange.names import Family, Format, Part, Weight
 
 if TYPE_CHECKING:
-    from bert_keras.backbone import BertBackbone
-    from bert_keras.heads import BertForPreTraining
+    from bert_keras.interchange.architecture import Model
 
 # Each of them fits float32, bit for bit.
 _DTYPES = ("float32", "float16", "bfloat16")
+# Heads by the attribute that holds them; a model has some.
+_HEADS = ("mlm_head", "nsp_head", "head_dense", "head_output")
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadBert:
+class ReadModel:
     """What a directory of another program holds.
 
     Attributes:
-        model: float32; a `BertForPreTraining` if one of its heads is there, else a `BertBackbone`.
+        model: float32; a `BertBackbone` if there is no head, else a `BertForPreTraining`, `RobertaForMaskedLM`,
+            `ElectraDiscriminator` or `ElectraGenerator`.
         vocabulary: a token for each id; None if the directory has none.
         lower_case: whether text is lower-cased (and stripped of accents); None where the directory does not say.
         initialised: the parts of `model` that the directory does not hold. They are drawn like a new model's, and
             mean nothing before they are trained.
+        merges: of a byte-level BPE; None if the vocabulary is WordPiece's.
+        family: what the model is; of a `BertBackbone` nothing else says it.
+        remarks: what of the directory is not in the model, or is computed otherwise; a sentence each.
     """
 
-    model: BertForPreTraining | BertBackbone
+    model: Model
     vocabulary: list[str] | None
     lower_case: bool | None
     initialised: tuple[Part, ...]
+    merges: list[tuple[str, str]] | None = None
+    family: Family = "bert"
+    remarks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What whoever reads the written directory should know.
+
+    Attributes:
+        drawn: parts of the directory that the model does not have; they are drawn like a new model's.
+        remarks: what of the model is not in the directory, or is computed otherwise there; a sentence each.
+    """
+
+    drawn: tuple[Part, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,55 +83,19 @@ class StoredTensor:
         return value.astype("float32")
 
 
-def read_text(path: str) -> str:
-    """A text file; InputError if it is not there, or no text."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is not there; the folder of a BERT has it") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error}); bring it again") from error
-
-
-def read_vocabulary(directory: str, config: BertConfig, config_file: str) -> list[str] | None:
-    """The tokens of `vocab.txt`, None if there is none; InputError if they are not one a row of the embedding."""
-    path = os.path.join(directory, VOCABULARY_FILE)
-    if not os.path.exists(path):
-        return None
-    try:
-        vocabulary = load_vocabulary(path)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error}); bring it again") from error
-    return check_vocabulary_size(vocabulary, path, config, config_file)
-
-
-def check_vocabulary_size(vocabulary: list[str], path: str, config: BertConfig, config_file: str) -> list[str]:
-    """The vocabulary of a file; InputError if it has not a token for each row of the word embeddings."""
-    if len(vocabulary) != config.vocab_size:
+def only_bert(model: Model, family: Family | None, whose: str) -> BertConfig:
+    """The configuration of a BERT; InputError if it is none, or `whose` would compute another function."""
+    architecture = architecture_of(model, family)
+    if architecture.family != "bert":
         raise InputError(
-            f"{path} has {len(vocabulary)} tokens, but the word embeddings have {config.vocab_size} rows "
-            f"(vocab_size of {config_file}); bring the file that the model was trained with"
+            f"{whose} cannot hold a model of {architecture.title}; write it with --to hf or --to keras-hub"
         )
-    return vocabulary
+    return architecture.encoder
 
 
-def check_tokenizer(tokenizer: BertTokenizer | None, config: BertConfig) -> None:
-    """InputError if the vocabulary to be written is not the model's."""
-    if tokenizer and len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(
-            f"the vocabulary has {len(tokenizer.vocabulary)} tokens, but the word embeddings of the model have "
-            f"{config.vocab_size} rows; give the vocabulary that it was trained with"
-        )
-
-
-def check_bidirectional(config: BertConfig) -> None:
-    """InputError if whoever reads the files would compute another function of the same tensors."""
-    if config.causal:
-        raise InputError("model.causal is True; these files are of models whose tokens see both sides")
-
-
-def check_tensors(config: BertConfig, format_: Format, stored: Mapping[str, StoredTensor], file: str) -> list[Weight]:
+def check_tensors(
+    architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str
+) -> list[Weight]:
     """The weights of the parts that are there.
 
     Args:
@@ -124,12 +105,13 @@ def check_tensors(config: BertConfig, format_: Format, stored: Mapping[str, Stor
     Raises:
         InputError: a tensor is missing, mis-shaped, or one too many.
     """
-    table = {weight.stored(format_).name: weight for weight in weights(config)}
+    table = {known.name: weight for weight in architecture.weights() if (known := weight.stored(format_))}
     for name, tensor in stored.items():
         if name not in table:
             raise InputError(
-                f"{tensor.file}: the tensor {tensor} is none of a BERT of {config.num_hidden_layers} layers with "
-                "masked-LM and next-sentence heads; write the file again without it"
+                f"{tensor.file}: the tensor {tensor} is none of a {architecture.title} of "
+                f"{architecture.encoder.num_hidden_layers} layers with its pre-training heads; write the file again "
+                "without it"
             )
         if tensor.shape != (expected := table[name].stored_shape(format_)):
             raise InputError(
@@ -143,74 +125,74 @@ def check_tensors(config: BertConfig, format_: Format, stored: Mapping[str, Stor
                 f"{file}: the tensor {name} {list(weight.stored_shape(format_))} of the {weight.part} is not there, "
                 f"but the {weight.part} must be whole; is the file complete, and the configuration beside it its own?"
             )
+    if there >= {"masked-LM head", "discriminator head"} and architecture.family == "electra":
+        raise InputError(
+            f"{file} has the heads of a generator and of a discriminator; these are two models: give a folder of one"
+        )
     return [weight for weight in table.values() if weight.part in there]
 
 
 def read_model(
-    config: BertConfig, format_: Format, stored: Mapping[str, StoredTensor], file: str
-) -> tuple[BertForPreTraining | BertBackbone, tuple[Part, ...]]:
-    """The model of the tensors, and its parts that are not among them; arguments and errors as `check_tensors`."""
-    found = check_tensors(config, format_, stored, file)
+    architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str
+) -> tuple[Model, tuple[Part, ...], tuple[str, ...]]:
+    """The model of the tensors, its parts that are not among them, and remarks on those that it has no place for.
 
-    from bert_keras.backbone import BertBackbone
-    from bert_keras.heads import BertForPreTraining
-
-    parts = {weight.part for weight in found}
-    has_head = parts & {"masked-LM head", "next-sentence head"}
-    model = BertForPreTraining(config) if has_head else BertBackbone(config)
-    model.build()
+    Arguments and errors as `check_tensors`. Segments of which a format knows nothing are 0.
+    """
+    found = check_tensors(architecture, format_, stored, file)
+    read = dict.fromkeys(weight.part for weight in found)
+    model = new_model(architecture, read)
     variables = variables_by_path(model)
     for weight in found:
-        name, transposed = weight.stored(format_)
-        value = stored[name].float32()
-        variables[weight.path].assign(value.T if transposed else value)
-    model_parts = PARTS if has_head else ("encoder", "pooler")
-    initialised = tuple(part for part in model_parts if part not in parts)
+        known = weight.stored(format_)
+        if known and weight.path in variables:
+            variables[weight.path].assign(weight.from_file(format_, stored[known.name].float32()))
+    parts: dict[Part, None] = {}
+    for weight in architecture.weights():
+        if weight.path in variables:
+            parts[weight.part] = None
+            if weight.part == "encoder" and not weight.stored(format_):
+                variables[weight.path].assign(np.zeros(weight.shape, "float32"))
+    initialised = tuple(part for part in parts if part not in read)
     if initialised:
         logging.getLogger(__name__).warning(
             "%s has no %s: initialised, not read; train before use", file, " and no ".join(initialised)
         )
-    return model, initialised
+    unread = tuple(
+        f"the {part} of {file} is dropped: {type(model).__name__} has none" for part in read if part not in parts
+    )
+    return model, initialised, unread
 
 
-def tensors_of(model: BertForPreTraining | BertBackbone, format_: Format) -> dict[str, np.ndarray]:
-    """The weights of a model, float32, under the names and in the layout of a format."""
+def tensors_of(model: Model, format_: Format, family: Family | None = None) -> dict[str, np.ndarray]:
+    """The weights of a model, float32, under the names and in the layout of a format that has a place for them."""
     from keras import ops
 
     variables, tensors = variables_by_path(model), {}
-    for weight in weights(model.config):
-        if weight.path in variables:
-            name, transposed = weight.stored(format_)
+    for weight in architecture_of(model, family).weights():
+        known = weight.stored(format_)
+        if known and weight.path in variables:
             value = np.asarray(ops.convert_to_numpy(variables[weight.path]), "float32")
-            tensors[name] = np.ascontiguousarray(value.T if transposed else value)
+            tensors[known.name] = weight.to_file(format_, value)
     return tensors
 
 
-def variables_by_path(model: BertForPreTraining | BertBackbone) -> dict[str, Any]:
+def left_out(model: Model, format_: Format, family: Family | None = None) -> tuple[Part, ...]:
+    """The parts of a model, but for the encoder, that a format has no place for."""
+    paths = variables_by_path(model)
+    table = architecture_of(model, family).weights()
+    unknown = [weight.part for weight in table if weight.path in paths and not weight.stored(format_)]
+    return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
+
+
+def variables_by_path(model: Model) -> dict[str, Any]:
     """The variables of a model by their path in the table of names, whatever the model is called or is within."""
-    from bert_keras.backbone import BertBackbone
-
-    root = posixpath.commonpath([variable.path for variable in model.weights])
-    within = "bert" if isinstance(model, BertBackbone) else ""
-    return {posixpath.join(within, posixpath.relpath(v.path, root)): v for v in model.weights}
-
-
-@contextlib.contextmanager
-def staged(directory: str) -> Iterator[str]:
-    """A temporary folder whose files are moved into `directory` when all are written, and dropped at an error."""
-    os.makedirs(directory, exist_ok=True)
-    # Inside it, so that a rename stays on one file system.
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=directory) as temporary:
-        yield temporary
-        for name in sorted(os.listdir(temporary)):
-            os.replace(os.path.join(temporary, name), os.path.join(directory, name))
-
-
-def write_text(directory: str, name: str, text: str) -> None:
-    with open(os.path.join(directory, name), "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-
-
-def write_vocabulary(directory: str, tokenizer: BertTokenizer) -> None:
-    """`vocab.txt`."""
-    write_text(directory, VOCABULARY_FILE, "".join(token + "\n" for token in tokenizer.vocabulary))
+    backbone = backbone_of(model)
+    inner = [backbone.embeddings, backbone.embeddings_project, *backbone.encoder_layers, backbone.pooler]
+    layers = {f"bert/{layer.name}": layer for layer in inner if layer is not None}
+    layers |= {getattr(model, name).name: getattr(model, name) for name in _HEADS if hasattr(model, name)}
+    return {
+        posixpath.join(path, posixpath.relpath(variable.path, layer.path)): variable
+        for path, layer in layers.items()
+        for variable in layer.weights
+    }

@@ -66,8 +66,8 @@ def test_a_backbone_has_the_same_paths_alone_and_within_a_model(model):
 
 def test_it_imports_neither_tensorflow_nor_keras():
     code = (
-        "import sys, bert_keras.interchange.huggingface, bert_keras.interchange.tf1\n"
-        "print(*{'tensorflow', 'keras', 'torch'} & set(sys.modules))"
+        "import sys, bert_keras.interchange.huggingface, bert_keras.interchange.presets, bert_keras.interchange.tf1\n"
+        "print(*{'tensorflow', 'keras', 'keras_hub', 'torch'} & set(sys.modules))"
     )
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)

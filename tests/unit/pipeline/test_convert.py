@@ -1,5 +1,6 @@
 """`bert-tfx convert`: the same weights in every program's files, or one line that says why not."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -10,13 +11,18 @@ from command_line import bert_tfx
 from safetensors.numpy import load_file
 
 from bert_keras.backbone import BertBackbone
+from bert_keras.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
+from bert_keras.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.config import BertConfig
+from bert_keras.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.heads import BertForPreTraining
 from bert_keras.interchange.huggingface import write_huggingface
 from bert_keras.interchange.pushed import read_pushed
+from bert_keras.roberta import RobertaForMaskedLM
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 
 VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
+BYTES = ByteBpeTokenizer([*BPE_TOKENS, *byte_alphabet(), "Ġc"], [("Ġ", "c")])
 CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
 
 
@@ -115,3 +121,54 @@ def test_weights_of_another_model_are_named(model, tmp_path):
     (tmp_path / "a/bert_config.json").write_text(text)
     code, _, err = convert(tmp_path / "a", tmp_path / "b", "bert-tfx", "hf")
     assert code == 2 and "model.weights.h5: is not the weights of bert_config.json beside it" in err
+
+
+def write_variants(folder):
+    """A RoBERTa and an ELECTRA, a folder of Hugging Face each."""
+    shape = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+    roberta = dataclasses.replace(shape, vocab_size=len(BYTES.vocabulary), type_vocab_size=1, layer_norm_eps=1e-5)
+    models = {
+        "roberta": (RobertaForMaskedLM(roberta), BYTES),
+        "electra": (ElectraDiscriminator(ElectraConfig(shape, 8, 1.0)), BertTokenizer(VOCABULARY, True)),
+    }
+    for name, (model, tokenizer) in models.items():
+        model.build()
+        write_huggingface(model, tokenizer, str(folder / name))
+    return models
+
+
+def test_a_roberta_around_keras_hub_is_the_same(tmp_path):
+    pytest.importorskip("keras_hub")
+    model, _ = write_variants(tmp_path)["roberta"]
+    segments = model.backbone.embeddings.token_type_embeddings.embeddings
+    segments.assign(np.zeros(segments.shape))  # as in published ones
+    write_huggingface(model, BYTES, str(tmp_path / "hf"))
+    for source, target in (("hf", "keras-hub"), ("keras-hub", "again")):
+        code, out, err = convert(tmp_path / source, tmp_path / target, source, target.replace("again", "hf"))
+        assert code == 0, err
+        assert out.strip() == f"{tmp_path / target}: 2 layers, 16 wide, 262 tokens"
+    for name in ("config.json", "vocab.json", "merges.txt", "tokenizer_config.json", "model.safetensors"):
+        assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def test_what_keras_hub_has_not_is_told(tmp_path):
+    pytest.importorskip("keras_hub")
+    write_variants(tmp_path)
+    code, out, err = convert(tmp_path / "electra", tmp_path / "out", "hf", "keras-hub")
+    assert code == 0, err
+    head, drawn, gelu, dropped, why = out.strip().split("; ")
+    assert head == f"{tmp_path / 'out'}: 2 layers, 16 wide, 10 tokens"
+    assert drawn == f"NOT in {tmp_path / 'electra'}, and therefore drawn at random: pooler"
+    assert "ElectraBackbone computes gelu_tanh, the model was trained with gelu_erf" in gelu
+    assert (dropped, why) == ("dropped: discriminator head", "keras-hub has none of the same function")
+
+
+def test_a_target_that_cannot_hold_the_family_is_one_line_with_the_remedy(tmp_path):
+    names = {"roberta": "RoBERTa", "electra": "ELECTRA"}
+    targets = {"tf1": "checkpoints of google-research/bert", "bert-tfx": "the folders that bert-tfx serves"}
+    for name in write_variants(tmp_path):
+        for to, whose in targets.items():
+            code, _, err = convert(tmp_path / name, tmp_path / "out", "hf", to)
+            assert code == 2 and err.count("\n") == 1
+            assert f"{whose} cannot hold a model of {names[name]}; write it with --to hf or --to keras-hub" in err
+            assert not (tmp_path / "out").exists()

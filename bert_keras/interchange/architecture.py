@@ -1,0 +1,108 @@
+"""Which model of ours a file's weights are, and which family a model is of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from bert_keras.config import BertConfig
+from bert_keras.errors import InputError
+from bert_keras.interchange.names import Family, Part, Weight, weights
+
+if TYPE_CHECKING:
+    from bert_keras.backbone import BertBackbone
+    from bert_keras.electra import ElectraDiscriminator, ElectraGenerator
+    from bert_keras.heads import BertForPreTraining
+    from bert_keras.roberta import RobertaForMaskedLM
+
+    Model = BertForPreTraining | RobertaForMaskedLM | ElectraDiscriminator | ElectraGenerator | BertBackbone
+
+FAMILY_NAMES: dict[Family, str] = {"bert": "BERT", "roberta": "RoBERTa", "electra": "ELECTRA"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """What says which weights there are.
+
+    Attributes:
+        family: whose names they have.
+        encoder: its shape.
+        embedding_size: E, the width of the embeddings: in an ELECTRA it may be another than the encoder's.
+    """
+
+    family: Family
+    encoder: BertConfig
+    embedding_size: int
+
+    @property
+    def title(self) -> str:
+        return FAMILY_NAMES[self.family]
+
+    def weights(self) -> list[Weight]:
+        return weights(self.encoder, self.family, self.embedding_size)
+
+
+def architecture_of(model: Model, family: Family | None = None) -> Architecture:
+    """The architecture of a model; a `BertBackbone` is of the family `family`, by default a BERT.
+
+    Raises:
+        InputError: the model is causal, or is of another family than `family`.
+    """
+    from bert_keras.electra import ElectraDiscriminator, ElectraGenerator
+    from bert_keras.heads import BertForPreTraining
+    from bert_keras.roberta import RobertaForMaskedLM
+
+    families: dict[type, Family] = {
+        BertForPreTraining: "bert",
+        RobertaForMaskedLM: "roberta",
+        ElectraDiscriminator: "electra",
+        ElectraGenerator: "electra",
+    }
+    own = families.get(type(model), family or "bert")
+    if family not in (None, own):
+        raise InputError(f"{model.name} is a {FAMILY_NAMES[own]}; it cannot be written as a {FAMILY_NAMES[family]}")
+    backbone = backbone_of(model)
+    if backbone.config.causal:
+        raise InputError("model.causal is True; these files are of models whose tokens see both sides")
+    return Architecture(own, backbone.config, backbone.embeddings.config.hidden_size)
+
+
+def backbone_of(model: Model) -> BertBackbone:
+    """The encoder of a model, which may be the model itself."""
+    from bert_keras.backbone import BertBackbone
+
+    return model if isinstance(model, BertBackbone) else model.backbone
+
+
+def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
+    """A built model that has the heads of `parts`; its weights are drawn.
+
+    A BERT has a pooler always, and both heads or none; other encoders have a pooler only without a head. The generator
+    of an `ElectraDiscriminator` and the discriminator of an `ElectraGenerator`, of which a file says nothing, are as
+    wide as what is there.
+    """
+    from bert_keras.backbone import BertBackbone
+    from bert_keras.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
+    from bert_keras.heads import BertForPreTraining
+    from bert_keras.layers import BertEmbeddings
+    from bert_keras.roberta import RobertaForMaskedLM
+
+    config, model = architecture.encoder, None
+    if architecture.family == "bert":
+        has_head = {"masked-LM head", "next-sentence head"} & set(parts)
+        model = BertForPreTraining(config) if has_head else BertBackbone(config)
+    elif architecture.family == "electra":
+        electra = ElectraConfig(config, architecture.embedding_size, 1.0)
+        if "discriminator head" in parts:
+            model = ElectraDiscriminator(electra)
+        elif "masked-LM head" in parts:
+            model = ElectraGenerator(electra)
+        elif architecture.embedding_size != config.hidden_size:
+            embeddings = BertEmbeddings(electra.embeddings, name="embeddings")
+            model = BertBackbone(config, has_pooler="pooler" in parts, embeddings=embeddings)
+    elif "masked-LM head" in parts:
+        model = RobertaForMaskedLM(config)
+    model = model or BertBackbone(config, has_pooler="pooler" in parts)
+    model.build()
+    return model

@@ -1,0 +1,155 @@
+"""RoBERTa and ELECTRA from and to `transformers`: the same outputs at every layer, the same tensors around.
+
+`make parity`; torch and transformers are no requirement of the product.
+"""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_keras.backbone import BertBackbone
+from bert_keras.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
+from bert_keras.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.config import BertConfig
+from bert_keras.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
+from bert_keras.interchange.huggingface import read_huggingface, write_huggingface
+from bert_keras.layers import BertEmbeddings
+from bert_keras.roberta import RobertaForMaskedLM
+from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+
+TOLERANCE = 2e-5
+TEXT = "The cats sat, café!"
+WORDS = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe"], lower_case=True)
+BYTES = ByteBpeTokenizer(
+    [*BPE_TOKENS[:4], *byte_alphabet(), "Ġc", "at", "Ġcat", "<mask>"], [("Ġ", "c"), ("a", "t"), ("Ġc", "at")]
+)
+T = 12
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 72}
+BERT = BertConfig(len(WORDS.vocabulary), **SIZES, max_position_embeddings=T, hidden_act="gelu_erf")
+ROBERTA = BertConfig(
+    len(BYTES.vocabulary),
+    **SIZES,
+    max_position_embeddings=T,
+    type_vocab_size=1,
+    layer_norm_eps=1e-5,
+    hidden_act="gelu_erf",
+)
+
+
+def electra_backbone(config):
+    embeddings = BertEmbeddings(config.embeddings, name="embeddings")
+    return BertBackbone(config.discriminator, has_pooler=False, embeddings=embeddings)
+
+
+# Their class: ours, its configuration, the family, the tokenizer. Embeddings of ELECTRA may be as wide as the encoder.
+ELECTRA, WIDE = ElectraConfig(BERT, 20, 1.0), ElectraConfig(BERT, 32, 1.0)
+CASES = [
+    ("RobertaForMaskedLM", RobertaForMaskedLM, ROBERTA, "roberta", BYTES),
+    ("RobertaModel", BertBackbone, ROBERTA, "roberta", BYTES),
+    ("ElectraForPreTraining", ElectraDiscriminator, ELECTRA, "electra", WORDS),
+    ("ElectraForPreTraining", ElectraDiscriminator, WIDE, "electra", WORDS),
+    ("ElectraForMaskedLM", ElectraGenerator, ELECTRA, "electra", WORDS),
+    ("ElectraModel", electra_backbone, ELECTRA, "electra", WORDS),
+]
+
+
+def random_model(model_class, config):
+    """Every weight is random: zeros and ones would hide one that is left out, or put elsewhere."""
+    model = model_class(config)
+    model.build()
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(0, 0.3, weight.shape) for weight in model.get_weights()])
+    return model
+
+
+def random_inputs(vocab_size, segments):
+    """Rows of different lengths; no token is padding's, 0 or 1: `transformers` counts a RoBERTa's positions by it."""
+    rng = np.random.default_rng(1)
+    mask = (np.arange(T) < [[T], [7], [1]]).astype("int64")
+    ids = rng.integers(2, vocab_size, (3, T)) * mask
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": rng.integers(0, segments, (3, T)) * mask}
+
+
+def their_outputs(model, inputs):
+    """Every layer's end, then the pooled output or the logits."""
+    ids = np.where(inputs["input_mask"], inputs["input_ids"], model.config.pad_token_id)
+    tensors = [torch.from_numpy(x) for x in (ids, inputs["input_mask"], inputs["segment_ids"])]
+    with torch.no_grad():
+        result = model.eval()(*tensors, output_hidden_states=True)
+    layers = [layer.numpy() for layer in result.hidden_states[1:]]
+    last = result.get("logits", result.get("pooler_output"))
+    return layers if last is None else [*layers, last.numpy()]
+
+
+def our_outputs(model, inputs):
+    outputs = model({**inputs, "masked_lm_positions": np.tile(np.arange(T), (3, 1))})
+    layers = outputs["encoder_outputs"]
+    for name in ("mlm_logits", "discriminator_logits"):
+        if name in outputs:
+            return [*layers, outputs[name]]
+    return [*layers, outputs["pooled_output"]] if model.has_pooler else layers
+
+
+def assert_same_function(ours, theirs):
+    config = theirs.config
+    inputs = random_inputs(config.vocab_size, config.type_vocab_size)
+    mine, others = our_outputs(ours, inputs), their_outputs(theirs, inputs)
+    assert len(mine) == len(others) >= config.num_hidden_layers
+    real = inputs["input_mask"] == 1
+    for number, (a, b) in enumerate(zip(mine, others, strict=True)):
+        a, b = np.asarray(a), np.asarray(b)
+        at = real if a.shape[:2] == real.shape else ...  # what is computed of padding differs
+        np.testing.assert_allclose(a[at], b[at], rtol=0, atol=TOLERANCE, err_msg=str(number))
+
+
+def assert_equal_weights(ours, others):
+    for one, other in zip(ours.weights, others.weights, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=one.path)
+
+
+@pytest.mark.parametrize(("name", "model_class", "config", "family", "tokenizer"), CASES)
+def test_transformers_loads_what_is_written(tmp_path, name, model_class, config, family, tokenizer):
+    ours = random_model(model_class, config)
+    write_huggingface(ours, tokenizer, str(tmp_path), family)
+    theirs, report = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert_same_function(ours, theirs)
+    assert type(transformers.AutoModel.from_pretrained(tmp_path)).__name__ == f"{family.title()}Model"
+
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert their_tokenizer(TEXT, add_special_tokens=False).input_ids == list(tokenizer.encode([TEXT])[0])
+    with_special = their_tokenizer(TEXT).input_ids
+    assert (with_special[0], with_special[-1]) == (tokenizer.cls_id, tokenizer.sep_id)
+    theirs.save_pretrained(tmp_path / "again")
+    their_tokenizer.save_pretrained(tmp_path / "again")
+    again = read_huggingface(str(tmp_path / "again"))
+    assert (again.family, again.initialised, again.remarks) == (family, (), ())
+    assert again.vocabulary == list(tokenizer.vocabulary)
+    if tokenizer is BYTES:
+        assert again.merges == list(BYTES.merges)
+    else:
+        assert again.lower_case is True
+    assert_equal_weights(again.model, ours)
+
+
+@pytest.mark.parametrize(("name", "model_class", "config", "family", "tokenizer"), CASES)
+def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, family, tokenizer):
+    common = {"vocab_size": len(tokenizer.vocabulary), **SIZES, "initializer_range": 0.2}
+    if family == "roberta":
+        # Theirs are two rows longer.
+        common |= {"max_position_embeddings": T + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    else:
+        common |= {"max_position_embeddings": T, "embedding_size": config.embedding_size}
+    torch.manual_seed(0)
+    theirs = getattr(transformers, name)(getattr(transformers, f"{family.title()}Config")(**common))
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert (tmp_path / "model.safetensors.index.json").exists()
+    read = read_huggingface(str(tmp_path))
+    assert (read.family, read.initialised, read.remarks, read.vocabulary) == (family, (), (), None)
+    assert_same_function(read.model, theirs)
+    write_huggingface(read.model, None, str(tmp_path / "again"), read.family)
+    again = getattr(transformers, name).from_pretrained(tmp_path / "again")
+    for (key, one), (_, other) in zip(theirs.named_parameters(), again.named_parameters(), strict=True):
+        used = slice(2, None) if family == "roberta" and "position_embeddings" in key else slice(None)
+        assert torch.equal(one[used], other[used]), key
