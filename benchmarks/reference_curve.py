@@ -1,8 +1,10 @@
 """The reference curve: a mini BERT on the demo's text, here and in torch, from the same weights and the same examples.
 
     make demo
-    .venv/bin/bert-tfx examples --corpus 'runs/demo/corpus/*.txt' --output /tmp/ref/examples --vocab-size 8000 --max-seq-length 64 --set examples.masking.max_predictions_per_seq=10
-    for program in bert-tfx torch; do .venv-bench/bin/python benchmarks/reference_curve.py train $program /tmp/ref/examples /tmp/ref; done
+    .venv/bin/bert-tfx examples --corpus 'runs/demo/corpus/*.txt' --output /tmp/ref/examples --vocab-size 8000 \\
+        --max-seq-length 64 --set examples.masking.max_predictions_per_seq=10
+    .venv-bench/bin/python benchmarks/reference_curve.py train bert-tfx /tmp/ref/examples /tmp/ref
+    .venv-bench/bin/python benchmarks/reference_curve.py train torch /tmp/ref/examples /tmp/ref
     .venv-bench/bin/python benchmarks/reference_curve.py draw /tmp/ref
 
 `draw` writes reference_curve.svg and the table of reference_curve.md beside this file. Both programs read the same
@@ -151,9 +153,7 @@ class BertAdam:
 def loss_and_sums(torch, model, batch) -> tuple[Any, dict[str, float]]:
     """The loss of a batch, masked tokens gathered before the vocabulary, and what the training loop counts."""
     batch = {name: torch.from_numpy(value) for name, value in batch.items()}
-    sequence, pooled = model.bert(
-        batch["input_ids"], batch["input_mask"], batch["segment_ids"], return_dict=False
-    )[:2]
+    sequence, pooled = model.bert(batch["input_ids"], batch["input_mask"], batch["segment_ids"], return_dict=False)[:2]
     rows, slots = batch["masked_lm_weights"].nonzero(as_tuple=True)
     logits = model.cls.predictions(sequence[rows, batch["masked_lm_positions"][rows, slots].long()])
     ids, labels = batch["masked_lm_ids"][rows, slots].long(), batch["next_sentence_labels"][:, 0].long()
@@ -214,9 +214,15 @@ def draw(output: str) -> None:
     print("|---" * (len(names) + 1) + "|")
     tables = [{line["step"]: line for line in runs[name] if line["kind"] == "eval"} for name in names]
     for step in tables[0]:
-        cells = [f"{t[step]['mlm_loss']:.3f}, {t[step]['mlm_accuracy']:.1%}, {t[step]['nsp_accuracy']:.1%}" for t in tables]
+        cells = [
+            f"{t[step]['mlm_loss']:.3f}, {t[step]['mlm_accuracy']:.1%}, {t[step]['nsp_accuracy']:.1%}" for t in tables
+        ]
         print(f"| {step} | " + " | ".join(cells) + " |")
-    print(json.dumps({"model": dataclasses.asdict(model_config(8000)), "training": dataclasses.asdict(training_config(12345))}))
+    print(
+        json.dumps(
+            {"model": dataclasses.asdict(model_config(8000)), "training": dataclasses.asdict(training_config(12345))}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from bert_keras.layers import MASKED_SCORE, BertEmbeddings, EncoderLayer, initia
 SEEDS_PER_LAYER = 16
 
 
+@keras.saving.register_keras_serializable("bert_keras")
 class BertBackbone(keras.Model):
     """Embeddings, L encoder layers and the pooler (FACTS D4; paper section 3).
 

@@ -48,6 +48,7 @@ class MaskedLMHead(keras.layers.Layer):
         return logits + ops.cast(self.output_bias, logits.dtype)
 
 
+@keras.saving.register_keras_serializable("bert_keras")
 class BertForPreTraining(keras.Model):
     """BERT with the masked-LM head and the next-sentence classifier.
 

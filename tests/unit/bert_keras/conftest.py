@@ -94,17 +94,3 @@ def unmasked_examples(examples, tmp_path_factory):
     return types.SimpleNamespace(
         dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
     )
-
-
-@pytest.fixture(scope="session")
-def random_bert():
-    """Makes a model whose every weight is random: zeros and ones would hide one that is left out, or put elsewhere."""
-
-    def make(config, model_class, seed=0):
-        model = model_class(config)
-        model.build()
-        generator = np.random.default_rng(seed)
-        model.set_weights([generator.normal(0, 0.3, weight.shape) for weight in model.get_weights()])
-        return model
-
-    return make

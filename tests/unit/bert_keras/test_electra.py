@@ -1,4 +1,4 @@
-"""ELECTRA (FACTS D8) against `transformers`, the published parameter counts, labels by hand, and real sentences."""
+"""ELECTRA (FACTS D8) against `transformers`, labels by hand, and real sentences."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_language import overfit, real_sequences, round_trip, summed
-from variants_of_transformers import Golden
+from variants_of_transformers import Golden, discriminator_names, generator_names
 
 from bert_keras.config import BertConfig
 from bert_keras.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
@@ -38,37 +38,6 @@ def batch(lengths=(12, 9, 4), length=T):
 @pytest.fixture(scope="module")
 def model(random_bert):
     return random_bert(TINY, ElectraForPreTraining)
-
-
-def without_drawing(monkeypatch):
-    for module in ("layers", "backbone", "heads", "electra"):  # drawing 335 million numbers takes a while
-        monkeypatch.setattr(f"bert_keras.{module}.initializer", lambda config, seed: "zeros")
-    monkeypatch.setattr("keras.initializers.GlorotUniform", lambda seed: "zeros")
-
-
-@pytest.mark.parametrize(
-    ("config", "encoder", "with_head"),
-    [
-        (ElectraConfig.small(), 13_483_008, 13_549_057),
-        # BERT's (D4) without the pooler; the head is as large as the pooler, and has one output more.
-        (ElectraConfig.base(), 109_482_240 - 590_592, 109_482_240 + 769),
-        (ElectraConfig.large(), 335_141_888 - 1_049_600, 335_141_888 + 1025),
-    ],
-    ids=["small", "base", "large"],
-)
-def test_d4_parameters_of_the_discriminator(monkeypatch, config, encoder, with_head):
-    without_drawing(monkeypatch)
-    model = ElectraDiscriminator(config)
-    model.build()
-    assert model.backbone.count_params() == encoder
-    assert model.count_params() == with_head
-
-
-def test_d4_the_generator_of_small_adds_what_is_not_shared(monkeypatch):
-    without_drawing(monkeypatch)
-    model = ElectraForPreTraining(ElectraConfig.small())
-    model.build()
-    assert model.count_params() == 13_549_057 + 647_162
 
 
 @pytest.mark.parametrize(
@@ -133,21 +102,15 @@ def golden_models():
     config = ElectraConfig(BertConfig(24, 16, 2, 2, 64, **common), 12, 1 / 2)
     discriminator, golden_discriminator = ElectraDiscriminator(config), Golden("electra_discriminator")
     generator, golden_generator = ElectraGenerator(config), Golden("electra_generator")
-    for model, golden in ((discriminator, golden_discriminator), (generator, golden_generator)):
-        model.build()
-        golden.assign_encoder(model.backbone, "electra.")
-        golden.assign(model.backbone.embeddings_project, "electra.embeddings_project")
-    golden_discriminator.assign(discriminator.head_dense, "discriminator_predictions.dense")
-    golden_discriminator.assign(discriminator.head_output, "discriminator_predictions.dense_prediction")
-    golden_generator.assign(generator.mlm_head.dense, "generator_predictions.dense")
-    golden_generator.assign(generator.mlm_head.layer_norm, "generator_predictions.LayerNorm")
-    generator.mlm_head.output_bias.assign(golden_generator.tensor("generator_lm_head.bias"))
+    discriminator.build()
+    generator.build()
+    golden_discriminator.assign(discriminator_names(discriminator))
+    golden_generator.assign(generator_names(generator))
     return config, (discriminator, golden_discriminator), (generator, golden_generator)
 
 
 def test_d8_forward_equals_transformers():
     _, (discriminator, golden_discriminator), (generator, golden_generator) = golden_models()
-    assert not golden_discriminator.unused and not golden_generator.unused
     outputs = discriminator(golden_discriminator.inputs)
     golden_discriminator.assert_close(outputs["sequence_output"], outputs["discriminator_logits"])
     outputs = generator({**golden_generator.inputs, "masked_lm_positions": None})

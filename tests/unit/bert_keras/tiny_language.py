@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.tokenizer import BertTokenizer, split_words
 
 T, ROWS = 20, 64
@@ -41,6 +42,29 @@ def real_sequences():
     return features, tokenizer
 
 
+def real_pairs():
+    """Pairs of those sentences, each with its follower or, every second, with another; and the tokenizer.
+
+    Features of mlm_nsp, masked as BERT's are, [64, 2 T] and six predictions.
+    """
+    chosen, tokenizer = sentences()
+    ids, splits = tokenizer.encode(chosen)
+    pieces = [part[: T - 2].tolist() for part in np.split(ids, splits[1:-1])]
+    features = {name: np.zeros((ROWS, 2 * T), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    features["next_sentence_labels"] = np.arange(ROWS, dtype=np.int32)[:, None] % 2
+    for row, (label,) in enumerate(features["next_sentence_labels"]):
+        first = [tokenizer.cls_id, *pieces[row], tokenizer.sep_id]
+        second = [*pieces[(row + 1 + 9 * label) % ROWS], tokenizer.sep_id]
+        length = len(first) + len(second)
+        features["input_ids"][row, :length] = first + second
+        features["input_mask"][row, :length] = 1
+        features["segment_ids"][row, len(first) : length] = 1
+    rng, vocabulary = np.random.default_rng(3), MaskingVocabulary.of(tokenizer)
+    settings = MaskingSettings(max_predictions_per_seq=6)
+    masked = mask_tokens(features["input_ids"], features["input_mask"], rng, settings, vocabulary, 6)
+    return {**features, **masked}, tokenizer
+
+
 def least_loss(features):
     """The least mean negative log-likelihood of the next token, or the previous one, in nats.
 
@@ -57,7 +81,8 @@ def overfit(model, features, loss_of, steps, rate):
     batch = {name: tf.constant(values) for name, values in features.items()}
     model(batch)
     optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(rate, steps))
-    variables = [v for v in model.trainable_variables if "pooler" not in v.path]
+    unread = [] if "next_sentence_labels" in features else ["pooler"]
+    variables = [v for v in model.trainable_variables if not any(name in v.path for name in unread)]
     optimizer.build(variables)
 
     @tf.function

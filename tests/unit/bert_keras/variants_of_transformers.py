@@ -1,4 +1,7 @@
-"""What golden_transformers_variants/make.py wrote, and how its tensors become weights here."""
+"""What `transformers` calls the weights of a RoBERTa and an ELECTRA; what golden_transformers_variants/make.py wrote.
+
+Names of a BERT are `bert_keras.interchange.names`'.
+"""
 
 import re
 from pathlib import Path
@@ -6,45 +9,82 @@ from pathlib import Path
 import numpy as np
 
 from bert_keras.interchange import names
+from bert_keras.roberta import positions_of_file
 
 GOLDEN = Path(__file__).parent / "golden_transformers_variants"
 TOLERANCE = 2e-5
 
 
+def encoder_names(backbone, prefix):
+    """{name: variable} of layers and embeddings; `prefix` stands where a BERT's tensors have `bert.`."""
+    stored = {weight.path: weight.huggingface.name for weight in names.weights(backbone.config)}
+    found = layer_names(backbone.embeddings_project, f"{prefix}embeddings_project")
+    for part in (backbone.embeddings, *backbone.encoder_layers):
+        for variable in part.weights:
+            path = re.search(r"(?:^|/)((?:embeddings|layer_\d+)/.*)", variable.path)[1]
+            found[stored[f"bert/{path}"].replace("bert.", prefix)] = variable
+    return found
+
+
+def layer_names(layer, name):
+    """{name: variable} of kernel and bias, or scale and shift, of a layer of Keras; of None, nothing."""
+    return dict(zip((f"{name}.weight", f"{name}.bias"), layer.weights, strict=True)) if layer else {}
+
+
+def roberta_names(model):
+    """Of a `RobertaForMaskedLM`."""
+    return {
+        **encoder_names(model.backbone, "roberta."),
+        **layer_names(model.mlm_head.dense, "lm_head.dense"),
+        **layer_names(model.mlm_head.layer_norm, "lm_head.layer_norm"),
+        "lm_head.bias": model.mlm_head.output_bias,
+    }
+
+
+def discriminator_names(model):
+    """Of an `ElectraDiscriminator`."""
+    return {
+        **encoder_names(model.backbone, "electra."),
+        **layer_names(model.head_dense, "discriminator_predictions.dense"),
+        **layer_names(model.head_output, "discriminator_predictions.dense_prediction"),
+    }
+
+
+def generator_names(model):
+    """Of an `ElectraGenerator`."""
+    return {
+        **encoder_names(model.backbone, "electra."),
+        **layer_names(model.mlm_head.dense, "generator_predictions.dense"),
+        **layer_names(model.mlm_head.layer_norm, "generator_predictions.LayerNorm"),
+        "generator_lm_head.bias": model.mlm_head.output_bias,
+    }
+
+
+def as_here(name, tensor):
+    """A tensor of `transformers`, or its gradient, in the layout of the variable here."""
+    if name == "roberta.embeddings.position_embeddings.weight":
+        return positions_of_file(tensor)
+    is_table = re.search(r"embeddings\.weight$", name)
+    return tensor.T if tensor.ndim == 2 and not is_table else tensor
+
+
 class Golden:
-    """Tensors, inputs and outputs of one file; `unused` are the tensors that were not yet asked for."""
+    """Tensors, inputs and outputs of one file."""
 
     def __init__(self, name):
         self._arrays = dict(np.load(GOLDEN / f"{name}.npz"))
         self.inputs = self._group("inputs/")
         self.outputs = self._group("outputs/")
-        self.unused = set(self._arrays)
 
     def _group(self, prefix):
         found = [key for key in self._arrays if key.startswith(prefix)]
         return {key.removeprefix(prefix): self._arrays.pop(key) for key in found}
 
-    def tensor(self, name):
-        self.unused.discard(name)
-        return self._arrays[name]
-
-    def assign(self, layer, name):
-        """The kernel and bias, or scale and shift, of a layer of Keras."""
-        weight = self.tensor(f"{name}.weight")
-        layer.set_weights([weight.T if weight.ndim == 2 else weight, self.tensor(f"{name}.bias")])
-
-    def assign_encoder(self, backbone, prefix, positions_of_file=lambda table: table):
-        """Layers and embeddings; `prefix` stands where a BERT's tensors have `bert.`."""
-        paths = {weight.path: weight for weight in names.weights(backbone.config) if weight.part == "encoder"}
-        parts = {"embeddings": backbone.embeddings}
-        parts |= {f"layer_{i}": layer for i, layer in enumerate(backbone.encoder_layers)}
-        for part, layer in parts.items():
-            for variable in layer.weights:
-                path = re.search(rf"(^|/)({part}/.*)", variable.path)[2]
-                name, transposed = paths[f"bert/{path}"].huggingface
-                value = self.tensor(name.replace("bert.", prefix))
-                value = positions_of_file(value) if "position_embeddings" in name else value
-                variable.assign(value.T if transposed else value)
+    def assign(self, variables):
+        """Gives each variable, by name, its tensor; none may be left."""
+        assert variables.keys() == self._arrays.keys()
+        for name, variable in variables.items():
+            variable.assign(as_here(name, self._arrays[name]))
 
     def assert_close(self, last_layer, logits):
         """At tokens; `transformers` computes other things of padding."""
