@@ -45,6 +45,11 @@ class TrainSteps:
         states = [generator.state for generator in generators if generator is not None]
         self._random_states = [(state, int(keras.ops.convert_to_numpy(state)[0])) for state in states]
         self._gradients = tf.function(self._micro_batch, jit_compile=config.jit_compile)
+        self._update = self._clip_and_update
+        if config.jit_compile and strategy.num_replicas_in_sync == 1:
+            # One pass over a variable and its means, not one for each operation of the update: for the mini size 20 ms
+            # of CPU instead of 53. Several replicas meet in the update, which XLA cannot compile.
+            self._update = tf.function(self._clip_and_update, jit_compile=True)
         self._compiled = tf.function(self._steps)
 
     def __call__(self, iterator, count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
@@ -82,16 +87,22 @@ class TrainSteps:
         sums, gradients = self._accumulated(batch, totals, replica.replica_id_in_sync_group)
         if config.clip == "global":
             gradients = replica.all_reduce(_SUM, gradients)
+        norm = self._update(gradients)
+        tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
+        sums |= {"tokens": tokens, "gradient_norm": norm / replica.num_replicas_in_sync}
+        # One tensor: one reduction over the replicas.
+        return tf.stack([sums[name] for name in RETURNED])
+
+    def _clip_and_update(self, gradients):
+        """Clips the gradients and updates the variables; returns the norm before."""
+        replica, config = tf.distribute.get_replica_context(), self._config
         gradients, norm = tf.clip_by_global_norm(gradients, config.clip_norm)
         if config.clip == "per_replica":
             gradients = replica.all_reduce(_SUM, gradients)
         # The optimizer sums over replicas once more.
         gradients = [gradient / replica.num_replicas_in_sync for gradient in gradients]
         self._optimizer.apply(gradients, self._model.trainable_variables)
-        tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
-        sums |= {"tokens": tokens, "gradient_norm": norm / replica.num_replicas_in_sync}
-        # One tensor: one reduction over the replicas.
-        return tf.stack([sums[name] for name in RETURNED])
+        return norm
 
     def _accumulated(self, batch, totals, replica_id):
         """Sums and gradients of a replica's rows, `gradient_accumulation_steps` parts of them one after another."""
