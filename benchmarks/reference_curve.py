@@ -51,7 +51,7 @@ def training_config(seed: int):
         train_batch_size=BATCH,
         num_train_steps=STEPS,
         num_warmup_steps=STEPS // 10,
-        learning_rate=1e-3,
+        learning_rate=4e-4,
         steps_per_execution=EVERY,
         eval_every_steps=EVAL_EVERY,
         save_checkpoints_steps=STEPS,

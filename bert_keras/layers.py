@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from bert_keras.config import BertConfig
+from bert_keras.dropout import Dropout
 
 # Added to the attention score of a padded key. Finite, as the original's: a row of padding alone gives numbers.
 MASKED_SCORE = -10000.0
@@ -61,7 +62,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.position_embeddings = embedding(config.max_position_embeddings, seed + 1, "position_embeddings")
         self.token_type_embeddings = embedding(config.type_vocab_size, seed + 2, "token_type_embeddings")
         self.layer_norm = layer_norm(config, "layer_norm")
-        self.dropout = keras.layers.Dropout(config.hidden_dropout_prob, seed=seed + 3)
+        self.dropout = Dropout(config.hidden_dropout_prob, seed=seed + 3)
 
     def build(self, input_shape):
         self.word_embeddings.build(None)
@@ -71,10 +72,15 @@ class BertEmbeddings(keras.layers.Layer):
         self.built = True
 
     def call(self, input_ids, segment_ids, position_ids=None, training=False):
+        x = self.word_embeddings(input_ids)
+        # A product, as the original's: the gradient of a look-up adds up all tokens in a few rows, one by one.
+        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=x.dtype)
+        x = x + ops.matmul(types, ops.cast(self.token_type_embeddings.embeddings, x.dtype))
         if position_ids is None:
-            position_ids = ops.arange(ops.shape(input_ids)[1])[None]
-        x = self.word_embeddings(input_ids) + self.token_type_embeddings(segment_ids)
-        x = x + self.position_embeddings(position_ids)
+            positions = ops.cast(self.position_embeddings.embeddings, x.dtype)[: ops.shape(input_ids)[1]]
+        else:
+            positions = self.position_embeddings(position_ids)
+        x = x + positions
         return self.dropout(self.layer_norm(x), training=training)
 
 
@@ -94,7 +100,7 @@ class SelfAttention(keras.layers.Layer):
 
         self.query, self.key = dense(seed, "query"), dense(seed + 1, "key")
         self.value, self.output_dense = dense(seed + 2, "value"), dense(seed + 3, "output")
-        self.dropout = keras.layers.Dropout(config.attention_probs_dropout_prob, seed=seed + 4)
+        self.dropout = Dropout(config.attention_probs_dropout_prob, seed=seed + 4)
 
     def build(self, input_shape):
         for dense in (self.query, self.key, self.value, self.output_dense):
@@ -105,14 +111,15 @@ class SelfAttention(keras.layers.Layer):
         heads = self.config.num_attention_heads
         size = self.config.hidden_size // heads
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
-
-        def split(y):  # [B, T, H] -> [B, A, T, D]
-            return ops.transpose(ops.reshape(y, (batch, length, heads, size)), (0, 2, 1, 3))
-
-        query = split(self.query(x)) * (size**-0.5)
-        scores = ops.matmul(query, ops.transpose(split(self.key(x)), (0, 1, 3, 2)))  # [B, A, T, T]
+        # One product for all three. The query's weights, not its output, take the scale: they are fewer.
+        scale = size**-0.5
+        kernel = ops.concatenate([self.query.kernel * scale, self.key.kernel, self.value.kernel], axis=1)
+        bias = ops.concatenate([self.query.bias * scale, self.key.bias, self.value.bias], axis=0)
+        projected = ops.reshape(ops.matmul(x, kernel) + bias, (batch, length, 3, heads, size))
+        query, key, value = ops.unstack(ops.transpose(projected, (2, 0, 3, 1, 4)), 3)  # [B, A, T, D]
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, A, T, T]
         probs = ops.softmax(scores + ops.cast(score_bias, scores.dtype), axis=-1)
-        context = ops.matmul(self.dropout(probs, training=training), split(self.value(x)))  # [B, A, T, D]
+        context = ops.matmul(self.dropout(probs, training=training), value)  # [B, A, T, D]
         context = ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (batch, length, heads * size))
         return self.output_dense(context)
 
@@ -127,7 +134,7 @@ class EncoderLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
         self.attention = SelfAttention(config, seed, name="attention")
-        self.attention_dropout = keras.layers.Dropout(config.hidden_dropout_prob, seed=seed + 5)
+        self.attention_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 5)
         self.attention_layer_norm = layer_norm(config, "attention_layer_norm")
         self.intermediate = keras.layers.Dense(
             config.intermediate_size,
@@ -138,7 +145,7 @@ class EncoderLayer(keras.layers.Layer):
         self.output_dense = keras.layers.Dense(
             config.hidden_size, kernel_initializer=initializer(config, seed + 7), name="output"
         )
-        self.output_dropout = keras.layers.Dropout(config.hidden_dropout_prob, seed=seed + 8)
+        self.output_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 8)
         self.output_layer_norm = layer_norm(config, "output_layer_norm")
 
     def build(self, input_shape):
