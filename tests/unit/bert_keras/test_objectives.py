@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_language import overfit, real_pairs, summed
 
 from bert_keras.config import BertConfig
 from bert_keras.heads import BertForPreTraining
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums, nll_and_hits
 from bert_keras.training_loop import metrics_of
 
 
@@ -37,6 +38,28 @@ def test_sums_by_hand():
     np.testing.assert_allclose(sums["nsp_nll"], [-log(3 / 4), -log(1 / 2)], rtol=1e-6)
     np.testing.assert_array_equal(sums["nsp_correct"], [1, 0])
     np.testing.assert_array_equal(sums["nsp_weight"], [1, 1])
+
+
+def test_the_gradient_of_the_likelihood_is_softmax_minus_one_hot():
+    """Hand-written: also for logits that are far apart, equal, or of padded predictions (weight 0)."""
+    generator = np.random.default_rng(0)
+    logits = np.concatenate([generator.normal(0, s, (2, 3, 11)) for s in (0.1, 1, 30)]).astype("float32")
+    logits[0, 0] = 0.0
+    ids = generator.integers(0, 11, (6, 3)).astype("int32")
+    upstream = generator.normal(size=(6, 3)).astype("float32")
+    upstream[1, 2] = 0.0
+    variable = tf.Variable(logits)
+    with tf.GradientTape() as tape:
+        nll, hits = nll_and_hits(variable, ids)
+        total = tf.reduce_sum(nll * upstream)
+    exact = logits.astype("float64")
+    probabilities = np.exp(exact - exact.max(-1, keepdims=True))
+    probabilities /= probabilities.sum(-1, keepdims=True)
+    expected = (probabilities - np.eye(11)[ids]) * upstream[..., None]
+    np.testing.assert_allclose(tape.gradient(total, variable), expected, rtol=1e-5, atol=1e-6)
+    lse = exact.max(-1) + np.log(np.exp(exact - exact.max(-1, keepdims=True)).sum(-1))
+    np.testing.assert_allclose(nll, lse - np.take_along_axis(exact, ids[..., None], -1)[..., 0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(hits, exact.argmax(-1) == ids)
 
 
 def test_d3_losses_are_means_over_weights_not_slots():
