@@ -17,6 +17,7 @@ time of the step that would be: see `Case.step_flops`.
 Experiments (train and infer, if none is named; with KERAS_BACKEND=jax, jax):
     train      a training step with NSP, logits of masked tokens: forward, backward, clipping, optimizer
     infer      those logits
+    rows       train, of rows that hold one sequence of any length, and of packed ones: useful tokens a second
     jax        bert-tfx and keras-hub on JAX: base at 128 and 512, large at 512, packed rows against padded ones; the
                rate of the machine is that of its GPU, if it has one
 """
@@ -177,7 +178,9 @@ def _table(title: str, rows: list[dict]) -> Table:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="train, infer, jax.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="train, infer, rows, jax.")
+    ] = None,
     size: Annotated[list[str], typer.Option(help="mini, base.")] = ["mini", "base"],  # noqa: B006
     length: Annotated[list[int], typer.Option(help="128, 512.")] = [128, 512],  # noqa: B006
     precision: Annotated[list[str], typer.Option(help="float32, bfloat16.")] = ["float32", "bfloat16"],  # noqa: B006
@@ -194,12 +197,18 @@ def main(
         if experiment == "jax":
             chosen = [OURS, "keras-hub", MACHINE]
             cases = list(_jax_cases(quick))
+        elif experiment == "rows":
+            shapes = [(s, n) for s in size for n in length]
+            cases = [
+                Case(*s, BATCH[s], p, rows=rows) for s in shapes for p in precision for rows in ("padded", "packed")
+            ]
         else:
             shapes = [(s, n) for s in size for n in length] if not quick else [("mini", 128)]
             precisions = precision if not quick else ["float32"]
             cases = [Case(s, n, BATCH[s, n], p, experiment) for s, n in shapes for p in precisions]
         for case in cases:
-            bench.compare(case, [n for n in chosen if case.rows == "full" or n in (OURS, MACHINE)])
+            # The others cannot train on packed rows.
+            bench.compare(case, [n for n in chosen if case.rows != "packed" or n.startswith((OURS, MACHINE))])
     print(json.dumps({"python": sys.version.split()[0], "cpus": os.cpu_count(), "rows": bench.rows}))
 
 
