@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from model_contestants import CONTESTANTS, Case
+from model_case import Case
+from model_contestants import CONTESTANTS
 from rich.console import Console
 from rich.table import Table
 

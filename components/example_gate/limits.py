@@ -146,7 +146,7 @@ def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: Dat
             "random_next_fraction", EXAMPLES, "random next sentences",
             _share(both["random_next"], sequences) if objective == "mlm_nsp" else None,
             "a random one needs other documents, a real one a document of two sentences: separate documents, not "
-            "sentences, by blank lines (corpus.documents), or train without (examples.objective=segment_pair)",
+            "sentences, by blank lines (corpus.documents)",
         ),
         figure(
             "masked_fraction", EXAMPLES, "masked tokens",
@@ -156,8 +156,7 @@ def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: Dat
         figure(
             "fill_fraction", EXAMPLES, "filled positions",
             _share(both["real_tokens"], both["slots"]),
-            "documents are shorter than examples: lower examples.max_seq_length, pack (examples.packing=true), or let "
-            "examples go on into the next document (examples.objective=full_sentences)",
+            "documents are shorter than examples: lower examples.max_seq_length, or pack (examples.packing=true)",
         ),
         figure(
             "duplicate_example_fraction", EXAMPLES, "duplicate examples",

@@ -12,7 +12,9 @@ import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 
-from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.bilm import BiLMConfig
+from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
+from bert_keras.electra import ElectraConfig
 from bert_keras.masking import MaskingSettings
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
@@ -46,6 +48,9 @@ MAX_LINES = 350
 SETTINGS = (
     BertConfig,
     TrainingConfig,
+    SecondPhase,
+    ElectraConfig,
+    BiLMConfig,
     MaskingSettings,
     CleaningSettings,
     CorpusSettings,
