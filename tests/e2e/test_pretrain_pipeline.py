@@ -190,7 +190,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, content, message):
 def test_too_little_text_for_a_batch_is_one_line(corpus, tmp_path):
     code, _, err = bert_tfx(*arguments(corpus, tmp_path / "run", training__train_batch_size=100_000))
     assert code == 2
-    assert "too few for training.train_batch_size=100000: give more text or a smaller batch, or hold out" in err
+    assert "too few for a train_batch_size of 100000: give more text or a smaller batch, or hold out" in err
     assert len(err.strip().splitlines()) == 1
 
 
