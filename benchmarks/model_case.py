@@ -82,8 +82,9 @@ class Case:
         Two a weight and token forwards, four backwards; the products of queries, keys and values; the vocabulary's for
         the predictions alone. No embedding look-up, layer normalisation, dropout or optimizer.
         """
-        layers, width = SIZES[self.size]
-        tokens, predictions = self.batch * self.length, self.batch * self.predictions
-        encoder = layers * tokens * (12 * width**2 + 2 * self.length * width)
-        heads = predictions * (width**2 + VOCAB_SIZE * width) + self.batch * width**2
-        return (6 if self.mode == "train" else 2) * float(encoder + heads)
+        from bert_keras.config import BertConfig
+        from bert_keras.flops import training_flops
+
+        config = BertConfig.size(*SIZES[self.size], vocab_size=VOCAB_SIZE)
+        flops = self.batch * training_flops(config, self.length, self.predictions)
+        return flops if self.mode == "train" else flops / 3

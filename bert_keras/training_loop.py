@@ -173,11 +173,12 @@ class TrainingLoop:
     def _not_finite(self, phase: Phase, step: int, sums: dict[str, float]) -> str:
         """What to say of a step whose loss or gradient is not finite; writes its batch down."""
         path = os.path.join(self.directory, f"not_finite_at_step_{step}.npz")
-        batch = next(iter(self._stream(phase, step)))
-        archive = io.BytesIO()
-        np.savez(archive, **{name: value.numpy() for name, value in batch.items()})
-        with tf.io.gfile.GFile(path, "wb") as file:
-            file.write(archive.getvalue())
+        if self._worker == 0:
+            batch = next(iter(self._stream(phase, step)))
+            archive = io.BytesIO()
+            np.savez(archive, **{name: value.numpy() for name, value in batch.items()})
+            with tf.io.gfile.GFile(path, "wb") as file:
+                file.write(archive.getvalue())
         loss = metrics_of(sums)["loss"]
         what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
         return (

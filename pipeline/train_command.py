@@ -35,6 +35,8 @@ def train(
     training.strategy=multi_worker`, and TF_CONFIG in the environment. Exit code 4: stopped by SIGTERM, its checkpoint
     is written. The size of the vocabulary is that of the examples.
     """
+    import tensorflow as tf
+
     from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec
     from pipeline.config import with_settings
     from pipeline.recipes import recipe_of
@@ -46,7 +48,7 @@ def train(
             f"change second_phase.num_train_steps, which is {chosen.second_phase.num_train_steps}"
         )
     for directory in examples:
-        if not os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
+        if not tf.io.gfile.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
             raise InputError(f"{directory} has no {EXAMPLE_SPEC_FILE}; --examples takes what `bert-tfx examples` wrote")
 
     from bert_keras.pretrain import run_fn
