@@ -1,0 +1,80 @@
+"""How a task's rows become features, and what is known of a task's examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Literal
+
+from bert_keras.tasks.table import Task, task_of
+
+# Beside the shards of a task's examples, and beside an exported model.
+TASK_SPEC_FILE = "task_spec.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSettings:
+    """How rows are cut to pieces and answers read off; the defaults are google-research/bert's.
+
+    Attributes:
+        max_seq_length: T, most pieces of a sequence, special tokens included.
+        truncation: which pieces of a single text that is too long are kept: the first, the last, or (`head_tail`) a
+            quarter of the room from its head and the rest from its tail (arXiv 1905.05583, section 5.3.1: 128 + 382 of
+            510). Pairs lose the end of the longer text (FACTS D7).
+        doc_stride: of spans: pieces from the start of one window of a context to that of the next.
+        max_query_length: of spans: most pieces of a question.
+        n_best_size: of spans: how many starts and ends are looked at.
+        max_answer_length: of spans: pieces of the longest answer.
+        null_score_diff_threshold: of spans that may have no answer: none is given if the score of none is more than
+            this above the best answer's.
+        features: empty: all weights are trained. Or the layers of the frozen encoder that a BiLSTM reads
+            (`bert_keras.feature_based`; tagging alone).
+        lstm_units: of that BiLSTM, in each direction.
+    """
+
+    max_seq_length: int = 128
+    truncation: Literal["head", "tail", "head_tail"] = "head"
+    doc_stride: int = 128
+    max_query_length: int = 64
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    null_score_diff_threshold: float = 0.0
+    features: str = ""
+    lstm_units: int = 768
+
+    def __post_init__(self) -> None:
+        for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"task.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_seq_length < 8:
+            raise ValueError(f"task.max_seq_length is {self.max_seq_length}; it must be at least 8")
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSpec:
+    """What is known of a task's examples (`task_spec.json`).
+
+    Attributes:
+        task: with the labels of the data.
+        counts: rows by split.
+        skipped: by file, how many bad rows were left out.
+    """
+
+    task: Task
+    counts: dict[str, int]
+    skipped: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The file's text."""
+        fields = {"task": self.task.name, "labels": self.task.labels, "counts": self.counts, "skipped": self.skipped}
+        return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def load(cls, directory: str) -> TaskSpec:
+        """Reads `DIRECTORY/task_spec.json`."""
+        import tensorflow as tf
+
+        with tf.io.gfile.GFile(f"{directory}/{TASK_SPEC_FILE}") as file:
+            fields = json.load(file)
+        task = dataclasses.replace(task_of(fields["task"]), labels=tuple(fields["labels"]))
+        return cls(task, fields["counts"], fields["skipped"])
