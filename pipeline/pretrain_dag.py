@@ -8,29 +8,27 @@ import os
 from collections.abc import Sequence
 
 from google.protobuf import text_format
-from tfx.components import Evaluator, ExampleValidator, StatisticsGen, Trainer
+from tfx.components import ExampleValidator, StatisticsGen, Trainer
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_component import BaseComponent
-from tfx.dsl.components.common.resolver import Resolver
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
-from tfx.proto import pusher_pb2, trainer_pb2
-from tfx.types import channel, standard_artifacts
+from tfx.proto import trainer_pb2
+from tfx.types import channel
 
 import bert_keras
-from components.baseline.strategy import LatestComparableStrategy
 from components.code_version import code_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
-from components.model_push.component import ModelPush
 from components.pretrain_example_gen.component import PretrainExampleGen
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.component import VocabGen
 from pipeline.config import Recipe
 from pipeline.eval_gate import eval_config
-from pipeline.run_dir import artifacts_dir, metadata_file, schema_dir, serving_dir, training_dir
+from pipeline.judge_and_push import judge_and_push
+from pipeline.run_dir import artifacts_dir, metadata_file, schema_dir, training_dir
 
 PIPELINE_NAME = "bert-pretrain"
 # What the names of the stages of the second phase's examples end with.
@@ -77,25 +75,6 @@ def create_pipeline(
     )
     for *_, example_gate in phases:
         trainer.add_upstream_node(example_gate)
-    baseline = Resolver(
-        strategy_class=LatestComparableStrategy,
-        candidate=trainer.outputs["model"],
-        model=channel.Channel(type=standard_artifacts.Model),
-        model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id("Baseline")
-    gate = Evaluator(
-        examples=example_channels[-1],
-        model=trainer.outputs["model"],
-        baseline_model=baseline.outputs["model"],
-        eval_config=eval_config(recipe.gate),
-    )
-    push = ModelPush(
-        model=trainer.outputs["model"],
-        model_blessing=gate.outputs["blessing"],
-        push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(run_dir))
-        ),
-    )
     return Pipeline(
         pipeline_name=PIPELINE_NAME,
         pipeline_root=artifacts_dir(run_dir),
@@ -104,9 +83,7 @@ def create_pipeline(
             vocab_gen,
             *(stage for phase in phases for stage in phase),
             trainer,
-            baseline,
-            gate,
-            push,
+            *judge_and_push(trainer, example_channels[-1], eval_config(recipe.gate), run_dir),
         ],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),

@@ -10,6 +10,7 @@ from tfx.types import artifact
 from tfx.utils import path_utils
 
 from bert_keras.features import ExampleSpec
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 
 
 class LatestComparableStrategy(resolver.ResolverStrategy):
@@ -17,8 +18,9 @@ class LatestComparableStrategy(resolver.ResolverStrategy):
 
     TFX's LatestBlessedModelStrategy would give a rerun the model that it is about to judge, so that the gate and the
     push run again; this one gives it what it was given the first time. And perplexities over different vocabularies
-    are different quantities, as a model cannot read examples of another length: such models are no baseline, and
-    the value thresholds alone decide.
+    are different quantities, as a model cannot read examples of another length, nor answer another task's rows: such
+    models are no baseline, and the value thresholds alone decide. Fine-tuned models take raw text, so those of one task
+    and its labels can be compared whatever vocabulary and length they have.
     """
 
     def resolve_artifacts(self, store, input_dict: dict[str, list[artifact.Artifact]]):
@@ -34,10 +36,12 @@ class LatestComparableStrategy(resolver.ResolverStrategy):
         return {"candidate": [], "model_blessing": [], "model": [m for m in [next(comparable, None)] if m]}
 
 
-def _format(model: artifact.Artifact) -> tuple[int, int, str] | None:
+def _format(model: artifact.Artifact) -> tuple | None:
     """What two models must share to be measured on the same examples; None if the model's files are gone."""
     directory = path_utils.serving_model_path(model.uri)
     if not tf.io.gfile.exists(posixpath.join(directory, "saved_model.pb")):
         return None
+    if tf.io.gfile.exists(posixpath.join(directory, TASK_SPEC_FILE)):
+        return (TaskSpec.load(directory).task,)
     spec = ExampleSpec.load(directory)
     return spec.max_seq_length, spec.max_predictions_per_seq, spec.vocabulary_sha256

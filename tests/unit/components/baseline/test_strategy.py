@@ -1,6 +1,7 @@
 """Which earlier model a candidate is measured against."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tfx.types import standard_artifacts
@@ -79,3 +80,15 @@ def test_more_text_does_not_make_it_another_format(make):
 
 def test_one_whose_files_are_gone_is_passed_over(make):
     assert resolve(make(9), [make(1), make(2, there=False)], [blessing(1), blessing(2)]) == [1]
+
+
+def test_fine_tuned_models_are_compared_within_a_task_and_its_labels(make):
+    def fine_tuned(number, task="sst-2", labels=("0", "1")):
+        model = make(number)
+        fields = {"task": task, "labels": labels, "counts": {"train": number}, "skipped": {}}
+        (Path(model.uri) / "Format-Serving" / "task_spec.json").write_text(json.dumps(fields))
+        return model
+
+    same, other, more = fine_tuned(1), fine_tuned(2, "cola"), fine_tuned(3, labels=("0", "1", "2"))
+    models = [make(4), same, other, more]
+    assert resolve(fine_tuned(9), models, [blessing(n) for n in (1, 2, 3, 4)]) == [1]

@@ -1,0 +1,78 @@
+"""The gate's metrics of fine-tuned models, for TensorFlow Model Analysis: the official scores of each task.
+
+A score such as F1 over entities or Spearman's correlation is no ratio of sums, so the answers themselves are collected:
+the model's `evaluate` signature gives a row's `gold` and `answer` (`bert_keras.tasks.served`), as few bytes each.
+"""
+
+from __future__ import annotations
+
+import json
+
+import apache_beam as beam
+import numpy as np
+import tensorflow_model_analysis as tfma
+from bert_keras.tasks.scores import score
+from bert_keras.tasks.served import parse_answer
+
+from bert_keras.tasks.table import TASKS, Task, task_of
+
+# What one row adds to the accumulator: its gold as JSON and its answer as text.
+Row = tuple[bytes, bytes]
+
+
+class _TaskScore(tfma.metrics.Metric):
+    """All official scores of a task; the metric is called like the first of them, which thresholds are about."""
+
+    task: str
+
+    def __init__(self):
+        task = task_of(self.task)
+
+        # TFMA reads the parameter names of this function, so it is no method.
+        def computations(name: str, model_name: str = "", output_name: str = ""):
+            keys = [tfma.metrics.MetricKey(n, model_name=model_name, output_name=output_name) for n in task.metrics]
+            return [tfma.metrics.MetricComputation(keys=keys, preprocessors=None, combiner=ScoreCombiner(task, keys))]
+
+        super().__init__(tfma.metrics.merge_per_key_computations(computations), name=task.metrics[0])
+
+
+class ScoreCombiner(beam.CombineFn):
+    """Collects the answers of all rows, then scores them.
+
+    Args:
+        task: whose scores.
+        keys: a key of TFMA's a score, in the order of `task.metrics`.
+    """
+
+    def __init__(self, task: Task, keys: list[tfma.metrics.MetricKey]):
+        self.task, self.keys = task, keys
+
+    def create_accumulator(self) -> list[Row]:
+        return []
+
+    def add_input(self, accumulator, inputs):
+        # With a baseline TFMA keys the outputs by model name; without one it does not, and ignores the name.
+        outputs = inputs.get_predictions(self.keys[0].model_name)
+        golds, answers = (np.ravel(outputs[name]).tolist() for name in ("gold", "answer"))
+        accumulator.extend(zip(golds, answers, strict=True))
+        return accumulator
+
+    def merge_accumulators(self, accumulators):
+        return [row for accumulator in accumulators for row in accumulator]
+
+    def extract_output(self, accumulator):
+        # Rows come in any order, and sums of floats depend on it.
+        rows = sorted(accumulator)
+        golds = [json.loads(gold) for gold, _ in rows]
+        scores = score(self.task, golds, [parse_answer(self.task.kind, answer) for _, answer in rows])
+        return {key: float(scores[name]) for key, name in zip(self.keys, self.task.metrics, strict=True)}
+
+
+def class_name(task: str) -> str:
+    """The name of a task's metric in this module: TFMA finds a metric by module and class, e.g. Score_squad1_1."""
+    return "Score_" + "".join(c if c.isalnum() else "_" for c in task)
+
+
+# A class a task without arguments: nested JSON in an EvalConfig breaks ML Metadata on PostgreSQL.
+for _name in TASKS:
+    globals()[class_name(_name)] = type(class_name(_name), (_TaskScore,), {"task": _name, "__module__": __name__})

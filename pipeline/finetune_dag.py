@@ -1,0 +1,70 @@
+"""The fine-tuning pipeline: from a task's files to a pushed model that takes its raw text. Wiring only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from components.task_example_gen.component import TaskExampleGen
+from tfx.components import Trainer
+from tfx.orchestration import metadata
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import trainer_pb2
+
+import bert_keras
+from components.code_version import code_fingerprint
+from pipeline.eval_gate import task_eval_config
+from pipeline.finetune_recipes import FineTuneRecipe
+from pipeline.judge_and_push import judge_and_push
+from pipeline.run_dir import artifacts_dir, metadata_file, training_dir
+
+PIPELINE_NAME = "bert-finetune"
+TRAIN, EVAL = "train", "eval"
+
+
+def create_pipeline(
+    recipe: FineTuneRecipe,
+    files: Mapping[str, Sequence[str]],
+    init: str,
+    init_fingerprint: str,
+    run_dir: str,
+    beam_pipeline_args: Sequence[str],
+) -> Pipeline:
+    """The pipeline of one run directory; a second run with the same arguments is served from the cache.
+
+    Args:
+        recipe: what to make.
+        files: of each split, as `components.task_example_gen.files.find_splits` gives them.
+        init: the folder of the model to begin with.
+        init_fingerprint: a hash of its contents.
+        run_dir: where artifacts, metadata, checkpoints and pushed versions live.
+        beam_pipeline_args: runner and workers of the Evaluator.
+    """
+    example_gen = TaskExampleGen(recipe.row, files, recipe.data)
+    examples = example_gen.outputs["examples"]
+    trainer = Trainer(
+        # Not `module_file`: that packs files flat, and needs pip in the environment.
+        run_fn="bert_keras.finetune.run_fn",
+        examples=examples,
+        train_args=trainer_pb2.TrainArgs(splits=[TRAIN]),
+        eval_args=trainer_pb2.EvalArgs(splits=[EVAL]),
+        custom_config={
+            "task": recipe.name,
+            "task_settings": dataclasses.asdict(recipe.task),
+            "schedule": dataclasses.asdict(recipe.schedule),
+            "training": dataclasses.asdict(recipe.training),
+            "init": init,
+            "init_fingerprint": init_fingerprint,
+            "training_root": training_dir(run_dir),
+            "code": code_fingerprint(bert_keras),
+        },
+    )
+    gate = task_eval_config(recipe.row, recipe.gate)
+    return Pipeline(
+        pipeline_name=PIPELINE_NAME,
+        pipeline_root=artifacts_dir(run_dir),
+        components=[example_gen, trainer, *judge_and_push(trainer, examples, gate, run_dir)],
+        enable_cache=True,
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
+        beam_pipeline_args=list(beam_pipeline_args),
+    )

@@ -1,0 +1,109 @@
+"""The recipe of a fine-tuning: its task's row, and the settings that `bert-tfx finetune TASK --set` changes.
+
+The defaults are the paper's (appendix A.3) and google-research/bert's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from components.task_example_gen.settings import TaskDataSettings
+
+from bert_keras.config import TrainingConfig
+from bert_keras.tasks.settings import FineTuningSchedule, TaskSettings
+from bert_keras.tasks.table import Task, task_of
+from pipeline.config import with_settings
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskGate:
+    """What a fine-tuned model must reach on the held-out split to be blessed and pushed.
+
+    Attributes:
+        min_score: the lowest score, the first of the task's official ones, on its official scale: SQuAD's is in
+            percent, the others' are shares of 1.
+        max_score_decrease: how much lower it may be than that of the last blessed model of the same task and labels;
+            negative asks for an improvement.
+    """
+
+    min_score: float = 0.0
+    max_score_decrease: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuneRecipe:
+    """Everything that decides what a fine-tuning makes, but for the data and the model it begins with.
+
+    Attributes:
+        name: the task's.
+        data: files -> rows.
+        task: rows -> pieces -> answers.
+        schedule: how long is trained.
+        training: examples -> model; steps follow from the schedule.
+        gate: what a model must reach to be pushed.
+    """
+
+    name: str
+    data: TaskDataSettings
+    task: TaskSettings
+    schedule: FineTuningSchedule
+    training: TrainingConfig
+    gate: TaskGate
+
+    def __post_init__(self) -> None:
+        steps = self.training.num_train_steps, self.training.num_warmup_steps
+        if steps != (TrainingConfig.num_train_steps, TrainingConfig.num_warmup_steps):
+            raise ValueError(
+                "training.num_train_steps and training.num_warmup_steps follow from the rows: set "
+                "schedule.num_train_epochs and schedule.warmup_proportion"
+            )
+
+    @property
+    def row(self) -> Task:
+        """The task; its labels may still be those of the data."""
+        return task_of(self.name)
+
+
+# What differs from the defaults, by task, as `--set` would change it. `gate.min_score` is above what a guess gets.
+_OF_TASK: dict[str, tuple[str, ...]] = {
+    # Always "1" has an F1 of 0.81.
+    "mrpc": ("gate.min_score=0.82",),
+    "sts-b": ("gate.min_score=0.5",),
+    "cola": ("gate.min_score=0.1",),
+    "mnli": ("gate.min_score=0.5",),
+    "imdb": ("task.max_seq_length=512", "task.truncation=head_tail"),
+    "ag-news": ("gate.min_score=0.5",),
+    # Nobody knows how many classes, and how often each.
+    "text": ("gate.min_score=0",),
+    "text-pair": ("gate.min_score=0",),
+    # Paper, section 4.4.
+    "swag": ("training.train_batch_size=16", "training.learning_rate=2e-5", "gate.min_score=0.3"),
+    "codah": ("training.train_batch_size=16", "training.learning_rate=2e-5", "gate.min_score=0.3"),
+    # Paper, sections 4.2 and 4.3; batch and learning rate are the defaults.
+    "squad1.1": ("task.max_seq_length=384", "gate.min_score=50"),
+    "squad2.0": ("task.max_seq_length=384", "schedule.num_train_epochs=2", "gate.min_score=50"),
+    "ner": ("gate.min_score=0.3",),
+}
+
+
+def finetuning(task: str) -> FineTuneRecipe:
+    """The recipe of a task.
+
+    Command:   bert-tfx finetune sst-2 --data SST-2/ --init bert-base/
+    Hardware:  as for pre-training; a GPU for anything larger than MiniLM
+    Time, expected scores: docs/results.md
+
+    Raises:
+        InputError: there is no such task; names those that there are.
+    """
+    row = task_of(task)
+    recipe = FineTuneRecipe(
+        name=row.name,
+        data=TaskDataSettings(),
+        task=TaskSettings(),
+        schedule=FineTuningSchedule(),
+        training=TrainingConfig(train_batch_size=32, learning_rate=5e-5, eval_every_steps=200),
+        # Better than a guess among two classes.
+        gate=TaskGate(min_score=0.55),
+    )
+    return with_settings(recipe, _OF_TASK.get(row.name, ()))

@@ -1,0 +1,47 @@
+"""The end of every pipeline: a trained model is compared, judged and, if it is blessed, pushed. Wiring only."""
+
+from __future__ import annotations
+
+import tensorflow_model_analysis as tfma
+from tfx.components import Evaluator, Trainer
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.proto import pusher_pb2
+from tfx.types import channel, standard_artifacts
+
+from components.baseline.strategy import LatestComparableStrategy
+from components.model_push.component import ModelPush
+from pipeline.run_dir import serving_dir
+
+
+def judge_and_push(
+    trainer: Trainer, examples: channel.BaseChannel, eval_config: tfma.EvalConfig, run_dir: str
+) -> list[BaseComponent]:
+    """Baseline, Evaluator and ModelPush.
+
+    Args:
+        trainer: whose model it is.
+        examples: whose `eval` split it is judged on.
+        eval_config: metrics and thresholds (`pipeline.eval_gate`).
+        run_dir: whose serving folder the model is pushed to.
+    """
+    baseline = Resolver(
+        strategy_class=LatestComparableStrategy,
+        candidate=trainer.outputs["model"],
+        model=channel.Channel(type=standard_artifacts.Model),
+        model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id("Baseline")
+    gate = Evaluator(
+        examples=examples,
+        model=trainer.outputs["model"],
+        baseline_model=baseline.outputs["model"],
+        eval_config=eval_config,
+    )
+    push = ModelPush(
+        model=trainer.outputs["model"],
+        model_blessing=gate.outputs["blessing"],
+        push_destination=pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(run_dir))
+        ),
+    )
+    return [baseline, gate, push]
