@@ -49,8 +49,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     ) as file:
         data_figures = json.load(file)["figures"]
     spec = ExampleSpec.load(examples)
-    metrics = _metrics(evaluation)
-    pushed = run.output("ModelPush", "pushed_model").properties
+    metrics = evaluated(evaluation)
     summary = {
         "run": run.id,
         "recipe": dataclasses.asdict(recipe),
@@ -68,17 +67,25 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "mlm_accuracy": metrics["mlm_accuracy"],
         "nsp_accuracy": metrics["nsp_accuracy"],
         **nsp_against_chance(metrics["nsp_accuracy"], *_next_sentences(examples)),
-        "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
-        "gate_failures": gate_failures(evaluation),
-        "pushed_version": pushed.get("pushed_version"),
-        "served_version": max(_versions(run_dir), key=int, default=None),
-        "seconds_by_stage": {name: stage.seconds for name, stage in run.stages.items()},
-        "stage_states": {name: stage.state for name, stage in run.stages.items()},
+        **outcome(run, run_dir),
         "samples": sample_predictions(model, documents),
-        "versions": versions(),
     }
     write_json(os.path.join(run_dir, SUMMARY_FILE), summary)
     return summary
+
+
+def outcome(run: Run, run_dir: str) -> dict[str, Any]:
+    """What the gate decided, what is served now, and what each stage took: of any pipeline."""
+    evaluation, pushed = run.output("Evaluator", "evaluation").uri, run.output("ModelPush", "pushed_model").properties
+    return {
+        "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
+        "gate_failures": gate_failures(evaluation),
+        "pushed_version": pushed.get("pushed_version"),
+        "served_version": max(pushed_versions(run_dir), key=int, default=None),
+        "seconds_by_stage": {name: stage.seconds for name, stage in run.stages.items()},
+        "stage_states": {name: stage.state for name, stage in run.stages.items()},
+        "versions": versions(),
+    }
 
 
 def nsp_against_chance(accuracy: float, examples: int, random_share: float) -> dict[str, Any]:
@@ -105,10 +112,11 @@ def gate_failures(evaluation: str) -> list[str]:
 def _in_words(failure) -> str:
     name, value = failure.metric_key.name, failure.metric_value.double_value.value
     if failure.metric_key.is_diff:
-        share = failure.metric_threshold.change_threshold.relative.value
-        return (
-            f"{name}: change against the last blessed model {value:+.4g} (at most {share:+.1%} of its value is asked)"
-        )
+        change = failure.metric_threshold.change_threshold
+        relative = change.HasField("relative")
+        share, by = change.relative.value, change.absolute.value
+        asked = f"at most {share:+.1%} of its value" if relative else f"at least {by:+g}"
+        return f"{name}: change against the last blessed model {value:+.4g} ({asked} is asked)"
     threshold = failure.metric_threshold.value_threshold
     asked = (
         f"at least {threshold.lower_bound.value:g}"
@@ -126,11 +134,9 @@ def versions() -> dict[str, str]:
 
 def print_summary(summary: dict[str, Any], run_dir: str) -> None:
     """One screen."""
-    table = Table(show_header=False, box=None, padding=(0, 2))
     unigram, perplexity = summary["unigram_perplexity"], summary["mlm_perplexity"]
     nsp = f"{summary['nsp_accuracy']:.1%} (chance {summary['nsp_chance']:.1%} ± {summary['nsp_standard_error']:.1%}): "
     nsp += "learned" if summary["nsp_above_chance"] else "NOT above chance by two standard errors"
-    pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
     rows = {
         "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB",
         "vocabulary": f"{summary['vocab_size']:,} word pieces",
@@ -139,11 +145,25 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
         "masked LM": f"perplexity {perplexity:.1f}, 1/{unigram / perplexity:.1f} of the unigram model's "
         f"{unigram:.1f}; accuracy {summary['mlm_accuracy']:.1%}",
         "next sentence": nsp,
+        **outcome_rows(summary),
+        "report": os.path.join(run_dir, "report.html"),
+    }
+    print_rows(rows)
+
+
+def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """`outcome` for people."""
+    pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
+    return {
         "gate": "blessed" if summary["blessed"] else "NOT blessed: " + "; ".join(summary["gate_failures"]),
         "pushed": f"{pushed}; serving {summary['served_version'] or 'nothing'}",
         "stages": _stage_line(summary),
-        "report": os.path.join(run_dir, "report.html"),
     }
+
+
+def print_rows(rows: Mapping[str, str]) -> None:
+    """Names and what is said of them, a line each."""
+    table = Table(show_header=False, box=None, padding=(0, 2))
     for name, text in rows.items():
         table.add_row(f"[bold]{name}[/bold]", text)
     Console(highlight=False, soft_wrap=True).print(table)
@@ -155,14 +175,16 @@ def data_line(figures: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{f.label} {f.text(f.value)}" for f in all_figures if f.value is not None)
 
 
-def _stage_line(summary: dict[str, Any]) -> str:
+def _stage_line(summary: Mapping[str, Any]) -> str:
+    """Which stages took how long, and how many came from the cache."""
     states, seconds = summary["stage_states"], summary["seconds_by_stage"]
     cached = sum(state == "CACHED" for state in states.values())
     slow = [f"{name} {seconds[name]:.0f} s" for name in states if seconds[name] >= 1 and states[name] != "CACHED"]
     return ", ".join(slow + ([f"{cached} of {len(states)} cached"] if cached else []))
 
 
-def _metrics(evaluation: str) -> dict[str, float]:
+def evaluated(evaluation: str) -> dict[str, float]:
+    """What the Evaluator measured of the candidate, by the names of its metrics."""
     # Models have names only where there are two.
     results = (tfma.load_eval_result(evaluation, model_name=name) for name in (CANDIDATE, None))
     ((_, outputs),) = next(result.slicing_metrics for result in results if result.slicing_metrics)
@@ -177,6 +199,7 @@ def _next_sentences(examples: str) -> tuple[int, float]:
     return counts["sequences"], counts["random_next"] / max(1, counts["sequences"])
 
 
-def _versions(run_dir: str) -> list[str]:
+def pushed_versions(run_dir: str) -> list[str]:
+    """The versions in the serving folder."""
     folder = serving_dir(run_dir)
     return [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []

@@ -12,7 +12,7 @@ from tfx.utils import proto_utils
 
 from pipeline.config import GateSettings
 from pipeline.eval_gate import eval_config
-from pipeline.summary import _metrics, gate_failures
+from pipeline.summary import evaluated, gate_failures
 
 # Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.
 EXAMPLES = [
@@ -90,7 +90,7 @@ def judge(tmp_path, examples):
 def test_without_a_baseline_the_values_decide(judge, model):
     blessed, evaluation = judge(MET, model(1.0))
     assert blessed and gate_failures(evaluation) == []
-    assert _metrics(evaluation) == pytest.approx(
+    assert evaluated(evaluation) == pytest.approx(
         {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "nsp_accuracy": 2 / 3, "example_count": 3.0}, rel=1e-5
     )
 
@@ -124,7 +124,7 @@ def test_with_a_baseline_the_change_decides_too(judge, model, factor, max_increa
     gate = GateSettings(max_mlm_perplexity=1000.0, max_mlm_perplexity_increase=max_increase)
     blessed, evaluation = judge(gate, model(2.0 * factor), model(2.0))
     assert blessed is expected
-    assert _metrics(evaluation)["mlm_perplexity"] == pytest.approx(40.0 * factor, rel=1e-5)
+    assert evaluated(evaluation)["mlm_perplexity"] == pytest.approx(40.0 * factor, rel=1e-5)
     failures = gate_failures(evaluation)
     assert len(failures) == (not expected)
     assert all(f.startswith("mlm_perplexity: change against the last blessed model") for f in failures)
