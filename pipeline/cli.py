@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline import convert_command, text_commands, train_command
+from pipeline import convert_command, score_command, text_commands, train_command
 from pipeline.options import Corpus, RunDir, Settings, Vocab
 
 app = typer.Typer(
@@ -158,6 +158,7 @@ app.command()(text_commands.examples)
 app.command()(text_commands.tokenize)
 app.command()(convert_command.convert)
 app.command()(train_command.train)
+app.command()(score_command.score)
 
 
 @app.command()

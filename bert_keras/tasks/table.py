@@ -41,7 +41,6 @@ def _classification(name: str, *metrics: str, pair: bool = True, labels: tuple[s
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
-_SQUAD = ("f1", "exact_match")
 _ENTITIES = ("f1", "precision", "recall", "accuracy")
 
 TASKS: dict[str, Task] = {
@@ -62,19 +61,20 @@ TASKS: dict[str, Task] = {
         _classification("text-pair", "accuracy", labels=(), reader="table"),
         Task("swag", "multiple_choice", "swag", ("accuracy",)),
         Task("codah", "multiple_choice", "codah", ("accuracy",)),
-        Task("squad1.1", "span", "squad", _SQUAD),
-        Task("squad2.0", "span", "squad", _SQUAD, unanswerable=True),
+        Task("squad1.1", "span", "squad", ("f1", "exact_match")),
+        Task("squad2.0", "span", "squad", ("f1", "exact"), unanswerable=True),
         Task("ner", "tagging", "conll", _ENTITIES),
     )
 }
 
 
 def task_of(name: str) -> Task:
-    """The task of a name.
+    """The task of a name, with its hyphens or without: `sst-2` or `sst2`.
 
     Raises:
         InputError: there is none; names those that there are.
     """
-    if name not in TASKS:
-        raise InputError(f"{name}: no such task; there are {', '.join(TASKS)}")
-    return TASKS[name]
+    for task in TASKS.values():
+        if task.name.replace("-", "") == name.replace("-", ""):
+            return task
+    raise InputError(f"{name}: no such task; there are {', '.join(TASKS)}")

@@ -1,0 +1,80 @@
+"""Tags in columns: a word and its tags a line, a blank line after each sentence, as conlleval reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+
+_TAG = re.compile(r"O|[BIES](-.+)?")
+_COLUMNS = re.compile("[ \t]+")
+# CoNLL-2003 begins each document with it; it is no sentence.
+_DOCUMENT = "-DOCSTART-"
+# Line (from 1), word and tag.
+Tagged = tuple[int, str, str]
+
+
+def write_tags(file: TextIO, rows: Sequence[TaskRow], answers: Sequence[list[str]]) -> None:
+    """Writes `word gold predicted`, or `word predicted` where the gold tags are not known.
+
+    Raises:
+        ValueError: not a tag a word.
+    """
+    for row, tags in zip(rows, answers, strict=True):
+        columns = [_words(row), tags] if row.gold is None else [_words(row), row.gold, tags]
+        for cells in zip(*columns, strict=True):
+            file.write(" ".join(cells) + "\n")
+        file.write("\n")
+
+
+def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
+    """The last column of each sentence.
+
+    Raises:
+        InputError: other sentences or words than the rows', or what is no tag: names the line.
+    """
+    sentences = list(_sentences(path))
+    for row, sentence in zip(rows, sentences, strict=False):
+        words = _words(row)
+        for word, (line, given, tag) in zip(words, sentence, strict=False):
+            if given != word:
+                raise InputError(
+                    f"{path}:{line}: the word {given!r} is {word!r} in the data; predict the same sentences"
+                )
+            if not _TAG.fullmatch(tag):
+                raise InputError(f"{path}:{line}: {tag!r} is no tag; there are O, B-TYPE and I-TYPE")
+        if len(sentence) != len(words):
+            line = sentence[0][0]
+            raise InputError(
+                f"{path}:{line}: a sentence of {len(sentence)} tags; in the data it has {len(words)} words"
+            )
+    if len(sentences) != len(rows):
+        raise InputError(f"{path}: {len(sentences)} sentences; the data have {len(rows)}")
+    return [[tag for _, _, tag in sentence] for sentence in sentences]
+
+
+def _words(row: TaskRow) -> list[str]:
+    text = row.inputs["text"]
+    assert isinstance(text, str)
+    return text.split(" ")
+
+
+def _sentences(path: str) -> Iterator[list[Tagged]]:
+    sentence: list[Tagged] = []
+    # A line feed alone ends a line: words may hold U+2028 and the like.
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        for line, text in enumerate(file, 1):
+            columns = _COLUMNS.split(text.strip(" \t\r\n"))
+            if columns == [""]:
+                if sentence:
+                    yield sentence
+                sentence = []
+            elif len(columns) == 1:
+                raise InputError(f"{path}:{line}: has one column; there are a word and, last, its tag")
+            elif columns[0] != _DOCUMENT:
+                sentence.append((line, columns[0], columns[-1]))
+    if sentence:
+        yield sentence
