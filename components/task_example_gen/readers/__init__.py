@@ -14,14 +14,14 @@ from components.task_example_gen.readers.glue import read_glue
 from components.task_example_gen.readers.imdb import read_imdb
 from components.task_example_gen.readers.squad import read_squad
 from components.task_example_gen.readers.table import read_table
-from components.task_example_gen.settings import Columns, OnBadRow
+from components.task_example_gen.settings import Columns, OnBadRow, TaskDataSettings
 from components.task_example_gen.sources import opened
 
 __all__ = ["Found", "ReadReport", "read_found", "read_rows"]
 
 
 def read_rows(
-    task: Task, path: str, on_bad_row: OnBadRow = "fail", columns: Columns | None = None
+    task: Task, path: str, on_bad_row: OnBadRow | None = None, columns: Columns | None = None
 ) -> Iterator[TaskRow]:
     """The rows of a task's file, in its order.
 
@@ -29,14 +29,16 @@ def read_rows(
         task: labels of rows must be among its labels, if it has any.
         path: a file, compressed or not (gzip, bzip2, xz, zstd); a file of an archive, as `glue.zip!CoLA/train.tsv`; of
             IMDb a folder or an archive.
-        on_bad_row: "fail" at a row that is not as it should be, or "skip" it: the first of each file are logged.
+        on_bad_row: "fail" at a row that is not as it should be, or "skip" it: the first of each file are logged. None:
+            as the settings have it.
         columns: of one's own tables.
 
     Raises:
         InputError: the file cannot be read or is of another format; a bad row (with "fail"). Names file, line, remedy.
     """
-    report = ReadReport()
-    return (found.row for found in read_found(task, path, on_bad_row, report, columns or Columns()))
+    settings = TaskDataSettings()
+    found = read_found(task, path, on_bad_row or settings.on_bad_row, ReadReport(), columns or settings.columns)
+    return (one.row for one in found)
 
 
 def read_found(

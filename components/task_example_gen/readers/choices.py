@@ -5,8 +5,8 @@ SWAG is a CSV with its official header:
     ,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
     7,anetv_1,3304,"A man rides. He",A man rides.,He,gold,sings.,"falls, twice.",turns.,waves.,1
 
-is TaskRow("7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1), as the
-paper has it (section 4.4: the sentence is the first text, each completion the second). A test set has no label.
+is TaskRow("7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1), as
+the paper has it (section 4.4: the sentence is the first text, each completion the second). A test set has no label.
 
 CODAH is a TSV of seven columns without a header, categories, prompt, four answers and the right one from 0:
 

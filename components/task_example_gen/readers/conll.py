@@ -9,8 +9,9 @@ A word a line, its tag in the last column, columns apart by tabs or blanks, an e
     German JJ B-NP I-MISC
 
 is TaskRow("0", {"text": "EU rejects German"}, ["B-ORG", "O", "B-MISC"]): IOB1, where B- only parts neighbours, becomes
-IOB2, where every entity begins with B-; IOB2 stays. conlleval finds the same entities in both. WNUT17's sentences also end
-at a line that holds a tab alone. A language and a colon before every word of a file (WikiANN's `en:Falls`) is no part of it.
+IOB2, where every entity begins with B-; IOB2 stays. conlleval finds the same entities in both. WNUT17's sentences also
+end at a line that holds a tab alone. A language and a colon before every word of a file (WikiANN's `en:Falls`) is no
+part of it.
 
 A text is its words with one blank between, and has exactly as many: white space of Unicode in a word (all that
 `str.isspace` takes, and so BERT's) is taken out; a word of nothing else is U+FFFD. A file of one column has no tags.

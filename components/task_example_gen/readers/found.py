@@ -100,7 +100,7 @@ def rows_of(records: Records, parse: Callable[[int, Any], Found | Note | TaskRow
         except RowError as error:
             yield BadRow(where, str(error))
             continue
-        yield Found(where, parsed) if isinstance(parsed, TaskRow) else parsed
+        yield Found(where, parsed) if isinstance(parsed, TaskRow) else dataclasses.replace(parsed, where=where)
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
@@ -138,7 +138,7 @@ def tab_columns(content: bytes, count: int, whose: str) -> list[str]:
 
 
 def csv_records(file: BinaryIO) -> Iterator[tuple[str, list[str] | Exception]]:
-    """("line 3", columns) of a CSV, quoted as RFC 4180 says; of a record of several lines, the last. Errors are records."""
+    """("line 3", columns) of a CSV, quoted as in RFC 4180; of a record of several lines, the last. Errors are records."""
     csv.field_size_limit(_MAX_FIELD)
     # Bytes that are no UTF-8 must not stop the reader: they are found below.
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")

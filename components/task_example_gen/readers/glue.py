@@ -12,10 +12,10 @@ Tab-separated; a quote is a character as others are. By task, the columns that a
     rte, wnli   index TAB sentence1 TAB sentence2 TAB label
     qqp     id TAB qid1 TAB qid2 TAB question1 TAB question2 TAB is_duplicate
 
-so that `1<TAB>702876<TAB>702977<TAB>He said "no".<TAB>"No", he said.` of MRPC, its first row, is
-TaskRow("0", {"text": 'He said "no".', "text_pair": '"No", he said.'}, "1"). Columns are found by name: KorSTS, KorNLI and
-the Portuguese GLUE are read as sts-b, mnli and so on. A row of MNLI whose gold_label is `-` has none that its annotators
-agreed on and is left out, as its authors say (a note).
+so that `1 TAB 702876 TAB 702977 TAB He said "no". TAB "No", he said.` of MRPC, its first row, is
+TaskRow("0", {"text": 'He said "no".', "text_pair": '"No", he said.'}, "1"). Columns are found by name: KorSTS, KorNLI
+and the Portuguese GLUE are read as sts-b, mnli and so on. A row of MNLI whose gold_label is `-` has none that its
+annotators agreed on and is left out, as its authors say (a note).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     aclImdb/train/pos/127_10.txt   It is a classic.<br /><br />See it!
 
-is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder, the rating is in the
-name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. Reviews of
-`train/unsup` have no label and are no rows; nor are the lists of URLs and bags of words. Whatever has folders `pos` and
+is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder, the rating is in
+the name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. What is in
+`train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders `pos` and
 `neg` is read (the polarity data of Pang and Lee).
 """
 
@@ -49,7 +49,7 @@ def _files(path: str) -> Iterator[tuple[str, bytes]]:
         return
     archive, folder = split_member(path)
     for name, content in archive_members(archive):
-        if is_review(name) and f"{name}".startswith(f"{folder}/" if folder else ""):
+        if is_review(name) and name.startswith(f"{folder}/" if folder else ""):
             yield name, content.read()
 
 

@@ -3,10 +3,12 @@
     {"version": "1.1", "data": [{"title": "May", "paragraphs": [{"context": "It was in May.", "qas": [
         {"id": "56be", "question": "When?", "answers": [{"text": "in May", "answer_start": 7}]}]}]}]}
 
-is TaskRow("56be", {"question": "When?", "context": "It was in May."}, {"answers": [{"text": "in May", "answer_start": 7}]}).
-answer_start counts characters. A question of 2.0 with `is_impossible` has no answers, whatever it lists; a question without
-`answers` is of a test set. An answer that does not stand at its answer_start is a note: the original leaves such rows out
-where it trains (FACTS D6), and counts them where it scores.
+is TaskRow("56be", {"question": "When?", "context": "It was in May."},
+           {"answers": [{"text": "in May", "answer_start": 7}]}).
+
+answer_start counts characters. A question of 2.0 with `is_impossible` has no answers, whatever it lists; a question
+without `answers` is of a test set. An answer that does not stand at its answer_start is a note, and its row stays: the
+original leaves it out where it trains and cannot find the answer (FACTS D6), and scores against it all the same.
 """
 
 from __future__ import annotations

@@ -6,18 +6,18 @@ Told apart by the end of the name, before that of a compressed file:
     .csv           a header, then rows; quoted as RFC 4180 says                   "Well, yes",good
     .jsonl .ndjson .json   an object a line                                       {"text": "Well, yes", "label": "good"}
 
-is TaskRow("0", {"text": "Well, yes"}, "good"). Columns are called as `Columns` says; others are passed over. A label is a
-name; a whole number of JSON is the name that it is written as. Without the label's column (or key, or with null) a row has
-no label.
+is TaskRow("0", {"text": "Well, yes"}, "good"). Columns are called as `Columns` says; others are passed over. A label is
+a name; a whole number of JSON is the name that it is written as. Without the label's column (or key, or with null) a
+row has no label.
 
-AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "class","title","description", whose classes
-1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
+AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "class","title","description", whose
+classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
@@ -64,20 +64,14 @@ def read_table(task: Task, file: BinaryIO, source: str, columns: Columns) -> Ite
 def _read_columns(
     task: Task, file: BinaryIO, source: str, kind: str, columns: Columns
 ) -> Iterator[Found | BadRow | Note]:
-    records: Iterator[tuple[str, Any]]
-    split: Callable[[Any, list[str]], list[str]]
-    if kind == ".csv":
-        records, split = csv_records(file), lambda record, _: record
-    else:
-        records = numbered_lines(file)
-        split = lambda line, header: tab_columns(line, len(header), "the header's")  # noqa: E731
+    records: Iterator[tuple[str, Any]] = csv_records(file) if kind == ".csv" else numbered_lines(file)
     where, first = next(records, ("", None))
     if first is None:
         return
     if isinstance(first, Exception):
         raise InputError(f"{source}, {where}: {first}; its first line must be a header")
     try:
-        header = first if kind == ".csv" else decoded(first).split("\t")
+        header: list[str] = first if kind == ".csv" else decoded(first).split("\t")
     except RowError as error:
         raise InputError(f"{source}, {where}: {error}; give the table in UTF-8") from error
     for field in ("text", "text_pair") if task.pair else ("text",):
@@ -87,9 +81,12 @@ def _read_columns(
                 f"{source}, {where}: has no column {name!r}, but {', '.join(map(repr, header))}; "
                 f"name it with --set data.columns.{field}=NAME"
             )
-    yield from rows_of(
-        records, lambda number, record: _row(task, number, by_name(split(record, header), header), columns)
-    )
+
+    def parse(number: int, record: Any) -> TaskRow:
+        values = record if kind == ".csv" else tab_columns(record, len(header), "the header's")
+        return _row(task, number, by_name(values, header), columns)
+
+    yield from rows_of(records, parse)
 
 
 def _row(task: Task, number: int, record: dict[str, Any], columns: Columns) -> TaskRow:
