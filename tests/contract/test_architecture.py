@@ -23,6 +23,7 @@ from components.evaluator.metrics import MlmPerplexity
 from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import MakeExamplesShard
+from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.config import GateSettings
@@ -58,6 +59,8 @@ SETTINGS = (
     VocabularySettings,
     DataLimits,
     GateSettings,
+    Columns,
+    TaskDataSettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]

@@ -1,0 +1,1 @@
+"""A task's official files -> rows: one record a row, its raw text and what is right."""

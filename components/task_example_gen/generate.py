@@ -1,0 +1,104 @@
+"""Files of splits -> shards of rows and `task_spec.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
+from bert_keras.tasks.table import Task
+from components.shards import shard_name, whole_file, write_shard
+from components.task_example_gen.files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN
+from components.task_example_gen.readers import Found, ReadReport, read_found
+from components.task_example_gen.settings import TaskDataSettings
+from components.task_example_gen.splits import hold_out, sample
+from components.tfrecord import bytes_example
+
+# Some megabytes a shard; of SQuAD, whose contexts repeat, thirty.
+ROWS_PER_SHARD = 20_000
+PREFIX = "examples"
+_PURPOSE = {TRAIN: "train on", EVAL: "evaluate on", EVAL_MISMATCHED: "evaluate on"}
+
+
+def generate_rows(
+    task: Task, files: Mapping[str, Sequence[str]], settings: TaskDataSettings, output_dir: str
+) -> TaskSpec:
+    """Writes `OUTPUT_DIR/Split-NAME/examples-*.tfrecord` of each split, and `task_spec.json`.
+
+    Args:
+        task: without labels, it gets those of its training rows, and every other row must have one of them.
+        files: by split; without eval rows, some of the training rows are held out.
+
+    Returns:
+        What is written to `task_spec.json`.
+
+    Raises:
+        InputError: a file cannot be used, a row is bad (and `settings.on_bad_row` is "fail"), or there are no rows.
+    """
+    report = ReadReport()
+    train = _read(task, TRAIN, files[TRAIN], settings, report)
+    if not task.labels and task.kind in ("classification", "tagging"):
+        task = dataclasses.replace(task, labels=_labels(task, [found.row for _, found in train], files[TRAIN]))
+    rows = {
+        split: [found.row for _, found in _read(task, split, files[split], settings, report)]
+        for split in SPLITS
+        if split in files and split != TRAIN
+    }
+    if EVAL in rows:
+        rows[TRAIN] = [found.row for _, found in train]
+    else:
+        rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed)
+    for line in report.lines():
+        logging.warning("%s", line)
+    return _write(task, rows, settings, report, output_dir)
+
+
+def _read(
+    task: Task, split: str, paths: Sequence[str], settings: TaskDataSettings, report: ReadReport
+) -> list[tuple[str, Found]]:
+    """(path, row) of a split's files."""
+    labelled = split in LABELLED
+    rows = [
+        (path, found)
+        for path in paths
+        for found in read_found(task, path, settings.on_bad_row, report, settings.columns, labelled)
+    ]
+    if not rows:
+        skipped = sum(report.skipped[path] for path in paths)
+        raise InputError(
+            f"{', '.join(paths)}: no rows to {_PURPOSE.get(split, 'predict')} ({skipped:,} bad ones left out); "
+            f"give a file of {task.name} with rows"
+        )
+    return rows
+
+
+def _labels(task: Task, rows: Sequence[TaskRow], paths: Sequence[str]) -> tuple[str, ...]:
+    """The labels of rows, sorted; of tagging, every type's B- and I-: rare ones may be missing in small data."""
+    if task.kind == "tagging":
+        types = {tag[2:] for row in rows for tag in row.gold if tag != "O"}
+        return tuple(sorted({"O"} | {f"{part}-{entity}" for entity in types for part in "BI"}))
+    labels = tuple(sorted({row.gold for row in rows}))
+    if len(labels) < 2:
+        raise InputError(f"{', '.join(paths)}: every row has the label {labels[0]!r}; give rows of two labels or more")
+    return labels
+
+
+def _write(
+    task: Task, rows: dict[str, list[TaskRow]], settings: TaskDataSettings, report: ReadReport, output_dir: str
+) -> TaskSpec:
+    most = {TRAIN: settings.max_train_rows, EVAL: settings.max_eval_rows, EVAL_MISMATCHED: settings.max_eval_rows}
+    counts = {}
+    for split in [split for split in SPLITS if split in rows]:
+        chosen = sample(rows[split], most.get(split, 0), settings.seed)
+        starts = range(0, len(chosen), ROWS_PER_SHARD)
+        for index, start in enumerate(starts):
+            records = (bytes_example({**row.to_features()}) for row in chosen[start : start + ROWS_PER_SHARD])
+            write_shard(f"{output_dir}/Split-{split}/{shard_name(PREFIX, index, len(starts))}", records)
+        counts[split] = len(chosen)
+    spec = TaskSpec(task, counts, dict(report.skipped))
+    with whole_file(f"{output_dir}/{TASK_SPEC_FILE}", output_dir) as file:
+        file.write(spec.to_json().encode())
+    return spec

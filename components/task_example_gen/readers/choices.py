@@ -1,0 +1,74 @@
+"""Multiple choice: SWAG and CODAH.
+
+SWAG is a CSV with its official header:
+
+    ,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label
+    7,anetv_1,3304,"A man rides. He",A man rides.,He,gold,sings.,"falls, twice.",turns.,waves.,1
+
+is TaskRow("7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1), as
+the paper has it (section 4.4: the sentence is the first text, each completion the second). A test set has no label.
+
+CODAH is a TSV of seven columns without a header, categories, prompt, four answers and the right one from 0:
+
+    p TAB The woman enjoyed summer. She TAB skied. TAB swam. TAB froze. TAB slept. TAB 1
+
+is TaskRow("0", {"text": "The woman enjoyed summer. She", "choices": ("skied.", "swam.", "froze.", "slept.")}, 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from components.task_example_gen.readers.found import (
+    BadRow,
+    Found,
+    Note,
+    by_name,
+    csv_records,
+    index_of,
+    numbered_lines,
+    rows_of,
+    tab_columns,
+)
+
+_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+_CODAH_COLUMNS = 7
+
+
+def read_swag(file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
+    """The rows of a file of SWAG's; those of one video are a group.
+
+    Raises:
+        InputError: its header is another one.
+    """
+    records = csv_records(file)
+    where, header = next(records, ("line 1", []))
+    names = [] if isinstance(header, Exception) else header
+    for name in ("video-id", "sent1", "sent2", *_ENDINGS):
+        if name not in names:
+            raise InputError(
+                f"{source}, {where}: has no column {name!r}, but {', '.join(map(repr, names)) or 'none'}; "
+                "give train.csv, val.csv or test.csv of SWAG"
+            )
+
+    def parse(number: int, record: list[str]) -> Found:
+        columns = by_name(record, names)
+        choices = tuple(f"{columns['sent2']} {columns[ending]}".strip() for ending in _ENDINGS)
+        gold = index_of(columns["label"], "label") if "label" in columns else None
+        row = TaskRow(columns.get("") or str(number), {"text": columns["sent1"], "choices": choices}, gold)
+        return Found("", row, columns["video-id"])
+
+    yield from rows_of(records, parse)
+
+
+def read_codah(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+    """The rows of a file of CODAH's."""
+
+    def parse(number: int, line: bytes) -> TaskRow:
+        _, prompt, *answers, label = tab_columns(line, _CODAH_COLUMNS, "CODAH's")
+        return TaskRow(str(number), {"text": prompt, "choices": tuple(answers)}, index_of(label, "the right answer"))
+
+    return rows_of(numbered_lines(file), parse)

@@ -1,0 +1,119 @@
+"""CoNLL columns: CoNLL-2003, WNUT17, WikiANN.
+
+A word a line, its tag in the last column, columns apart by tabs or blanks, an empty line between sentences:
+
+    -DOCSTART- -X- -X- O      (a document begins: no word)
+
+    EU NNP B-NP I-ORG
+    rejects VBZ B-VP O
+    German JJ B-NP I-MISC
+
+is TaskRow("0", {"text": "EU rejects German"}, ["B-ORG", "O", "B-MISC"]): IOB1, where B- only parts neighbours, becomes
+IOB2, where every entity begins with B-; IOB2 stays. conlleval finds the same entities in both. WNUT17's sentences also
+end at a line that holds a tab alone. A language and a colon before every word of a file (WikiANN's `en:Falls`) is no
+part of it.
+
+A text is its words with one blank between, and has exactly as many: white space of Unicode in a word (all that
+`str.isspace` takes, and so BERT's) is taken out; a word of nothing else is U+FFFD. A file of one column has no tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from bert_keras.tasks.rows import TaskRow
+from components.task_example_gen.readers.found import BadRow, Found, Note, RowError, decoded
+
+_DOCUMENT_START = "-DOCSTART-"
+_LANGUAGE = re.compile(r"[a-z]+(?:-[a-z]+)*:")
+_TAG = re.compile(r"O|[BI]-\S+")
+_BLANKS = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+NOTHING = "\ufffd"
+
+
+class _Line(NamedTuple):
+    where: str
+    columns: list[str]
+
+
+def read_conll(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+    """The sentences of a file; those of one document are a group, where documents are marked."""
+    sentences = list(_sentences(file))
+    prefix = _language([line.columns[0] for _, lines in sentences for line in lines if line.columns])
+    for number, (document, lines) in enumerate(sentences):
+        try:
+            row = _row(str(number), lines, prefix)
+        except _WordError as error:
+            yield BadRow(error.where, str(error))
+        else:
+            yield Found(lines[0].where, row, f"document {document}" if document else "")
+
+
+class _WordError(RowError):
+    def __init__(self, where: str, why: str):
+        super().__init__(why)
+        self.where = where
+
+
+def _sentences(file: BinaryIO) -> Iterator[tuple[int, list[_Line]]]:
+    """(number of the document, from 1, 0 if none is marked; lines of words) of each sentence."""
+    document = 0
+    lines: list[_Line] = []
+    for number, raw in enumerate(iter(file.readline, b""), 1):
+        content = raw.removeprefix(_BOM).strip(b"\r\n") if number == 1 else raw.strip(b"\r\n")
+        starts_document = content.startswith(_DOCUMENT_START.encode())
+        if content.strip(_BLANKS) and not starts_document:
+            lines.append(_Line(f"line {number}", _columns(content)))
+            continue
+        if lines:
+            yield document, lines
+            lines = []
+        document += starts_document
+    if lines:
+        yield document, lines
+
+
+def _columns(content: bytes) -> list[str]:
+    """The columns of a line; none, if it is not UTF-8."""
+    try:
+        text = decoded(content)
+    except RowError:
+        return []
+    # Not at any white space: a word may hold some.
+    return text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
+
+
+def _language(words: list[str]) -> str:
+    """What stands before every word of the file, a language and a colon; or nothing."""
+    found = _LANGUAGE.match(words[0]) if words else None
+    return found[0] if found and all(word.startswith(found[0]) for word in words) else ""
+
+
+def _row(row_id: str, lines: list[_Line], prefix: str) -> TaskRow:
+    words, tags = [], []
+    for where, columns in lines:
+        if not columns:
+            raise _WordError(where, "is not UTF-8")
+        if len(columns) != len(lines[0].columns):
+            raise _WordError(where, f"has {len(columns)} column(s), not its sentence's {len(lines[0].columns)}")
+        words.append("".join(columns[0].removeprefix(prefix).split()) or NOTHING)
+        if len(columns) > 1:
+            if not _TAG.fullmatch(columns[-1]):
+                raise _WordError(where, f"tag {columns[-1]!r} is not O, B-TYPE or I-TYPE (IOB1 or IOB2)")
+            tags.append(columns[-1])
+    return TaskRow(row_id, {"text": " ".join(words)}, to_iob2(tags) if tags else None)
+
+
+def to_iob2(tags: list[str]) -> list[str]:
+    """Every entity begins with B-; entities stay as conlleval finds them.
+
+    Example: I-ORG O I-PER B-PER I-LOC -> B-ORG O B-PER B-PER B-LOC
+    """
+    before = ["O", *tags[:-1]]
+    return [
+        f"B{tag[1:]}" if tag.startswith("I-") and previous[2:] != tag[2:] else tag
+        for previous, tag in zip(before, tags, strict=True)
+    ]

@@ -1,0 +1,66 @@
+"""IMDb's reviews (`aclImdb`), a file each, in a folder or an archive.
+
+    aclImdb/train/pos/127_10.txt   It is a classic.<br /><br />See it!
+
+is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder, the rating is in
+the name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. What is in
+`train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders `pos` and
+`neg` is read (the polarity data of Pang and Lee).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bert_keras.tasks.rows import TaskRow
+from components.shards import open_file
+from components.task_example_gen.readers.found import BadRow, Found, Note, decoded, rows_of
+from components.task_example_gen.sources import archive_members, files_below, is_folder, readable, split_member
+
+LABELS = ("neg", "pos")
+_BREAKS = re.compile(r"\s*(?:<br\s*/?>\s*)+", re.IGNORECASE)
+_BOM = "\ufeff"
+
+
+def read_imdb(path: str) -> Iterator[Found | BadRow | Note]:
+    """The reviews below a folder, of an archive, or of a folder of an archive (`aclImdb_v1.tar.gz!aclImdb/train`).
+
+    In the order of labels, then ids, wherever they lie.
+    """
+    reviews = sorted((_key(name), name, content) for name, content in _files(path) if is_review(name))
+    return rows_of(((name, (name, content)) for _, name, content in reviews), _parse)
+
+
+def is_review(name: str) -> bool:
+    """Whether a file of this name is a review with a label."""
+    return name.endswith(".txt") and (*name.split("/"), "")[-3:-2] in [(label,) for label in LABELS]
+
+
+def _files(path: str) -> Iterator[tuple[str, bytes]]:
+    if is_folder(path):
+        folder = path.rstrip("/")
+        for file in files_below(folder):
+            # With the folder's own name: it may be `train`, or `pos`.
+            name = file.path[len(folder) - len(folder.rpartition("/")[2]) :]
+            if is_review(name):
+                with readable(file.path), open_file(file.path) as content:
+                    yield name, content.read()
+        return
+    archive, folder = split_member(path)
+    for name, content in archive_members(archive):
+        if is_review(name) and name.startswith(f"{folder}/" if folder else ""):
+            yield name, content.read()
+
+
+def _key(name: str) -> tuple[str, int, str]:
+    *_, label, file = name.split("/")
+    digits = re.match(r"\d*", file)
+    return label, int(digits[0]) if digits and digits[0] else 0, name
+
+
+def _parse(_: int, review: tuple[str, bytes]) -> TaskRow:
+    name, content = review
+    parts = name.removesuffix(".txt").split("/")
+    text = _BREAKS.sub(" ", decoded(content).removeprefix(_BOM)).strip()
+    return TaskRow("/".join(parts[-3:]), {"text": text}, parts[-2])

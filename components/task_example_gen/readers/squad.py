@@ -1,0 +1,105 @@
+"""SQuAD 1.1 and 2.0, and what comes in their form: TriviaQA (converted), XQuAD, KorQuAD 1.0.
+
+    {"version": "1.1", "data": [{"title": "May", "paragraphs": [{"context": "It was in May.", "qas": [
+        {"id": "56be", "question": "When?", "answers": [{"text": "in May", "answer_start": 7}]}]}]}]}
+
+is TaskRow("56be", {"question": "When?", "context": "It was in May."},
+           {"answers": [{"text": "in May", "answer_start": 7}]}).
+
+answer_start counts characters. A question of 2.0 with `is_impossible` has no answers, whatever it lists; a question
+without `answers` is of a test set. An answer that does not stand at its answer_start is a note, and its row stays: the
+original leaves it out where it trains and cannot find the answer (FACTS D6), and scores against it all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import Task
+from components.task_example_gen.readers.found import BadRow, Found, Note, RowError
+
+NOT_AT_START = "answers that do not stand at their answer_start"
+
+
+def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
+    """The questions of a file; those of one article are a group.
+
+    Raises:
+        InputError: it is not JSON, or not in SQuAD's form.
+    """
+    try:
+        content = json.loads(file.read().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: is not UTF-8 (byte {error.start}); give the official file") from error
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{source}, line {error.lineno}, column {error.colno}: is not JSON ({error.msg}); give the official file"
+        ) from error
+    ids: set[str] = set()
+    for group, context, qa, where in _questions(content, source):
+        try:
+            row = _row(task, context, qa)
+            if row.row_id in ids:
+                raise RowError("has the id of a question before it")
+        except RowError as error:
+            yield BadRow(where, str(error))
+            continue
+        ids.add(row.row_id)
+        for answer in row.gold["answers"] if row.gold else ():
+            start, text = answer["answer_start"], answer["text"]
+            if start < 0 or context[start : start + len(text)] != text:
+                yield Note(where, NOT_AT_START)
+        yield Found(where, row, group)
+
+
+def _questions(content: Any, source: str) -> Iterator[tuple[str, str, Any, str]]:
+    """(article, context, question, where it is) of each question."""
+    at = "data"
+    try:
+        for number, article in enumerate(content["data"]):
+            title = str(article.get("title") or f"article {number}")
+            for index, paragraph in enumerate(article["paragraphs"]):
+                at = f"{title!r}, paragraph {index}"
+                context = paragraph["context"]
+                if not isinstance(context, str):
+                    raise TypeError
+                for qa_index, qa in enumerate(paragraph["qas"]):
+                    name = qa.get("id") if isinstance(qa, dict) else None
+                    # Articles of one title are two articles: XQuAD's have none.
+                    yield f"{number}", context, qa, f"{at}, question {name or qa_index}"
+    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{source}, {at}: is not in SQuAD's form, data > paragraphs > context and qas; give the official file"
+        ) from error
+
+
+def _row(task: Task, context: str, qa: Any) -> TaskRow:
+    for name in ("id", "question"):
+        if not isinstance(qa, dict) or not isinstance(qa.get(name), str):
+            raise RowError(f"has no {name!r}")
+    impossible = qa.get("is_impossible", False)
+    if impossible and not task.unanswerable:
+        raise RowError(f"is unanswerable, which questions of {task.name} are not; squad2.0 has such")
+    inputs = {"question": qa["question"], "context": context}
+    if "answers" not in qa and not impossible:
+        return TaskRow(qa["id"], inputs)
+    answers = [] if impossible else [_answer(answer) for answer in qa["answers"]]
+    if not answers and not task.unanswerable:
+        raise RowError("has an empty list of answers")
+    return TaskRow(qa["id"], inputs, {"answers": answers})
+
+
+def _answer(answer: Any) -> dict[str, Any]:
+    try:
+        text, start = answer["text"], answer["answer_start"]
+    except (TypeError, KeyError) as error:
+        raise RowError("an answer is not {'text': ..., 'answer_start': ...}") from error
+    if not isinstance(text, str) or not text.strip():
+        raise RowError(f"an answer's text is {text!r}")
+    if not isinstance(start, int) or isinstance(start, bool):
+        raise RowError(f"answer_start is {start!r}, not a whole number")
+    return {"text": text, "answer_start": start}

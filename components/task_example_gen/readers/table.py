@@ -1,0 +1,134 @@
+"""Tables of one's own (tasks `text` and `text-pair`), and AG News.
+
+Told apart by the end of the name, before that of a compressed file:
+
+    .tsv .txt      a header, then rows; a quote is a character as others are      text TAB label
+    .csv           a header, then rows; quoted as RFC 4180 says                   "Well, yes",good
+    .jsonl .ndjson .json   an object a line                                       {"text": "Well, yes", "label": "good"}
+
+is TaskRow("0", {"text": "Well, yes"}, "good"). Columns are called as `Columns` says; others are passed over. A label is
+a name; a whole number of JSON is the name that it is written as. Without the label's column (or key, or with null) a
+row has no label.
+
+AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "class","title","description", whose
+classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import Task
+from components.task_example_gen.readers.found import (
+    BadRow,
+    Found,
+    Note,
+    RowError,
+    by_name,
+    csv_records,
+    decoded,
+    index_of,
+    numbered_lines,
+    rows_of,
+    tab_columns,
+)
+from components.task_example_gen.settings import Columns
+from components.task_example_gen.sources import extension
+
+AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+TABLES = (".tsv", ".txt", ".csv", *JSON_LINES)
+_HEADLESS = "ag-news"
+
+
+def read_table(task: Task, file: BinaryIO, source: str, columns: Columns) -> Iterator[Found | BadRow | Note]:
+    """The rows of a table.
+
+    Raises:
+        InputError: its name does not end in one of the above, or its header lacks a column of the texts.
+    """
+    kind = extension(source)
+    if kind not in TABLES:
+        raise InputError(f"{source}: is no table by its name; its name must end in {', '.join(TABLES)}")
+    if kind in JSON_LINES:
+        return rows_of(numbered_lines(file), lambda number, line: _row(task, number, _object(line), columns))
+    if task.name == _HEADLESS:
+        return _read_csv_of_news(file) if kind == ".csv" else _read_tsv_of_news(file)
+    return _read_columns(task, file, source, kind, columns)
+
+
+def _read_columns(
+    task: Task, file: BinaryIO, source: str, kind: str, columns: Columns
+) -> Iterator[Found | BadRow | Note]:
+    records: Iterator[tuple[str, Any]] = csv_records(file) if kind == ".csv" else numbered_lines(file)
+    where, first = next(records, ("", None))
+    if first is None:
+        return
+    if isinstance(first, Exception):
+        raise InputError(f"{source}, {where}: {first}; its first line must be a header")
+    try:
+        header: list[str] = first if kind == ".csv" else decoded(first).split("\t")
+    except RowError as error:
+        raise InputError(f"{source}, {where}: {error}; give the table in UTF-8") from error
+    for field in ("text", "text_pair") if task.pair else ("text",):
+        name = getattr(columns, field)
+        if name not in header:
+            raise InputError(
+                f"{source}, {where}: has no column {name!r}, but {', '.join(map(repr, header))}; "
+                f"name it with --set data.columns.{field}=NAME"
+            )
+
+    def parse(number: int, record: Any) -> TaskRow:
+        values = record if kind == ".csv" else tab_columns(record, len(header), "the header's")
+        return _row(task, number, by_name(values, header), columns)
+
+    yield from rows_of(records, parse)
+
+
+def _row(task: Task, number: int, record: dict[str, Any], columns: Columns) -> TaskRow:
+    inputs = {}
+    for field in ("text", "text_pair") if task.pair else ("text",):
+        name = getattr(columns, field)
+        if name not in record:
+            raise RowError(f"has no key {name!r}, but {', '.join(map(repr, record))}")
+        if not isinstance(record[name], str):
+            raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")
+        inputs[field] = record[name]
+    label = record.get(columns.label)
+    if label is not None and (isinstance(label, bool) or not isinstance(label, (str, int))):
+        raise RowError(f"{columns.label!r} is {type(label).__name__}, not a label's name")
+    return TaskRow(str(number), inputs, None if label is None else str(label))
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(decoded(line))
+    except json.JSONDecodeError as error:
+        raise RowError(f"is not JSON ({error.msg} at character {error.colno})") from error
+    if not isinstance(record, dict):
+        raise RowError(f"is {type(record).__name__}, not an object")
+    return record
+
+
+def _read_tsv_of_news(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+    def parse(number: int, line: bytes) -> TaskRow:
+        text, label = tab_columns(line, 2, "AG News's")
+        return TaskRow(str(number), {"text": text}, label)
+
+    return rows_of(numbered_lines(file), parse)
+
+
+def _read_csv_of_news(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+    def parse(number: int, record: list[str]) -> TaskRow:
+        if len(record) != 3:
+            raise RowError(f"has {len(record)} columns, not AG News's 3")
+        label = index_of(record[0], "the class")
+        if not 1 <= label <= len(AG_NEWS_CLASSES):
+            raise RowError(f"the class is {label}, not one of 1 to {len(AG_NEWS_CLASSES)}")
+        return TaskRow(str(number), {"text": " ".join(record[1:])}, AG_NEWS_CLASSES[label - 1])
+
+    return rows_of(csv_records(file), parse)

@@ -1,0 +1,59 @@
+"""Which rows are held out, and which are a sample."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from components.task_example_gen.readers.found import Found
+
+T = TypeVar("T")
+
+
+def hold_out(rows: Sequence[tuple[str, Found]], eval_fraction: float, seed: int) -> tuple[list[TaskRow], list[TaskRow]]:
+    """(rows to train on, rows to evaluate on), each in their order.
+
+    Groups (articles, documents, videos) stay whole, and so do rows with the same inputs. In the order of a seeded hash,
+    groups are held out until they have `eval_fraction` of the rows; at least one is, and one is not.
+
+    Args:
+        rows: (path, row).
+
+    Raises:
+        InputError: there is one group only.
+    """
+    groups: dict[bytes, list[int]] = {}
+    for index, (path, found) in enumerate(rows):
+        groups.setdefault(_hash(path, found, seed), []).append(index)
+    if len(groups) < 2:
+        raise InputError(
+            f"{rows[0][0]}: its rows are one group (article, document, video, or the same text), of which none can be "
+            "held out; give --eval FILE"
+        )
+    held_out: set[int] = set()
+    for digest in sorted(groups)[:-1]:
+        held_out.update(groups[digest])
+        if len(held_out) >= eval_fraction * len(rows):
+            break
+    return (
+        [found.row for index, (_, found) in enumerate(rows) if index not in held_out],
+        [found.row for index, (_, found) in enumerate(rows) if index in held_out],
+    )
+
+
+def _hash(path: str, found: Found, seed: int) -> bytes:
+    # Not by the row's own path: where the data lie has no say.
+    key = [path.rpartition("/")[2], found.group] if found.group else sorted(found.row.inputs.items())
+    return hashlib.sha256(json.dumps([seed, key]).encode()).digest()
+
+
+def sample(rows: Sequence[T], count: int, seed: int) -> list[T]:
+    """So many of the rows, in their order; all, if count is 0 or there are no more."""
+    if not count or count >= len(rows):
+        return list(rows)
+    return [rows[index] for index in sorted(random.Random(seed).sample(range(len(rows)), count))]
