@@ -31,7 +31,9 @@ def write_tags(file: TextIO, rows: Sequence[TaskRow], answers: Sequence[list[str
 
 
 def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
-    """The last column of each sentence.
+    """The last column of each sentence, as it stands there.
+
+    Entities are the same in IOB1 and IOB2; the accuracy of IOB1 tags is not, for the rows have IOB2.
 
     Raises:
         InputError: other sentences or words than the rows', or what is no tag: names the line.

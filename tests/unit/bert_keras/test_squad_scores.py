@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -139,6 +140,22 @@ def test_thresholds_on_the_null_odds():
     # All unanswered: 2 right. By odds: +1 (3 right), +0 or +1/2 (3 or 3.5), -1 for "x", +1, 0 for "".
     assert scores["best_exact"] == pytest.approx(100 * 3 / 5) and scores["best_exact_thresh"] == -3.0
     assert scores["best_f1"] == pytest.approx(100 * 3.5 / 5) and scores["best_f1_thresh"] == -1.0
+
+
+def test_the_best_threshold_is_the_best_of_all():
+    """Every threshold is tried: an answer is given where the odds are not above it."""
+    random = Random(1)
+    golds = [gold("x", "y z") if random.random() < 0.5 else gold() for _ in range(60)]
+    answers = [random.choice(["x", "y", "z y", "w", ""]) for _ in golds]
+    odds = [random.uniform(-9, 0) for _ in golds]
+    scores = scores_of_answerable(golds, answers, odds)
+    for name in ("exact", "f1"):
+        tried = {}
+        for threshold in (-10.0, *odds):
+            given = [answer if odd <= threshold else "" for answer, odd in zip(answers, odds, strict=True)]
+            tried[threshold] = scores_of_answerable(golds, given)[name]
+        assert scores[f"best_{name}"] == pytest.approx(max(tried.values()))
+        assert tried[scores[f"best_{name}_thresh"]] == pytest.approx(max(tried.values()))
 
 
 def test_no_threshold_is_better_than_none():
