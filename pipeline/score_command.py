@@ -28,9 +28,10 @@ def score(
 ) -> None:
     """The official scores of a prediction file, as one JSON object with the official metrics' names.
 
-    SQuAD's are percent, all others fractions. What has no value (the correlation with constant predictions) is null.
-    PREDICTIONS is for GLUE and other labels a TSV `index<TAB>prediction`; for SQuAD JSON {id: text}; for tagging
-    columns, the word first and the prediction last; for SWAG and CODAH a CSV with the header `,pred`.
+    SQuAD's are percent, all others fractions; tags are compared as IOB2. What has no value (the correlation with
+    constant predictions) is null. PREDICTIONS is for GLUE and other labels a TSV `index<TAB>prediction`; for SQuAD JSON
+    {id: text}; for tagging columns, the word first and the prediction last; for SWAG and CODAH a CSV with the header
+    `,pred`.
     """
     from bert_keras.tasks.predictions import read_predictions
     from bert_keras.tasks.scores import score as scores_of
@@ -51,7 +52,7 @@ def score(
         )
     figures = scores_of(row, [given.gold for given in rows], answers, odds)
     # JSON has no nan.
-    typer.echo(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}, indent=1))
+    typer.echo(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}))
 
 
 def _labelled_rows(task: Task, gold: str) -> list[TaskRow]:

@@ -10,7 +10,7 @@ from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 
 _TAG = re.compile(r"O|[BIES](-.+)?")
-_COLUMNS = re.compile("[ \t]+")
+_BLANKS = re.compile(" +")
 # CoNLL-2003 begins each document with it; it is no sentence.
 _DOCUMENT = "-DOCSTART-"
 # Line (from 1), word and tag.
@@ -31,7 +31,9 @@ def write_tags(file: TextIO, rows: Sequence[TaskRow], answers: Sequence[list[str
 
 
 def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
-    """The last column of each sentence.
+    """The last column of each sentence, as it stands there.
+
+    Entities are the same in IOB1 and IOB2; the accuracy of IOB1 tags is not, for the rows have IOB2.
 
     Raises:
         InputError: other sentences or words than the rows', or what is no tag: names the line.
@@ -40,7 +42,7 @@ def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
     for row, sentence in zip(rows, sentences, strict=False):
         words = _words(row)
         for word, (line, given, tag) in zip(words, sentence, strict=False):
-            if given != word:
+            if not _is_word(given, word):
                 raise InputError(
                     f"{path}:{line}: the word {given!r} is {word!r} in the data; predict the same sentences"
                 )
@@ -56,6 +58,12 @@ def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
     return [[tag for _, _, tag in sentence] for sentence in sentences]
 
 
+def _is_word(given: str, word: str) -> bool:
+    """Whether it is the data's word: rows have no white space in words, and no language before them (`en:Falls`)."""
+    given = "".join(given.split()) or "\ufffd"
+    return word in (given, given.partition(":")[2])
+
+
 def _words(row: TaskRow) -> list[str]:
     text = row.inputs["text"]
     assert isinstance(text, str)
@@ -67,7 +75,8 @@ def _sentences(path: str) -> Iterator[list[Tagged]]:
     # A line feed alone ends a line: words may hold U+2028 and the like.
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, 1):
-            columns = _COLUMNS.split(text.strip(" \t\r\n"))
+            text = text.strip(" \t\r\n")
+            columns = text.split("\t") if "\t" in text else _BLANKS.split(text)
             if columns == [""]:
                 if sentence:
                     yield sentence

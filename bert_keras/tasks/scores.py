@@ -66,7 +66,8 @@ def score(
 
 
 def _entity_scores(golds: Sequence[list[str]], answers: Sequence[list[str]]) -> dict[str, float]:
-    from seqeval.metrics import accuracy_score, precision_recall_fscore_support
+    from seqeval.metrics import accuracy_score
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
     golds, answers = list(golds), list(answers)
     precision, recall, f1, _ = precision_recall_fscore_support(golds, answers, average="micro", zero_division=0)
