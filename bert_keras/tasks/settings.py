@@ -13,6 +13,8 @@ from bert_keras.tasks.table import Task, task_of
 
 # Beside the shards of a task's examples, and beside an exported model.
 TASK_SPEC_FILE = "task_spec.json"
+# Beside an exported model alone: the fields of its `TaskSettings`.
+TASK_SETTINGS_FILE = "task_settings.json"
 
 Truncation = Literal["head", "tail", "head_tail"]
 

@@ -101,7 +101,10 @@ def test_d7_pairs_are_cut_one_piece_at_a_time_from_the_end():
 
 
 def test_choices():
-    rows = [TaskRow("0", {"text": "a", "choices": ("b", "c d")}, 1), TaskRow("1", {"text": "e f", "choices": ("", "g")}, 0)]
+    rows = [
+        TaskRow("0", {"text": "a", "choices": ("b", "c d")}, 1),
+        TaskRow("1", {"text": "e f", "choices": ("", "g")}, 0),
+    ]
     found = features(CHOICE, rows)
     assert found.arrays["input_ids"].shape == (2, 2, 6)
     flat = {name: array.reshape(4, 6) for name, array in found.arrays.items() if array.ndim == 3}
