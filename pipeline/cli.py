@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline import convert_command, score_command, text_commands, train_command
-from pipeline.options import Corpus, RunDir, Settings, Vocab
+from pipeline import convert_command, finetune_command, predict_command, score_command, text_commands, train_command
+from pipeline.options import DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -36,10 +36,8 @@ class Exit(IntEnum):
     PREEMPTED = 4
 
 
-Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
 DEFAULT_RUN_DIR = "runs/demo"
-DEFAULT_SERVER = "127.0.0.1:8500"
 SECONDS_TO_LOAD = 120.0
 DEMO_SENTENCE = "The function returns a new [MASK]."
 
@@ -158,6 +156,9 @@ app.command()(text_commands.examples)
 app.command()(text_commands.tokenize)
 app.command()(convert_command.convert)
 app.command()(train_command.train)
+app.command()(finetune_command.tasks)
+app.command()(finetune_command.finetune)
+app.command()(predict_command.predict)
 app.command()(score_command.score)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bert_keras.errors import InputError
 from pipeline.options import Settings
+
+if TYPE_CHECKING:
+    from pipeline.finetune_recipes import FineTuneRecipe
 
 DEFAULT_RUN_DIR = "runs/TASK"
 Files = list[str] | None
@@ -60,25 +62,28 @@ def finetune(
         raise typer.Exit(Exit.NOT_BLESSED)
 
 
-def run(recipe, data: str | None, given: dict[str, list[str]], init: str, cased: bool | None, run_dir: str) -> dict:
+def run(
+    recipe: FineTuneRecipe,
+    data: str | None,
+    given: dict[str, list[str]],
+    init: str,
+    cased: bool | None,
+    run_dir: str,
+) -> dict[str, Any]:
     """Runs the pipeline and tells of it; returns the summary."""
-    from bert_keras.interchange.any_format import fingerprint
     from components.task_example_gen.files import find_splits
-
-    files = find_splits(recipe.row, data, given)
-    if not os.path.isdir(init):
-        raise InputError(f"{init}: no such folder; --init takes the folder of a model")
-    from pipeline.finetune_dag import create_pipeline
+    from pipeline.finetune_dag import Beginning, create_pipeline
     from pipeline.runners import local_runner
 
+    files = find_splits(recipe.row, data, given)
+    beginning = Beginning.of(init, cased)
     os.makedirs(run_dir, exist_ok=True)
-    begin = {"init": os.path.abspath(init), "init_fingerprint": fingerprint(init), "cased": cased}
-    pipeline = create_pipeline(recipe, files, begin, run_dir, local_runner.BEAM_PIPELINE_ARGS)
+    pipeline = create_pipeline(recipe, files, beginning, run_dir, local_runner.BEAM_PIPELINE_ARGS)
     local_runner.run(pipeline, run_dir)
     from pipeline.lineage import latest_run
     from pipeline.task_summary import print_summary, summarize
 
-    summary: dict[str, Any] = summarize(latest_run(run_dir), recipe, run_dir)
+    summary = summarize(latest_run(run_dir), recipe, run_dir)
     print_summary(summary, run_dir)
     return summary
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 
-from components.task_example_gen.component import TaskExampleGen
 from tfx.components import Trainer
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import trainer_pb2
 
 import bert_keras
+from bert_keras.interchange.any_format import format_of
 from components.code_version import code_fingerprint
+from components.corpus_gen.inputs import fingerprint
+from components.task_example_gen.component import TaskExampleGen
+from components.task_example_gen.sources import files_below
 from pipeline.eval_gate import task_eval_config
 from pipeline.finetune_recipes import FineTuneRecipe
 from pipeline.judge_and_push import judge_and_push
@@ -22,11 +26,35 @@ PIPELINE_NAME = "bert-finetune"
 TRAIN, EVAL = "train", "eval"
 
 
+@dataclasses.dataclass(frozen=True)
+class Beginning:
+    """A model to be fine-tuned.
+
+    Attributes:
+        init: its folder, in any format that can be read.
+        init_fingerprint: a hash of its files: another model is never served from the cache.
+        cased: whether its vocabulary keeps case; None: as the folder says.
+    """
+
+    init: str
+    init_fingerprint: str
+    cased: bool | None = None
+
+    @classmethod
+    def of(cls, directory: str, cased: bool | None) -> Beginning:
+        """The model of a folder.
+
+        Raises:
+            InputError: there is none that can be read.
+        """
+        format_of(directory)
+        return cls(os.path.abspath(directory), fingerprint(files_below(directory)), cased)
+
+
 def create_pipeline(
     recipe: FineTuneRecipe,
     files: Mapping[str, Sequence[str]],
-    init: str,
-    init_fingerprint: str,
+    begin: Beginning,
     run_dir: str,
     beam_pipeline_args: Sequence[str],
 ) -> Pipeline:
@@ -35,8 +63,7 @@ def create_pipeline(
     Args:
         recipe: what to make.
         files: of each split, as `components.task_example_gen.files.find_splits` gives them.
-        init: the folder of the model to begin with.
-        init_fingerprint: a hash of its contents.
+        begin: the model to begin with.
         run_dir: where artifacts, metadata, checkpoints and pushed versions live.
         beam_pipeline_args: runner and workers of the Evaluator.
     """
@@ -51,10 +78,8 @@ def create_pipeline(
         custom_config={
             "task": recipe.name,
             "task_settings": dataclasses.asdict(recipe.task),
-            "schedule": dataclasses.asdict(recipe.schedule),
             "training": dataclasses.asdict(recipe.training),
-            "init": init,
-            "init_fingerprint": init_fingerprint,
+            **dataclasses.asdict(begin),
             "training_root": training_dir(run_dir),
             "code": code_fingerprint(bert_keras),
         },

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from components.task_example_gen.settings import TaskDataSettings
-
-from bert_keras.config import TrainingConfig
-from bert_keras.tasks.settings import FineTuningSchedule, TaskSettings
+from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import Task, task_of
+from components.task_example_gen.settings import TaskDataSettings
 from pipeline.config import with_settings
 
 
@@ -38,25 +36,15 @@ class FineTuneRecipe:
         name: the task's.
         data: files -> rows.
         task: rows -> pieces -> answers.
-        schedule: how long is trained.
-        training: examples -> model; steps follow from the schedule.
+        training: rows -> model.
         gate: what a model must reach to be pushed.
     """
 
     name: str
     data: TaskDataSettings
     task: TaskSettings
-    schedule: FineTuningSchedule
-    training: TrainingConfig
+    training: FineTuningConfig
     gate: TaskGate
-
-    def __post_init__(self) -> None:
-        steps = self.training.num_train_steps, self.training.num_warmup_steps
-        if steps != (TrainingConfig.num_train_steps, TrainingConfig.num_warmup_steps):
-            raise ValueError(
-                "training.num_train_steps and training.num_warmup_steps follow from the rows: set "
-                "schedule.num_train_epochs and schedule.warmup_proportion"
-            )
 
     @property
     def row(self) -> Task:
@@ -81,7 +69,7 @@ _OF_TASK: dict[str, tuple[str, ...]] = {
     "codah": ("training.train_batch_size=16", "training.learning_rate=2e-5", "gate.min_score=0.3"),
     # Paper, sections 4.2 and 4.3; batch and learning rate are the defaults.
     "squad1.1": ("task.max_seq_length=384", "gate.min_score=50"),
-    "squad2.0": ("task.max_seq_length=384", "schedule.num_train_epochs=2", "gate.min_score=50"),
+    "squad2.0": ("task.max_seq_length=384", "training.num_train_epochs=2", "gate.min_score=50"),
     "ner": ("gate.min_score=0.3",),
 }
 
@@ -101,8 +89,7 @@ def finetuning(task: str) -> FineTuneRecipe:
         name=row.name,
         data=TaskDataSettings(),
         task=TaskSettings(),
-        schedule=FineTuningSchedule(),
-        training=TrainingConfig(train_batch_size=32, learning_rate=5e-5, eval_every_steps=200),
+        training=FineTuningConfig(),
         # Better than a guess among two classes.
         gate=TaskGate(min_score=0.55),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
+from pipeline.options import DEFAULT_SERVER, Address
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +24,9 @@ def predict(
             metavar="TEXT...", help="A text; a text and its pair; a question and its context; a text and its choices."
         ),
     ],
-    server: Annotated[str, typer.Option(metavar="HOST:PORT", help="The gRPC address of the server.")],
+    server: Address = DEFAULT_SERVER,
 ) -> None:
-    """The answer of a served model to one row of its task, as a line of JSON: a label, a number, an answer span, tags."""
+    """The answer of a served, fine-tuned model to one row of its task, as a line of JSON."""
     from serving.client import Client
     from serving.servable import DEFAULT_SIGNATURE
 
@@ -38,7 +39,9 @@ def predict(
         if "choices" in inputs:
             row["choices"] = texts[1:]
         elif len(texts) != len(inputs):
-            raise InputError(f"{len(texts)} text(s) given; the model at {server} takes {len(inputs)}: {', '.join(inputs)}")
+            raise InputError(
+                f"{len(texts)} text(s) given; the model at {server} takes {len(inputs)}: {', '.join(inputs)}"
+            )
         answer = client.predict({name: [value] for name, value in row.items()})
     typer.echo(json.dumps({name: _plain(value[0]) for name, value in answer.items()}, ensure_ascii=False))
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.tasks.predictions import PREDICTIONS_DIR
-
 from bert_keras.tasks.settings import TaskSpec
 from components.shards import write_json
 from pipeline.finetune_recipes import FineTuneRecipe
