@@ -97,16 +97,44 @@ class GraphTokenizer(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids int32 [B, (pieces)] of `texts` string [B], UTF-8, without special tokens."""
+        pieces, starts, code_points = self.words(texts)
+        with tf.device("CPU:0"):
+            word_splits = tf.searchsorted(starts, code_points.row_splits, out_type=tf.int64)
+            return tf.RaggedTensor.from_row_splits(pieces, word_splits, validate=False).merge_dims(1, 2)
+
+    def words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.RaggedTensor]:
+        """Ids by word, and where each word begins, of `texts` string [B].
+
+        Returns:
+            pieces: int32 [W, (pieces)], of the words of all texts in order.
+            starts: int64 [W], in `code_points.values`.
+            code_points: int32 [B, (code points)], each text with a line end behind it.
+        """
         # Strings live on the CPU; the small ops between them must not move to a GPU and back.
         with tf.device("CPU:0"):
             # A line end after each text: no word and no rule reaches across.
-            decoded = tf.strings.unicode_decode(tf.strings.join([texts, "\n"]), "UTF-8", errors="ignore")
-            words, word_starts = self._split_words(decoded.values)
-            word_splits = tf.searchsorted(word_starts, decoded.row_splits, out_type=tf.int64)
+            code_points = tf.strings.unicode_decode(tf.strings.join([texts, "\n"]), "UTF-8", errors="ignore")
+            words, starts = self._split_words(code_points.values)
             # A look-up of each prefix of a word is dear; hashing a word is not.
             distinct, number = tf.unique(words, out_idx=tf.int64)
-            pieces = tf.gather(self._wordpiece.tokenize(distinct), number)
-            return tf.RaggedTensor.from_row_splits(pieces, word_splits, validate=False).merge_dims(1, 2)
+            return tf.gather(self._wordpiece.tokenize(distinct), number), starts, code_points
+
+    def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Whether code points int32 [N] are white space to the original, that is, become a space; bool [N]."""
+        length = tf.bitwise.bitwise_and(self._kind(code_points), ut.LENGTH_MASK)
+        return (length == 1) & (code_points + self._offsets(code_points)[:, 0] == ut.SPACE)
+
+    def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Whether code points int32 [N] are punctuation to the original; bool [N]."""
+        blocks = tf.constant(ut.IDEOGRAPH_BLOCKS)
+        ideograph = (code_points[:, None] >= blocks[:, 0]) & (code_points[:, None] <= blocks[:, 1])
+        return _has(self._kind(code_points), ut.ISOLATED) & ~tf.reduce_any(ideograph, axis=1)
+
+    def _kind(self, code_points: tf.Tensor) -> tf.Tensor:
+        return tf.cast(_paged_gather(self._table.kind_pages, self._table.kind_index, code_points), tf.int32)
+
+    def _offsets(self, code_points: tf.Tensor) -> tf.Tensor:
+        return _paged_gather(self._table.offset_pages, self._table.offset_index, code_points)
 
     def _split_words(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Words of all texts in order, from their code points int32 [N].
@@ -115,7 +143,7 @@ class GraphTokenizer(tf.Module):
         """
         code_points, preserved = self._find_preserved(code_points)
         # A preserved token is one sign that nothing else in the text can see.
-        kind = tf.cast(_paged_gather(self._table.kind_pages, self._table.kind_index, code_points), tf.int32)
+        kind = self._kind(code_points)
         kind = tf.where(preserved > 0, 1 | ut.ISOLATED | ut.STARTER, kind)
         output, source = self._fold(code_points, kind)
 
@@ -159,7 +187,7 @@ class GraphTokenizer(tf.Module):
         """
         if self._lower_case:
             code_points = _final_sigma(code_points, kind)
-        offsets = _paged_gather(self._table.offset_pages, self._table.offset_index, code_points)  # [N, 3]
+        offsets = self._offsets(code_points)  # [N, 3]
         length = tf.bitwise.bitwise_and(kind, ut.LENGTH_MASK)
         places = tf.where(tf.sequence_mask(length, ut.MAX_LENGTH))  # [M, 2]
         source = places[:, 0]

@@ -9,26 +9,7 @@ import tensorflow as tf
 
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.tokenizer import BertTokenizer
-
-
-def truncate_pair(length_a, length_b, budget: int):
-    """How many pieces of A and B are kept, int [B] each, so that both fit `budget`.
-
-    In closed form what the original does one piece at a time for tasks: the longer loses its last piece, on a tie
-    B does (FACTS D7; pre-training truncates at both ends).
-    """
-    kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
-    return kept_a, tf.minimum(length_b, budget - kept_a)
-
-
-def head_room(room: int, truncation: str) -> int:
-    """How many of the `room` pieces that are kept of a text that is too long come from its start.
-
-    Args:
-        truncation: `head`, `tail` or `head_tail` (`bert_keras.tasks.settings.TaskSettings`).
-    """
-    # A quarter to the nearest, halves up: the paper's 128 of 510.
-    return {"head": room, "tail": 0, "head_tail": (room + 2) // 4}[truncation]
+from bert_keras.truncation import truncate_pair, truncate_single
 
 
 class TextInputs(tf.Module):
@@ -37,7 +18,7 @@ class TextInputs(tf.Module):
     Args:
         tokenizer: the model's.
         max_seq_length: T; longer sequences are cut.
-        truncation: where single texts are cut, as `head_room` takes it; pairs lose the end of the longer.
+        truncation: which pieces of single texts are kept (`bert_keras.truncation`); pairs lose the end of the longer.
     """
 
     def __init__(self, tokenizer: BertTokenizer, max_seq_length: int, truncation: str):
@@ -76,14 +57,13 @@ class TextInputs(tf.Module):
 
     def places(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Where each piece of single texts, [B, (pieces)], is in the model's inputs, int64; 0 if it is cut off."""
-        room = self._max_seq_length - 2
-        head = head_room(room, self._truncation)
+        lengths = pieces.row_lengths()
+        head, tail = truncate_single(lengths, self._max_seq_length - 2, self._truncation)
         row = pieces.value_rowids()
+        head, cut = tf.gather(head, row), tf.gather(lengths - head - tail, row)
         position = tf.range(tf.size(pieces.flat_values, tf.int64)) - tf.gather(pieces.row_starts(), row)
-        too_many = tf.gather(tf.maximum(pieces.row_lengths() - room, 0), row)
-        place = tf.where(position < head, position, position - too_many) + 1
-        cut = (position >= head) & (position < head + too_many)
-        return pieces.with_flat_values(tf.where(cut, tf.zeros_like(place), place))
+        place = tf.where(position < head, position, position - cut) + 1
+        return pieces.with_flat_values(tf.where((position >= head) & (position < head + cut), 0, place))
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
         """The vocabulary's tokens of `ids`, string, same shape."""
