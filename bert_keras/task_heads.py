@@ -16,15 +16,29 @@ from keras import ops
 from bert_keras.backbone import SEEDS_PER_LAYER, BertBackbone
 from bert_keras.config import BertConfig
 from bert_keras.layers import initializer
+from bert_keras.left_to_right import BiLSTM
 
 # Before the output layer; the original writes 0.9 to keep, whatever the configuration's dropout is.
 CLASSIFIER_DROPOUT = 0.1
 
 
 class _TaskModel(keras.Model):
-    """The encoder and one dense output layer, `classifier`, of `num_outputs`."""
+    """The encoder and one dense output layer, `classifier`, of `num_outputs`.
 
-    def __init__(self, config: BertConfig, num_outputs: int, seed: int = 0, use_bias: bool = True, **kwargs):
+    A sentence's output is that of the first token, of a causal encoder that of the last (`BertBackbone`), as GPT's (A.
+    Radford et al. 2018, section 3.2). With `bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"),
+    for a sentence both directions where they end: the forward one's last token beside the backward one's first.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_outputs: int,
+        seed: int = 0,
+        use_bias: bool = True,
+        bilstm: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if num_outputs < 1:
             raise ValueError(f"num_labels is {num_outputs}; it must be at least 1")
@@ -35,23 +49,45 @@ class _TaskModel(keras.Model):
         self.classifier = keras.layers.Dense(
             num_outputs, use_bias=use_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
+        self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if bilstm else None
 
     def build(self, input_shape=None):
         self.backbone.build(None)
+        if self.bilstm is not None:
+            self.bilstm.build(None)
         self.classifier.build((None, self.config.hidden_size))
         self.built = True
 
     def _classify_pooled(self, inputs, training):
         """Backbone's inputs int [B, T] -> float [B, outputs]: dropout and dense on the pooled output."""
-        pooled = self.backbone(inputs, training=training)["pooled_output"]
+        outputs = self.backbone(inputs, training=training)
+        pooled = outputs["pooled_output"]
+        if self.bilstm is not None:
+            pooled = self.backbone.pooler(
+                self._ends(self.bilstm(outputs["sequence_output"], inputs["input_mask"]), inputs)
+            )
         return self.classifier(self.dropout(pooled, training=training))
+
+    def _sequence(self, inputs, training):
+        """Backbone's inputs int [B, T] -> float [B, T, H]."""
+        sequence = self.backbone(inputs, training=training)["sequence_output"]
+        return sequence if self.bilstm is None else self.bilstm(sequence, inputs["input_mask"])
+
+    def _ends(self, sequence, inputs):
+        """Where each direction of a BiLSTM ends: [B, T, H] -> [B, H]."""
+        forward, backward = ops.split(sequence, 2, axis=-1)
+        last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
+        return ops.concatenate(
+            [ops.take_along_axis(forward, last[:, None, None], axis=1)[:, 0], backward[:, 0]], axis=-1
+        )
 
     def _leave_out_pooler(self):
         # Nothing reads it, so it has no gradient: Keras would warn of that at every start.
         self.backbone.pooler.trainable = False
 
     def get_config(self):
-        return {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
+        config = {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
+        return {**config, "bilstm": self.bilstm is not None}
 
     @classmethod
     def from_config(cls, config):
@@ -126,7 +162,7 @@ class BertForSpanExtraction(_TaskModel):
         self._leave_out_pooler()
 
     def call(self, inputs, training=False):
-        logits = self.classifier(self.backbone(inputs, training=training)["sequence_output"])  # [B, T, 2]
+        logits = self.classifier(self._sequence(inputs, training))  # [B, T, 2]
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
@@ -142,8 +178,7 @@ class BertForTokenClassification(_LabelModel):
         self._leave_out_pooler()
 
     def call(self, inputs, training=False):
-        sequence = self.backbone(inputs, training=training)["sequence_output"]
-        return self.classifier(self.dropout(sequence, training=training))
+        return self.classifier(self.dropout(self._sequence(inputs, training), training=training))
 
 
 def _cross_entropy(logits, labels):

@@ -62,9 +62,9 @@ class TaskFeatures:
 
     Attributes:
         arrays: by name, [N, ...]: the backbone's inputs (`input_ids`, `input_mask`, `segment_ids`, int32 [N, T], of
-            multiple choice [N, C, T]) and what the objective reads (`labels`, ...).
+            multiple choice [N, C, T]) and what the objective reads (`labels`, `token_labels`, `weights`, ...).
         row_of: int64 [N], the row that each comes from; a span's context may give several windows.
-        windows: of spans alone: what turns positions into characters, a window each.
+        windows: what turns positions into answers: of spans into characters, a window each; of tagging into words.
     """
 
     arrays: dict[str, np.ndarray]

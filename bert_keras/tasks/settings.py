@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from typing import Literal
 
 from bert_keras.tasks.table import Task, task_of
 
 # Beside the shards of a task's examples, and beside an exported model.
 TASK_SPEC_FILE = "task_spec.json"
+
+Truncation = Literal["head", "tail", "head_tail"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +33,12 @@ class TaskSettings:
         features: empty: all weights are trained. Or the layers of the frozen encoder that a BiLSTM reads
             (`bert_keras.feature_based`; tagging alone).
         lstm_units: of that BiLSTM, in each direction.
+        bilstm: another one, H wide, between an encoder that is trained and the output layer ("+ BiLSTM" of the paper's
+            section 5.1, which makes up for a left-to-right encoder).
     """
 
     max_seq_length: int = 128
-    truncation: Literal["head", "tail", "head_tail"] = "head"
+    truncation: Truncation = "head"
     doc_stride: int = 128
     max_query_length: int = 64
     n_best_size: int = 20
@@ -41,6 +46,7 @@ class TaskSettings:
     null_score_diff_threshold: float = 0.0
     features: str = ""
     lstm_units: int = 768
+    bilstm: bool = False
 
     def __post_init__(self) -> None:
         for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units"):
@@ -48,6 +54,10 @@ class TaskSettings:
                 raise ValueError(f"task.{name} is {getattr(self, name)}; it must be at least 1")
         if self.max_seq_length < 8:
             raise ValueError(f"task.max_seq_length is {self.max_seq_length}; it must be at least 8")
+        if self.truncation not in typing.get_args(Truncation):
+            raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
+        if self.bilstm and self.features:
+            raise ValueError(f"task.bilstm is True and task.features {self.features!r}, which has its own: give one")
 
 
 @dataclasses.dataclass(frozen=True)
