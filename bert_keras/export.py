@@ -21,8 +21,8 @@ from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
 from bert_keras.objectives.mlm_nsp import example_sums
 from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
-from bert_keras.text_inputs import truncate_pair as truncate_pair
 from bert_keras.tokenizer import BertTokenizer
+from bert_keras.truncation import truncate_pair as truncate_pair
 
 TOP_K = 5
 _TEXT, _PAIR = "A text to warm up.", "And its pair."

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.tokenizer import BertTokenizer
-from bert_keras.truncation import truncate_pair, truncate_single
+from bert_keras.truncation import head_room, truncate_pair
 
 
 class TextInputs(tf.Module):
@@ -57,13 +57,12 @@ class TextInputs(tf.Module):
 
     def places(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Where each piece of single texts, [B, (pieces)], is in the model's inputs, int64; 0 if it is cut off."""
-        lengths = pieces.row_lengths()
-        head, tail = truncate_single(lengths, self._max_seq_length - 2, self._truncation)
-        row = pieces.value_rowids()
-        head, cut = tf.gather(head, row), tf.gather(lengths - head - tail, row)
+        room = self._max_seq_length - 2
+        head, row = head_room(room, self._truncation), pieces.value_rowids()
+        cut = tf.gather(tf.maximum(pieces.row_lengths() - room, 0), row)
         position = tf.range(tf.size(pieces.flat_values, tf.int64)) - tf.gather(pieces.row_starts(), row)
         place = tf.where(position < head, position, position - cut) + 1
-        return pieces.with_flat_values(tf.where((position >= head) & (position < head + cut), 0, place))
+        return pieces.with_flat_values(tf.where((position < head) | (position >= head + cut), place, 0))
 
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
         """The vocabulary's tokens of `ids`, string, same shape."""

@@ -52,13 +52,13 @@ class ServedTask(tf.Module):
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
         answers = self._answers = _answers(model, self._inputs, task)
-        self.signatures = {
+        self.served = {
             "serving_default": tf.function(answers.__call__, input_signature=answers.specs),
             "evaluate": tf.function(lambda examples: _evaluate(answers, examples), text_specs("examples")),
         }
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
-                self.signatures[name] = tf.function(
+                self.served[name] = tf.function(
                     lambda *texts: encode(model.backbone, self._inputs, *texts), text_specs(*texts)
                 )
 
@@ -81,18 +81,16 @@ def export_task_model(
     """
     served = _float32(model)
     module = ServedTask(served, tokenizer, task, settings)
-    tf.saved_model.save(module, directory, signatures=module.signatures)
-    warmed = [name for name in module.signatures if name != "evaluate"]
-    inputs = {name: [spec.name for spec in module.signatures[name].input_signature] for name in warmed}
+    tf.saved_model.save(module, directory, signatures=module.served)
+    warmed = [name for name in module.served if name != "evaluate"]
+    inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
     write_warmup_requests(
         directory, [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
     )
     first = served.models[0] if isinstance(served, Ensemble) else served
     write_model_files(directory, first, first.config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
-    write_texts(
-        directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json}
-    )
+    write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
 
 
 def _answers(model: keras.Model, inputs: TextInputs, task: Task) -> ServedAnswers:

@@ -75,9 +75,7 @@ class ChoiceAnswers:
         first = tf.repeat(tf.range(shape[0]), shape[1])
         pieces = self._inputs.pieces(text), self._inputs.pieces(tf.reshape(choices, [-1]))
         packed = self._inputs.pack(tf.gather(pieces[0], first), pieces[1])  # [B C, T']
-        by_row = {
-            name: tf.reshape(array, [shape[0], shape[1], tf.shape(array)[1]]) for name, array in packed.items()
-        }
+        by_row = {name: tf.reshape(array, [shape[0], shape[1], tf.shape(array)[1]]) for name, array in packed.items()}
         logits = tf.cast(self._outputs(by_row), tf.float32)  # [B, C]
         return {"choice": tf.argmax(logits, axis=-1), "scores": tf.nn.softmax(logits)}
 
