@@ -32,19 +32,18 @@ class TagAnswers:
 
     def __call__(self, text):
         with tf.device("CPU:0"):
-            pieces, piece_word_starts, code_points = self._inputs.pieces.words(text)
+            # A line end after each text: no word reaches across.
+            code_points = tf.strings.unicode_decode(tf.strings.join([text, "\n"]), "UTF-8", errors="ignore")
             starts, ends = self._edges(code_points.values)  # [W]
             word_splits = tf.searchsorted(starts, code_points.row_splits, out_type=tf.int64)  # [B + 1]
-            # The tokenizer's words, "Obama" and ",", each lie in one of these.
-            word = tf.searchsorted(starts, piece_word_starts, side="right", out_type=tf.int64) - 1
-            counts = tf.math.unsorted_segment_sum(pieces.row_lengths(), word, tf.size(starts))  # [W], of pieces
+            pieces = self._inputs.pieces.with_offsets(text)
+            begin = tf.gather(code_points.row_starts(), pieces.ids.value_rowids()) + pieces.starts  # [P]
+            word = tf.searchsorted(starts, begin, side="right", out_type=tf.int64) - 1
+            counts = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(starts))  # [W], of pieces
             first = tf.cumsum(counts, exclusive=True)  # [W], in pieces
-            of_rows = tf.RaggedTensor.from_row_lengths(
-                pieces.values, tf.reduce_sum(_rows(counts, word_splits), axis=1), validate=False
-            )
-            place = tf.where(counts > 0, tf.gather(tf.pad(self._inputs.places(of_rows).values, [[0, 1]]), first), 0)
+            place = tf.where(counts > 0, tf.gather(tf.pad(self._inputs.places(pieces.ids).values, [[0, 1]]), first), 0)
             row = _rows(place, word_splits).value_rowids()
-            packed = self._inputs.pack(of_rows)
+            packed = self._inputs.pack(pieces.ids)
         scores = tf.nn.softmax(tf.cast(self._outputs(packed), tf.float32))  # [B, T', L]
         with tf.device("CPU:0"):
             of_words = tf.gather_nd(scores, tf.stack([row, place], axis=1))  # [W, L]
