@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import time
 
+import keras
+
 from bert_keras.config import BertConfig
+from bert_keras.heads import BertForPreTraining
 
 
 def training_flops(config: BertConfig, sequence_length: int, predictions: int) -> float:
@@ -24,6 +27,13 @@ def training_flops(config: BertConfig, sequence_length: int, predictions: int) -
     head = predictions * hidden * (hidden + config.vocab_size)
     pooler = hidden * (hidden + 2)
     return 6.0 * (encoder + head + pooler)
+
+
+def known_training_flops(model: keras.Model, sequence_length: int, predictions: int) -> float | None:
+    """`training_flops` of a model that is a BERT for pre-training; of others they are not known."""
+    if isinstance(model, BertForPreTraining):
+        return training_flops(model.config, sequence_length, predictions)
+    return None
 
 
 def matmul_flops_per_second(dtype: str) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 import keras
 from keras import ops
@@ -79,6 +80,12 @@ def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
             raise ValueError(f"{path} is in encoder layer {index}, but num_layers is {num_layers}")
         return layer_decay ** (num_layers + 1 - index)
     return 1.0
+
+
+def num_encoder_layers(variables: Iterable[keras.Variable]) -> int:
+    """Encoder layers of a model, by the paths of its variables; a model without any, a biLM, has 0."""
+    found = (_ENCODER_LAYER.search(variable.path) for variable in variables)
+    return max((int(match[1]) + 1 for match in found if match), default=0)
 
 
 class DecoupledAdam(keras.optimizers.Optimizer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -12,8 +13,10 @@ from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
+from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import DynamicMasking, shard_files
 from bert_keras.masking import MaskingVocabulary
+from bert_keras.objectives import mlm_nsp
 from bert_keras.phases import ExampleSet, Phase, phases_of
 from bert_keras.strategy import create_strategy, worker_number
 from bert_keras.tokenizer import BertTokenizer
@@ -49,7 +52,8 @@ def run_fn(fn_args) -> None:
     for phase in phases:
         check_enough_examples(phase)
     directory = os.path.join(custom["training_root"], _fingerprint(custom, [train for _, train, _ in found]))
-    model = TrainingLoop(model_config, training, phases, directory, strategy).run()
+    create_model = functools.partial(_create_model, model_config, training.seed)
+    model = TrainingLoop(create_model, mlm_nsp.OBJECTIVE, training, phases, directory, strategy).run()
     if worker_number(strategy):
         return
     last, _, _ = found[-1]
@@ -59,6 +63,12 @@ def run_fn(fn_args) -> None:
     # What the model was made for goes with it.
     tf.io.gfile.copy(os.path.join(last, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE))
     _copy_logs(directory, fn_args.model_run_dir)
+
+
+def _create_model(config: BertConfig, seed: int) -> BertForPreTraining:
+    model = BertForPreTraining(config, seed=seed)
+    model.build()
+    return model
 
 
 def _example_set(examples_dir: str, train_pattern: str, eval_pattern: str, model: BertConfig) -> ExampleSet:
@@ -92,10 +102,11 @@ def check_examples_fit(spec: ExampleSpec, model: BertConfig) -> None:
 
 def check_enough_examples(phase: Phase) -> None:
     """Refuses to train on nothing."""
-    spec = phase.examples.spec
-    if spec.train_examples < phase.batch_size or not spec.eval_examples:
+    examples = phase.examples
+    if examples.train_examples < phase.batch_size or not examples.eval_examples:
         raise InputError(
-            f"{spec.train_examples} training and {spec.eval_examples} held-out examples of {spec.max_seq_length} "
+            f"{examples.train_examples} training and {examples.eval_examples} held-out examples of "
+            f"{examples.max_seq_length} "
             f"tokens are too few for a train_batch_size of {phase.batch_size}: give more text or a smaller batch, "
             "or hold out more with corpus.eval_fraction"
         )

@@ -43,11 +43,15 @@ class TrainingProgress:
     def update(self, step: int, metrics: dict[str, float]) -> None:
         """Shows the metrics of the steps up to `step`, as `TrainingLoop` logs them."""
         now = time.monotonic()
-        text = (
-            f"loss {metrics['loss']:.3f}  mlm {metrics['mlm_accuracy']:.1%}  nsp {metrics['nsp_accuracy']:.1%}  "
-            f"{metrics['tokens_per_second']:,.0f} tokens/s, "
-            f"{metrics['useful_tokens_per_second']:,.0f} without padding  MFU {metrics['model_flops_utilization']:.0%}"
-        )
+        accuracies = {name.removesuffix("_accuracy"): x for name, x in metrics.items() if name.endswith("accuracy")}
+        parts = [
+            f"loss {metrics['loss']:.3f}",
+            *(f"{name} {accuracy:.1%}" for name, accuracy in accuracies.items()),
+            f"{metrics['tokens_per_second']:,.0f} tokens/s, {metrics['useful_tokens_per_second']:,.0f} without padding",
+        ]
+        if "model_flops_utilization" in metrics:
+            parts.append(f"MFU {metrics['model_flops_utilization']:.0%}")
+        text = "  ".join(parts)
         self._bar.update(self._task, completed=step, text=text)
         if not self._console.is_terminal and (now - self._last_line > SECONDS_BETWEEN_LINES or step == self._total):
             self._console.print(f"training step {step}/{self._total}  {text}", highlight=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 w, n: the weights of a batch's predictions and their negative log-likelihoods; r: a replica (one device's part of it).
 
-    loss = sum_r sum(w n) / sum_r sum(w)      masked LM, plus the same of next sentences
+    loss = sum_r sum(w n) / sum_r sum(w)      masked LM, plus the same of next sentences; or another `Objective`'s
     gradient = sum_r d loss / d variables     scaled down to a global norm of at most `clip_norm`
 """
 
@@ -14,11 +14,31 @@ import keras
 import tensorflow as tf
 
 from bert_keras.config import TrainingConfig
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums, weights
+from bert_keras.objectives.objective import Objective
 
 _SUM = tf.distribute.ReduceOp.SUM
-# What a step returns: the objective's sums, tokens (not padding), and the gradient's norm before it is clipped.
-RETURNED = (*SUMS, "tokens", "gradient_norm")
+# What a step returns besides the objective's sums: positions (padding too), tokens (not padding), and the gradient's
+# norm before it is clipped.
+COUNTS = ("positions", "tokens", "gradient_norm")
+
+
+class RandomStates:
+    """Dropout (and other draws) of a model as a function of its seeds and a number alone.
+
+    A generator's state is two words, its seed and how often it was called. So a run that resumes draws what it would
+    have drawn, on any number of devices, without a state in the checkpoint; and no two replicas the same.
+    """
+
+    def __init__(self, model: keras.Model):
+        layers = [model, *model._flatten_layers(include_self=False)]
+        generators = [getattr(layer, "seed_generator", None) for layer in layers]
+        states = [generator.state for generator in generators if generator is not None]
+        self._states = [(state, int(keras.ops.convert_to_numpy(state)[0])) for state in states]
+
+    def of(self, call: tf.Tensor) -> contextlib.AbstractContextManager:
+        """Within it, what is drawn is that of `call`, an int64 scalar."""
+        states = [(state, tf.stack([tf.cast(seed, tf.int64), call])) for state, seed in self._states]
+        return keras.StatelessScope(states)
 
 
 class TrainSteps:
@@ -26,6 +46,7 @@ class TrainSteps:
 
     Args:
         model, optimizer, step: made under `strategy`; `step`, int64, counts what was done, and decides dropout.
+        objective: what the model learns.
         strategy: whose devices take part.
         config: the run.
     """
@@ -34,16 +55,15 @@ class TrainSteps:
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
+        objective: Objective,
         step: tf.Variable,
         strategy: tf.distribute.Strategy,
         config: TrainingConfig,
     ):
         self._model, self._optimizer, self._step = model, optimizer, step
-        self._strategy, self._config = strategy, config
-        layers = [model, *model._flatten_layers(include_self=False)]
-        generators = [getattr(layer, "seed_generator", None) for layer in layers]
-        states = [generator.state for generator in generators if generator is not None]
-        self._random_states = [(state, int(keras.ops.convert_to_numpy(state)[0])) for state in states]
+        self._objective, self._strategy, self._config = objective, strategy, config
+        self._returned = (*objective.sums, *COUNTS)
+        self._random_states = RandomStates(model)
         self._gradients = tf.function(self._micro_batch, jit_compile=config.jit_compile)
         self._update = self._clip_and_update
         if config.jit_compile and strategy.num_replicas_in_sync == 1:
@@ -61,13 +81,13 @@ class TrainSteps:
             stop: whether this worker asks all of them to stop after these steps.
 
         Returns:
-            Sums over the steps of each name in `RETURNED`, and whether a worker asks to stop.
+            Sums over the steps of each of the objective's `sums` and of `COUNTS`, and whether a worker asks to stop.
         """
         sums, stops = self._compiled(iterator, tf.constant(count), tf.constant(float(stop)))
-        return dict(zip(RETURNED, sums.numpy().tolist(), strict=True)), float(stops) > 0
+        return dict(zip(self._returned, sums.numpy().tolist(), strict=True)), float(stops) > 0
 
     def _steps(self, iterator, count, stop):
-        totals = tf.zeros(len(RETURNED))
+        totals = tf.zeros(len(self._returned))
         finite, done = tf.constant(True), tf.constant(0)
         while done < count and finite:
             sums = self._strategy.run(self._replica_step, args=(next(iterator),))
@@ -81,17 +101,18 @@ class TrainSteps:
     def _replica_step(self, batch):
         """One step of one replica's part of the global batch: dict of [rows, ...]."""
         replica, config = tf.distribute.get_replica_context(), self._config
-        totals = [tf.reduce_sum(value) for value in weights(batch)]
+        totals = list(self._objective.totals(batch))
         if config.clip == "global":
             totals = replica.all_reduce(_SUM, totals)
         sums, gradients = self._accumulated(batch, totals, replica.replica_id_in_sync_group)
         if config.clip == "global":
             gradients = replica.all_reduce(_SUM, gradients)
         norm = self._update(gradients)
-        tokens = tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32))
-        sums |= {"tokens": tokens, "gradient_norm": norm / replica.num_replicas_in_sync}
+        mask = tf.cast(batch["input_mask"], tf.float32)
+        sums |= {"positions": tf.cast(tf.size(mask), tf.float32), "tokens": tf.reduce_sum(mask)}
+        sums["gradient_norm"] = norm / replica.num_replicas_in_sync
         # One tensor: one reduction over the replicas.
-        return tf.stack([sums[name] for name in RETURNED])
+        return tf.stack([sums[name] for name in self._returned])
 
     def _clip_and_update(self, gradients):
         """Clips the gradients and updates the variables; returns the norm before."""
@@ -111,8 +132,8 @@ class TrainSteps:
         call = (self._step * replicas + tf.cast(replica_id, tf.int64)) * parts
         if parts == 1:
             return self._gradients(batch, totals, call)
-        batch = {name: tf.reshape(x, [parts, x.shape[0] // parts, *x.shape[1:]]) for name, x in batch.items()}
-        sums = {name: tf.constant(0.0) for name in SUMS}
+        batch = {name: _cut(values, parts) for name, values in batch.items()}
+        sums = {name: tf.constant(0.0) for name in self._objective.sums}
         gradients = [tf.zeros(variable.shape) for variable in self._model.trainable_variables]
         for i in tf.range(parts):
             part = {name: values[i] for name, values in batch.items()}
@@ -124,19 +145,17 @@ class TrainSteps:
     def _micro_batch(self, batch, totals, call):
         """Sums and gradients of some rows of a batch with these totals of weights; `call` int64, of dropout."""
         variables = self._model.trainable_variables
-        mlm_weight, nsp_weight = totals
-        with tf.GradientTape() as tape, self._random_states_of(call):
-            sums = example_sums(self._model(batch, training=True), batch)
+        with tf.GradientTape() as tape, self._random_states.of(call):
+            sums = self._objective.example_sums(self._model(batch, training=True), batch)
             sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
-            loss = sums["mlm_nll"] / (mlm_weight + 1e-5) + sums["nsp_nll"] / (nsp_weight + 1e-5)
+            loss = self._objective.loss(sums, tuple(totals))
         gradients = tape.gradient(loss, [variable.value for variable in variables])
+        if unused := [v.path for v, gradient in zip(variables, gradients, strict=True) if gradient is None]:
+            # Weight decay would take them to 0.
+            raise ValueError(f"the {self._objective.name} loss does not depend on {unused[0]}: make it untrainable")
         return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _random_states_of(self, call) -> contextlib.AbstractContextManager:
-        """Dropout (and other draws) as a function of the seed and `call` alone.
 
-        A generator's state is two words, its seed and how often it was called. So a run that resumes draws what it
-        would have drawn, on any number of devices, without a state in the checkpoint; and no two replicas the same.
-        """
-        states = [(state, tf.stack([tf.cast(seed, tf.int64), call])) for state, seed in self._random_states]
-        return keras.StatelessScope(states)
+def _cut(values: tf.Tensor, parts: int) -> tf.Tensor:
+    """[B, ...] -> [parts, B / parts, ...]; one dimension past the first, the length of a batch, may be unknown."""
+    return tf.reshape(values, [parts, values.shape[0] // parts, *(-1 if n is None else n for n in values.shape[1:])])

@@ -10,46 +10,32 @@ import io
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import Checkpoints
-from bert_keras.config import BertConfig, TrainingConfig
+from bert_keras.config import TrainingConfig
 from bert_keras.errors import Preempted, StageError
-from bert_keras.flops import matmul_flops_per_second, training_flops
-from bert_keras.heads import BertForPreTraining
-from bert_keras.input_pipeline import eval_batches, train_batches
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums
-from bert_keras.optimizer import create_optimizer, create_schedule
+from bert_keras.flops import known_training_flops, matmul_flops_per_second
+from bert_keras.objectives.objective import Objective
+from bert_keras.optimizer import create_optimizer, create_schedule, num_encoder_layers
 from bert_keras.phases import Phase
 from bert_keras.progress import TrainingProgress
 from bert_keras.strategy import create_strategy, worker_number
 from bert_keras.termination import Termination
-from bert_keras.train_step import TrainSteps
+from bert_keras.train_step import RandomStates, TrainSteps
 from bert_keras.training_log import TrainingLog
 
 
-def metrics_of(sums: dict[str, float]) -> dict[str, float]:
-    """Losses (nats) and accuracies of summed `SUMS`; the loss is mean masked-LM plus mean next-sentence loss."""
-    mlm_weight, nsp_weight = max(sums["mlm_weight"], 1e-5), max(sums["nsp_weight"], 1e-5)
-    mlm_loss, nsp_loss = sums["mlm_nll"] / mlm_weight, sums["nsp_nll"] / nsp_weight
-    return {
-        "loss": mlm_loss + nsp_loss,
-        "mlm_loss": mlm_loss,
-        "mlm_accuracy": sums["mlm_correct"] / mlm_weight,
-        "nsp_loss": nsp_loss,
-        "nsp_accuracy": sums["nsp_correct"] / nsp_weight,
-    }
-
-
 class TrainingLoop:
-    """Pre-trains one model.
+    """Trains one model.
 
     Args:
-        model_config: the model.
+        create_model: returns the model, built; called under the strategy's scope, in the dtype policy of the run.
+        objective: what it learns.
         config: the run.
         phases: what is read, from step 0 to `config.num_train_steps` (`bert_keras.phases.phases_of`).
         directory: where checkpoints and logs live. The same directory with the same arguments resumes; of several
@@ -59,22 +45,21 @@ class TrainingLoop:
 
     def __init__(
         self,
-        model_config: BertConfig,
+        create_model: Callable[[], keras.Model],
+        objective: Objective,
         config: TrainingConfig,
         phases: Sequence[Phase],
         directory: str,
         strategy: tf.distribute.Strategy | None = None,
     ):
-        self.config, self.phases, self.directory = config, phases, directory
+        self.objective, self.config, self.phases, self.directory = objective, config, phases, directory
         self.strategy = strategy or create_strategy(config)
         self._schedule = create_schedule(config)
-        self._model_config = model_config
         keras.mixed_precision.set_dtype_policy(config.mixed_precision)
         try:
             with self.strategy.scope():
-                self.model = BertForPreTraining(model_config, seed=config.seed)
-                self.model.build()
-                self.optimizer = create_optimizer(config, model_config.num_hidden_layers)
+                self.model = create_model()
+                self.optimizer = create_optimizer(config, num_encoder_layers(self.model.weights))
                 self.optimizer.build(self.model.trainable_variables)
         finally:
             keras.mixed_precision.set_dtype_policy("float32")
@@ -85,10 +70,11 @@ class TrainingLoop:
         self._checkpoints = Checkpoints(
             checkpoint, os.path.join(directory, "checkpoints"), config.keep_checkpoint_max, self._worker
         )
-        self._train_steps = TrainSteps(self.model, self.optimizer, self.step, self.strategy, config)
+        self._train_steps = TrainSteps(self.model, self.optimizer, objective, self.step, self.strategy, config)
+        self._random_states = RandomStates(self.model)
         self._eval_step = tf.function(self._eval_step_eager)
 
-    def run(self) -> BertForPreTraining:
+    def run(self) -> keras.Model:
         """Trains to `num_train_steps`, from the newest checkpoint if there is one, and returns the model.
 
         Raises:
@@ -113,8 +99,8 @@ class TrainingLoop:
         step = int(self.step)
         if step >= phase.end_step:
             return
-        config, spec = self.config, phase.examples.spec
-        flops = training_flops(self._model_config, spec.max_seq_length, spec.max_predictions_per_seq)
+        config, examples = self.config, phase.examples
+        flops = known_training_flops(self.model, examples.max_seq_length, examples.max_predictions_per_seq)
         iterator = iter(self._batches(phase, step))
         while step < phase.end_step:
             started = time.monotonic()
@@ -127,15 +113,15 @@ class TrainingLoop:
             if (done := int(self.step)) < step + count:
                 raise StageError(self._not_finite(phase, done, sums))
             step = done
-            examples = count * phase.batch_size
             metrics = {
-                **metrics_of(sums),
+                **self.objective.metrics(sums),
                 "learning_rate": rate,
                 "gradient_norm": sums["gradient_norm"] / count,
-                "tokens_per_second": examples * spec.max_seq_length / seconds,
+                "tokens_per_second": sums["positions"] / seconds,
                 "useful_tokens_per_second": sums["tokens"] / seconds,
-                "model_flops_utilization": examples * flops / seconds / ceiling,
             }
+            if flops is not None:
+                metrics["model_flops_utilization"] = count * phase.batch_size * flops / seconds / ceiling
             bar.update(step, metrics)
             if log:
                 log.write("train", step, metrics)
@@ -158,16 +144,9 @@ class TrainingLoop:
         return self.strategy.distribute_datasets_from_function(of_worker)
 
     def _stream(self, phase: Phase, first_step: int, **part: int) -> tf.data.Dataset:
-        examples = phase.examples
-        return train_batches(
-            examples.train_files,
-            examples.spec.layout,
-            num_examples=examples.spec.train_examples,
-            batch_size=phase.batch_size,
-            first_example=phase.examples_read(first_step),
-            seed=self.config.seed,
-            dynamic_masking=examples.dynamic_masking,
-            **part,
+        first_example = phase.examples_read(first_step)
+        return phase.examples.train_batches(
+            batch_size=phase.batch_size, first_example=first_example, seed=self.config.seed, **part
         )
 
     def _not_finite(self, phase: Phase, step: int, sums: dict[str, float]) -> str:
@@ -179,7 +158,7 @@ class TrainingLoop:
             np.savez(archive, **{name: value.numpy() for name, value in batch.items()})
             with tf.io.gfile.GFile(path, "wb") as file:
                 file.write(archive.getvalue())
-        loss = metrics_of(sums)["loss"]
+        loss = self.objective.metrics(sums)["loss"]
         what = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
         return (
             f"{what} at step {step} (learning rate {float(self._schedule(step)):.3g}); its batch is in {path}; lower "
@@ -188,19 +167,17 @@ class TrainingLoop:
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
         """Metrics of the first `eval_batches` batches of the held-out split of a phase's examples."""
-        totals = dict.fromkeys(SUMS, 0.0)
-        batches = eval_batches(
-            phase.examples.eval_files,
-            phase.examples.spec.layout,
-            batch_size=self.config.eval_batch_size,
-        )
-        for batch in batches.take(self.config.eval_batches):
-            for name, value in self._eval_step(batch).items():
+        totals = dict.fromkeys(self.objective.sums, 0.0)
+        batches = phase.examples.eval_batches(self.config.eval_batch_size)
+        for number, batch in batches.take(self.config.eval_batches).enumerate():
+            for name, value in self._eval_step(batch, number).items():
                 totals[name] += float(value)
-        return metrics_of(totals)
+        return self.objective.metrics(totals)
 
-    def _eval_step_eager(self, batch):
-        sums = example_sums(self.model(batch, training=False), batch)
+    def _eval_step_eager(self, batch, number):
+        """Sums over a batch; `number`, int64, decides what is drawn (ELECTRA's replacements), if anything is."""
+        with self._random_states.of(number):
+            sums = self.objective.example_sums(self.model(batch, training=False), batch)
         return {name: tf.reduce_sum(value) for name, value in sums.items()}
 
     def _next_stop(self, step: int, phase: Phase) -> int:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import os
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bert_keras.errors import InputError
-
-if TYPE_CHECKING:
-    from bert_keras.byte_bpe import ByteBpeTokenizer
-    from bert_keras.interchange.transfer import ReadModel
-    from bert_keras.tokenizer import BertTokenizer
 
 
 class ModelFormat(str, Enum):
@@ -43,40 +38,23 @@ def convert(
     Nothing is unpickled.
     """
     from bert_keras.interchange import huggingface, presets, pushed, tf1
+    from bert_keras.interchange.any_format import READERS, tokenizer_of
     from bert_keras.interchange.architecture import architecture_of
 
-    formats = {
-        ModelFormat.TF1: (tf1.read_tf1, tf1.write_tf1),
-        ModelFormat.HF: (huggingface.read_huggingface, huggingface.write_huggingface),
-        ModelFormat.KERAS_HUB: (presets.read_keras_hub, presets.write_keras_hub),
-        ModelFormat.BERT_TFX: (pushed.read_pushed, pushed.write_pushed),
+    writers = {
+        ModelFormat.TF1: tf1.write_tf1,
+        ModelFormat.HF: huggingface.write_huggingface,
+        ModelFormat.KERAS_HUB: presets.write_keras_hub,
+        ModelFormat.BERT_TFX: pushed.write_pushed,
     }
     if not os.path.isdir(source):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
     if os.path.isdir(target) and os.listdir(target):
         raise InputError(f"{target}: is not empty; give a new folder")
-    read, write = formats[from_][0], formats[to][1]
-    found = read(source)
-    written = write(found.model, _tokenizer(found, source, cased), target, found.family)
+    found = READERS[from_.value](source)
+    written = writers[to](found.model, tokenizer_of(found, source, cased), target, found.family)
     config = architecture_of(found.model, found.family).encoder
     drawn = [*found.initialised, *written.drawn]
     notes = [f"NOT in {source}, and therefore drawn at random: {', '.join(drawn)}"] if drawn else []
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
     typer.echo("; ".join([f"{target}: {shape}", *notes, *found.remarks, *written.remarks]))
-
-
-def _tokenizer(found: ReadModel, source: str, cased: bool | None) -> BertTokenizer | ByteBpeTokenizer | None:
-    from bert_keras.byte_bpe import ByteBpeTokenizer
-    from bert_keras.tokenizer import BertTokenizer
-
-    if found.vocabulary is None:
-        return None
-    lower_case = found.lower_case if cased is None else not cased
-    try:
-        if found.merges is not None:
-            return ByteBpeTokenizer(found.vocabulary, found.merges)
-        if lower_case is not None:
-            return BertTokenizer(found.vocabulary, lower_case)
-    except ValueError as error:
-        raise InputError(f"{source}: {error}") from error
-    raise InputError(f"{source}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")

@@ -1,12 +1,12 @@
 """This project's own folder of a model: a SavedModel that takes raw text, with weights, configuration and vocabulary.
 
-What the Trainer exports and the Pusher pushes (`bert_keras.export`).
+What the Trainers export and the Pusher pushes (`bert_keras.export`, `bert_keras.tasks.served`).
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import InputError
 from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleLayout
@@ -16,7 +16,9 @@ from bert_keras.interchange.transfer import ReadModel, Written
 from bert_keras.interchange.vocabularies import Tokenizer
 
 if TYPE_CHECKING:
+    from bert_keras.config import BertConfig
     from bert_keras.interchange.architecture import Model
+    from bert_keras.tasks.table import Task
 
 # P of the examples that the `evaluate` signature reads: the original's default.
 _MAX_PREDICTIONS = 20
@@ -24,7 +26,7 @@ _WHOSE = "the folders that bert-tfx serves"
 
 
 def read_pushed(directory: str) -> ReadModel:
-    """Reads a model that the pipeline pushed, or `write_pushed` wrote.
+    """Reads a model that the pipeline pushed, or `write_pushed` wrote; of a fine-tuned one the encoder.
 
     Raises:
         InputError: a file is missing, damaged, or of another size than the configuration says.
@@ -33,7 +35,6 @@ def read_pushed(directory: str) -> ReadModel:
 
     from bert_keras.config import BertConfig
     from bert_keras.export import CONFIG_FILE, WEIGHTS_FILE
-    from bert_keras.heads import BertForPreTraining
 
     path = os.path.join(directory, CONFIG_FILE)
     try:
@@ -44,8 +45,7 @@ def read_pushed(directory: str) -> ReadModel:
     weights = os.path.join(directory, WEIGHTS_FILE)
     if not os.path.exists(weights):
         raise InputError(f"{weights} is not there; the folder of a pushed model has it")
-    model = BertForPreTraining(config)
-    model.build()
+    model, task = _new_model(directory, config)
     try:
         model.load_weights(weights)
     except (OSError, ValueError, KeyError) as error:
@@ -53,7 +53,29 @@ def read_pushed(directory: str) -> ReadModel:
         raise InputError(f"{weights}: is not the weights of {CONFIG_FILE} beside it ({reason})") from error
     spec = os.path.join(directory, VOCABULARY_SPEC_FILE)
     lower_case = json.loads(files.read_text(spec))["lower_case"] if os.path.exists(spec) else None
+    if task is not None:
+        remarks = (f"the output layer of {task.name} in {directory} is dropped",)
+        return ReadModel(model.backbone, vocabulary, lower_case, (), remarks=remarks)
     return ReadModel(model, vocabulary, lower_case, ())
+
+
+def _new_model(directory: str, config: BertConfig) -> tuple[Any, Task | None]:
+    """A built model of the class whose weights a folder holds, and its task; None: it was pre-trained."""
+    from bert_keras.heads import BertForPreTraining
+    from bert_keras.tasks.kinds import kind_of
+    from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+
+    model, task = BertForPreTraining(config), None
+    if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
+        task = TaskSpec.load(directory).task
+        path = os.path.join(directory, TASK_SETTINGS_FILE)
+        try:
+            settings = TaskSettings(**files.read_json(path))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: {error}") from error
+        model = kind_of(task).create_model(config, task, settings, seed=0)
+    model.build()
+    return model, task
 
 
 def write_pushed(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:

@@ -9,10 +9,13 @@ generator draws "dog" and "mats":
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import keras
 from keras import ops
 
 from bert_keras.objectives import mlm
+from bert_keras.objectives.objective import Objective
 
 # What `example_sums` returns an example.
 SUMS = (*mlm.SUMS, "disc_nll", "disc_correct", "disc_weight")
@@ -47,8 +50,31 @@ def example_sums(outputs, labels):
 
 def loss(sums):
     """Mean masked-LM loss + 50 times the mean loss of the discriminator, of `SUMS` summed over a global batch."""
-    mlm_loss = sums["mlm_nll"] / (sums["mlm_weight"] + 1e-6)
-    return mlm_loss + DISCRIMINATOR_WEIGHT * sums["disc_nll"] / (sums["disc_weight"] + 1e-6)
+    return part_of_loss(sums, (sums["mlm_weight"], sums["disc_weight"]))
+
+
+def part_of_loss(sums, totals):
+    """The same of a part of a global batch of these `totals`."""
+    mlm_weight, disc_weight = totals
+    return sums["mlm_nll"] / (mlm_weight + 1e-6) + DISCRIMINATOR_WEIGHT * sums["disc_nll"] / (disc_weight + 1e-6)
+
+
+def totals(labels):
+    """What the losses divide by: how many tokens are masked, and how many there are."""
+    return (*mlm.totals(labels), ops.sum(ops.cast(labels["input_mask"], "float32")))
+
+
+def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
+    """Losses (nats) and accuracies of summed `SUMS`; the loss is the masked LM's + 50 times the discriminator's."""
+    disc_weight = max(sums["disc_weight"], 1e-6)
+    masked = mlm.metrics_of(sums)
+    disc_loss = sums["disc_nll"] / disc_weight
+    return {
+        **masked,
+        "loss": masked["mlm_loss"] + DISCRIMINATOR_WEIGHT * disc_loss,
+        "disc_loss": disc_loss,
+        "disc_accuracy": sums["disc_correct"] / disc_weight,
+    }
 
 
 def replaced_tokens(sampled_ids, labels):
@@ -80,3 +106,8 @@ def put(inputs, ids):
     count = ops.sum(here, axis=1)
     total = ops.sum(here * ops.cast(ids, "int32")[:, :, None], axis=1)
     return ops.where(count > 0, total // ops.maximum(count, 1), input_ids)
+
+
+OBJECTIVE = Objective(
+    name="electra", sums=SUMS, example_sums=example_sums, totals=totals, loss=part_of_loss, metrics=metrics_of
+)

@@ -7,7 +7,11 @@ row has room for (1 if rows are not packed).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keras import ops
+
+from bert_keras.objectives.objective import Objective
 
 # What `example_sums` returns an example, and the gate reads.
 SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "nsp_nll", "nsp_correct", "nsp_weight")
@@ -44,6 +48,30 @@ def weights(labels):
     if "next_sentence_weights" in labels:
         return mlm_weights, ops.cast(labels["next_sentence_weights"], "float32")
     return mlm_weights, ops.ones_like(labels["next_sentence_labels"], "float32")
+
+
+def totals(labels):
+    """What the losses divide by: how many tokens, and how many next sentences, are predicted."""
+    return tuple(ops.sum(value) for value in weights(labels))
+
+
+def loss(sums, totals):
+    """Mean masked-LM plus mean next-sentence loss; the original's 1e-5 keeps a batch of no predictions finite."""
+    mlm_weight, nsp_weight = totals
+    return sums["mlm_nll"] / (mlm_weight + 1e-5) + sums["nsp_nll"] / (nsp_weight + 1e-5)
+
+
+def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
+    """Losses (nats) and accuracies of summed `SUMS`; the loss is mean masked-LM plus mean next-sentence loss."""
+    mlm_weight, nsp_weight = max(sums["mlm_weight"], 1e-5), max(sums["nsp_weight"], 1e-5)
+    mlm_loss, nsp_loss = sums["mlm_nll"] / mlm_weight, sums["nsp_nll"] / nsp_weight
+    return {
+        "loss": mlm_loss + nsp_loss,
+        "mlm_loss": mlm_loss,
+        "mlm_accuracy": sums["mlm_correct"] / mlm_weight,
+        "nsp_loss": nsp_loss,
+        "nsp_accuracy": sums["nsp_correct"] / nsp_weight,
+    }
 
 
 def nll_and_hits(logits, ids):
@@ -86,3 +114,8 @@ def _nll(logits, ids):
         return value[:, 0], gradient
 
     return nll(logits)
+
+
+OBJECTIVE = Objective(
+    name="mlm_nsp", sums=SUMS, example_sums=example_sums, totals=totals, loss=loss, metrics=metrics_of
+)

@@ -11,13 +11,17 @@ In a packed row the first token of a sequence is not the next one of the last to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keras import ops
 
 from bert_keras.objectives.mlm_nsp import nll_and_hits
+from bert_keras.objectives.objective import Objective
 
 # What `example_sums` and `bidirectional_sums` return an example.
 SUMS = ("lm_nll", "lm_correct", "lm_weight")
-BIDIRECTIONAL_SUMS = tuple(f"{direction}_{name}" for direction in ("forward", "backward") for name in SUMS)
+DIRECTIONS = ("forward", "backward")
+BIDIRECTIONAL_SUMS = tuple(f"{direction}_{name}" for direction in DIRECTIONS for name in SUMS)
 
 
 def next_tokens(inputs, backward: bool = False):
@@ -58,7 +62,7 @@ def bidirectional_sums(outputs, labels):
     """The same of `forward_lm_logits` and, of the previous tokens, of `backward_lm_logits`: `BIDIRECTIONAL_SUMS`."""
     return {
         f"{direction}_{name}": value
-        for direction in ("forward", "backward")
+        for direction in DIRECTIONS
         for name, value in _sums(
             outputs[f"{direction}_lm_logits"], *next_tokens(labels, backward=direction == "backward")
         ).items()
@@ -67,13 +71,50 @@ def bidirectional_sums(outputs, labels):
 
 def loss(sums):
     """The loss, nats a token, of `example_sums` summed over a batch."""
-    return sums["lm_nll"] / ops.maximum(sums["lm_weight"], 1.0)
+    return part_of_loss(sums, (sums["lm_weight"],))
+
+
+def part_of_loss(sums, totals):
+    """The same of a part of a global batch of these `totals`."""
+    return sums["lm_nll"] / ops.maximum(totals[0], 1.0)
+
+
+def totals(labels):
+    """What the loss divides by: how many tokens have a next one."""
+    return (ops.sum(next_tokens(labels)[1]),)
+
+
+def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
+    """Loss (nats a token) and accuracy of `example_sums` summed over a batch."""
+    weight = max(sums["lm_weight"], 1.0)
+    return {"loss": sums["lm_nll"] / weight, "lm_accuracy": sums["lm_correct"] / weight}
 
 
 def bidirectional_loss(sums):
     """The mean of the losses of both directions, of `bidirectional_sums` summed over a batch."""
-    forward, backward = ({name: sums[f"{way}_{name}"] for name in SUMS} for way in ("forward", "backward"))
-    return (loss(forward) + loss(backward)) / 2.0
+    return bidirectional_part_of_loss(sums, (sums["forward_lm_weight"], sums["backward_lm_weight"]))
+
+
+def bidirectional_part_of_loss(sums, totals):
+    """The same of a part of a global batch of these `totals`."""
+    parts = [part_of_loss(_of(way, sums), (total,)) for way, total in zip(DIRECTIONS, totals, strict=True)]
+    return sum(parts) / 2.0
+
+
+def bidirectional_totals(labels):
+    """What the losses divide by: how many tokens have a next one, and a previous one."""
+    return tuple(ops.sum(next_tokens(labels, backward=way == "backward")[1]) for way in DIRECTIONS)
+
+
+def bidirectional_metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
+    """Losses (nats a token) and accuracies of `bidirectional_sums` summed over a batch; the loss is their mean."""
+    metrics = {way: metrics_of(_of(way, sums)) for way in DIRECTIONS}
+    named = {f"{way}_{name}": value for way in DIRECTIONS for name, value in metrics[way].items()}
+    return {"loss": sum(metrics[way]["loss"] for way in DIRECTIONS) / 2.0, **named}
+
+
+def _of(direction: str, sums):
+    return {name: sums[f"{direction}_{name}"] for name in SUMS}
 
 
 def _sums(logits, ids, weights):
@@ -83,3 +124,16 @@ def _sums(logits, ids, weights):
         "lm_correct": ops.sum(weights * hit, -1),
         "lm_weight": ops.sum(weights, -1),
     }
+
+
+OBJECTIVE = Objective(
+    name="left_to_right", sums=SUMS, example_sums=example_sums, totals=totals, loss=part_of_loss, metrics=metrics_of
+)
+BIDIRECTIONAL_OBJECTIVE = Objective(
+    name="bidirectional",
+    sums=BIDIRECTIONAL_SUMS,
+    example_sums=bidirectional_sums,
+    totals=bidirectional_totals,
+    loss=bidirectional_part_of_loss,
+    metrics=bidirectional_metrics_of,
+)

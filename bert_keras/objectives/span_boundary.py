@@ -10,12 +10,18 @@ each token is predicted from the outputs at 2 ("dog") and 6 ("play") and its pla
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from keras import ops
 
+from bert_keras.objectives import mlm
 from bert_keras.objectives.mlm_nsp import nll_and_hits
+from bert_keras.objectives.objective import Objective
 
+# How many tokens of a span, from its first, its boundaries predict; the released models have 15 (FACTS D9).
+MAX_PAIR_TARGETS = 20
 # What `example_sums` returns an example.
 SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "sbo_nll", "sbo_correct", "sbo_weight")
 
@@ -105,4 +111,43 @@ def example_sums(outputs, labels):
 
 def loss(sums):
     """The loss, nats a token, of `example_sums` summed over a batch: MLM / tokens + SBO / (targets + 1)."""
-    return sums["mlm_nll"] / ops.maximum(sums["mlm_weight"], 1.0) + sums["sbo_nll"] / (sums["sbo_weight"] + 1.0)
+    return part_of_loss(sums, (sums["mlm_weight"], sums["sbo_weight"]))
+
+
+def part_of_loss(sums, totals):
+    """The same of a part of a global batch of these `totals`."""
+    mlm_weight, sbo_weight = totals
+    return sums["mlm_nll"] / ops.maximum(mlm_weight, 1.0) + sums["sbo_nll"] / (sbo_weight + 1.0)
+
+
+def totals(labels, max_pair_targets: int):
+    """What the losses divide by: how many tokens are masked, and how many of them their boundaries predict."""
+    return (*mlm.totals(labels), ops.sum(span_boundaries(labels, max_pair_targets).weights))
+
+
+def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
+    """Losses (nats) and accuracies of summed `SUMS`; the loss is the sum of both means."""
+    sbo_weight = max(sums["sbo_weight"], 1e-5)
+    masked = mlm.metrics_of(sums)
+    sbo_loss = sums["sbo_nll"] / sbo_weight
+    return {
+        **masked,
+        "loss": masked["mlm_loss"] + sbo_loss,
+        "sbo_loss": sbo_loss,
+        "sbo_accuracy": sums["sbo_correct"] / sbo_weight,
+    }
+
+
+def objective(max_pair_targets: int) -> Objective:
+    """The objective of a model of that `max_pair_targets`."""
+    return Objective(
+        name="span_boundary",
+        sums=SUMS,
+        example_sums=example_sums,
+        totals=functools.partial(totals, max_pair_targets=max_pair_targets),
+        loss=part_of_loss,
+        metrics=metrics_of,
+    )
+
+
+OBJECTIVE = objective(MAX_PAIR_TARGETS)

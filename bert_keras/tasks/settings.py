@@ -1,4 +1,4 @@
-"""How a task's rows become features, and what is known of a task's examples."""
+"""How a task's rows become features, how a model is trained on them, and what is known of a task's examples."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import json
 import typing
 from typing import Literal
 
+from bert_keras.config import TrainingConfig
+from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
 
 # Beside the shards of a task's examples, and beside an exported model.
 TASK_SPEC_FILE = "task_spec.json"
+# Beside an exported model alone: the fields of its `TaskSettings`.
+TASK_SETTINGS_FILE = "task_settings.json"
 
 Truncation = Literal["head", "tail", "head_tail"]
 
@@ -58,6 +62,82 @@ class TaskSettings:
             raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
         if self.bilstm and self.features:
             raise ValueError(f"task.bilstm is True and task.features {self.features!r}, which has its own: give one")
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig:
+    """How a model is fine-tuned; the defaults are those of google-research/bert's run_classifier.py.
+
+    Attributes:
+        num_train_epochs: how often each training row is seen, on average.
+        warmup_proportion: which part of the steps is warm-up.
+        train_batch_size: sequences a step, over all devices.
+        learning_rate: peak rate, which decays linearly to 0 at the last step.
+        schedule: as those below, see `bert_keras.config.TrainingConfig`.
+        optimizer: bert_adam, adamw or lamb.
+        beta_2: decay a step of the mean of the squared gradient.
+        epsilon: added to its root.
+        weight_decay: decoupled.
+        layer_decay: a layer; ELECTRA's is .8.
+        clip_norm: of the gradient.
+        gradient_accumulation_steps: parts of a batch.
+        save_checkpoints_steps: steps between two checkpoints.
+        eval_every_steps: steps between two evaluations that are logged.
+        eval_batches: batches of each.
+        eval_batch_size: sequences a batch there, and of the predictions behind the official scores.
+        strategy: which devices.
+        mixed_precision: float32, or mixed_bfloat16.
+        jit_compile: with XLA.
+        seed: of the new weights, of dropout and of the order of the rows.
+    """
+
+    num_train_epochs: float = 3.0
+    warmup_proportion: float = 0.1
+    train_batch_size: int = 32
+    learning_rate: float = 5e-5
+    schedule: Literal["bert", "linear"] = TrainingConfig.schedule
+    optimizer: Literal["bert_adam", "adamw", "lamb"] = TrainingConfig.optimizer
+    beta_2: float = TrainingConfig.beta_2
+    epsilon: float = TrainingConfig.epsilon
+    weight_decay: float = TrainingConfig.weight_decay
+    layer_decay: float = TrainingConfig.layer_decay
+    clip_norm: float = TrainingConfig.clip_norm
+    gradient_accumulation_steps: int = TrainingConfig.gradient_accumulation_steps
+    save_checkpoints_steps: int = TrainingConfig.save_checkpoints_steps
+    eval_every_steps: int = TrainingConfig.eval_every_steps
+    eval_batches: int = TrainingConfig.eval_batches
+    eval_batch_size: int = TrainingConfig.eval_batch_size
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = TrainingConfig.strategy
+    mixed_precision: Literal["float32", "mixed_bfloat16"] = TrainingConfig.mixed_precision
+    jit_compile: bool = TrainingConfig.jit_compile
+    seed: int = TrainingConfig.seed
+
+    def __post_init__(self) -> None:
+        if not self.num_train_epochs > 0 or not 0 <= self.warmup_proportion <= 1:
+            raise ValueError(
+                f"training.num_train_epochs is {self.num_train_epochs}, training.warmup_proportion "
+                f"{self.warmup_proportion}; the first must be above 0, the second in [0, 1]"
+            )
+        self._of_steps(1)  # says what is wrong with the others
+
+    def training_config(self, num_rows: int) -> TrainingConfig:
+        """The run on so many training rows (of spans: examples, not windows; FACTS D6).
+
+        Raises:
+            InputError: they are too few for a step.
+        """
+        steps = int(num_rows / self.train_batch_size * self.num_train_epochs)
+        if not steps:
+            raise InputError(
+                f"{num_rows} training rows, {self.num_train_epochs:g} times, are not one batch of "
+                f"training.train_batch_size={self.train_batch_size}: give more rows or epochs, or a smaller batch"
+            )
+        return self._of_steps(steps)
+
+    def _of_steps(self, steps: int) -> TrainingConfig:
+        fields = {**vars(self), "num_train_steps": steps, "num_warmup_steps": int(steps * self.warmup_proportion)}
+        del fields["num_train_epochs"], fields["warmup_proportion"]
+        return TrainingConfig(**fields)
 
 
 @dataclasses.dataclass(frozen=True)

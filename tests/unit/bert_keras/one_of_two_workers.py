@@ -5,17 +5,20 @@ replica, took off the weights), then trains in OUT/stopped until SIGTERM, and ex
 """
 
 import dataclasses
+import functools
 import sys
 from pathlib import Path
 
 import keras
 import numpy as np
-from test_training_loop import QUIET, RUN
+from test_training_loop import QUIET, RUN, built
 
 from bert_keras.config import SecondPhase, TrainingConfig
 from bert_keras.errors import Preempted
 from bert_keras.features import ExampleSpec
+from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import shard_files
+from bert_keras.objectives import mlm_nsp
 from bert_keras.phases import ExampleSet, phases_of
 from bert_keras.strategy import create_strategy, worker_number
 from bert_keras.train_step import TrainSteps
@@ -30,7 +33,8 @@ CLIP_NORM = 0.25
 def make_loop(examples: Path, directory: Path, config: TrainingConfig, strategy=None) -> TrainingLoop:
     shards = [shard_files(f"{examples}/Split-{split}/*") for split in ("train", "eval")]
     phases = phases_of(config, SecondPhase(), [ExampleSet(ExampleSpec.load(str(examples)), *shards)])
-    return TrainingLoop(QUIET, config, phases, str(directory), strategy)
+    create_model = functools.partial(built, BertForPreTraining, QUIET, seed=config.seed)
+    return TrainingLoop(create_model, mlm_nsp.OBJECTIVE, config, phases, str(directory), strategy)
 
 
 def main() -> None:
@@ -47,7 +51,8 @@ def main() -> None:
         sgd = keras.optimizers.SGD(1.0)
         sgd.build(loop.model.trainable_variables)
     before = loop.model.get_weights()
-    TrainSteps(loop.model, sgd, loop.step, strategy, loop.config)(iter(loop._batches(loop.phases[0], 0)), 1)
+    steps = TrainSteps(loop.model, sgd, loop.objective, loop.step, strategy, loop.config)
+    steps(iter(loop._batches(loop.phases[0], 0)), 1)
     if worker_number(strategy) == 0:
         np.savez(out / "clipped.npz", *[old - new for old, new in zip(before, loop.model.get_weights(), strict=True)])
 

@@ -9,8 +9,7 @@ from tiny_language import overfit, real_pairs, summed
 
 from bert_keras.config import BertConfig
 from bert_keras.heads import BertForPreTraining
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums, nll_and_hits
-from bert_keras.training_loop import metrics_of
+from bert_keras.objectives.mlm_nsp import SUMS, example_sums, metrics_of, nll_and_hits
 
 
 def test_sums_by_hand():

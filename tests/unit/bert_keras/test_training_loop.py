@@ -1,6 +1,7 @@
 """The loop learns, resumes exactly, and is the same mathematics on one device and on two."""
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -15,7 +16,9 @@ import tensorflow as tf
 from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
 from bert_keras.errors import Preempted, StageError
 from bert_keras.features import ExampleSpec
+from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import shard_files
+from bert_keras.objectives import mlm_nsp
 from bert_keras.phases import ExampleSet, phases_of
 from bert_keras.training_loop import TrainingLoop
 
@@ -37,7 +40,16 @@ RUN = TrainingConfig(
 def loop(examples, directory, model=MODEL, **change):
     config = dataclasses.replace(RUN, **change)
     read = ExampleSet(ExampleSpec.load(examples.dir), shard_files(examples.train), shard_files(examples.eval))
-    return TrainingLoop(model, config, phases_of(config, SecondPhase(), [read]), str(directory))
+    create_model = functools.partial(built, BertForPreTraining, model, seed=config.seed)
+    return TrainingLoop(
+        create_model, mlm_nsp.OBJECTIVE, config, phases_of(config, SecondPhase(), [read]), str(directory)
+    )
+
+
+def built(model_class, *args, **kwargs):
+    model = model_class(*args, **kwargs)
+    model.build()
+    return model
 
 
 def log(directory, kind="train"):

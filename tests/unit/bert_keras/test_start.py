@@ -1,0 +1,159 @@
+"""What fine-tuning starts from: every format of a model's folder, or one line that says why not."""
+
+import dataclasses
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import trained_bert
+
+from bert_keras.backbone import BertBackbone
+from bert_keras.config import BertConfig
+from bert_keras.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.errors import InputError
+from bert_keras.heads import BertForPreTraining
+from bert_keras.interchange import huggingface, presets, pushed, tf1
+from bert_keras.interchange.any_format import format_of, read_any
+from bert_keras.tasks.kinds import kind_of
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.start import Start, read_start
+from bert_keras.tasks.table import task_of
+from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+
+VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
+TOKENIZER = BertTokenizer(VOCABULARY, True)
+CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
+WRITERS = {
+    "tf1": tf1.write_tf1,
+    "hf": huggingface.write_huggingface,
+    "keras-hub": presets.write_keras_hub,
+    "bert-tfx": pushed.write_pushed,
+}
+needs_keras_hub = pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="an extra")
+every_format = pytest.mark.parametrize(
+    "format_", [pytest.param(name, marks=needs_keras_hub if name == "keras-hub" else ()) for name in WRITERS]
+)
+
+
+def random_model(create, seed=0):
+    model, rng = create(), np.random.default_rng(seed)
+    model.build()
+    model.set_weights([rng.normal(size=weight.shape).astype("float32") for weight in model.get_weights()])
+    return model
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A pre-trained model, and a folder of it in each format."""
+    root = tmp_path_factory.mktemp("formats")
+    model = random_model(lambda: BertForPreTraining(CONFIG))
+    for format_, write in WRITERS.items():
+        if format_ != "keras-hub" or importlib.util.find_spec("keras_hub"):
+            write(model, TOKENIZER, str(root / format_))
+    return model, root
+
+
+@every_format
+def test_every_format_is_told_by_its_files_and_its_encoder_read(folders, format_):
+    model, root = folders
+    assert format_of(str(root / format_)) == format_
+    start = read_start(str(root / format_), cased=False)
+    # Of the epsilon and the gelu, keras-hub says nothing.
+    assert dataclasses.replace(start.config, initializer_range=0.02) == CONFIG
+    assert start.tokenizer.vocabulary == tuple(VOCABULARY) and start.tokenizer.lower_case
+    task = dataclasses.replace(task_of("sst-2"), labels=("a", "b", "c"))
+    tuned = kind_of(task).create_model(start.config, task, TaskSettings(), 7)
+    tuned.build()
+    drawn = np.array(tuned.classifier.kernel)
+    start.initialize(tuned)
+    for ours, theirs in zip(tuned.backbone.weights, model.backbone.weights, strict=True):
+        np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=ours.path)
+    np.testing.assert_array_equal(np.array(tuned.classifier.kernel), drawn)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("cola", TaskSettings()), ("ner", TaskSettings(features="last"))])
+def test_the_encoder_of_a_fine_tuned_model_is_read(folders, tmp_path, name, settings):
+    _, root = folders
+    task = dataclasses.replace(task_of(name), labels=("0", "1", "2"))
+    tuned = random_model(lambda: kind_of(task).create_model(CONFIG, task, settings, 0), seed=1)
+    for file in ("bert_config.json", "vocab.txt", "vocab_spec.json"):
+        (tmp_path / file).write_bytes((root / "bert-tfx" / file).read_bytes())
+    tuned.save_weights(tmp_path / "model.weights.h5")
+    (tmp_path / TASK_SPEC_FILE).write_text(TaskSpec(task, {}).to_json())
+    (tmp_path / TASK_SETTINGS_FILE).write_text(json.dumps(dataclasses.asdict(settings)))
+    found = read_any(str(tmp_path))
+    assert isinstance(found.model, BertBackbone) and found.remarks == (
+        f"the output layer of {name} in {tmp_path} is dropped",
+    )
+    for ours, theirs in zip(found.model.weights, tuned.backbone.weights, strict=True):
+        np.testing.assert_array_equal(np.array(ours), np.array(theirs))
+    (tmp_path / TASK_SETTINGS_FILE).write_text('{"max_seq_length": 2}')
+    with pytest.raises(InputError, match=r"task_settings\.json: task\.max_seq_length is 2"):
+        read_any(str(tmp_path))
+
+
+def test_a_start_without_weights_draws_them():
+    task = task_of("sst-2")
+    models = [kind_of(task).create_model(CONFIG, task, TaskSettings(), 3) for _ in range(2)]
+    for model in models:
+        model.build()
+    Start(CONFIG, TOKENIZER).initialize(models[0])
+    for ours, theirs in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_seeds_of_dropout_are_the_task_model_s(folders):
+    _, root = folders
+    task = task_of("sst-2")
+    model = kind_of(task).create_model(CONFIG, task, TaskSettings(), 99)
+    model.build()
+    state = model.backbone.embeddings.dropout.seed_generator.state
+    before = np.array(state)
+    read_start(str(root / "hf")).initialize(model)
+    np.testing.assert_array_equal(np.array(state), before)
+
+
+def test_no_model_at_all(tmp_path):
+    with pytest.raises(InputError, match="none: no such folder; give the folder of a model"):
+        read_any(str(tmp_path / "none"))
+    with pytest.raises(InputError, match="has the files of no model that can be read .*tf1: bert_config.json and"):
+        read_any(str(tmp_path))
+
+
+def test_a_case_that_is_not_said_is_asked_for(folders):
+    _, root = folders
+    with pytest.raises(InputError, match="does not say whether its vocabulary is lower-cased: give --cased or --uncas"):
+        read_start(str(root / "tf1"))
+    assert not read_start(str(root / "tf1"), cased=True).tokenizer.lower_case
+
+
+def test_another_family_is_refused(tmp_path):
+    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(dataclasses.replace(CONFIG), 16, 1.0)))
+    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
+    with pytest.raises(InputError, match="is of the family ELECTRA; only a BERT can be fine-tuned"):
+        read_start(str(tmp_path))
+
+
+def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):
+    huggingface.write_huggingface(folders[0], None, str(tmp_path))
+    with pytest.raises(InputError, match=r"has no vocab\.txt; put the one that the model was trained with there"):
+        read_start(str(tmp_path))
+
+
+def test_a_vocabulary_of_another_size_is_refused():
+    with pytest.raises(InputError, match="vocabulary has 10 tokens, the model model.vocab_size=11"):
+        Start(dataclasses.replace(CONFIG, vocab_size=11), TOKENIZER)
+
+
+def test_sequences_longer_than_the_positions_are_refused():
+    start = Start(CONFIG, TOKENIZER)
+    start.check_reads(TaskSettings(max_seq_length=12))
+    with pytest.raises(InputError, match=r"task\.max_seq_length is 13, but the model has positions for 12 tokens"):
+        start.check_reads(TaskSettings(max_seq_length=13))
+
+
+def test_the_trained_bert():
+    start = read_start(trained_bert.DIRECTORY)
+    assert (start.config.num_hidden_layers, start.config.hidden_size) == (6, 384)
+    assert start.tokenizer.lower_case and len(start.tokenizer.vocabulary) == 30522
