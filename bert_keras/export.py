@@ -10,31 +10,28 @@ Signatures (B texts, M most masks of a text in the batch, k = 5, T' longest text
 
 from __future__ import annotations
 
-import json
-import os
-
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, ExampleLayout, feature_spec
+from bert_keras.exported_files import CONFIG_FILE as CONFIG_FILE
+from bert_keras.exported_files import WEIGHTS_FILE as WEIGHTS_FILE
+from bert_keras.exported_files import write_model_files, write_warmup_requests
+from bert_keras.features import ExampleLayout, feature_spec
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
 from bert_keras.objectives.mlm_nsp import example_sums
+from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
+from bert_keras.truncation import truncate_pair as truncate_pair
 
 TOP_K = 5
-WEIGHTS_FILE = "model.weights.h5"
-CONFIG_FILE = "bert_config.json"
-
-
-def truncate_pair(length_a, length_b, budget: int):
-    """How many pieces of A and B are kept, int [B] each, so that both fit `budget`.
-
-    In closed form what the original does one piece at a time for tasks: the longer loses its last piece, on a tie
-    B does (FACTS D7; pre-training truncates at both ends).
-    """
-    kept_a = tf.minimum(length_a, tf.maximum(budget - length_b, (budget + 1) // 2))
-    return kept_a, tf.minimum(length_b, budget - kept_a)
+_TEXT, _PAIR = "A text to warm up.", "And its pair."
+_WARMUP_REQUESTS = (
+    ("fill_mask", {"text": ["A [MASK] to warm up."]}),
+    ("encode", {"text": [_TEXT]}),
+    ("encode_pair", {"text": [_TEXT], "text_pair": [_PAIR]}),
+    ("next_sentence", {"text": [_TEXT], "text_pair": [_PAIR]}),
+)
 
 
 class ServedBert(tf.Module):
@@ -53,40 +50,13 @@ class ServedBert(tf.Module):
         self.variables_used = [weight.value for weight in model.weights]
         self._model = lambda: model
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
-        vocabulary, lower_case = tokenizer.vocabulary, tokenizer.lower_case
-        self._pieces = GraphTokenizer(vocabulary, lower_case)
+        self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
         # The original splits a literal "[MASK]" in a text; whoever asks to fill it means the mask.
-        self._pieces_with_mask = GraphTokenizer(vocabulary, lower_case, preserve=[vocabulary[tokenizer.mask_id]])
+        self._pieces_with_mask = GraphTokenizer(
+            tokenizer.vocabulary, tokenizer.lower_case, preserve=[tokenizer.vocabulary[tokenizer.mask_id]]
+        )
 
-    def _pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
-        """[CLS] first [SEP] (second [SEP]), cut to T, padded to the longest: the model's inputs, int32 [B, T']."""
-        rows = first.nrows(out_type=tf.int32)
-        cls_id = tf.fill([rows, 1], self._tokenizer.cls_id)
-        sep_id = tf.fill([rows, 1], self._tokenizer.sep_id)
-        if second is None:
-            segments = [[cls_id, first[:, : self._max_seq_length - 2], sep_id]]
-        else:
-            kept_a, kept_b = truncate_pair(
-                tf.cast(first.row_lengths(), tf.int32),
-                tf.cast(second.row_lengths(), tf.int32),
-                self._max_seq_length - 3,
-            )
-            segments = [[cls_id, _keep_first(first, kept_a), sep_id], [_keep_first(second, kept_b), sep_id]]
-        ragged = [tf.concat(parts, axis=1) for parts in segments]
-        ids = tf.concat(ragged, axis=1)
-        segment_ids = tf.concat([tf.ones_like(part) * index for index, part in enumerate(ragged)], axis=1)
-        # At least one position: the pooler reads it, if for no rows.
-        shape = tf.stack([-1, tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))])
-        return {
-            "input_ids": ids.to_tensor(self._tokenizer.pad_id, shape=shape),
-            "input_mask": tf.ones_like(ids).to_tensor(0, shape=shape),
-            "segment_ids": segment_ids.to_tensor(0, shape=shape),
-        }
-
-    def _tokens(self, ids: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.constant(self._tokenizer.vocabulary), ids)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=text_specs("text"))
     def fill_mask(self, text):
         """The k likeliest tokens for each `[MASK]`, with their probabilities; "" and 0 where a text has fewer masks.
 
@@ -95,7 +65,7 @@ class ServedBert(tf.Module):
         pieces = self._pieces_with_mask(text)
         is_mask = tf.ragged.map_flat_values(tf.equal, pieces, self._tokenizer.mask_id)
         counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
-        inputs = self._pack(pieces)
+        inputs = self._inputs.pack(pieces)
         where = tf.where(tf.equal(inputs["input_ids"], self._tokenizer.mask_id))  # [masks, 2]: row, position
         positions = tf.RaggedTensor.from_value_rowids(
             tf.cast(where[:, 1], tf.int32), where[:, 0], nrows=tf.shape(text, tf.int64)[0]
@@ -103,8 +73,8 @@ class ServedBert(tf.Module):
         seen = tf.cast(positions.row_lengths(), tf.int32)
         with tf.control_dependencies(
             [
-                _refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
-                _refuse(
+                refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
+                refuse(
                     seen < counts,
                     "text {} has a [MASK] beyond what the model reads, its first "
                     f"{self._max_seq_length - 2} word pieces: shorten the text before it",
@@ -116,52 +86,30 @@ class ServedBert(tf.Module):
         logits = self._model().mlm_logits(outputs["sequence_output"], positions.to_tensor(0))  # [B, M, V]
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
         used = tf.sequence_mask(seen)[:, :, None]  # [B, M, 1]
-        return {"tokens": tf.where(used, self._tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
+        return {"tokens": tf.where(used, self._inputs.tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
 
-    def _encode(self, inputs):
-        outputs = self._model().backbone(inputs, training=False)
-        return {
-            "pooled_output": outputs["pooled_output"],
-            "sequence_output": outputs["sequence_output"],
-            "tokens": self._tokens(inputs["input_ids"]),
-        }
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=text_specs("text"))
     def encode(self, text):
         """Encoder outputs of single texts, padded to the longest of the batch; padding's token is "[PAD]"."""
-        return self._encode(self._pack(self._pieces(text)))
+        return encode(self._model().backbone, self._inputs, text)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=n) for n in ("text", "text_pair")])
+    @tf.function(input_signature=text_specs("text", "text_pair"))
     def encode_pair(self, text, text_pair):
         """Encoder outputs of text pairs."""
-        return self._encode(self._pack(self._pieces(text), self._pieces(text_pair)))
+        return encode(self._model().backbone, self._inputs, text, text_pair)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=n) for n in ("text", "text_pair")])
+    @tf.function(input_signature=text_specs("text", "text_pair"))
     def next_sentence(self, text, text_pair):
         """The probability that `text_pair` follows `text`."""
-        inputs = self._pack(self._pieces(text), self._pieces(text_pair))
+        inputs = self._inputs(text, text_pair)
         logits = self._model().nsp_head(self._model().backbone(inputs, training=False)["pooled_output"])
         return {"is_next": tf.nn.softmax(logits)[:, 0]}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    @tf.function(input_signature=text_specs("examples"))
     def evaluate(self, examples):
         """Sums and weights of each serialized pre-training example, float [B]."""
         features = tf.io.parse_example(examples, feature_spec(self._layout, masked=True))
         return example_sums(self._model()(features, training=False), features)
-
-
-def _keep_first(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first `lengths[i]` values of row i."""
-    starts = ragged.row_starts()
-    position = tf.range(tf.size(ragged.flat_values, tf.int64)) - tf.gather(starts, ragged.value_rowids())
-    kept = position < tf.gather(tf.cast(lengths, tf.int64), ragged.value_rowids())
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.flat_values, kept), lengths)
-
-
-def _refuse(bad: tf.Tensor, message: str) -> tf.Operation:
-    """Fails with `message`, its {} the first row for which `bad` bool [B] holds."""
-    first = tf.argmax(tf.cast(bad, tf.int32))
-    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), [tf.strings.format(message, first)])
 
 
 def export_saved_model(
@@ -180,34 +128,5 @@ def export_saved_model(
         name: getattr(module, name) for name in ("fill_mask", "encode", "encode_pair", "next_sentence", "evaluate")
     }
     tf.saved_model.save(module, directory, signatures={"serving_default": module.fill_mask, **signatures})
-    extra = os.path.join(directory, "assets.extra")
-    tf.io.gfile.makedirs(extra)
-    write_warmup_requests(os.path.join(extra, "tf_serving_warmup_requests"))
-    files = {
-        CONFIG_FILE: config.to_json(),
-        VOCABULARY_FILE: "".join(t + "\n" for t in tokenizer.vocabulary),
-        VOCABULARY_SPEC_FILE: json.dumps({"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}) + "\n",
-    }
-    for name, text in files.items():
-        with tf.io.gfile.GFile(os.path.join(directory, name), "w") as file:
-            file.write(text)
-    served.save_weights(os.path.join(directory, WEIGHTS_FILE))
-
-
-def write_warmup_requests(path: str) -> None:
-    """One request of every text signature, as TensorFlow Serving replays them before a version takes traffic."""
-    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
-
-    def request(signature: str, **texts: str) -> bytes:
-        predict = predict_pb2.PredictRequest()
-        predict.model_spec.signature_name = signature
-        for name, text in texts.items():
-            predict.inputs[name].CopyFrom(tf.make_tensor_proto([text], dtype=tf.string))
-        log = prediction_log_pb2.PredictLog(request=predict)
-        return prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString(deterministic=True)
-
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(request("fill_mask", text="A [MASK] to warm up."))
-        writer.write(request("encode", text="A text to warm up."))
-        writer.write(request("encode_pair", text="A text to warm up.", text_pair="And its pair."))
-        writer.write(request("next_sentence", text="A text to warm up.", text_pair="And its pair."))
+    write_warmup_requests(directory, _WARMUP_REQUESTS)
+    write_model_files(directory, served, config, tokenizer)

@@ -6,14 +6,18 @@ TensorFlow Text, `WordpieceTokenizeWithOffsets`, because TF Serving binaries lag
 Legend: B texts, N code points in all texts, M code points after folding, W words.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
 from bert_keras import unicode_tables as ut
+from bert_keras.offsets import piece_lengths
 from bert_keras.tokenizer import MAX_CHARS_PER_WORD, SUFFIX_INDICATOR, UNK, check_vocabulary
 
 _PAGE_MASK = ut.PAGE_SIZE - 1
@@ -44,8 +48,10 @@ def _final_sigma(code_points: tf.Tensor, kind: tf.Tensor) -> tf.Tensor:
     return _overwrite(code_points, tf.boolean_mask(counted, final), ut.FINAL_SIGMA)
 
 
-def _order_marks(output: tf.Tensor, source: tf.Tensor, kind: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
-    """`tokenizer._order_marks` in TensorFlow; `source` int64 [M], as `_fold` returns it."""
+def _order_marks(
+    output: tf.Tensor, source: tf.Tensor, kind: tf.Tensor, table: ut.FoldTable
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`tokenizer._order_marks` in TensorFlow; returns both, `output` and `source`, in the new order."""
     run = tf.cumsum(tf.cast(_has(kind, ut.STARTER), tf.int64))
     places = tf.where(tf.gather(_has(kind, ut.MARK), source))[:, 0]
     marks = tf.gather(output, places)
@@ -53,7 +59,47 @@ def _order_marks(output: tf.Tensor, source: tf.Tensor, kind: tf.Tensor, table: u
     run = tf.gather(run, tf.gather(source, places))
     # Combining classes end at 254.
     order = tf.argsort(run * 256 + tf.cast(classes, tf.int64), stable=True)
-    return tf.tensor_scatter_nd_update(output, places[:, None], tf.gather(marks, order))
+    moved = tf.gather(places, order)
+    return tuple(tf.tensor_scatter_nd_update(x, places[:, None], tf.gather(x, moved)) for x in (output, source))
+
+
+def _utf8_length(code_points: tf.Tensor) -> tf.Tensor:
+    """Bytes of each code point, int64."""
+    return 1 + sum(tf.cast(code_points >= least, tf.int64) for least in (0x80, 0x800, 0x10000))
+
+
+class _Words(NamedTuple):
+    """Words of texts.
+
+    Attributes:
+        texts: string [W], folded.
+        starts: int64 [W], the code point that each begins with.
+        sizes: int64 [W], its letters, after folding.
+        source: int64 [letters], which code point each letter comes from.
+    """
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    sizes: tf.Tensor
+    source: tf.Tensor
+
+
+class GraphPieces(NamedTuple):
+    """Pieces of texts, and where they come from.
+
+    Attributes:
+        ids: int32 [B, (pieces)].
+        starts: int64 [pieces], of all texts in order: the first character of each, counted in its text as decoded.
+        ends: int64 [pieces], behind its last.
+        byte_starts: int64 [pieces], as `starts`, in bytes of the text as given.
+        byte_ends: int64 [pieces].
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    byte_starts: tf.Tensor
+    byte_ends: tf.Tensor
 
 
 class GraphTokenizer(tf.Module):
@@ -79,6 +125,7 @@ class GraphTokenizer(tf.Module):
                 raise ValueError(f"cannot preserve {token!r}: it is not in the vocabulary")
             if not re.fullmatch(r"\[[^\[\]\s]+\]", token):
                 raise ValueError(f'cannot preserve {token!r}: it is not of the form "[...]", without spaces')
+        self._vocabulary = tuple(vocabulary)
         self._table = ut.fold_table(lower_case)
         self._lower_case = lower_case
         self._preserve = tuple(preserve)
@@ -101,22 +148,84 @@ class GraphTokenizer(tf.Module):
         with tf.device("CPU:0"):
             # A line end after each text: no word and no rule reaches across.
             decoded = tf.strings.unicode_decode(tf.strings.join([texts, "\n"]), "UTF-8", errors="ignore")
-            words, word_starts = self._split_words(decoded.values)
-            word_splits = tf.searchsorted(word_starts, decoded.row_splits, out_type=tf.int64)
-            # A look-up of each prefix of a word is dear; hashing a word is not.
-            distinct, number = tf.unique(words, out_idx=tf.int64)
-            pieces = tf.gather(self._wordpiece.tokenize(distinct), number)
-            return tf.RaggedTensor.from_row_splits(pieces, word_splits, validate=False).merge_dims(1, 2)
+            words = self._split_words(decoded.values)
+            return self._pieces_of(words, decoded.row_splits).merge_dims(1, 2)
 
-    def _split_words(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Words of all texts in order, from their code points int32 [N].
+    def with_offsets(self, texts: tf.Tensor) -> GraphPieces:
+        """The pieces of `texts` string [B], and where they come from, as `offsets.encode_with_offsets` gives them.
 
-        Returns (words, starts): string [W], and int64 [W], where in the code points each word begins.
+        Raises:
+            ValueError: the tokenizer preserves tokens.
         """
+        if self._preserve:
+            raise ValueError(f"there are no offsets where tokens are preserved: {', '.join(self._preserve)}")
+        with tf.device("CPU:0"):
+            texts = tf.strings.join([texts, "\n"])
+            decoded, at_byte = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="ignore")
+            code_points = decoded.values
+            words = self._split_words(code_points)
+            by_word = self._pieces_of(words, decoded.row_splits)
+            ids, of_word = by_word.values.values, by_word.values.value_rowids()
+            # Pieces in order take up the letters, none left over; an unknown word is one piece.
+            letters = tf.gather(tf.constant(piece_lengths(self._vocabulary)), ids)
+            letters = tf.where(ids == self._vocabulary.index(UNK), tf.gather(words.sizes, of_word), letters)
+            piece = tf.repeat(tf.range(tf.size(ids)), letters)  # [letters]
+            starts = tf.math.segment_min(words.source, piece)
+            ends = tf.math.segment_max(tf.gather(self._ends(code_points), words.source), piece)
+            ragged = by_word.merge_dims(1, 2)
+            text_start = tf.gather(decoded.row_starts(), ragged.value_rowids())
+            last_bytes = tf.gather(at_byte.values, ends - 1) + _utf8_length(tf.gather(code_points, ends - 1))
+            return GraphPieces(
+                ragged, starts - text_start, ends - text_start, tf.gather(at_byte.values, starts), last_bytes
+            )
+
+    def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Whether code points int32 [N] are white space to the original, that is, become a space; bool [N]."""
+        length = tf.bitwise.bitwise_and(self._kind(code_points, self._table), ut.LENGTH_MASK)
+        return (length == 1) & (code_points + self._offsets(code_points)[:, 0] == ut.SPACE)
+
+    def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Whether code points int32 [N] are punctuation to the original; bool [N]."""
+        blocks = tf.constant(ut.IDEOGRAPH_BLOCKS)
+        ideograph = (code_points[:, None] >= blocks[:, 0]) & (code_points[:, None] <= blocks[:, 1])
+        return _has(self._kind(code_points, self._table), ut.ISOLATED) & ~tf.reduce_any(ideograph, axis=1)
+
+    def _offsets(self, code_points: tf.Tensor) -> tf.Tensor:
+        """int32 [N, 3]: what to add to each code point for those of its replacement."""
+        return _paged_gather(self._table.offset_pages, self._table.offset_index, code_points)
+
+    def _ends(self, code_points: tf.Tensor) -> tf.Tensor:
+        """int64 [N]: behind each code point and the accents after it that stripping deletes."""
+        ends = tf.range(1, tf.size(code_points, tf.int64) + 1)
+        if not self._lower_case:
+            return ends
+        uncased, cased = (
+            tf.bitwise.bitwise_and(self._kind(code_points, ut.fold_table(lower_case)), ut.LENGTH_MASK)
+            for lower_case in (True, False)
+        )
+        kept = tf.where(uncased > 0)[:, 0]
+        marks = tf.where((uncased == 0) & (cased > 0))[:, 0]
+        before = tf.searchsorted(kept, marks) - 1
+        marks, before = tf.boolean_mask(marks, before >= 0), tf.boolean_mask(before, before >= 0)
+        return tf.tensor_scatter_nd_max(ends, tf.gather(kept, before)[:, None], marks + 1)
+
+    @staticmethod
+    def _kind(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+        return tf.cast(_paged_gather(table.kind_pages, table.kind_index, code_points), tf.int32)
+
+    def _pieces_of(self, words: _Words, text_splits: tf.Tensor) -> tf.RaggedTensor:
+        """Ids int32 [B, (words), (pieces)]; the code points of text i begin at `text_splits[i]`, int64 [B + 1]."""
+        # A look-up of each prefix of a word is dear; hashing a word is not.
+        distinct, number = tf.unique(words.texts, out_idx=tf.int64)
+        pieces = tf.gather(self._wordpiece.tokenize(distinct), number)
+        word_splits = tf.searchsorted(words.starts, text_splits, out_type=tf.int64)
+        return tf.RaggedTensor.from_row_splits(pieces, word_splits, validate=False)
+
+    def _split_words(self, code_points: tf.Tensor) -> _Words:
+        """Words of all texts in order, from their code points int32 [N]."""
         code_points, preserved = self._find_preserved(code_points)
         # A preserved token is one sign that nothing else in the text can see.
-        kind = tf.cast(_paged_gather(self._table.kind_pages, self._table.kind_index, code_points), tf.int32)
-        kind = tf.where(preserved > 0, 1 | ut.ISOLATED | ut.STARTER, kind)
+        kind = tf.where(preserved > 0, 1 | ut.ISOLATED | ut.STARTER, self._kind(code_points, self._table))
         output, source = self._fold(code_points, kind)
 
         alone = tf.gather(_has(kind, ut.ISOLATED), source)
@@ -129,9 +238,11 @@ class GraphTokenizer(tf.Module):
         words = tf.strings.unicode_encode(chars, "UTF-8")
 
         words = tf.where(sizes > MAX_CHARS_PER_WORD, UNK, words)
-        starts = tf.gather(source, tf.gather(letters, starts))
+        source = tf.gather(source, letters)
+        starts = tf.gather(source, starts)
         named = tf.gather(preserved, starts)
-        return tf.where(named > 0, tf.gather(("", *self._preserve), named), words), starts
+        texts = tf.where(named > 0, tf.gather(("", *self._preserve), named), words)
+        return _Words(texts, starts, sizes, source)
 
     def _find_preserved(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds preserved tokens in code points [N].
@@ -159,11 +270,11 @@ class GraphTokenizer(tf.Module):
         """
         if self._lower_case:
             code_points = _final_sigma(code_points, kind)
-        offsets = _paged_gather(self._table.offset_pages, self._table.offset_index, code_points)  # [N, 3]
+        offsets = self._offsets(code_points)
         length = tf.bitwise.bitwise_and(kind, ut.LENGTH_MASK)
         places = tf.where(tf.sequence_mask(length, ut.MAX_LENGTH))  # [M, 2]
         source = places[:, 0]
         output = tf.gather_nd(code_points[:, None] + offsets, places)
         if self._lower_case:
-            output = _order_marks(output, source, kind, self._table)
+            output, source = _order_marks(output, source, kind, self._table)
         return output, source

@@ -1,8 +1,8 @@
-"""Fine-tuning: the task models, their losses, and how SQuAD answers are read off (paper section 4; FACTS D6, D7).
+"""Fine-tuning: the task models and their losses (paper section 4; FACTS D6, D7).
 
 All weights are trained, but for the pooler where the task does not read it. Logits are returned in the compute type;
 the losses are computed in float32.
-Shapes: B batch, T tokens, C choices, H hidden, W windows of one SQuAD example.
+Shapes: B batch, T tokens, C choices, H hidden.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 
 import keras
-import numpy as np
 from keras import ops
 
 from bert_keras.backbone import SEEDS_PER_LAYER, BertBackbone
@@ -154,7 +153,7 @@ class BertForSpanExtraction(_TaskModel):
 
     Call with the backbone's inputs, int [B, T] -> dict of `start_logits`, `end_logits`, float [B, T].
     Padding, question and [CLS] get logits as any other position, as in the original: the softmax of the loss runs
-    over all T, and `n_best_spans` is what leaves them out.
+    over all T, and `bert_keras.tasks.span_answers` leaves them out.
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
@@ -238,76 +237,3 @@ def token_classification_loss(logits, labels):
     """
     labels = ops.cast(labels, "int32")
     return _weighted_mean(_cross_entropy(logits, ops.maximum(labels, 0)), labels >= 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """Positions `start` to `end`, both inside, of window `window`; `score` is the sum of its two logits."""
-
-    window: int
-    start: int
-    end: int
-    score: float
-
-
-def null_score(start_logits, end_logits) -> float:
-    """Score of "no answer": start plus end logit of position 0, the least of all windows (FACTS D6).
-
-    Takes float [T], or float [W, T] for the windows of one example.
-    """
-    start, end = np.asarray(start_logits, "float64"), np.asarray(end_logits, "float64")
-    return float((start[..., 0] + end[..., 0]).min())
-
-
-def n_best_spans(
-    start_logits, end_logits, in_document, is_max_context=None, n_best_size: int = 20, max_answer_length: int = 30
-) -> list[Span]:
-    """The answers of one example that run_squad.py considers, best first (FACTS D6).
-
-    In each window the `n_best_size` best starts are paired with as many best ends, *then* pairs are thrown out: out
-    of the document, ends before starts, too long. So there may be none, and a question that draws the best logits
-    takes places. Equal scores keep the order of window, start logit, end logit.
-
-    Args:
-        start_logits: float [T], or [W, T].
-        end_logits: as `start_logits`.
-        in_document: bool, as `start_logits`: false at question, special tokens and padding.
-        is_max_context: bool, as `start_logits`: whether no other window shows more around the position. Asked of
-            starts alone. None if there is one window.
-        n_best_size: starts, and ends, that are looked at in a window.
-        max_answer_length: pieces of the longest answer.
-
-    Returns:
-        All that is left; the original then drops answers of equal text and keeps `n_best_size`.
-    """
-    starts, ends = (np.atleast_2d(np.asarray(logits, "float64")) for logits in (start_logits, end_logits))
-    end_allowed = np.atleast_2d(np.asarray(in_document, bool))
-    start_allowed = end_allowed if is_max_context is None else end_allowed & np.asarray(is_max_context, bool)
-    spans = []
-    for window in range(len(starts)):
-        top_starts, top_ends = (
-            np.argsort(-logits[window], kind="stable")[:n_best_size].tolist() for logits in (starts, ends)
-        )
-        spans += [
-            Span(window, start, end, float(starts[window, start] + ends[window, end]))
-            for start in top_starts
-            for end in top_ends
-            if start_allowed[window, start] and end_allowed[window, end] and 0 <= end - start < max_answer_length
-        ]
-    return sorted(spans, key=lambda span: -span.score)
-
-
-def best_span(
-    start_logits, end_logits, in_document, is_max_context=None, n_best_size: int = 20, max_answer_length: int = 30
-) -> Span | None:
-    """The first of `n_best_spans`, which see; None if there is none (SQuAD 1.1: the original answers "empty")."""
-    spans = n_best_spans(start_logits, end_logits, in_document, is_max_context, n_best_size, max_answer_length)
-    return spans[0] if spans else None
-
-
-def is_unanswerable(null: float, best: Span | None, threshold: float = 0.0) -> bool:
-    """SQuAD 2.0: whether `null_score` is more than `threshold` above the best answer's (paper section 4.3).
-
-    Also true if there is no answer at all, where the original stops with an error (FACTS D6).
-    """
-    return best is None or null - best.score > threshold

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
@@ -68,23 +68,36 @@ def _final_sigma(code_points: np.ndarray, kind: np.ndarray) -> np.ndarray:
     return code_points
 
 
-def _order_marks(output: np.ndarray, width: np.ndarray, kind: np.ndarray, table: ut.FoldTable) -> None:
+def _order_marks(output: np.ndarray, source: np.ndarray, kind: np.ndarray, table: ut.FoldTable) -> None:
     """Puts marks into NFD's canonical order, in place: stably by combining class between two starters.
 
-    Marks of category Mn are gone from `output` already, which does not change the order of the others.
+    Their `source` goes with them. Marks of category Mn are gone from `output` already, which does not change the order
+    of the others.
     """
-    source = np.repeat(np.arange(len(kind)), width)
     run = np.cumsum((kind & ut.STARTER) != 0)
     places = np.flatnonzero((kind & ut.MARK)[source])
     classes = (output[places, None] == table.marks) @ table.mark_classes
-    output[places] = output[places][np.lexsort((classes, run[source[places]]))]
+    moved = places[np.lexsort((classes, run[source[places]]))]
+    output[places], source[places] = output[moved], source[moved]
 
 
-def _fold(code_points: np.ndarray, table: ut.FoldTable) -> tuple[np.ndarray, np.ndarray]:
-    """Rewrites code points [N] (uint8 if ASCII, else uint32) into words between spaces.
+class Folded(NamedTuple):
+    """Code points [N] rewritten into words between spaces, M code points.
 
-    Returns (output, ends): the new code points, same type, and int64 [N], where each one's replacement ends.
+    Attributes:
+        output: [M], of the type of the code points.
+        ends: int64 [N], where each one's replacement ends.
+        source: int64 [M], which code point each comes from (the spaces around a sign too); None if it was not asked
+            for.
     """
+
+    output: np.ndarray
+    ends: np.ndarray
+    source: np.ndarray | None
+
+
+def fold(code_points: np.ndarray, table: ut.FoldTable, with_source: bool = False) -> Folded:
+    """Rewrites code points [N] (uint8 if ASCII, else uint32) into words between spaces."""
     kind = table.kind[code_points]
     bits = np.bitwise_or.reduce(kind)
     if bits & ut.SIGMA:
@@ -101,20 +114,27 @@ def _fold(code_points: np.ndarray, table: ut.FoldTable) -> tuple[np.ndarray, np.
         longer = np.flatnonzero((kind & ut.LENGTH_MASK) > place)
         starts = ends[longer] - width[longer]
         output[starts + place] = table.replacement[code_points[longer], place]
+    source = np.repeat(np.arange(len(kind)), width) if with_source or bits & ut.MARK else None
     if bits & ut.MARK:
-        _order_marks(output, width, kind, table)
-    return output, ends
+        _order_marks(output, source, kind, table)  # type: ignore[arg-type]
+    return Folded(output, ends, source)
 
 
-def _split_words(texts: Sequence[str], table: ut.FoldTable) -> tuple[list[str], np.ndarray]:
-    """Words of all texts in order, and int64 [len(texts) + 1] row splits into them."""
-    joined = "\n".join([*texts, ""])  # a line end after each text: no word and no rule reaches across
+def lay_out(texts: Sequence[str]) -> tuple[np.ndarray, str]:
+    """Code points of all texts, a line end after each, uint8 if all are ASCII, else uint32; and their encoding.
+
+    No word and no rule reaches across a line end.
+    """
+    joined = "\n".join([*texts, ""])
     if joined.isascii():
-        code_points, encoding = np.frombuffer(joined.encode("ascii"), np.uint8), "ascii"
-    else:
-        # A lone surrogate is an ordinary character to the original.
-        code_points, encoding = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4"), "utf-32-le"
-    output, ends = _fold(code_points, table)
+        return np.frombuffer(joined.encode("ascii"), np.uint8), "ascii"
+    # A lone surrogate is an ordinary character to the original.
+    return np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4"), "utf-32-le"
+
+
+def words_of(texts: Sequence[str], folded: Folded, encoding: str) -> tuple[list[str], np.ndarray]:
+    """Words of all texts in order, and int64 [len(texts) + 1] row splits into them."""
+    output, ends, _ = folded
     text_ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
     is_space = output == ut.SPACE
     # Each text's line end became a space, so every word has a space after it.
@@ -125,9 +145,15 @@ def _split_words(texts: Sequence[str], table: ut.FoldTable) -> tuple[list[str], 
     return list(filter(None, spaced.split(" "))), np.concatenate([[0], splits])
 
 
+def _split_words(texts: Sequence[str], table: ut.FoldTable) -> tuple[list[str], np.ndarray]:
+    """`words_of` texts that are not folded yet."""
+    code_points, encoding = lay_out(texts)
+    return words_of(texts, fold(code_points, table), encoding)
+
+
 def split_words(texts: Iterable[str], lower_case: bool) -> Iterator[list[str]]:
     """Words of many texts, in order, in lists of many: `basic_tokenize` at array speed."""
-    for chunk in _chunks(texts):
+    for chunk in chunks_of(texts):
         yield _split_words(chunk, ut.fold_table(lower_case))[0]
 
 
@@ -223,16 +249,22 @@ class BertTokenizer:
         if isinstance(texts, str):
             raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
         ids, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-        for chunk in _chunks(texts):
+        for chunk in chunks_of(texts):
             words, word_splits = _split_words(chunk, self._table)
-            pieces = list(map(self._pieces.__getitem__, words))
-            lengths = np.fromiter(itertools.chain([0], map(len, pieces)), np.int64, len(words) + 1)
-            piece_splits = np.cumsum(lengths)
-            ids.append(np.fromiter(itertools.chain.from_iterable(pieces), np.int32, piece_splits[-1]))
+            chunk_ids, piece_splits = self.pieces_of(words)
+            ids.append(chunk_ids)
             counts.append(np.diff(piece_splits[word_splits]))
-            if len(self._pieces) > _CACHED_WORDS:
-                self._pieces.clear()
         return np.concatenate(ids), np.cumsum(np.concatenate(counts))
+
+    def pieces_of(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids int32 of the pieces of words that are split and folded, and int64 [len(words) + 1] row splits."""
+        pieces = list(map(self._pieces.__getitem__, words))
+        lengths = np.fromiter(itertools.chain([0], map(len, pieces)), np.int64, len(words) + 1)
+        splits = np.cumsum(lengths)
+        ids = np.fromiter(itertools.chain.from_iterable(pieces), np.int32, splits[-1])
+        if len(self._pieces) > _CACHED_WORDS:
+            self._pieces.clear()
+        return ids, splits
 
 
 def tokenize_lines(tokenizer: BertTokenizer, lines: BinaryIO, output: TextIO) -> None:
@@ -273,7 +305,7 @@ def make_tokenizer(
     return BertTokenizer(vocabulary, spec["lower_case"])
 
 
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+def chunks_of(texts: Iterable[str]) -> Iterator[list[str]]:
     """Runs of texts that just reach _CHUNK_CHARS together; one text is never cut."""
     chunk: list[str] = []
     size = 0

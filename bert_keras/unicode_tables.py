@@ -30,6 +30,18 @@ SPACE = 0x20
 CAPITAL_SIGMA = 0x3A3
 FINAL_SIGMA = 0x3C2
 
+# CJK ideographs in the sense of the original's BasicTokenizer: the blocks, not the script property.
+IDEOGRAPH_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
 # Bits of `kind`.
 LENGTH_MASK = 0b11  # code points in the replacement, 0 (deleted) to MAX_LENGTH
 ISOLATED = 1 << 2  # a token of its own: an ideograph or punctuation; its length is 1

@@ -15,17 +15,6 @@ import numpy as np
 
 from bert_keras import unicode_tables as ut
 
-# CJK ideographs in the sense of the original's BasicTokenizer: the blocks, not the script property.
-IDEOGRAPH_BLOCKS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
 ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
@@ -41,7 +30,7 @@ def is_space(char: str) -> bool:
 
 
 def is_ideograph(char: str) -> bool:
-    return any(first <= ord(char) <= last for first, last in IDEOGRAPH_BLOCKS)
+    return any(first <= ord(char) <= last for first, last in ut.IDEOGRAPH_BLOCKS)
 
 
 def is_punctuation(char: str) -> bool:

@@ -7,7 +7,7 @@ Example, against a running `bert-tfx serve`:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
@@ -40,6 +40,23 @@ class ClientError(Exception):
     def __init__(self, message: str, code: grpc.StatusCode | None = None):
         super().__init__(message)
         self.code = code
+
+
+class TaggedWord(NamedTuple):
+    """A word of a text, and its tag.
+
+    Attributes:
+        word: between white space, with the punctuation at its edges.
+        tag: "O" for none.
+        score: the tag's probability; 0 where the model read so far not.
+        start, end: where it is in the text, in characters, `end` exclusive, without the punctuation at its edges.
+    """
+
+    word: str
+    tag: str
+    score: float
+    start: int
+    end: int
 
 
 class Client:
@@ -103,13 +120,47 @@ class Client:
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Vectors of texts or pairs: `pooled_output` [B, H], `sequence_output` [B, T, H], and `tokens`."""
-        inputs = {"text": list(texts)} if pairs is None else {"text": list(texts), "text_pair": list(pairs)}
-        return self.predict(inputs, "encode")
+        return self.predict(_texts(texts, pairs), "encode")
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """The probability, a pair, that its second text follows its first: float32[B]."""
         inputs = {"text": [first for first, _ in pairs], "text_pair": [second for _, second in pairs]}
         return self.predict(inputs, "next_sentence")["is_next"]
+
+    def classify(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
+        """For every text or pair: [(label, probability), ...] of all labels, likeliest first."""
+        outputs = self.predict(_texts(texts, pairs))
+        return [
+            sorted(
+                ((label.decode(), float(score)) for label, score in zip(*row, strict=True)), key=lambda found: -found[1]
+            )
+            for row in zip(outputs["labels"], outputs["scores"], strict=True)
+        ]
+
+    def regress(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
+        """A number a text or pair: float32[B]."""
+        return self.predict(_texts(texts, pairs))["score"]
+
+    def choose(self, texts: Sequence[str], choices: Sequence[Sequence[str]]) -> list[tuple[int, list[float]]]:
+        """For every text: the number of its best choice, from 0, and the probabilities of all.
+
+        All texts have equally many choices.
+        """
+        outputs = self.predict({"text": list(texts), "choices": [list(of_text) for of_text in choices]})
+        return list(zip(outputs["choice"].tolist(), outputs["scores"].tolist(), strict=True))
+
+    def tag(self, texts: Sequence[str]) -> list[list[TaggedWord]]:
+        """For every text: its words, in order, with their tags."""
+        outputs = self.predict({"text": list(texts)})
+        rows = zip(*(outputs[name].tolist() for name in ("words", "tags", "scores", "starts", "ends")), strict=True)
+        return [
+            [
+                TaggedWord(word.decode(), tag.decode(), score, start, end)
+                for word, tag, score, start, end in zip(*row, strict=True)
+                if word  # a text with fewer words than another in the batch is padded with ""
+            ]
+            for row in rows
+        ]
 
     def status(self) -> list[VersionStatus]:
         """Every version of the model that the server has seen, oldest first."""
@@ -152,6 +203,10 @@ class Client:
             elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 details = f"{self.address} did not answer within {self.timeout:g} seconds"
             raise ClientError(details or code.name, code) from error
+
+
+def _texts(texts: Sequence[str], pairs: Sequence[str] | None) -> dict[str, list[str]]:
+    return {"text": list(texts)} if pairs is None else {"text": list(texts), "text_pair": list(pairs)}
 
 
 def _array(value: Any) -> np.ndarray:

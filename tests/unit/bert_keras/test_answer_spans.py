@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_keras import task_heads as heads
+from bert_keras.tasks import span_answers as heads
 
 # Few different values, so that there are ties.
 logit = st.integers(-3, 3).map(lambda n: n / 2)

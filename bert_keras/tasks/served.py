@@ -1,0 +1,135 @@
+"""The SavedModel of a fine-tuned model: a task's raw text in, its answers out.
+
+Signatures (B rows):
+    serving_default       the inputs of the task's rows (`bert_keras.tasks.rows`) -> answers, by kind:
+        classification    text (, text_pair) string[B] -> label string[B], labels string[B, L], scores float[B, L]
+        regression        text (, text_pair) string[B] -> score float[B]
+        multiple_choice   text string[B], choices string[B, C] -> choice int64[B], scores float[B, C]
+        tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
+    encode, encode_pair   as those of a pre-trained model (`bert_keras.export`); an ensemble has none
+    evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
+                          `serving_default`, as `bert_keras.tasks.answers` writes them
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import keras
+import tensorflow as tf
+
+from bert_keras.ensemble import Ensemble
+from bert_keras.exported_files import write_model_files, write_texts, write_warmup_requests
+from bert_keras.tasks.served_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.table import Task
+from bert_keras.tasks.tagging_served import TagAnswers
+from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
+from bert_keras.tokenizer import BertTokenizer
+
+TASK_SETTINGS_FILE = "task_settings.json"
+_WARMUP_TEXTS = {
+    "text": ["A text to warm up."],
+    "text_pair": ["And its pair."],
+    "choices": [["It gets warm.", "It does not."]],
+}
+
+
+class ServedTask(tf.Module):
+    """Raw text in, answers out: a task model with its tokenizer in the graph.
+
+    Args:
+        model: a float32 task model, or an ensemble of such.
+        tokenizer: its vocabulary.
+        task: with its labels.
+        settings: those it was trained with.
+    """
+
+    def __init__(self, model: keras.Model, tokenizer: BertTokenizer, task: Task, settings: TaskSettings):
+        super().__init__()
+        # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
+        self.variables_used = [weight.value for weight in model.weights]
+        self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
+        answers = self._answers = _answers(model, self._inputs, task)
+        self.served = {
+            "serving_default": tf.function(answers.__call__, input_signature=answers.specs),
+            "evaluate": tf.function(lambda examples: _evaluate(answers, examples), text_specs("examples")),
+        }
+        if not isinstance(model, Ensemble):
+            for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
+                self.served[name] = tf.function(
+                    lambda *texts: encode(model.backbone, self._inputs, *texts), text_specs(*texts)
+                )
+
+
+def export_task_model(
+    model: keras.Model, task: Task, settings: TaskSettings, tokenizer: BertTokenizer, directory: str
+) -> None:
+    """Writes the SavedModel, its warm-up requests, and what is needed to go on from the model.
+
+    That is its weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`; of an ensemble the
+    weights of its first model.
+
+    Args:
+        model: a task model (`bert_keras.task_heads`, `bert_keras.feature_based`), or an `Ensemble` of such. It is
+            served in float32, whatever it was trained in.
+        task: with the labels of the data.
+        settings: those it was trained with.
+        tokenizer: its vocabulary.
+        directory: of the SavedModel.
+    """
+    served = _float32(model)
+    module = ServedTask(served, tokenizer, task, settings)
+    tf.saved_model.save(module, directory, signatures=module.served)
+    warmed = [name for name in module.served if name != "evaluate"]
+    inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
+    write_warmup_requests(
+        directory, [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
+    )
+    first = served.models[0] if isinstance(served, Ensemble) else served
+    write_model_files(directory, first, first.config, tokenizer)
+    settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
+    write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
+
+
+def _answers(model: keras.Model, inputs: TextInputs, task: Task) -> ServedAnswers:
+    def outputs(packed):
+        return model(packed, training=False)
+
+    if task.kind == "classification":
+        return LabelAnswers(outputs, inputs, task.labels, task.pair)
+    if task.kind == "regression":
+        return NumberAnswers(outputs, inputs, task.pair)
+    if task.kind == "multiple_choice":
+        return ChoiceAnswers(outputs, inputs)
+    return TagAnswers(outputs, inputs, task.labels)
+
+
+def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What `serving_default` answers to serialized rows string [B]."""
+    names = [spec.name for spec in answers.specs]
+    one = tf.io.FixedLenFeature([], tf.string)
+    spec = {name: tf.io.RaggedFeature(tf.string) if name == "choices" else one for name in names}
+    parsed = tf.io.parse_example(examples, {"row_id": one, "gold": one, **spec})
+    row_id, gold = parsed["row_id"], parsed["gold"]
+    if "choices" in spec:
+        counts = parsed["choices"].row_lengths()
+        other = counts != tf.reduce_max(counts)
+        with tf.control_dependencies([refuse(other, "row {} of the batch has fewer choices than another")]):
+            parsed["choices"] = parsed["choices"].to_tensor()
+    return {"row_id": row_id, "gold": gold, **answers.written(answers(*(parsed[name] for name in names)))}
+
+
+def _float32(model: keras.Model) -> keras.Model:
+    """A copy that computes in float32 and that runs on any device."""
+    if isinstance(model, Ensemble):
+        return Ensemble([_float32(member) for member in model.models])
+    served = type(model).from_config(model.get_config())
+    served.build()
+    served.set_weights(model.get_weights())
+    for layer in served._flatten_layers():
+        if isinstance(layer, keras.layers.LSTM):
+            # Where there is a GPU, Keras would put cuDNN's into the graph, which runs nowhere else.
+            layer.use_cudnn = False
+    return served

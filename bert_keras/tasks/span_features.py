@@ -1,0 +1,259 @@
+"""Questions and contexts as windows of pieces, as run_squad.py of google-research/bert makes them (FACTS D6).
+
+"Who wrote it?" and the context "My dog wrote it, in May ." with T = 13 and a doc_stride of 3, the answer "in May":
+
+    window 0   [CLS] who wrote it ? [SEP] my dog wrote it , in [SEP]      start 0, end 0: it does not hold the answer
+    window 1   [CLS] who wrote it ? [SEP] it , in may . [SEP] [PAD]       start 8, end 9
+
+Shapes: R rows, N windows, T tokens, P pieces of a row's context.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_keras.errors import InputError
+from bert_keras.offsets import EncodedTexts, encode_with_offsets
+from bert_keras.tasks.rows import TaskFeatures, TaskRow
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tokenizer import BertTokenizer
+
+# White space, as run_squad.py splits a context at it; the tokenizer knows more.
+SPACES = " \t\r\n\u202f"
+# Windows that are made at a time: index arrays are larger than what they give.
+_BLOCK = 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SpanWindows:
+    """What turns positions in windows into characters of contexts.
+
+    Attributes:
+        context: where the pieces of the contexts come from.
+        context_of: int64 [R], which text of `context` a row's is; equal contexts are tokenized once.
+        row: int64 [N], the row that each window is of; in order.
+        number: int64 [N], of a window among its row's, from 0.
+        first: int64 [N], the piece of the context that a window begins with.
+        length: int64 [N], pieces of the context in it.
+        offset: int64 [N], the position of the first of them.
+        step: int64 [N], pieces from one window of the row to the next.
+        not_recovered: ids of the rows that have an answer which is not where it should be: no window of theirs counts
+            when a model is trained.
+    """
+
+    context: EncodedTexts
+    context_of: np.ndarray
+    row: np.ndarray
+    number: np.ndarray
+    first: np.ndarray
+    length: np.ndarray
+    offset: np.ndarray
+    step: np.ndarray
+    not_recovered: tuple[str, ...] = ()
+
+    def in_document(self, length: int) -> np.ndarray:
+        """bool [N, T] for T = `length`: whether there is a piece of the context."""
+        positions = np.arange(length) - self.offset[:, None]
+        return (positions >= 0) & (positions < self.length[:, None])
+
+    def is_max_context(self, length: int) -> np.ndarray:
+        """bool [N, T]: whether no other window of the row shows more around the piece, nor an earlier one as much.
+
+        What a window shows is the lesser of the pieces before and after, and a hundredth of its length. False where
+        there is no piece of the context.
+        """
+        blocks = [slice(start, start + _BLOCK) for start in range(0, len(self.row), _BLOCK)]
+        # As many windows before and after as may share a piece.
+        reach = int(np.max(-(-self.length // self.step), initial=1)) - 1
+        parts = [self._is_max_context(block, length, reach) for block in blocks]
+        return np.concatenate([np.zeros((0, length), bool), *parts])
+
+    def _is_max_context(self, block: slice, length: int, reach: int) -> np.ndarray:
+        inside = np.arange(length) - self.offset[block, None]  # [block, T], the piece, counted in the window
+        sizes, step = self.length[block, None], self.step[block, None]
+        score = _context_score(inside, sizes)
+        result = (inside >= 0) & (inside < sizes)
+        index = np.arange(len(self.row))[block]
+        for distance in (d for d in range(-reach, reach + 1) if d):
+            other = np.clip(index + distance, 0, len(self.row) - 1)
+            same_row = ((self.row[other] == self.row[index]) & (other == index + distance))[:, None]
+            there, size = inside - distance * step, self.length[other, None]
+            other_score = _context_score(there, size)
+            better = other_score >= score if distance < 0 else other_score > score
+            result &= ~(same_row & (there >= 0) & (there < size) & better)
+        return result
+
+    def characters(self, window: int, start: int, end: int) -> tuple[int, int]:
+        """First character, and behind the last, of positions `start` to `end` (both inside) of a window."""
+        text = self.context_of[self.row[window]]
+        piece = self.context.row_splits[text] + self.first[window] - self.offset[window]
+        return int(self.context.starts[piece + start]), int(self.context.ends[piece + end])
+
+
+def _context_score(inside: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return np.minimum(inside, sizes - 1 - inside) + 0.01 * sizes
+
+
+def room_for_context(settings: TaskSettings) -> int:
+    """Pieces of a context that a window holds at least, beside the longest question.
+
+    Raises:
+        InputError: none.
+    """
+    room = settings.max_seq_length - settings.max_query_length - 3
+    if room < 1:
+        raise InputError(
+            f"task.max_seq_length={settings.max_seq_length} has no room for a context beside a question of "
+            f"task.max_query_length={settings.max_query_length} pieces and 3 special tokens: set the first to more than "
+            f"{settings.max_query_length + 3}, or the second to less"
+        )
+    return room
+
+
+def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+    """Windows of rows: `input_ids`, `input_mask`, `segment_ids`, int32 [N, T], T being the longest window's length.
+
+    If all rows have golds, also `start_positions`, `end_positions` int32 [N] of the first answer, 0 where the window
+    does not hold all of it or there is none, and `weights` float32 [N]: 0 for rows whose answer is not found in the
+    context (a log message counts them), which the original leaves out; they are kept because they are to be answered.
+
+    Raises:
+        InputError: the settings leave no room for a context.
+    """
+    room_for_context(settings)
+    contexts: dict[str, int] = {}
+    context_of = np.array([contexts.setdefault(_text(row, "context"), len(contexts)) for row in rows], np.int64)
+    context = encode_with_offsets(tokenizer, contexts)
+    question_ids, question_splits = tokenizer.encode(_text(row, "question") for row in rows)
+    question_lengths = np.minimum(np.diff(question_splits), settings.max_query_length)
+    windows = _cut(context, context_of, question_lengths, settings)
+    arrays = _inputs(windows, question_ids, question_splits, tokenizer)
+    if all(row.gold is not None for row in rows):
+        labels, windows = _labels(rows, windows, tokenizer)
+        arrays.update(labels)
+    return TaskFeatures(arrays, windows.row, windows)
+
+
+def _text(row: TaskRow, name: str) -> str:
+    text = row.inputs[name]
+    assert isinstance(text, str)
+    return text
+
+
+def _cut(context: EncodedTexts, context_of: np.ndarray, question_lengths: np.ndarray, settings) -> SpanWindows:
+    """Where the windows are. A context without pieces has one window without any."""
+    pieces = np.diff(context.row_splits)[context_of]  # [R], P
+    room = settings.max_seq_length - question_lengths - 3
+    step = np.minimum(room, settings.doc_stride)
+    counts = 1 + np.maximum(-(-(pieces - room) // step), 0)
+    row = np.repeat(np.arange(len(pieces)), counts)
+    number = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    first = number * step[row]
+    length = np.minimum(room[row], pieces[row] - first)
+    return SpanWindows(context, context_of, row, number, first, length, question_lengths[row] + 2, step[row])
+
+
+def _inputs(windows: SpanWindows, question_ids, question_splits, tokenizer: BertTokenizer) -> dict[str, np.ndarray]:
+    """[CLS] question [SEP] window [SEP], int32 [N, T]."""
+    longest = int(np.max(windows.offset + windows.length, initial=0)) + 1
+    arrays = {
+        name: np.zeros((len(windows.row), longest), np.int32) for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    # One more, so that there is something to look up where both are empty.
+    question_ids, context_ids = (np.append(ids, tokenizer.pad_id) for ids in (question_ids, windows.context.ids))
+    at = np.arange(longest)
+    for block in (slice(start, start + _BLOCK) for start in range(0, len(windows.row), _BLOCK)):
+        row, offset = windows.row[block], windows.offset[block, None]
+        end = offset + windows.length[block, None]
+        in_question, in_context = (at > 0) & (at < offset - 1), (at >= offset) & (at < end)
+        question = question_splits[row][:, None] + at - 1
+        pieces = windows.context.row_splits[windows.context_of[row]] + windows.first[block]
+        ids = np.full(question.shape, tokenizer.pad_id, np.int32)
+        ids[:, 0] = tokenizer.cls_id
+        ids[(at == offset - 1) | (at == end)] = tokenizer.sep_id
+        ids[in_question] = question_ids[question[in_question]]
+        ids[in_context] = context_ids[(pieces[:, None] + at - offset)[in_context]]
+        arrays["input_ids"][block] = ids
+        arrays["input_mask"][block] = at <= end
+        arrays["segment_ids"][block] = (at >= offset) & (at <= end)
+    return arrays
+
+
+def _labels(rows, windows: SpanWindows, tokenizer: BertTokenizer) -> tuple[dict[str, np.ndarray], SpanWindows]:
+    """(start_positions, end_positions, weights), and the windows with the rows that were not recovered."""
+    answers = [row.gold["answers"] for row in rows]
+    answer_ids, answer_splits = tokenizer.encode(answer[0]["text"] if answer else "" for answer in answers)
+    spans = np.full((len(rows), 2), -1, np.int64)  # pieces of the context; -1: no answer
+    not_recovered = []
+    for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+        if not answer:
+            continue
+        words = answer_words(_text(row, "context"), answer[0]["text"], answer[0]["answer_start"])
+        text = windows.context_of[i]
+        pieces = slice(*windows.context.row_splits[text : text + 2])
+        start, end = np.searchsorted(windows.context.starts[pieces], words) if words else (0, 0)
+        if start == end:  # no words, or words that are cleaned away
+            not_recovered.append(i)
+            continue
+        spans[i] = improve_answer_span(
+            windows.context.ids[pieces], int(start), int(end) - 1, answer_ids[answer_splits[i] : answer_splits[i + 1]]
+        )
+    if not_recovered:
+        logging.getLogger(__name__).warning(
+            "%d of %d rows are left out of training: their first answer is not in the context at its answer_start "
+            "(the first: %s)", len(not_recovered), len(rows), rows[not_recovered[0]].row_id,
+        )  # fmt: skip
+    starts, ends = spans[windows.row].T - windows.first
+    held = (spans[windows.row, 0] >= 0) & (starts >= 0) & (ends < windows.length)
+    weights = np.ones(len(rows), np.float32)
+    weights[not_recovered] = 0.0
+    labels = {
+        "start_positions": np.where(held, starts + windows.offset, 0).astype(np.int32),
+        "end_positions": np.where(held, ends + windows.offset, 0).astype(np.int32),
+        "weights": weights[windows.row],
+    }
+    return labels, dataclasses.replace(windows, not_recovered=tuple(rows[i].row_id for i in not_recovered))
+
+
+def answer_words(context: str, answer: str, answer_start: int) -> tuple[int, int] | None:
+    """The characters of the whole words (between `SPACES`) that an answer lies in; None if they do not contain it.
+
+    The white space of both is squeezed before they are compared, the answer's by `str.split`, as in the original. An
+    answer that begins in white space begins with the word before.
+    """
+    last = answer_start + len(answer) - 1
+    if not answer or answer_start < 0 or last >= len(context):
+        return None
+    start, end = _begin_of_word(context, answer_start), _begin_of_word(context, last)
+    if start is None or end is None:
+        return None
+    while end < len(context) and context[end] not in SPACES:
+        end += 1
+    words = " ".join(re.findall(f"[^{SPACES}]+", context[start:end]))
+    return (start, end) if " ".join(answer.split()) in words else None
+
+
+def _begin_of_word(context: str, at: int) -> int | None:
+    """Where the word of a character begins; of white space, that before it. None if there is none."""
+    while at >= 0 and context[at] in SPACES:
+        at -= 1
+    while at > 0 and context[at - 1] not in SPACES:
+        at -= 1
+    return at if at >= 0 else None
+
+
+def improve_answer_span(pieces: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
+    """The first run of pieces in `start` to `end` (both inside) that equals the answer's; else `start`, `end`.
+
+    Annotators marked characters: of "(1895-1943)" the answer may be "1895", which is a piece but no word.
+    """
+    if len(answer):
+        for first in range(start, end + 2 - len(answer)):
+            if np.array_equal(pieces[first : first + len(answer)], answer):
+                return first, first + len(answer) - 1
+    return start, end

@@ -1,0 +1,88 @@
+"""Tagging in the served graph: the words of raw text, their tags, and where they are.
+
+Shapes: B rows, N code points of all texts, W words of all texts (in the outputs: the most words of a row), P pieces of
+all texts, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_keras.tasks.served_answers import Outputs
+from bert_keras.tasks.tagging import OUTSIDE
+from bert_keras.text_inputs import TextInputs, text_specs
+
+
+class TagAnswers:
+    """text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W].
+
+    Words are what the original's white space separates: of a row of a task, its words. A word has the tag of its first
+    piece, as in training; one without (nothing is left of it, or it is beyond T) has "O", with score 0 (FACTS D7: never
+    dropped). Rows with fewer words than another are filled up with "" and 0.
+
+    `starts` and `ends` (exclusive) count the code points of the text, bytes that are not UTF-8 left out. They leave out
+    punctuation at the edges of a word, since prose has it there ("Obama," -> "Obama"), unless there is nothing else.
+    """
+
+    def __init__(self, outputs: Outputs, inputs: TextInputs, labels: Sequence[str]):
+        self.specs = text_specs("text")
+        self._outputs, self._inputs, self._labels = outputs, inputs, tuple(labels)
+
+    def __call__(self, text):
+        with tf.device("CPU:0"):
+            # A line end after each text: no word reaches across.
+            code_points = tf.strings.unicode_decode(tf.strings.join([text, "\n"]), "UTF-8", errors="ignore")
+            starts, ends = self._edges(code_points.values)  # [W]
+            word_splits = tf.searchsorted(starts, code_points.row_splits, out_type=tf.int64)  # [B + 1]
+            pieces = self._inputs.pieces.with_offsets(text)
+            begin = tf.gather(code_points.row_starts(), pieces.ids.value_rowids()) + pieces.starts  # [P]
+            word = tf.searchsorted(starts, begin, side="right", out_type=tf.int64) - 1
+            counts = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(starts))  # [W], of pieces
+            first = tf.cumsum(counts, exclusive=True)  # [W], in pieces
+            place = tf.where(counts > 0, tf.gather(tf.pad(self._inputs.places(pieces.ids).values, [[0, 1]]), first), 0)
+            row = _rows(place, word_splits).value_rowids()
+            packed = self._inputs.pack(pieces.ids)
+        scores = tf.nn.softmax(tf.cast(self._outputs(packed), tf.float32))  # [B, T', L]
+        with tf.device("CPU:0"):
+            of_words = tf.gather_nd(scores, tf.stack([row, place], axis=1))  # [W, L]
+            tags = tf.gather(self._labels, tf.argmax(of_words, axis=-1))
+            by_row = {
+                "words": tf.strings.unicode_encode(_slices(code_points.values, starts, ends), "UTF-8"),
+                "tags": tf.where(place > 0, tags, OUTSIDE),
+                "scores": tf.where(place > 0, tf.reduce_max(of_words, axis=-1), 0.0),
+            }
+            begin = tf.gather(code_points.row_starts(), row)
+            within = self._without_punctuation(code_points.values, starts, ends)
+            by_row |= {name: edge - begin for name, edge in zip(("starts", "ends"), within, strict=True)}
+            return {name: _rows(values, word_splits).to_tensor() for name, values in by_row.items()}
+
+    def written(self, outputs):
+        return {"answer": tf.strings.strip(tf.strings.reduce_join(outputs["tags"], axis=1, separator=" "))}
+
+    def _edges(self, code_points):
+        """Starts and ends (exclusive), int64 [W], of what white space separates in code points [N]."""
+        space = self._inputs.pieces.is_space(code_points)
+        after = tf.concat([[True], space[:-1]], axis=0)
+        before = tf.concat([space[1:], [True]], axis=0)
+        return tf.where(~space & after)[:, 0], tf.where(~space & before)[:, 0] + 1
+
+    def _without_punctuation(self, code_points, starts, ends):
+        """`starts` and `ends` [W] without the punctuation at the edges; those of punctuation alone as they are."""
+        kept = tf.where(~self._inputs.pieces.is_punctuation(code_points))[:, 0]
+        # Past the last one there is none, before the first one neither.
+        kept = tf.concat([[-1], kept, [tf.size(code_points, tf.int64)]], axis=0)
+        first = tf.gather(kept, tf.searchsorted(kept, starts))
+        last = tf.gather(kept, tf.searchsorted(kept, ends) - 1)
+        alone = first >= ends
+        return tf.where(alone, starts, first), tf.where(alone, ends, last + 1)
+
+
+def _rows(values: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def _slices(values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.RaggedTensor:
+    """Row i is `values[starts[i] : ends[i]]`."""
+    return tf.gather(values, tf.ragged.range(starts, ends))

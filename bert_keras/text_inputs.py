@@ -1,0 +1,102 @@
+"""Raw text to a model's inputs in a TensorFlow graph: what every exported model shares.
+
+Shapes: B texts, T' longest sequence of the batch in pieces (at most T), H hidden.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_keras.graph_tokenizer import GraphTokenizer
+from bert_keras.tokenizer import BertTokenizer
+from bert_keras.truncation import head_room, truncate_pair
+
+
+class TextInputs(tf.Module):
+    """Texts to the backbone's inputs, with the tokenizer in the graph.
+
+    Args:
+        tokenizer: the model's.
+        max_seq_length: T; longer sequences are cut.
+        truncation: which pieces of single texts are kept (`bert_keras.truncation`); pairs lose the end of the longer.
+    """
+
+    def __init__(self, tokenizer: BertTokenizer, max_seq_length: int, truncation: str):
+        super().__init__()
+        self._tokenizer, self._max_seq_length, self._truncation = tokenizer, max_seq_length, truncation
+        self.pieces = GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+
+    def __call__(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """The inputs of texts or pairs string [B], int32 [B, T']."""
+        return self.pack(self.pieces(text), None if text_pair is None else self.pieces(text_pair))
+
+    def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
+        """[CLS] first [SEP] (second [SEP]), cut to T, padded to the longest: the model's inputs, int32 [B, T']."""
+        rows = first.nrows(out_type=tf.int32)
+        cls_id = tf.fill([rows, 1], self._tokenizer.cls_id)
+        sep_id = tf.fill([rows, 1], self._tokenizer.sep_id)
+        if second is None:
+            segments = [[cls_id, tf.ragged.boolean_mask(first, self.places(first) > 0), sep_id]]
+        else:
+            kept_a, kept_b = truncate_pair(
+                tf.cast(first.row_lengths(), tf.int32),
+                tf.cast(second.row_lengths(), tf.int32),
+                self._max_seq_length - 3,
+            )
+            segments = [[cls_id, _keep_first(first, kept_a), sep_id], [_keep_first(second, kept_b), sep_id]]
+        ragged = [tf.concat(parts, axis=1) for parts in segments]
+        ids = tf.concat(ragged, axis=1)
+        segment_ids = tf.concat([tf.ones_like(part) * index for index, part in enumerate(ragged)], axis=1)
+        # At least one position: the pooler reads it, if for no rows.
+        shape = tf.stack([-1, tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))])
+        return {
+            "input_ids": ids.to_tensor(self._tokenizer.pad_id, shape=shape),
+            "input_mask": tf.ones_like(ids).to_tensor(0, shape=shape),
+            "segment_ids": segment_ids.to_tensor(0, shape=shape),
+        }
+
+    def places(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Where each piece of single texts, [B, (pieces)], is in the model's inputs, int64; 0 if it is cut off."""
+        room = self._max_seq_length - 2
+        head, row = head_room(room, self._truncation), pieces.value_rowids()
+        cut = tf.gather(tf.maximum(pieces.row_lengths() - room, 0), row)
+        position = tf.range(tf.size(pieces.flat_values, tf.int64)) - tf.gather(pieces.row_starts(), row)
+        place = tf.where(position < head, position, position - cut) + 1
+        return pieces.with_flat_values(tf.where((position < head) | (position >= head + cut), place, 0))
+
+    def tokens(self, ids: tf.Tensor) -> tf.Tensor:
+        """The vocabulary's tokens of `ids`, string, same shape."""
+        return tf.gather(tf.constant(self._tokenizer.vocabulary), ids)
+
+
+def encode(backbone, inputs: TextInputs, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    """The signatures `encode` and `encode_pair`: encoder outputs of texts or pairs string [B].
+
+    Returns: `pooled_output` [B, H], `sequence_output` [B, T', H], `tokens` [B, T'], where padding is "[PAD]".
+    """
+    packed = inputs(text, text_pair)
+    outputs = backbone(packed, training=False)
+    return {
+        "pooled_output": outputs["pooled_output"],
+        "sequence_output": outputs["sequence_output"],
+        "tokens": inputs.tokens(packed["input_ids"]),
+    }
+
+
+def text_specs(*names: str) -> list[tf.TensorSpec]:
+    """Arguments string [B] of a signature."""
+    return [tf.TensorSpec([None], tf.string, name=name) for name in names]
+
+
+def refuse(bad: tf.Tensor, message: str) -> tf.Operation:
+    """Fails with `message`, its {} the first row for which `bad` bool [B] holds."""
+    first = tf.argmax(tf.cast(bad, tf.int32))
+    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), [tf.strings.format(message, first)])
+
+
+def _keep_first(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """The first `lengths[i]` values of row i."""
+    starts = ragged.row_starts()
+    position = tf.range(tf.size(ragged.flat_values, tf.int64)) - tf.gather(starts, ragged.value_rowids())
+    kept = position < tf.gather(tf.cast(lengths, tf.int64), ragged.value_rowids())
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.flat_values, kept), lengths)
