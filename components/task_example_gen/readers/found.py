@@ -138,7 +138,7 @@ def tab_columns(content: bytes, count: int, whose: str) -> list[str]:
 
 
 def csv_records(file: BinaryIO) -> Iterator[tuple[str, list[str] | Exception]]:
-    """("line 3", columns) of a CSV, quoted as in RFC 4180; of a record of several lines, the last. Errors are records."""
+    """("line 3", columns) of a CSV, quoted as in RFC 4180; of several lines, the last. Errors are records."""
     csv.field_size_limit(_MAX_FIELD)
     # Bytes that are no UTF-8 must not stop the reader: they are found below.
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")

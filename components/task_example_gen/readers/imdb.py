@@ -3,9 +3,9 @@
     aclImdb/train/pos/127_10.txt   It is a classic.<br /><br />See it!
 
 is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder, the rating is in
-the name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. What is in
-`train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders `pos` and
-`neg` is read (the polarity data of Pang and Lee).
+the name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. What
+lies in `train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders `pos`
+and `neg` is read (the polarity data of Pang and Lee).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_imdb(path: str) -> Iterator[Found | BadRow | Note]:
 
 def is_review(name: str) -> bool:
     """Whether a file of this name is a review with a label."""
-    return name.endswith(".txt") and (*name.split("/"), "")[-3:-2] in [(label,) for label in LABELS]
+    return name.endswith(".txt") and name.rpartition("/")[0].rpartition("/")[2] in LABELS
 
 
 def _files(path: str) -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,261 @@
+"""SWAG, CODAH, SQuAD and CoNLL: the official layouts, their traps, and what is said of bad rows."""
+
+import json
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import TASKS
+from components.task_example_gen.readers import ReadReport, read_found, read_rows
+from components.task_example_gen.readers.conll import to_iob2
+from components.task_example_gen.settings import Columns
+
+MEND = "mend it, or leave such rows out with --set data.on_bad_row=skip"
+SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def rows(task, path, on_bad_row="fail"):
+    return list(read_rows(TASKS[task], path, on_bad_row))
+
+
+def found(task, path, on_bad_row="fail"):
+    report = ReadReport()
+    return list(read_found(TASKS[task], path, on_bad_row, report, Columns())), report
+
+
+def error(task, path):
+    with pytest.raises(InputError) as caught:
+        rows(task, path)
+    return str(caught.value)
+
+
+def test_swag(tmp_path):
+    path = written(
+        tmp_path,
+        "val.csv",
+        f'{SWAG},label\n7,anetv_1,3304,"A man rides. He",A man rides.,He,gold,sings.,"falls, twice.",turns.,waves.,1\n',
+    )
+    ((one,), _) = found("swag", path)
+    assert one.row == TaskRow(
+        "7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1
+    )
+    assert (one.where, one.group) == ("line 2", "anetv_1")
+    test = written(tmp_path, "test.csv", f"{SWAG}\n7,v,1,A,A,B,gold,a,b,c,d\n")
+    assert [row.gold for row in rows("swag", test)] == [None]
+    bad = written(tmp_path, "bad.csv", f"{SWAG},label\n7,v,1,A,A,B,gold,a,b,c,d,4\n")
+    assert error("swag", bad) == f"{bad}, line 2: choice 4 is not in 0 to 3; {MEND}"
+    other = written(tmp_path, "train_full.csv", "video-id,sent1\nv,A\n")
+    assert error("swag", other) == (
+        f"{other}, line 1: has no column 'sent2', but 'video-id', 'sent1'; give train.csv, val.csv or test.csv of SWAG"
+    )
+
+
+def test_codah(tmp_path):
+    path = written(tmp_path, "full_data.tsv", 'p\tShe "enjoyed" it. She\tskied.\tswam.\tfroze.\tslept.\t1\n')
+    inputs = {"text": 'She "enjoyed" it. She', "choices": ("skied.", "swam.", "froze.", "slept.")}
+    assert rows("codah", path) == [TaskRow("0", inputs, 1)]
+    bad = written(tmp_path, "bad.tsv", "p\tShe\ta\tb\tc\t1\n")
+    assert error("codah", bad) == f"{bad}, line 1: has 6 columns, not CODAH's 7; {MEND}"
+    bad = written(tmp_path, "bad.tsv", "p\tShe\ta\tb\tc\td\tb\n")
+    assert error("codah", bad) == f"{bad}, line 1: the right answer is 'b', not a whole number; {MEND}"
+
+
+def squad(*qas, context="It was in May.", title="May"):
+    return {"title": title, "paragraphs": [{"context": context, "qas": list(qas)}]}
+
+
+def question(row_id, *answers, **fields):
+    listed = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": row_id, "question": f"{row_id}?", "answers": listed} | fields
+
+
+def squad_file(folder, *articles):
+    return written(folder, "squad.json", json.dumps({"version": "1.1", "data": articles}))
+
+
+def test_d6_squad(tmp_path):
+    path = squad_file(
+        tmp_path,
+        squad(question("a", ("in May", 7), ("May", 10))),
+        squad({"id": "b", "question": "b?"}, context="Ein Käse 😀.", title="Käse"),
+    )
+    read, report = found("squad1.1", path)
+    answers = [{"text": "in May", "answer_start": 7}, {"text": "May", "answer_start": 10}]
+    assert [one.row for one in read] == [
+        TaskRow("a", {"question": "a?", "context": "It was in May."}, {"answers": answers}),
+        TaskRow("b", {"question": "b?", "context": "Ein Käse 😀."}, None),
+    ]
+    assert read[0].group != read[1].group and not report.lines()
+
+
+def test_d6_unanswerable_questions_have_no_answers(tmp_path):
+    path = squad_file(
+        tmp_path,
+        squad(
+            question("a", ("May", 10), is_impossible=False),
+            question("b", is_impossible=True, plausible_answers=[{"text": "May", "answer_start": 10}]),
+            # What is listed in spite of is_impossible is no answer.
+            question("c", ("May", 10), is_impossible=True),
+        ),
+    )
+    assert [row.gold["answers"] for row in rows("squad2.0", path)] == [[{"text": "May", "answer_start": 10}], [], []]
+    assert error("squad1.1", path) == (
+        f"{path}, 'May', paragraph 0, question b: is unanswerable, which questions of squad1.1 are not; "
+        f"squad2.0 has such; {MEND}"
+    )
+
+
+def test_d6_answers_not_at_their_start_stay_and_are_counted(tmp_path):
+    path = squad_file(
+        tmp_path, squad(question("a", ("May", 3)), question("b", ("May", 99)), question("c", ("May", -4)))
+    )
+    read, report = found("squad1.1", path)
+    assert [one.row.row_id for one in read] == ["a", "b", "c"]
+    assert report.lines() == [f"{path}: 3 x answers that do not stand at their answer_start"]
+
+
+@pytest.mark.parametrize(
+    ("qa", "why"),
+    [
+        (question("a", ("May", 10)), "has the id of a question before it"),
+        (question("b"), "has an empty list of answers"),
+        (question("b", ("", 1)), "an answer's text is ''"),
+        (question("b", ("May", "10")), "answer_start is '10', not a whole number"),
+        ({"id": "b", "question": "b?", "answers": ["May"]}, "an answer is not {'text': ..., 'answer_start': ...}"),
+        ({"id": "b", "answers": []}, "has no 'question'"),
+        (question("b", ("May", 10), question=" "), "question is empty"),
+    ],
+)
+def test_bad_questions(tmp_path, qa, why):
+    path = squad_file(tmp_path, squad(question("a", ("May", 10)), qa))
+    assert error("squad1.1", path) == f"{path}, 'May', paragraph 0, question {qa['id']}: {why}; {MEND}"
+    assert [row.row_id for row in rows("squad1.1", path, "skip")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"data": [\n{,}]}', ", line 2, column 2: is not JSON (Expecting property name enclosed in double quotes); "),
+        (b"\xff\xfe{}", ": is not UTF-8 (byte 0); "),
+        ('{"dat": []}', ", data: is not in SQuAD's form, data > paragraphs > context and qas; "),
+        (
+            json.dumps({"data": [{"title": "May", "paragraphs": [{"context": "It."}]}]}),
+            ", 'May', paragraph 0: is not in SQuAD's form, data > paragraphs > context and qas; ",
+        ),
+    ],
+)
+def test_files_that_are_not_squad(tmp_path, content, message):
+    path = written(tmp_path, "train-v1.1.json", content)
+    assert error("squad1.1", path) == f"{path}{message}give the official file"
+
+
+def tagged(row_id, text, *tags):
+    return TaskRow(row_id, {"text": text}, list(tags) or None)
+
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP I-ORG
+rejects VBZ B-VP O
+German JJ B-NP I-MISC
+
+Peter NNP B-NP I-PER
+Paul NNP B-NP B-PER
+
+-DOCSTART- -X- O O
+
+SOCCER NN I-NP O
+"""
+
+
+def test_conll_2003(tmp_path):
+    read, _ = found("ner", written(tmp_path, "eng.train", CONLL_2003))
+    assert [one.row for one in read] == [
+        tagged("0", "EU rejects German", "B-ORG", "O", "B-MISC"),
+        tagged("1", "Peter Paul", "B-PER", "B-PER"),
+        tagged("2", "SOCCER", "O"),
+    ]
+    assert [one.where for one in read] == ["line 3", "line 7", "line 12"]
+    assert read[0].group == read[1].group != read[2].group
+
+
+@pytest.mark.parametrize(
+    ("iob1", "iob2"),
+    [
+        ("I-ORG O I-PER B-PER I-LOC", "B-ORG O B-PER B-PER B-LOC"),
+        ("B-ORG I-ORG O B-PER B-PER", "B-ORG I-ORG O B-PER B-PER"),
+        ("B-ORG I-PER I-PER I-ORG", "B-ORG B-PER I-PER B-ORG"),
+    ],
+)
+def test_iob1_becomes_iob2(iob1, iob2):
+    assert to_iob2(iob1.split()) == iob2.split()
+    assert to_iob2(iob2.split()) == iob2.split()
+
+
+def test_wnut17_sentences_end_at_a_tab_too(tmp_path):
+    path = written(
+        tmp_path, "wnut17train.conll", "\ufeff@paul\tO\nIt\tO\n\t\nEmpire\tB-location\nState\tI-location\n\t\n\n"
+    )
+    assert rows("ner", path) == [tagged("0", "@paul It", "O", "O"), tagged("1", "Empire State", "B-location", "I-location")]  # fmt: skip
+
+
+def test_wikiann_words_lose_their_language(tmp_path):
+    path = written(tmp_path, "train", "en:Sioux\tB-ORG\nen:Falls\tI-ORG\n\nen::\tO\n")
+    assert rows("ner", path) == [tagged("0", "Sioux Falls", "B-ORG", "I-ORG"), tagged("1", ":", "O")]
+    # Not in every word: it is part of them.
+    path = written(tmp_path, "train", "re:Sioux\tB-ORG\nFalls\tI-ORG\n")
+    assert rows("ner", path) == [tagged("0", "re:Sioux Falls", "B-ORG", "I-ORG")]
+
+
+def test_white_space_in_a_word(tmp_path):
+    path = written(tmp_path, "train.txt", "New\u00a0York\tB-LOC\n\u3000\tO\n1 2\tO\n\u202fup\x85\tO\n")
+    assert rows("ner", path) == [tagged("0", "NewYork \ufffd 12 up", "B-LOC", "O", "O", "O")]
+
+
+def test_words_without_tags(tmp_path):
+    assert rows("ner", written(tmp_path, "test.txt", "EU\nrejects\n\nGerman\n")) == [
+        tagged("0", "EU rejects"),
+        tagged("1", "German"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a\tO\n\nEU\tS-ORG\nrules\tO\n", "line 3: tag 'S-ORG' is not O, B-TYPE or I-TYPE (IOB1 or IOB2)"),
+        ("a\tO\n\nEU\tB-ORG\nrules\n", "line 4: has 1 column(s), not its sentence's 2"),
+        (b"a\tO\n\nEU\tO\n\xff\tO\n", "line 4: is not UTF-8"),
+    ],
+)
+def test_bad_words(tmp_path, content, message):
+    path = written(tmp_path, "train.txt", content)
+    assert error("ner", path) == f"{path}, {message}; {MEND}"
+    # The sentence is left out, not the word.
+    assert rows("ner", path, "skip") == [tagged("0", "a", "O")]
+
+
+WORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda word: "\n" not in word and "\t" not in word and "-DOCSTART-" not in word and word.strip(" \r")
+)
+TAG = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC"])
+
+
+@given(st.lists(st.lists(st.tuples(WORD, TAG), min_size=1), min_size=1))
+def test_a_text_has_as_many_words_as_tags(tmp_path_factory, sentences):
+    content = "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in one) for one in sentences)
+    read = rows("ner", written(tmp_path_factory.mktemp("conll"), "train.txt", content))
+    assert len(read) == len(sentences)
+    for row, sentence in zip(read, sentences, strict=True):
+        assert row.gold == to_iob2([tag for _, tag in sentence])
+        # By BERT's rule of white space, and by the blanks that were put there.
+        assert row.inputs["text"].split() == row.inputs["text"].split(" ")
+        assert len(row.inputs["text"].split()) == len(row.gold)

@@ -1,0 +1,272 @@
+"""GLUE's TSVs, tables of one's own, AG News, IMDb: the official layouts, their traps, and what is said of bad rows."""
+
+import gzip
+import io
+import json
+import logging
+import tarfile
+import zipfile
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import TASKS
+from components.task_example_gen.readers import ReadReport, read_found, read_rows
+from components.task_example_gen.settings import Columns
+
+MEND = "mend it, or leave such rows out with --set data.on_bad_row=skip"
+MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+    "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
+)
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def rows(task, path, on_bad_row="fail", columns=None):
+    return list(read_rows(TASKS[task], path, on_bad_row, columns))
+
+
+def error(task, path, columns=None):
+    with pytest.raises(InputError) as caught:
+        rows(task, path, columns=columns)
+    return str(caught.value)
+
+
+def single(row_id, text, gold):
+    return TaskRow(row_id, {"text": text}, gold)
+
+
+def pair(row_id, text, text_pair, gold):
+    return TaskRow(row_id, {"text": text, "text_pair": text_pair}, gold)
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "expected"),
+    [
+        # FACTS D7: CoLA's train and dev have no header, its test has.
+        ("cola", "gj04\t0\t*\tThey drank the pub.\ngj04\t1\t\tHe ran.\n", [("0", "They drank the pub.", "0"), ("1", "He ran.", "1")]),
+        ("cola", "index\tsentence\n7\tBill floated.\n", [("7", "Bill floated.", None)]),
+        ("sst-2", "sentence\tlabel\nfine , really \t1\n", [("0", "fine , really ", "1")]),
+        ("sst-2", "index\tsentence\n0\tfine\n1\tbad\n", [("0", "fine", None), ("1", "bad", None)]),
+        # A byte order mark, line ends of Windows, and quotes that are characters.
+        (
+            "mrpc",
+            '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\t"No, he said.\t"Yes", she ""did.\r\n',
+            [("0", '"No, he said.', '"Yes", she ""did.', "1")],
+        ),
+        ("mrpc", "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n4\t70\t71\tA.\tB.\n", [("4", "A.", "B.", None)]),
+        (
+            "sts-b",
+            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+            "9\tnews\tf\t2012\t1\tn\tn\tA plane.\tAn air plane.\t3.800\n",
+            [("9", "A plane.", "An air plane.", 3.8)],
+        ),
+        (
+            "mnli",
+            MNLI + "0\t1\t1\tg\tb\tb\tp\tp\tHe ran.\tHe moved.\tentailment\tentailment\n"
+            "1\t1\t1\tg\tb\tb\tp\tp\tHe ran.\tHe won.\tneutral\t-\n",
+            [("0", "He ran.", "He moved.", "entailment")],
+        ),
+        ("qnli", "index\tquestion\tsentence\tlabel\n3\tWho?\tHe.\tnot_entailment\n", [("3", "Who?", "He.", "not_entailment")]),
+        ("rte", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tentailment\n", [("0", "A.", "B.", "entailment")]),
+        ("wnli", "index\tsentence1\tsentence2\n0\tA.\t\n", [("0", "A.", "", None)]),
+        ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n55\t1\t2\tWhy?\tWhy so?\t1\n", [("55", "Why?", "Why so?", "1")]),
+        ("qqp", "id\tquestion1\tquestion2\n0\tWhy?\tWhy so?\n", [("0", "Why?", "Why so?", None)]),
+    ],
+)  # fmt: skip
+def test_d7_glue(tmp_path, task, content, expected):
+    make = pair if TASKS[task].pair else single
+    assert rows(task, written(tmp_path, "file.tsv", content)) == [make(*one) for one in expected]
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path):
+    # U+2028, U+0085 and the form feed stand in texts; str.splitlines would end the line there.
+    path = written(tmp_path, "train.tsv", "sentence\tlabel\none\u2028two\x85three\x0cfour\t1\n")
+    assert rows("sst-2", path) == [single("0", "one\u2028two\x85three\x0cfour", "1")]
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        ("sst-2", "sentence\tlabel\nfine\t1\nfine 1\n", "line 3: has 1 columns, not the header's 2; " + MEND),
+        ("sst-2", "sentence\tlabel\nfine\t2\n", "line 2: label '2' is not one of 0, 1; " + MEND),
+        ("sst-2", "sentence\tlabel\n \t1\n", "line 2: text is empty; " + MEND),
+        ("sst-2", b"sentence\tlabel\nfine\t1\nna\xefve\t1\n", "line 3: is not UTF-8 (byte 2 of the line); " + MEND),
+        ("cola", "gj04\t0\t*\tThey ran.\ngj04\t0\tThey ran.\n", "line 2: has 3 columns, not the header's 4; " + MEND),
+        ("rte", "index\tsentence1\tsentence2\tlabel\n0\tA\t\tentailment\n", "line 2: text_pair is empty; " + MEND),
+        ("sts-b", "sentence1\tsentence2\tscore\nA\tB\tnan\n", "line 2: score is 'nan', not a number; " + MEND),
+        ("sts-b", "sentence1\tsentence2\tscore\nA\tB\t5.5\n", "line 2: 5.5 is not in [0, 5]; " + MEND),
+        (
+            "qnli",
+            "index\tquestion\tlabel\n0\tWho?\tentailment\n",
+            "line 1: has no column 'sentence', but 'index', 'question', 'label'; give qnli as GLUE has it",
+        ),
+    ],
+)
+def test_bad_rows_of_glue(tmp_path, task, content, message):
+    path = written(tmp_path, "train.tsv", content)
+    assert error(task, path) == f"{path}, {message}"
+
+
+def test_skipped_rows_are_counted_and_the_first_are_told(tmp_path, caplog):
+    path = written(tmp_path, "train.tsv", "sentence\tlabel\n" + "bad\n" * 7 + "fine\t1\n")
+    report = ReadReport()
+    with caplog.at_level(logging.WARNING):
+        found = list(read_found(TASKS["sst-2"], path, "skip", report, Columns()))
+    # A row's number is that in its file, whatever was left out before it.
+    assert [(one.where, one.row) for one in found] == [("line 9", single("7", "fine", "1"))]
+    assert report.skipped == {path: 7}
+    assert report.lines() == [f"{path}: 7 bad row(s) left out"]
+    assert caplog.messages == [
+        f"{path}, line {line}: left out: has 1 columns, not the header's 2" for line in range(2, 7)
+    ]
+
+
+def test_rows_without_agreement_are_a_note(tmp_path):
+    path = written(tmp_path, "dev_matched.tsv", "sentence1\tsentence2\tgold_label\nA\tB\t-\nA\tB\tneutral\n")
+    report = ReadReport()
+    assert len(list(read_found(TASKS["mnli"], path, "fail", report, Columns()))) == 1
+    assert report.lines() == [f"{path}: 1 x rows without a label that annotators agreed on ('-'), left out"]
+
+
+def test_labels_are_asked_for(tmp_path):
+    path = written(tmp_path, "test.tsv", "index\tsentence\n0\tfine\n")
+    with pytest.raises(InputError) as caught:
+        list(read_found(TASKS["sst-2"], path, "fail", ReadReport(), Columns(), labelled=True))
+    assert str(caught.value) == f"{path}, line 2: has no label, which rows to train and evaluate on need; {MEND}"
+
+
+TABLES = {
+    "a.tsv": 'label\ttext\nyes\tHe said: "well, no".\n',
+    "a.csv": 'text,label,more\n"He said: ""well, no"".",yes,1\n',
+    "a.jsonl": '{"text": "He said: \\"well, no\\".", "label": "yes"}\n\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_tables(tmp_path, name, compressed):
+    content = TABLES[name].encode()
+    path = written(tmp_path, name + ".gz" * compressed, gzip.compress(content) if compressed else content)
+    assert rows("text", path) == [single("0", 'He said: "well, no".', "yes")]
+
+
+def test_tables_of_pairs_with_names_of_their_own(tmp_path):
+    columns = Columns("question1", "question2", "is_duplicate")
+    path = written(
+        tmp_path,
+        "q.jsonl",
+        '{"question1": "a", "question2": "b", "is_duplicate": 1}\n{"question1": "a", "question2": "b"}',
+    )
+    assert rows("text-pair", path, columns=columns) == [pair("0", "a", "b", "1"), pair("1", "a", "b", None)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.tsv",
+            "sentence\tlabel\nfine\t1\n",
+            ", line 1: has no column 'text', but 'sentence', 'label'; name it with --set data.columns.text=NAME",
+        ),
+        ("a.csv", 'text,label\n"fine,1\n', f", line 2: is not CSV (unexpected end of data); {MEND}"),
+        ("a.csv", "text,label\nfine\n", f", line 2: has 1 columns, not the header's 2; {MEND}"),
+        ("a.csv", b"text,label\nfine,1\nna\xefve,1\n", f", line 3: is not UTF-8; {MEND}"),
+        ("a.jsonl", '{"text": "a"}\n{"text"}\n', f", line 2: is not JSON (Expecting ':' delimiter at character 8); {MEND}"),
+        ("a.jsonl", "[1]\n", f", line 1: is list, not an object; {MEND}"),
+        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {MEND}"),
+        ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
+        ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
+        ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
+        ("a.xls", "", ": is no table by its name; its name must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
+    ],
+)  # fmt: skip
+def test_bad_tables(tmp_path, name, content, message):
+    path = written(tmp_path, name, content)
+    assert error("text", path) == path + message
+
+
+def test_ag_news(tmp_path):
+    assert rows("ag-news", written(tmp_path, "train.tsv", "It's #39;over.\tSci/Tech\n")) == [
+        single("0", "It's #39;over.", "Sci/Tech")
+    ]
+    official = written(tmp_path, "train.csv", '"3","Wall St.","Short-sellers, ""bears""."\n"4","A","B"\n')
+    assert rows("ag-news", official) == [
+        single("0", 'Wall St. Short-sellers, "bears".', "Business"),
+        single("1", "A B", "Sci/Tech"),
+    ]
+    bad = written(tmp_path, "bad.csv", '"5","A","B"\n')
+    assert error("ag-news", bad) == f"{bad}, line 1: the class is 5, not one of 1 to 4; {MEND}"
+
+
+REVIEWS = {
+    "aclImdb/train/pos/10_8.txt": b"\xef\xbb\xbfGreat.<br /><br />See it!<br />",
+    "aclImdb/train/pos/9_7.txt": b"Fine.",
+    "aclImdb/train/neg/0_3.txt": b"Bad.",
+    "aclImdb/train/unsup/0_0.txt": b"Who knows.",
+    "aclImdb/test/neg/0_2.txt": b"Worse.",
+    "aclImdb/train/urls_pos.txt": b"http://www.imdb.com",
+}
+
+
+def test_imdb_from_folder_tar_and_zip(tmp_path):
+    for name, content in REVIEWS.items():
+        written(tmp_path, name, content)
+    with tarfile.open(tmp_path / "aclImdb_v1.tar.gz", "w:gz") as tar:
+        for name, content in REVIEWS.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    with zipfile.ZipFile(tmp_path / "aclImdb.zip", "w") as archive:
+        for name, content in REVIEWS.items():
+            archive.writestr(name, content)
+    expected = [
+        single("train/neg/0_3", "Bad.", "neg"),
+        single("train/pos/9_7", "Fine.", "pos"),
+        single("train/pos/10_8", "Great. See it!", "pos"),
+    ]
+    for path in ("aclImdb/train", "aclImdb_v1.tar.gz!aclImdb/train", "aclImdb.zip!aclImdb/train"):
+        assert rows("imdb", f"{tmp_path}/{path}") == expected
+    assert rows("imdb", f"{tmp_path}/aclImdb/test/neg/") == [single("neg/0_2", "Worse.", "neg")]
+    written(tmp_path, "aclImdb/test/pos/3_9.txt", "<br />")
+    test = f"{tmp_path}/aclImdb/test"
+    assert error("imdb", test) == f"{test}, test/pos/3_9.txt: text is empty; {MEND}"
+
+
+def test_members_and_damaged_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "glue.zip", "w") as archive:
+        archive.writestr("SST-2/train.tsv", "sentence\tlabel\nfine\t1\n")
+        archive.writestr("SST-2/dev.tsv", "sentence\tlabel\nbad\t0\n")
+    path = f"{tmp_path}/glue.zip"
+    assert rows("sst-2", f"{path}!SST-2/dev.tsv") == [single("0", "bad", "0")]
+    holds = f"name one file of the archive, as {path}!MEMBER; it holds SST-2/train.tsv, SST-2/dev.tsv"
+    assert error("sst-2", path) == f"{path}: {holds}"
+    assert error("sst-2", f"{path}!no.tsv") == f"{path}!no.tsv: {holds}"
+    cut = written(tmp_path, "cut.tsv.gz", gzip.compress(b"sentence\tlabel\n" + bytes(range(32, 127)) * 99)[:60])
+    assert error("sst-2", cut).startswith(f"{cut}: cannot be read (")
+    assert error("sst-2", f"{tmp_path}/none.tsv").startswith(f"{tmp_path}/none.tsv: cannot be read (")
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+@given(st.lists(st.tuples(TEXT, TEXT, st.sampled_from(["yes", "no"])), min_size=1))
+def test_what_is_written_is_read(tmp_path_factory, texts):
+    folder = tmp_path_factory.mktemp("tables")
+    lines = "".join(json.dumps({"text": a, "text_pair": b, "label": c}, ensure_ascii=False) + "\n" for a, b, c in texts)
+    expected = [pair(str(number), *one) for number, one in enumerate(texts)]
+    assert rows("text-pair", written(folder, "a.jsonl", lines)) == expected
+    quoted = "".join('"' + '","'.join(v.replace('"', '""') for v in one) + '"\r\n' for one in texts)
+    assert rows("text-pair", written(folder, "a.csv", "text,text_pair,label\r\n" + quoted)) == expected
+    flat = [tuple("".join(" " if c in "\t\n\r" else c for c in value).strip() or "x" for value in one) for one in texts]
+    tsv = "text\ttext_pair\tlabel\n" + "".join("\t".join(one) + "\n" for one in flat)
+    assert rows("text-pair", written(folder, "a.tsv", tsv)) == [pair(str(i), *one) for i, one in enumerate(flat)]

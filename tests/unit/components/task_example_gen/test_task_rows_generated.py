@@ -1,0 +1,226 @@
+"""From files to shards of rows: splits, labels, samples, the specification beside them, and the component."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from pydantic import TypeAdapter
+from tfx.types import standard_artifacts
+from tfx.types.artifact_utils import decode_split_names
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow, read_rows
+from bert_keras.tasks.settings import TaskSpec
+from bert_keras.tasks.table import TASKS
+from components.shards import shard_paths
+from components.task_example_gen import generate
+from components.task_example_gen.component import TaskExampleGen
+from components.task_example_gen.executor import Executor
+from components.task_example_gen.generate import generate_rows
+from components.task_example_gen.readers import Found
+from components.task_example_gen.settings import Columns, TaskDataSettings
+from components.task_example_gen.splits import hold_out, sample
+from components.tfrecord import bytes_example, read_records
+
+
+def table(folder, name, labels, start=0):
+    path = folder / name
+    path.write_text("text\tlabel\n" + "".join(f"row {i}\t{label}\n" for i, label in enumerate(labels, start)))
+    return str(path)
+
+
+def stored(folder, split):
+    records = []
+    for path in shard_paths(f"{folder}/Split-{split}"):
+        with open(path, "rb") as file:
+            records += read_records(file)
+    return list(read_rows(records))
+
+
+def made(task, files, folder, **settings):
+    return generate_rows(TASKS[task], files, TaskDataSettings(**settings), str(folder))
+
+
+def error(task, files, folder, **settings):
+    with pytest.raises(InputError) as caught:
+        made(task, files, folder, **settings)
+    return str(caught.value)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+GOLD = st.one_of(
+    st.none(),
+    TEXT,
+    st.integers(0, 3),
+    st.floats(0, 5),
+    st.lists(TEXT),
+    st.builds(lambda text, start: {"answers": [{"text": text, "answer_start": start}]}, TEXT, st.integers(0)),
+)
+
+
+@given(TEXT, st.dictionaries(st.sampled_from(["text", "text_pair", "question", "context"]), TEXT), GOLD, st.lists(TEXT))
+def test_what_is_stored_of_a_row_is_read(row_id, inputs, gold, choices):
+    row = TaskRow(row_id, inputs | ({"choices": tuple(choices)} if choices else {}), gold)
+    assert list(read_rows([bytes_example({**row.to_features()})])) == [row]
+
+
+def test_splits_labels_and_specification(tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "ROWS_PER_SHARD", 4)
+    files = {
+        "train": [table(tmp_path, "train.tsv", "bbaabb"), table(tmp_path, "more.tsv", "cab", 6)],
+        "eval": [table(tmp_path, "dev.tsv", "ab", 20)],
+        "test": [table(tmp_path, "test.tsv", ["c", "a", "\n"], 30)],
+    }
+    spec = made("text", files, tmp_path / "out", on_bad_row="skip")
+    assert spec.task.labels == ("a", "b", "c")
+    assert spec.counts == {"train": 9, "eval": 2, "test": 2}
+    assert spec.skipped == {files["test"][0]: 2}
+    assert TaskSpec.load(str(tmp_path / "out")) == spec
+    assert [row.inputs["text"] for row in stored(tmp_path / "out", "train")] == [f"row {i}" for i in range(9)]
+    assert [(row.row_id, row.gold) for row in stored(tmp_path / "out", "eval")] == [("0", "a"), ("1", "b")]
+    names = sorted(path.name for path in (tmp_path / "out/Split-train").iterdir())
+    assert names == [f"examples-0000{index}-of-00003.tfrecord" for index in range(3)]
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path):
+    def content(folder):
+        files = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+        return {name: data for name, data in files.items() if ".part" not in name.as_posix()}
+
+    files = {"train": [table(tmp_path, "train.tsv", "ab" * 40)]}
+    made("text", files, tmp_path / "one", max_train_rows=30)
+    made("text", files, tmp_path / "two", max_train_rows=30)
+    made("text", files, tmp_path / "three", max_train_rows=30, seed=1)
+    assert content(tmp_path / "one") == content(tmp_path / "two") != content(tmp_path / "three")
+    assert len(content(tmp_path / "one")) == 3
+
+
+def test_rows_are_held_out_where_there_is_no_file_of_them(tmp_path):
+    files = {"train": [table(tmp_path, "train.tsv", "ab" * 50)]}
+    spec = made("text", files, tmp_path / "out", eval_fraction=0.2, max_eval_rows=15, max_train_rows=30)
+    assert spec.counts == {"train": 30, "eval": 15}
+    train, held_out = (stored(tmp_path / "out", split) for split in ("train", "eval"))
+    assert not {row.row_id for row in train} & {row.row_id for row in held_out}
+    # In the order of the file, and of all of it.
+    assert [int(row.row_id) for row in train] == sorted(int(row.row_id) for row in train)
+    assert int(train[-1].row_id) > 80
+
+
+def rows_of_groups(groups):
+    return [("f", Found("", TaskRow(str(i), {"text": f"{i}"}, "a"), group)) for i, group in enumerate(groups)]
+
+
+def test_groups_stay_whole():
+    train, held_out = hold_out(rows_of_groups("aaabbbcccdddeee"), 0.3, seed=0)
+    sides = [{int(row.row_id) // 3 for row in side} for side in (train, held_out)]
+    # Two articles are the first whose rows are a share of 0.3 of 15.
+    assert (len(train), len(held_out)) == (9, 6) and not sides[0] & sides[1]
+    chosen = {
+        tuple(row.row_id for row in hold_out(rows_of_groups("aaabbbcccdddeee"), 0.3, seed)[1]) for seed in range(9)
+    }
+    assert len(chosen) > 3
+
+
+def test_rows_with_the_same_text_stay_together():
+    rows = [("f", Found("", TaskRow(str(i), {"text": f"{i // 2}"}, "a"))) for i in range(40)]
+    train, held_out = hold_out(rows, 0.25, seed=0)
+    assert len(held_out) == 10
+    assert not {row.inputs["text"] for row in train} & {row.inputs["text"] for row in held_out}
+
+
+def test_one_group_is_not_parted():
+    with pytest.raises(InputError) as caught:
+        hold_out(rows_of_groups("aaa"), 0.3, seed=0)
+    assert str(caught.value) == (
+        "f: its rows are one group (article, document, video, or the same text), of which none can be held out; "
+        "give --eval FILE"
+    )
+    # However great the share is, one group is trained on.
+    assert len(hold_out(rows_of_groups("ab"), 0.99, seed=0)[0]) == 1
+
+
+def test_a_sample_is_seeded_and_uniform():
+    rows = list(range(20))
+    assert sample(rows, 0, seed=0) == sample(rows, 20, seed=0) == rows
+    counts = Counter(row for seed in range(400) for row in sample(rows, 5, seed))
+    # 100 each, with a deviation of sqrt(400 * 1/4 * 3/4) = 8.7.
+    assert len(counts) == 20 and all(60 < count < 140 for count in counts.values())
+    assert sample(rows, 5, seed=3) == sample(rows, 5, seed=3) == sorted(sample(rows, 5, seed=3))
+
+
+def test_tags_are_both_of_every_type(tmp_path):
+    (tmp_path / "train.txt").write_text("EU\tI-ORG\n\nBonn\tB-LOC\nis\tO\n")
+    (tmp_path / "valid.txt").write_text("A\tB-LOC\nB\tI-LOC\n")
+    files = {"train": [f"{tmp_path}/train.txt"], "eval": [f"{tmp_path}/valid.txt"]}
+    spec = made("ner", files, tmp_path / "out")
+    assert spec.task.labels == ("B-LOC", "B-ORG", "I-LOC", "I-ORG", "O")
+
+
+def test_errors_of_whole_files(tmp_path):
+    train = table(tmp_path, "train.tsv", "abab")
+    dev = table(tmp_path, "dev.tsv", "ac")
+    assert error("text", {"train": [train], "eval": [dev]}, tmp_path) == (
+        f"{dev}, line 3: label 'c' is not one of a, b; mend it, or leave such rows out with --set data.on_bad_row=skip"
+    )
+    empty = table(tmp_path, "empty.tsv", "")
+    assert error("text", {"train": [empty]}, tmp_path) == (
+        f"{empty}: no rows to train on (0 bad ones left out); give a file of text with rows"
+    )
+    (tmp_path / "unlabelled.tsv").write_text("text\nfine\ngood\n")
+    unlabelled = f"{tmp_path}/unlabelled.tsv"
+    assert error("text", {"train": [train], "eval": [unlabelled]}, tmp_path, on_bad_row="skip") == (
+        f"{unlabelled}: no rows to evaluate on (2 bad ones left out); give a file of text with rows"
+    )
+    same = table(tmp_path, "same.tsv", "aa")
+    assert error("text", {"train": [same]}, tmp_path) == (
+        f"{same}: every row has the label 'a'; give rows of two labels or more"
+    )
+    # A test set need not have labels.
+    spec = made("text", {"train": [train], "test": [unlabelled]}, tmp_path / "out")
+    assert spec.counts == {"train": 3, "eval": 1, "test": 2}
+    assert [row.gold for row in stored(tmp_path / "out", "test")] == [None, None]
+
+
+def test_the_component(tmp_path):
+    files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)], "test": [table(tmp_path, "test.tsv", "ab")]}
+
+    def properties(settings):
+        return TaskExampleGen(TASKS["text"], files, settings).spec.exec_properties
+
+    before = properties(TaskDataSettings())
+    assert json.loads(before["files"]) == files and before["task"] == "text"
+    assert TypeAdapter(TaskDataSettings).validate_json(before["settings"]) == TaskDataSettings()
+    assert properties(TaskDataSettings()) == before
+    assert properties(TaskDataSettings(seed=1)) != before
+    examples = standard_artifacts.Examples()
+    examples.uri = str(tmp_path / "examples")
+    Executor().Do({}, {"examples": [examples]}, before)
+    assert decode_split_names(examples.split_names) == ["train", "eval", "test"]
+    assert sorted(path.name for path in (tmp_path / "examples").iterdir()) == [
+        "Split-eval",
+        "Split-test",
+        "Split-train",
+        "task_spec.json",
+    ]
+    assert TaskSpec.load(examples.uri).counts == {"train": 18, "eval": 2, "test": 2}
+    table(tmp_path, "train.tsv", "ba" * 10)
+    assert properties(TaskDataSettings()) != before
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"eval_fraction": 0.0}, "data.eval_fraction is 0.0; it must be between 0 and 1"),
+        ({"eval_fraction": 1.0}, "data.eval_fraction is 1.0"),
+        ({"max_train_rows": -1}, "data.max_train_rows is -1; it must be at least 0"),
+        ({"max_eval_rows": -1}, "data.max_eval_rows is -1"),
+    ],
+)
+def test_settings_out_of_range(values, message):
+    with pytest.raises(ValueError, match=message):
+        TaskDataSettings(**values)
+    with pytest.raises(ValueError, match="data.columns.label is empty"):
+        Columns(label="")
