@@ -99,6 +99,15 @@ def test_a_real_system_scores_as_stated(task, gold, system):
     assert len(scores) >= 2 and scores == {name: pytest.approx(official[name], abs=1e-6) for name in scores}
 
 
+@pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is not set")
+@pytest.mark.parametrize("name", ["wnut17/emerging.dev.conll", "wikiann/en_dev"])
+def test_the_gold_tags_of_real_files_are_all_right(name):
+    """Sentences, words and tags are found in the predictions as the reader finds them in the data."""
+    code, out, err = bert_tfx("score", "ner", Path(DATA, name), Path(DATA, name))
+    assert code == 0, err
+    assert json.loads(out) == {"f1": 1.0, "precision": 1.0, "recall": 1.0, "accuracy": 1.0}
+
+
 @pytest.mark.parametrize(
     ("words", "gold", "why"),
     [
