@@ -12,7 +12,7 @@ import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 from bert_keras.tasks.scores import score
-from bert_keras.tasks.served import parse_answer
+from bert_keras.tasks.answers import parse_answer
 
 from bert_keras.tasks.table import TASKS, Task, task_of
 

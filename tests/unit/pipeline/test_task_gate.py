@@ -1,0 +1,132 @@
+"""The gate of fine-tuned models, through TFX's Evaluator and TFMA, on a model that answers what it is told."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from tfx.components.evaluator.executor import Executor
+from tfx.types import standard_artifacts
+from tfx.types.artifact_utils import encode_split_names
+from tfx.utils import proto_utils
+
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import TASKS, task_of
+from components.evaluator import task_scores
+from pipeline.eval_gate import task_eval_config
+from pipeline.finetune_recipes import TaskGate
+from pipeline.summary import evaluated, gate_failures
+
+
+class Told(tf.Module):
+    """Answers with the text of the row."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def evaluate(self, examples):
+        one = tf.io.FixedLenFeature([], tf.string)
+        row = tf.io.parse_example(examples, {"row_id": one, "gold": one, "text": one})
+        return {"row_id": row["row_id"], "gold": row["gold"], "answer": row["text"]}
+
+
+class Always(Told):
+    """Answers "1" to everything."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def evaluate(self, examples):
+        told = super().evaluate(examples)
+        return {**told, "answer": tf.fill(tf.shape(told["answer"]), "1")}
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """`judge(task, gate, [(gold, answer)...], baseline)` -> (blessed, folder of the evaluation)."""
+
+    def model(kind, name):
+        artifact = standard_artifacts.Model()
+        artifact.id, artifact.uri = 7, str(tmp_path / name)
+        told = kind()
+        tf.saved_model.save(told, f"{artifact.uri}/Format-Serving", signatures={"evaluate": told.evaluate})
+        return artifact
+
+    def judge(task, gate, rows, baseline=None):
+        examples = standard_artifacts.Examples()
+        examples.uri = str(tmp_path / "examples")
+        examples.split_names = encode_split_names(["train", "eval"])
+        # The rows of the training split are all wrong: the gate is about `eval`.
+        for split, answered in {"train": [(gold, "nonsense") for gold, _ in rows], "eval": rows}.items():
+            tf.io.gfile.makedirs(f"{examples.uri}/Split-{split}")
+            with tf.io.TFRecordWriter(f"{examples.uri}/Split-{split}/rows.tfrecord") as writer:
+                for number, (gold, answer) in enumerate(answered):
+                    example = tf.train.Example()
+                    for name, values in TaskRow(str(number), {"text": answer}, gold).to_features().items():
+                        example.features.feature[name].bytes_list.value.extend(values)
+                    writer.write(example.SerializeToString())
+        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+        evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
+        before = [model(baseline, "baseline")] if baseline else []
+        Executor(Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])).Do(
+            {"examples": [examples], "model": [model(Told, "candidate")], "baseline_model": before},
+            {"evaluation": [evaluation], "blessing": [blessing]},
+            {
+                "eval_config": proto_utils.proto_to_json(task_eval_config(task_of(task), gate)),
+                "example_splits": json.dumps(None),
+            },
+        )
+        return bool(blessing.get_int_custom_property("blessed")), evaluation.uri
+
+    return judge
+
+
+# One entity of three is found, and one of the two that are told is right: precision 1/2, recall 1/3, F1 0.4.
+TAGS = [(["B-person", "I-person", "O"], "B-person I-person O"), (["B-group", "O", "B-group"], "O B-group O")]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "expected"),
+    [
+        # Two of three right; of "1": one hit, one false alarm, none missed: F1 2/3.
+        ("mrpc", [("1", "1"), ("0", "1"), ("0", "0")], {"f1": 2 / 3, "accuracy": 2 / 3}),
+        # Ranks 1 2 3 against 1 3 2: Spearman 1 - 6 * 2 / (3 * 8) = 0.5.
+        ("sts-b", [(1.0, "0.5"), (2.0, "4.5"), (3.0, "4.0")], {"spearman": 0.5}),
+        ("swag", [(2, "2"), (0, "3")], {"accuracy": 0.5}),
+        (
+            "squad1.1",
+            [({"answers": [{"text": "the cat", "answer_start": 0}]}, "a cat!"), ({"answers": [{"text": "x", "answer_start": 0}]}, "y")],
+            {"exact_match": 50.0, "f1": 50.0},
+        ),
+        ("ner", TAGS, {"f1": 0.4, "precision": 0.5, "recall": 1 / 3}),
+    ],
+)  # fmt: skip
+def test_each_kind_is_judged_by_its_official_score(judge, task, rows, expected):
+    first = task_of(task).metrics[0]
+    blessed, evaluation = judge(task, TaskGate(min_score=expected[first] - 1e-6), rows)
+    assert blessed and gate_failures(evaluation) == []
+    found = evaluated(evaluation)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert found["example_count"] == len(rows)
+
+
+def test_a_score_below_the_threshold_is_told(judge):
+    blessed, evaluation = judge("sst-2", TaskGate(min_score=0.6), [("1", "1"), ("0", "1")])
+    assert not blessed
+    assert gate_failures(evaluation) == ["accuracy: value 0.5 (at least 0.6 is asked)"]
+
+
+@pytest.mark.parametrize(("decrease", "expected"), [(0.0, False), (0.2, False), (0.3, True)])
+def test_with_a_baseline_the_change_decides_too(judge, decrease, expected):
+    # The last blessed model has three of four right, this one two.
+    rows = [("1", "1"), ("1", "0"), ("1", "0"), ("0", "0")]
+    blessed, evaluation = judge("sst-2", TaskGate(min_score=0.1, max_score_decrease=decrease), rows, Always)
+    assert blessed is expected
+    assert evaluated(evaluation)["accuracy"] == 0.5
+    failures = gate_failures(evaluation)
+    assert failures == ([] if expected else [
+        f"accuracy: change against the last blessed model -0.25 (at least {-decrease:+g} is asked)"
+    ])  # fmt: skip
+
+
+def test_every_task_has_a_metric_that_is_called_like_its_first_score():
+    for task in TASKS.values():
+        metric = getattr(task_scores, task_scores.class_name(task.name))()
+        assert metric.name == task.metrics[0]
+        (computation,) = metric.computations(model_names=[""])
+        assert [key.name for key in computation.keys] == list(task.metrics)
