@@ -241,3 +241,41 @@ class SecondPhase:
             raise ValueError(f"second_phase.num_train_steps is {self.num_train_steps}; it must be at least 0")
         if self.train_batch_size < 1:
             raise ValueError(f"second_phase.train_batch_size is {self.train_batch_size}; it must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSettings:
+    """Which model is pre-trained.
+
+    Attributes:
+        model_family: `bert`; `spanbert`, with the span boundary objective (FACTS D9); or `electra`, replaced token
+            detection (FACTS D8). The last two learn no next sentences: their examples are of another objective.
+        max_pair_targets: of `spanbert`: how many tokens of a span, from its first, its boundaries predict; 15 in the
+            released models.
+        embedding_size: of `electra`: width of the embeddings; 128 in ELECTRA-small, `model.hidden_size` in the others.
+        generator_size: of `electra`: the generator's width, as a share of `model.hidden_size`.
+    """
+
+    model_family: Literal["bert", "spanbert", "electra"] = "bert"
+    max_pair_targets: int = 20
+    embedding_size: int = 128
+    generator_size: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("max_pair_targets", "embedding_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"pretraining.{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 < self.generator_size <= 1:
+            raise ValueError(f"pretraining.generator_size is {self.generator_size}; it must be in (0, 1]")
+
+    def problem(self, objective: str, causal: bool) -> str:
+        """Why the model cannot learn from examples of an `examples.objective`; "" if it can."""
+        if causal != (objective == "left_to_right"):
+            remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
+            return f"model.causal is {causal}, but examples.objective is {objective!r}: set {remedy}"
+        if self.model_family != "bert" and objective in ("mlm_nsp", "left_to_right"):
+            return (
+                f"pretraining.model_family is {self.model_family!r}, which does not learn from "
+                f"examples.objective={objective!r}: make the examples with 'single_sequence' or 'doc_sentences'"
+            )
+        return ""

@@ -6,22 +6,33 @@ Signatures (B texts, M most masks of a text in the batch, k = 5, T' longest text
     encode_pair                  text, text_pair string[B] -> the same
     next_sentence                text, text_pair string[B] -> is_next float[B]
     evaluate                     examples string[B] (serialized tf.Example) -> sums and weights [B], for the gate
+
+A model has the signatures that its objective (`bert_keras.pretraining_models`) taught it: next_sentence of mlm_nsp
+alone; fill_mask of those that fill masks. Where there is no fill_mask, serving_default is encode: of a left-to-right
+model, and of ELECTRA, whose encoder is the discriminator's. Where no next sentence was learned, the pooler is as it was
+drawn, so `pooled_output` says little; ELECTRA, which has none, gives the output of [CLS] there.
 """
 
 from __future__ import annotations
 
+import json
+
+import keras
 import tensorflow as tf
 
-from bert_keras.config import BertConfig
+from bert_keras.electra import ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.exported_files import CONFIG_FILE as CONFIG_FILE
 from bert_keras.exported_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.exported_files import write_model_files, write_warmup_requests
 from bert_keras.features import ExampleLayout, feature_spec
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
-from bert_keras.objectives.mlm_nsp import example_sums
+from bert_keras.left_to_right import LeftToRightLM
+from bert_keras.objectives import mlm_nsp
+from bert_keras.objectives.objective import Objective
 from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
+from bert_keras.train_step import RandomStates
 from bert_keras.truncation import truncate_pair as truncate_pair
 
 TOP_K = 5
@@ -38,17 +49,21 @@ class ServedBert(tf.Module):
     """Raw text in, answers out: a pre-trained model with its tokenizer in the graph.
 
     Args:
-        model: a float32 model.
+        model: a float32 model, of `bert_keras.pretraining_models`.
         tokenizer: its vocabulary.
         layout: of the examples it was trained on, which `evaluate` reads; T is its `max_seq_length`: longer texts are
             cut at the end.
+        objective: what it learned.
     """
 
-    def __init__(self, model: BertForPreTraining, tokenizer: BertTokenizer, layout: ExampleLayout):
+    def __init__(self, model: keras.Model, tokenizer: BertTokenizer, layout: ExampleLayout, objective: Objective):
         super().__init__()
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
         self.variables_used = [weight.value for weight in model.weights]
         self._model = lambda: model
+        encoder = model.discriminator if isinstance(model, ElectraForPreTraining) else model
+        self._backbone = lambda: encoder.backbone
+        self._objective, self._random_states = objective, RandomStates(model)
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
         # The original splits a literal "[MASK]" in a text; whoever asks to fill it means the mask.
@@ -82,8 +97,9 @@ class ServedBert(tf.Module):
             ]
         ):
             inputs = {name: tf.identity(value) for name, value in inputs.items()}
-        outputs = self._model().backbone(inputs, training=False)
-        logits = self._model().mlm_logits(outputs["sequence_output"], positions.to_tensor(0))  # [B, M, V]
+        outputs = self._backbone()(inputs, training=False)
+        table = self._backbone().embeddings.word_embeddings.embeddings
+        logits = self._model().mlm_head(outputs["sequence_output"], positions.to_tensor(0), table)  # [B, M, V]
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
         used = tf.sequence_mask(seen)[:, :, None]  # [B, M, 1]
         return {"tokens": tf.where(used, self._inputs.tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
@@ -91,42 +107,89 @@ class ServedBert(tf.Module):
     @tf.function(input_signature=text_specs("text"))
     def encode(self, text):
         """Encoder outputs of single texts, padded to the longest of the batch; padding's token is "[PAD]"."""
-        return encode(self._model().backbone, self._inputs, text)
+        return encode(self._backbone(), self._inputs, text)
 
     @tf.function(input_signature=text_specs("text", "text_pair"))
     def encode_pair(self, text, text_pair):
         """Encoder outputs of text pairs."""
-        return encode(self._model().backbone, self._inputs, text, text_pair)
+        return encode(self._backbone(), self._inputs, text, text_pair)
 
     @tf.function(input_signature=text_specs("text", "text_pair"))
     def next_sentence(self, text, text_pair):
         """The probability that `text_pair` follows `text`."""
         inputs = self._inputs(text, text_pair)
-        logits = self._model().nsp_head(self._model().backbone(inputs, training=False)["pooled_output"])
+        logits = self._model().nsp_head(self._backbone()(inputs, training=False)["pooled_output"])
         return {"is_next": tf.nn.softmax(logits)[:, 0]}
 
     @tf.function(input_signature=text_specs("examples"))
     def evaluate(self, examples):
         """Sums and weights of each serialized pre-training example, float [B]."""
         features = tf.io.parse_example(examples, feature_spec(self._layout, masked=True))
-        return example_sums(self._model()(features, training=False), features)
+        # ELECTRA's generator draws in evaluation too: here always the same of the same batch.
+        with self._random_states.of(tf.constant(0, tf.int64)):
+            return self._objective.example_sums(self._model()(features, training=False), features)
+
+    def signatures(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
+        """Those that the model can answer, by name; `serving_default` too."""
+        names = ["encode", "encode_pair", "evaluate"]
+        if hasattr(self._model(), "mlm_head"):
+            names.insert(0, "fill_mask")
+        if self._objective.name == mlm_nsp.OBJECTIVE.name:
+            names.append("next_sentence")
+        return {"serving_default": getattr(self, names[0]), **{name: getattr(self, name) for name in names}}
 
 
 def export_saved_model(
-    model: BertForPreTraining,
+    model: keras.Model,
     tokenizer: BertTokenizer,
     directory: str,
     layout: ExampleLayout,
+    objective: Objective = mlm_nsp.OBJECTIVE,
 ) -> None:
-    """Writes the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning."""
-    config: BertConfig = model.config
-    served = BertForPreTraining(config)  # float32, whatever the model was trained in
+    """Writes the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
+
+    The weights are those of a `BertForPreTraining`, whatever the model: its encoder, and its head as the masked-LM head
+    (of SpanBERT without the span boundary head). But of ELECTRA they are an `ElectraDiscriminator`'s, and
+    `bert_config.json` also has `embedding_size` and `generator_size`.
+
+    Args:
+        model: of `bert_keras.pretraining_models`.
+        tokenizer: its vocabulary.
+        directory: where all that is written.
+        layout: of the examples that `evaluate` reads.
+        objective: whose sums `evaluate` gives.
+    """
+    # float32, whatever the model was trained in
+    served = type(model).from_config(model.get_config())
     served.build()
     served.set_weights(model.get_weights())
-    module = ServedBert(served, tokenizer, layout)
-    signatures = {
-        name: getattr(module, name) for name in ("fill_mask", "encode", "encode_pair", "next_sentence", "evaluate")
-    }
-    tf.saved_model.save(module, directory, signatures={"serving_default": module.fill_mask, **signatures})
-    write_warmup_requests(directory, _WARMUP_REQUESTS)
-    write_model_files(directory, served, config, tokenizer)
+    module = ServedBert(served, tokenizer, layout, objective)
+    signatures = module.signatures()
+    tf.saved_model.save(module, directory, signatures=signatures)
+    write_warmup_requests(directory, [request for request in _WARMUP_REQUESTS if request[0] in signatures])
+    write_model_files(directory, _for_fine_tuning(served), _config_json(served), tokenizer)
+
+
+def _config_json(model: keras.Model) -> str:
+    if not isinstance(model, ElectraForPreTraining):
+        return model.config.to_json()
+    shape = model.config
+    sizes = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
+    return json.dumps(json.loads(shape.discriminator.to_json()) | sizes, indent=2, sort_keys=True) + "\n"
+
+
+def _for_fine_tuning(model: keras.Model) -> keras.Model:
+    """The model whose weights are written (`export_saved_model`)."""
+    if isinstance(model, BertForPreTraining):
+        return model
+    if isinstance(model, ElectraForPreTraining):
+        discriminator = ElectraDiscriminator(model.config)
+        discriminator.build()
+        discriminator.set_weights(model.discriminator.get_weights())
+        return discriminator
+    bert = BertForPreTraining(model.config)
+    bert.build()
+    bert.backbone.set_weights(model.backbone.get_weights())
+    head = model.lm_head if isinstance(model, LeftToRightLM) else model.mlm_head
+    bert.mlm_head.set_weights(head.get_weights())
+    return bert

@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.config import BertConfig
 from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE
 from bert_keras.tokenizer import BertTokenizer
 
@@ -40,12 +39,12 @@ def write_warmup_requests(directory: str, requests: Sequence[WarmupRequest]) -> 
             writer.write(record(signature, inputs))
 
 
-def write_model_files(directory: str, model, config: BertConfig, tokenizer: BertTokenizer) -> None:
+def write_model_files(directory: str, model, config_json: str, tokenizer: BertTokenizer) -> None:
     """Weights, configuration and vocabulary, for whoever goes on from the model."""
     write_texts(
         directory,
         {
-            CONFIG_FILE: config.to_json(),
+            CONFIG_FILE: config_json,
             VOCABULARY_FILE: "".join(t + "\n" for t in tokenizer.vocabulary),
             VOCABULARY_SPEC_FILE: json.dumps({"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}) + "\n",
         },

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
 
 import tensorflow as tf
 
-from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
+from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
-from bert_keras.heads import BertForPreTraining
 from bert_keras.input_pipeline import DynamicMasking, shard_files
 from bert_keras.masking import MaskingVocabulary
-from bert_keras.objectives import mlm_nsp
 from bert_keras.phases import ExampleSet, Phase, phases_of
+from bert_keras.pretraining_models import pretraining_model
 from bert_keras.strategy import create_strategy, worker_number
 from bert_keras.tokenizer import BertTokenizer
 from bert_keras.training_log import LOG_FILE
@@ -27,11 +25,12 @@ from bert_keras.training_loop import TrainingLoop
 def run_fn(fn_args) -> None:
     """Trains on the examples of `fn_args` and exports to `fn_args.serving_model_dir`.
 
-    `fn_args.custom_config` holds `model`, `training` and, if there is one, `second_phase` (fields of `BertConfig`,
-    `TrainingConfig` and `SecondPhase`), and `training_root`, the folder under which the run's checkpoints live. They
-    live outside the component's outputs, which TFX deletes when a component fails, in a folder named by a hash of all
-    that the training depends on: a killed run finds its checkpoints again, and another recipe or other examples never
-    do. Of several workers, all of which must see the same folders, the first one exports.
+    `fn_args.custom_config` holds `model`, `training` and, if they are there, `second_phase` and `pretraining` (fields
+    of `BertConfig`, `TrainingConfig`, `SecondPhase` and `PretrainingSettings`), and `training_root`, the folder under
+    which the run's checkpoints live. They live outside the component's outputs, which TFX deletes when a component
+    fails, in a folder named by a hash of all that the training depends on: a killed run finds its checkpoints again,
+    and another recipe or other examples never do. Of several workers, all of which must see the same folders, the first
+    one exports. What the model learns is what the examples were made for (`bert_keras.pretraining_models`).
 
     Raises:
         InputError: the examples do not fit the model; names both numbers and the remedy.
@@ -39,6 +38,7 @@ def run_fn(fn_args) -> None:
     custom = fn_args.custom_config
     model_config, training = BertConfig(**custom["model"]), TrainingConfig(**custom["training"])
     second = SecondPhase(**custom.get("second_phase", {}))
+    settings = PretrainingSettings(**custom.get("pretraining", {}))
     # Before anything else runs: several workers are refused afterwards.
     strategy = create_strategy(training, second)
     found = [
@@ -48,27 +48,27 @@ def run_fn(fn_args) -> None:
     # Those of the second phase are the longer ones.
     found.sort(key=lambda artifact: ExampleSpec.load(artifact[0]).max_seq_length)
     examples = [_example_set(*artifact, model_config) for artifact in found]
+    learned = examples[-1].spec.objective
+    if any(one.spec.objective != learned for one in examples):
+        raise InputError(
+            f"the examples were made with examples.objective={[one.spec.objective for one in examples]}; both phases "
+            "must have the same"
+        )
     phases = phases_of(training, second, examples)
     for phase in phases:
         check_enough_examples(phase)
     directory = os.path.join(custom["training_root"], _fingerprint(custom, [train for _, train, _ in found]))
-    create_model = functools.partial(_create_model, model_config, training.seed)
-    model = TrainingLoop(create_model, mlm_nsp.OBJECTIVE, training, phases, directory, strategy).run()
+    create_model, objective = pretraining_model(settings, learned, model_config, training.seed)
+    model = TrainingLoop(create_model, objective, training, phases, directory, strategy).run()
     if worker_number(strategy):
         return
     last, _, _ = found[-1]
     export_saved_model(
-        model, load_tokenizer(last, examples[-1].spec), fn_args.serving_model_dir, examples[-1].spec.layout
+        model, load_tokenizer(last, examples[-1].spec), fn_args.serving_model_dir, examples[-1].spec.layout, objective
     )
     # What the model was made for goes with it.
     tf.io.gfile.copy(os.path.join(last, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE))
     _copy_logs(directory, fn_args.model_run_dir)
-
-
-def _create_model(config: BertConfig, seed: int) -> BertForPreTraining:
-    model = BertForPreTraining(config, seed=seed)
-    model.build()
-    return model
 
 
 def _example_set(examples_dir: str, train_pattern: str, eval_pattern: str, model: BertConfig) -> ExampleSet:
@@ -83,11 +83,6 @@ def _example_set(examples_dir: str, train_pattern: str, eval_pattern: str, model
 
 def check_examples_fit(spec: ExampleSpec, model: BertConfig) -> None:
     """Refuses by name what would fail inside a kernel (FACTS B: users' complaints 21, 22)."""
-    if spec.objective != "mlm_nsp":
-        raise InputError(
-            f"the examples were made with examples.objective={spec.objective!r}, which cannot be trained on yet: "
-            "make them with 'mlm_nsp'"
-        )
     if spec.vocab_size != model.vocab_size:
         raise InputError(
             f"the examples were made with a vocabulary of {spec.vocab_size} tokens, the model has "
@@ -127,7 +122,7 @@ def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
 
 def _fingerprint(custom: dict, train_patterns: list[str]) -> str:
     """A hash of all that the training depends on."""
-    inputs = {name: custom.get(name) for name in ("model", "training", "second_phase")}
+    inputs = {name: custom.get(name) for name in ("model", "training", "second_phase", "pretraining")}
     inputs["examples"] = [_digest(pattern) for pattern in train_patterns]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
+from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
 from components.example_gate.limits import DataLimits
@@ -59,11 +59,12 @@ class Recipe:
         model: the encoder.
         corpus: text -> documents.
         vocabulary: documents -> WordPiece (its size is `model.vocab_size`).
-        examples: documents -> masked-LM / next-sentence examples.
+        examples: documents -> masked-LM / next-sentence examples, or others.
         data: what documents and examples must be to be trained on.
         training: examples -> model.
         second_phase: its last steps, on longer examples.
         gate: what a model must reach to be pushed.
+        pretraining: which model the encoder is part of.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Recipe:
     training: TrainingConfig
     gate: GateSettings
     second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
+    pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
 
     def __post_init__(self) -> None:
         if self.examples.max_seq_length > self.model.max_position_embeddings:
@@ -95,14 +97,13 @@ class Recipe:
                     f"examples.max_seq_length, {self.examples.max_seq_length}, and at most "
                     f"model.max_position_embeddings, {self.model.max_position_embeddings}"
                 )
-        trained_on = {
-            "examples.objective": (self.examples.objective, "mlm_nsp"),
-            "model.causal": (self.model.causal, False),
-            "vocabulary.algorithm": (self.vocabulary.algorithm, "wordpiece"),
-        }
-        for setting, (value, can_be) in trained_on.items():
-            if value != can_be:
-                raise ValueError(f"{setting} is {value!r}, which cannot be trained on yet, only {can_be!r}")
+        if problem := self.pretraining.problem(self.examples.objective, self.model.causal):
+            raise ValueError(problem)
+        if self.vocabulary.algorithm != "wordpiece":
+            raise ValueError(
+                f"vocabulary.algorithm is {self.vocabulary.algorithm!r}, which cannot be trained on yet, only "
+                "'wordpiece'"
+            )
         asked, least, most = (
             self.examples.masking.masked_lm_prob,
             self.data.min_masked_fraction,

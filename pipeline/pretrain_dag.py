@@ -69,6 +69,7 @@ def create_pipeline(
             "model": dataclasses.asdict(recipe.model),
             "training": dataclasses.asdict(recipe.training),
             "second_phase": dataclasses.asdict(recipe.second_phase),
+            "pretraining": dataclasses.asdict(recipe.pretraining),
             "training_root": training_dir(run_dir),
             "code": code_fingerprint(bert_keras),
         },

@@ -64,6 +64,7 @@ def train(
                 "model": dataclasses.asdict(model),
                 "training": dataclasses.asdict(chosen.training),
                 "second_phase": dataclasses.asdict(chosen.second_phase),
+                "pretraining": dataclasses.asdict(chosen.pretraining),
                 "training_root": os.path.join(output, "training"),
             },
         )

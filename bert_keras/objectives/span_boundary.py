@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from bert_keras.config import PretrainingSettings
 from bert_keras.objectives import mlm
 from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.objectives.objective import Objective
 
-# How many tokens of a span, from its first, its boundaries predict; the released models have 15 (FACTS D9).
-MAX_PAIR_TARGETS = 20
+MAX_PAIR_TARGETS = PretrainingSettings.max_pair_targets
 # What `example_sums` returns an example.
 SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "sbo_nll", "sbo_correct", "sbo_weight")
 

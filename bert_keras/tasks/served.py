@@ -88,7 +88,7 @@ def export_task_model(
         directory, [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
     )
     first = served.models[0] if isinstance(served, Ensemble) else served
-    write_model_files(directory, first, first.config, tokenizer)
+    write_model_files(directory, first, first.config.to_json(), tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
 

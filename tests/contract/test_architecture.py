@@ -13,7 +13,7 @@ import pytest
 from apache_beam.internal import pickler
 
 from bert_keras.bilm import BiLMConfig
-from bert_keras.config import BertConfig, SecondPhase, TrainingConfig
+from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.electra import ElectraConfig
 from bert_keras.masking import MaskingSettings
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
@@ -50,6 +50,7 @@ SETTINGS = (
     BertConfig,
     TrainingConfig,
     SecondPhase,
+    PretrainingSettings,
     ElectraConfig,
     BiLMConfig,
     MaskingSettings,

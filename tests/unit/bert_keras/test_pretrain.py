@@ -31,7 +31,6 @@ def test_examples_that_fit_pass():
     [
         ({"vocab_size": 999}, "a vocabulary of 999 tokens, the model has model.vocab_size=1000"),
         ({"max_seq_length": 513}, "513 tokens long, the model has model.max_position_embeddings=512"),
-        ({"objective": "full_sentences"}, "examples.objective='full_sentences', which cannot be trained on yet"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_by_name(spec, message):

@@ -147,13 +147,27 @@ def test_every_setting_that_is_listed_can_be_set_to_what_it_is():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        (["examples.objective=doc_sentences"], "examples.objective is 'doc_sentences', which .* yet, only 'mlm_nsp'"),
-        (["model.causal=true"], "model.causal is True, which cannot be trained on yet, only False"),
+        (["examples.objective=left_to_right"], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
+        (["model.causal=true"], "model.causal is True, but .* 'mlm_nsp': set model.causal=false"),
+        (["pretraining.model_family=electra"], "model_family is 'electra', which does not .*objective='mlm_nsp'"),
         (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .*, only 'wordpiece'"),
     ],
 )
 def test_what_training_cannot_take_is_told_before_the_examples_are_made(changes, reason):
     with pytest.raises(InputError, match=reason):
         with_settings(tiny_cpu(), changes)
-    if not changes[0].startswith("model."):  # `bert-tfx examples` makes them
+    if not changes[0].startswith(("model.", "pretraining.")):  # `bert-tfx examples` makes them
         assert with_settings(ExampleJob(), changes) != ExampleJob()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["examples.objective=doc_sentences"],
+        ["examples.objective=left_to_right", "model.causal=true"],
+        ["examples.objective=single_sequence", "pretraining.model_family=spanbert"],
+        ["examples.objective=doc_sentences", "pretraining.model_family=electra"],
+    ],
+)
+def test_every_objective_and_model_family_can_be_asked_for(changes):
+    with_settings(tiny_cpu(), changes)

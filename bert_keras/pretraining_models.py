@@ -1,0 +1,75 @@
+"""Which model and which objective pre-training has, by model family and by what the examples were made for.
+
+    family       examples.objective                                              model                   objective
+    bert         mlm_nsp                                                         BertForPreTraining      mlm_nsp
+    bert         segment_pair, full_sentences, doc_sentences, single_sequence    BertForPreTraining      mlm
+    bert         left_to_right (a causal model)                                  LeftToRightLM           left_to_right
+    spanbert     as the second row                                               SpanBertForPreTraining  span_boundary
+    electra      as the second row                                               ElectraForPreTraining   electra
+
+Where no next sentence is predicted, nothing reads the pooler (and BERT's next-sentence head): they stay as drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+
+from bert_keras.config import BertConfig, PretrainingSettings
+from bert_keras.electra import ElectraConfig, ElectraForPreTraining
+from bert_keras.errors import InputError
+from bert_keras.heads import BertForPreTraining
+from bert_keras.left_to_right import LeftToRightLM
+from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.objectives.objective import Objective
+from bert_keras.spanbert import SpanBertForPreTraining
+
+
+def pretraining_model(
+    settings: PretrainingSettings, objective: str, config: BertConfig, seed: int
+) -> tuple[Callable[[], keras.Model], Objective]:
+    """What makes the model, built, and what it learns.
+
+    Args:
+        settings: the family.
+        objective: of the examples (`bert_keras.features.ExampleLayout`).
+        config: the encoder; ELECTRA's discriminator.
+        seed: of the initial weights, of dropout and of ELECTRA's draws.
+
+    Raises:
+        InputError: the family does not learn from such examples, or the model is causal and should not be, or should.
+    """
+    if problem := settings.problem(objective, config.causal):
+        raise InputError(problem)
+    if settings.model_family == "electra":
+        shape = ElectraConfig(config, settings.embedding_size, settings.generator_size)
+        return _creator(lambda: ElectraForPreTraining(shape, seed=seed)), electra.OBJECTIVE
+    if settings.model_family == "spanbert":
+        targets = settings.max_pair_targets
+        create = _creator(lambda: SpanBertForPreTraining(config, targets, seed=seed), _without_pooler)
+        return create, span_boundary.objective(targets)
+    if objective == "left_to_right":
+        return _creator(lambda: LeftToRightLM(config, seed=seed), _without_pooler), next_token.OBJECTIVE
+    if objective == "mlm_nsp":
+        return _creator(lambda: BertForPreTraining(config, seed=seed)), mlm_nsp.OBJECTIVE
+    return _creator(lambda: BertForPreTraining(config, seed=seed), _without_next_sentence), mlm.OBJECTIVE
+
+
+def _creator(make: Callable[[], keras.Model], change: Callable[[keras.Model], None] | None = None):
+    def create_model() -> keras.Model:
+        model = make()
+        model.build()
+        if change:
+            change(model)
+        return model
+
+    return create_model
+
+
+def _without_pooler(model: keras.Model) -> None:
+    model.backbone.pooler.trainable = False
+
+
+def _without_next_sentence(model: BertForPreTraining) -> None:
+    model.backbone.pooler.trainable = model.nsp_head.trainable = False

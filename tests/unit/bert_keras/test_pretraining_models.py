@@ -1,0 +1,112 @@
+"""Every objective and model family, from examples to a SavedModel that says what its model learned."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_pretrain import trainer_arguments
+
+from bert_keras.config import BertConfig, PretrainingSettings
+from bert_keras.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.errors import InputError
+from bert_keras.heads import BertForPreTraining
+from bert_keras.interchange.pushed import read_pushed
+from bert_keras.objectives import electra, mlm, next_token, span_boundary
+from bert_keras.pretrain import run_fn
+from bert_keras.pretraining_models import pretraining_model
+
+SPAN, ELECTRA = PretrainingSettings("spanbert"), PretrainingSettings("electra", embedding_size=8, generator_size=0.5)
+ALWAYS = {"serving_default", "encode", "encode_pair", "evaluate"}
+
+
+def made_for(objective, examples, root):
+    """The examples as if they had been made for another objective: what it does not have is taken out."""
+    shutil.copytree(examples.dir, root)
+    gone = ("next_sentence", "masked_lm") if objective == "left_to_right" else ("next_sentence",)
+    for path in root.glob("Split-*/*"):
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records:
+                stored = tf.train.Example.FromString(record)
+                for name in [name for name in stored.features.feature if name.startswith(gone)]:
+                    del stored.features.feature[name]
+                writer.write(stored.SerializeToString())
+    spec = json.loads((root / "example_spec.json").read_text())
+    (root / "example_spec.json").write_text(json.dumps(spec | {"objective": objective}))
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "learned", "signatures"),
+    [
+        ("doc_sentences", PretrainingSettings(), mlm.OBJECTIVE, ALWAYS | {"fill_mask"}),
+        ("left_to_right", PretrainingSettings(), next_token.OBJECTIVE, ALWAYS),
+        ("single_sequence", SPAN, span_boundary.OBJECTIVE, ALWAYS | {"fill_mask"}),
+        ("segment_pair", ELECTRA, electra.OBJECTIVE, ALWAYS),
+    ],
+)
+def test_it_trains_and_is_exported_with_what_it_learned(examples, tmp_path, objective, settings, learned, signatures):
+    root = tmp_path / "examples"
+    made_for(objective, examples, root)
+    arguments = trainer_arguments(examples, tmp_path)
+    arguments.train_files, arguments.eval_files = [f"{root}/Split-train/*"], [f"{root}/Split-eval/*"]
+    custom = arguments.custom_config
+    custom["model"]["causal"] = objective == "left_to_right"
+    custom["pretraining"] = dataclasses.asdict(settings)
+    run_fn(arguments)
+    lines = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
+    assert learned.metrics(dict.fromkeys(learned.sums, 1.0)).keys() <= lines[-1].keys()
+    assert ("model_flops_utilization" in lines[0]) == (learned is mlm.OBJECTIVE)
+
+    served = tf.saved_model.load(arguments.serving_model_dir)
+    assert set(served.signatures) == signatures
+    texts = tf.constant(["The cat sat on a mat.", "A dog"])
+    outputs = served.signatures["serving_default"](text=texts if "fill_mask" not in signatures else texts + " [MASK]")
+    assert ("tokens" if "fill_mask" in signatures else "sequence_output") in outputs
+    assert served.signatures["encode_pair"](text=texts, text_pair=texts)["pooled_output"].shape == (2, 16)
+    records = [record.numpy() for record in tf.data.TFRecordDataset(tf.io.gfile.glob(arguments.eval_files[0]))]
+    once, again = (served.signatures["evaluate"](examples=tf.constant(records)) for _ in range(2))
+    assert set(once) == set(learned.sums) and once[learned.sums[0]].shape == (20,)
+    for name in learned.sums:
+        np.testing.assert_array_equal(once[name], again[name])
+
+    # Weights for fine-tuning: the encoder of the export gives what it serves.
+    directory = Path(arguments.serving_model_dir)
+    if settings is ELECTRA:
+        fields = json.loads((directory / "bert_config.json").read_text())
+        shape = ElectraConfig(
+            BertConfig.from_json(json.dumps(fields)), *(fields[n] for n in ("embedding_size", "generator_size"))
+        )
+        model = ElectraDiscriminator(shape)
+        model.build()
+        model.load_weights(directory / "model.weights.h5")
+    else:
+        model = read_pushed(str(directory)).model
+        assert isinstance(model, BertForPreTraining)
+    encoded = served.signatures["encode"](text=tf.constant(["the cat sat"]))
+    ids = np.array([[2, 5, 6, 7, 3]])
+    ours = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids})
+    np.testing.assert_allclose(encoded["sequence_output"], ours["sequence_output"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "objective", "causal", "message"),
+    [
+        (PretrainingSettings(), "mlm_nsp", True, "model.causal is True, but .*'mlm_nsp': set model.causal=false"),
+        (PretrainingSettings(), "left_to_right", False, "model.causal is False, .*: set model.causal=true"),
+        (SPAN, "mlm_nsp", False, "'spanbert', which does not learn from examples.objective='mlm_nsp': make the"),
+        (ELECTRA, "left_to_right", True, "'electra', which does not learn from examples.objective='left_to_right'"),
+    ],
+)
+def test_what_a_model_cannot_learn_from_is_refused(settings, objective, causal, message):
+    with pytest.raises(InputError, match=message):
+        pretraining_model(settings, objective, BertConfig(vocab_size=10, causal=causal), 1)
+
+
+@pytest.mark.parametrize("change", [{"max_pair_targets": 0}, {"embedding_size": 0}, {"generator_size": 1.5}])
+def test_settings_out_of_range_are_named(change):
+    with pytest.raises(ValueError, match=f"pretraining.{next(iter(change))} is"):
+        PretrainingSettings(**change)
