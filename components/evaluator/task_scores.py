@@ -11,9 +11,9 @@ import json
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
-from bert_keras.tasks.scores import score
-from bert_keras.tasks.answers import parse_answer
 
+from bert_keras.tasks.answers import parse_answer
+from bert_keras.tasks.scores import score
 from bert_keras.tasks.table import TASKS, Task, task_of
 
 # What one row adds to the accumulator: its gold as JSON and its answer as text.
