@@ -4,8 +4,8 @@
 
 is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder, the rating is in
 the name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. What
-lies in `train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders `pos`
-and `neg` is read (the polarity data of Pang and Lee).
+lies in `train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders
+`pos` and `neg` is read (the polarity data of Pang and Lee).
 """
 
 from __future__ import annotations

@@ -205,7 +205,10 @@ def test_wnut17_sentences_end_at_a_tab_too(tmp_path):
     path = written(
         tmp_path, "wnut17train.conll", "\ufeff@paul\tO\nIt\tO\n\t\nEmpire\tB-location\nState\tI-location\n\t\n\n"
     )
-    assert rows("ner", path) == [tagged("0", "@paul It", "O", "O"), tagged("1", "Empire State", "B-location", "I-location")]  # fmt: skip
+    assert rows("ner", path) == [
+        tagged("0", "@paul It", "O", "O"),
+        tagged("1", "Empire State", "B-location", "I-location"),
+    ]
 
 
 def test_wikiann_words_lose_their_language(tmp_path):

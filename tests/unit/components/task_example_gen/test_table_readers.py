@@ -53,7 +53,11 @@ def pair(row_id, text, text_pair, gold):
     ("task", "content", "expected"),
     [
         # FACTS D7: CoLA's train and dev have no header, its test has.
-        ("cola", "gj04\t0\t*\tThey drank the pub.\ngj04\t1\t\tHe ran.\n", [("0", "They drank the pub.", "0"), ("1", "He ran.", "1")]),
+        (
+            "cola",
+            "gj04\t0\t*\tThey drank the pub.\ngj04\t1\t\tHe ran.\n",
+            [("0", "They drank the pub.", "0"), ("1", "He ran.", "1")],
+        ),
         ("cola", "index\tsentence\n7\tBill floated.\n", [("7", "Bill floated.", None)]),
         ("sst-2", "sentence\tlabel\nfine , really \t1\n", [("0", "fine , really ", "1")]),
         ("sst-2", "index\tsentence\n0\tfine\n1\tbad\n", [("0", "fine", None), ("1", "bad", None)]),
@@ -76,13 +80,21 @@ def pair(row_id, text, text_pair, gold):
             "1\t1\t1\tg\tb\tb\tp\tp\tHe ran.\tHe won.\tneutral\t-\n",
             [("0", "He ran.", "He moved.", "entailment")],
         ),
-        ("qnli", "index\tquestion\tsentence\tlabel\n3\tWho?\tHe.\tnot_entailment\n", [("3", "Who?", "He.", "not_entailment")]),
+        (
+            "qnli",
+            "index\tquestion\tsentence\tlabel\n3\tWho?\tHe.\tnot_entailment\n",
+            [("3", "Who?", "He.", "not_entailment")],
+        ),
         ("rte", "index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tentailment\n", [("0", "A.", "B.", "entailment")]),
         ("wnli", "index\tsentence1\tsentence2\n0\tA.\t\n", [("0", "A.", "", None)]),
-        ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n55\t1\t2\tWhy?\tWhy so?\t1\n", [("55", "Why?", "Why so?", "1")]),
+        (
+            "qqp",
+            "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n55\t1\t2\tWhy?\tWhy so?\t1\n",
+            [("55", "Why?", "Why so?", "1")],
+        ),
         ("qqp", "id\tquestion1\tquestion2\n0\tWhy?\tWhy so?\n", [("0", "Why?", "Why so?", None)]),
     ],
-)  # fmt: skip
+)
 def test_d7_glue(tmp_path, task, content, expected):
     make = pair if TASKS[task].pair else single
     assert rows(task, written(tmp_path, "file.tsv", content)) == [make(*one) for one in expected]
@@ -167,7 +179,7 @@ def test_tables_of_pairs_with_names_of_their_own(tmp_path):
         "q.jsonl",
         '{"question1": "a", "question2": "b", "is_duplicate": 1}\n{"question1": "a", "question2": "b"}',
     )
-    assert rows("text-pair", path, columns=columns) == [pair("0", "a", "b", "1"), pair("1", "a", "b", None)]  # fmt: skip
+    assert rows("text-pair", path, columns=columns) == [pair("0", "a", "b", "1"), pair("1", "a", "b", None)]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +193,11 @@ def test_tables_of_pairs_with_names_of_their_own(tmp_path):
         ("a.csv", 'text,label\n"fine,1\n', f", line 2: is not CSV (unexpected end of data); {MEND}"),
         ("a.csv", "text,label\nfine\n", f", line 2: has 1 columns, not the header's 2; {MEND}"),
         ("a.csv", b"text,label\nfine,1\nna\xefve,1\n", f", line 3: is not UTF-8; {MEND}"),
-        ("a.jsonl", '{"text": "a"}\n{"text"}\n', f", line 2: is not JSON (Expecting ':' delimiter at character 8); {MEND}"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"text"}\n',
+            f", line 2: is not JSON (Expecting ':' delimiter at character 8); {MEND}",
+        ),
         ("a.jsonl", "[1]\n", f", line 1: is list, not an object; {MEND}"),
         ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {MEND}"),
         ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
@@ -189,7 +205,7 @@ def test_tables_of_pairs_with_names_of_their_own(tmp_path):
         ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
         ("a.xls", "", ": is no table by its name; its name must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
     ],
-)  # fmt: skip
+)
 def test_bad_tables(tmp_path, name, content, message):
     path = written(tmp_path, name, content)
     assert error("text", path) == path + message

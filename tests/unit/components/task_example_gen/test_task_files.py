@@ -1,4 +1,4 @@
-"""Which file is which split: the official names, their aliases, explicit files, and errors that say what was looked for."""
+"""Which file is which split: official names, aliases, explicit files, and errors that say what was looked for."""
 
 import io
 import tarfile

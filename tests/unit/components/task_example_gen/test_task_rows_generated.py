@@ -8,7 +8,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from pydantic import TypeAdapter
-from tfx.types import standard_artifacts
+from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+from tfx.orchestration.metadata import Metadata, sqlite_metadata_connection_config
+from tfx.orchestration.pipeline import Pipeline
 from tfx.types.artifact_utils import decode_split_names
 
 from bert_keras.errors import InputError
@@ -18,7 +20,6 @@ from bert_keras.tasks.table import TASKS
 from components.shards import shard_paths
 from components.task_example_gen import generate
 from components.task_example_gen.component import TaskExampleGen
-from components.task_example_gen.executor import Executor
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.readers import Found
 from components.task_example_gen.settings import Columns, TaskDataSettings
@@ -72,12 +73,12 @@ def test_splits_labels_and_specification(tmp_path, monkeypatch):
     files = {
         "train": [table(tmp_path, "train.tsv", "bbaabb"), table(tmp_path, "more.tsv", "cab", 6)],
         "eval": [table(tmp_path, "dev.tsv", "ab", 20)],
-        "test": [table(tmp_path, "test.tsv", ["c", "a", "\n"], 30)],
+        "test": [table(tmp_path, "test.tsv", ["c", "a", ""], 30)],
     }
     spec = made("text", files, tmp_path / "out", on_bad_row="skip")
     assert spec.task.labels == ("a", "b", "c")
     assert spec.counts == {"train": 9, "eval": 2, "test": 2}
-    assert spec.skipped == {files["test"][0]: 2}
+    assert spec.skipped == {files["test"][0]: 1}
     assert TaskSpec.load(str(tmp_path / "out")) == spec
     assert [row.inputs["text"] for row in stored(tmp_path / "out", "train")] == [f"row {i}" for i in range(9)]
     assert [(row.row_id, row.gold) for row in stored(tmp_path / "out", "eval")] == [("0", "a"), ("1", "b")]
@@ -184,8 +185,8 @@ def test_errors_of_whole_files(tmp_path):
     assert [row.gold for row in stored(tmp_path / "out", "test")] == [None, None]
 
 
-def test_the_component(tmp_path):
-    files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)], "test": [table(tmp_path, "test.tsv", "ab")]}
+def test_the_properties_are_all_that_the_rows_depend_on(tmp_path):
+    files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)]}
 
     def properties(settings):
         return TaskExampleGen(TASKS["text"], files, settings).spec.exec_properties
@@ -194,20 +195,36 @@ def test_the_component(tmp_path):
     assert json.loads(before["files"]) == files and before["task"] == "text"
     assert TypeAdapter(TaskDataSettings).validate_json(before["settings"]) == TaskDataSettings()
     assert properties(TaskDataSettings()) == before
-    assert properties(TaskDataSettings(seed=1)) != before
-    examples = standard_artifacts.Examples()
-    examples.uri = str(tmp_path / "examples")
-    Executor().Do({}, {"examples": [examples]}, before)
-    assert decode_split_names(examples.split_names) == ["train", "eval", "test"]
-    assert sorted(path.name for path in (tmp_path / "examples").iterdir()) == [
+    assert properties(TaskDataSettings(columns=Columns(text="body"))) != before
+    table(tmp_path, "train.tsv", "ba" * 10)
+    assert properties(TaskDataSettings()) != before
+
+
+def test_the_component_in_a_pipeline_and_from_its_cache(tmp_path):
+    files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)], "test": [table(tmp_path, "test.tsv", "ab")]}
+
+    def run():
+        """The number of runs, cached ones too; the examples."""
+        component = TaskExampleGen(TASKS["text"], files, TaskDataSettings())
+        metadata_config = sqlite_metadata_connection_config(f"{tmp_path}/metadata.sqlite")
+        LocalDagRunner().run(Pipeline("rows", str(tmp_path / "root"), metadata_config, [component], enable_cache=True))
+        with Metadata(metadata_config) as metadata:
+            (artifact,) = metadata.store.get_artifacts_by_type("Examples")
+            return len(metadata.store.get_executions()), artifact
+
+    executions, examples = run()
+    assert executions == 1
+    assert decode_split_names(examples.properties["split_names"].string_value) == ["train", "eval", "test"]
+    assert sorted(path.name for path in Path(examples.uri).iterdir()) == [
         "Split-eval",
         "Split-test",
         "Split-train",
         "task_spec.json",
     ]
     assert TaskSpec.load(examples.uri).counts == {"train": 18, "eval": 2, "test": 2}
-    table(tmp_path, "train.tsv", "ba" * 10)
-    assert properties(TaskDataSettings()) != before
+    assert [row.gold for row in stored(examples.uri, "test")] == ["a", "b"]
+    executions, cached = run()
+    assert (executions, cached.uri) == (2, examples.uri)
 
 
 @pytest.mark.parametrize(
@@ -222,5 +239,5 @@ def test_the_component(tmp_path):
 def test_settings_out_of_range(values, message):
     with pytest.raises(ValueError, match=message):
         TaskDataSettings(**values)
-    with pytest.raises(ValueError, match="data.columns.label is empty"):
+    with pytest.raises(ValueError, match=r"data\.columns\.label is empty"):
         Columns(label="")
