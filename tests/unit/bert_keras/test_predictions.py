@@ -120,7 +120,7 @@ def test_the_details_of_squad(tmp_path):
         # Tabs, other columns between, documents, empty lines, no end of line.
         (
             "ner",
-            "-DOCSTART- -X- O\n\nEU\tNNP\tB-ORG\n's\tPOS\tO\nMül\u2028ler\tNNP\tO\n\t\n\nyes\tUH\tO",
+            "-DOCSTART- -X- O\n\nEU\tNNP\tB-ORG\n's\tPOS\tO\nMü\rl\u2028ler\tNNP\tO\n\t\n\nyes\tUH\tO",
             [["B-ORG", "O", "O"], ["O"]],
         ),
         ("ner", "en:EU O\nen:'s O\nen:Mül\u00a0ler O\n\nen:yes O\n", [["O", "O", "O"], ["O"]]),

@@ -142,6 +142,11 @@ def test_thresholds_on_the_null_odds():
     assert scores["best_f1"] == pytest.approx(100 * 3.5 / 5) and scores["best_f1_thresh"] == -1.0
 
 
+def test_the_best_threshold_may_be_above_the_limit():
+    scores = scores_of_answerable([gold("x"), gold("y")], ["x", "y"], [1.5, 2.5])
+    assert (scores["exact"], scores["best_exact"], scores["best_exact_thresh"]) == (0, 100, 2.5)
+
+
 def test_the_best_threshold_is_the_best_of_all():
     """Every threshold is tried: an answer is given where the odds are not above it."""
     random = Random(1)
