@@ -173,5 +173,5 @@ def test_thresholds_leave_out_what_is_not_predicted():
     assert scores["total"] == 5
     # The original begins with all questions that have no answer, three now, and divides by the five predicted.
     assert scores["best_exact"] == pytest.approx(100 * 4 / 5)
-    with pytest.raises(InputError, match=r"question 1 \(from 0\) has a prediction and no null odds"):
+    with pytest.raises(ValueError, match=r"question 1 \(from 0\) has a prediction and no null odds"):
         scores_of_answerable([gold("x"), gold("y")], ["x", "y"], [0.0, None])
