@@ -43,7 +43,7 @@ def score(
         raise InputError(f"--null-odds {null_odds}: {row.name} has an answer to every question; leave it out")
     rows = _labelled_rows(row, gold)
     answers = read_predictions(row, rows, predictions)
-    odds = None if null_odds is None else read_null_odds(rows, null_odds)
+    odds = None if null_odds is None else read_null_odds(rows, answers, null_odds)
     missing = answers.count(None)
     if missing:
         treated = "left out" if row.unanswerable else "wrong"

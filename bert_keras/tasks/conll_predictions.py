@@ -72,7 +72,7 @@ def _words(row: TaskRow) -> list[str]:
 
 def _sentences(path: str) -> Iterator[list[Tagged]]:
     sentence: list[Tagged] = []
-    # A line feed alone ends a line: words may hold U+2028 and the like.
+    # A line feed alone ends a line, as where the data are read: words may hold carriage returns.
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         for line, text in enumerate(file, 1):
             text = text.strip(" \t\r\n")

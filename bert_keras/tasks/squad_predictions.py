@@ -53,13 +53,17 @@ def read_texts(rows: Sequence[TaskRow], path: str) -> list[str | None]:
     return _values(rows, path, "a text", lambda value: isinstance(value, str))
 
 
-def read_null_odds(rows: Sequence[TaskRow], path: str) -> list[float | None]:
-    """A number a question, None where the file has none.
+def read_null_odds(rows: Sequence[TaskRow], answers: Sequence[str | None], path: str) -> list[float | None]:
+    """A number a question, None where neither the file nor the answers have one.
 
     Raises:
-        InputError: not a JSON object of numbers, or of other questions altogether.
+        InputError: not a JSON object of numbers, of other questions altogether, or an answer without its odds.
     """
-    return _values(rows, path, "a number", _is_number)
+    odds = _values(rows, path, "a number", _is_number)
+    for row, answer, value in zip(rows, answers, odds, strict=True):
+        if answer is not None and value is None:
+            raise InputError(f"{path}: {row.row_id} is not there, and has a prediction; give the odds of the same run")
+    return odds
 
 
 def _is_number(value: Any) -> bool:
@@ -74,6 +78,8 @@ def _values(rows: Sequence[TaskRow], path: str, wanted: str, fits: Callable[[Any
             fields = json.load(file)
         except json.JSONDecodeError as error:
             raise InputError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: is not UTF-8 ({error}); write it again") from error
     if not isinstance(fields, dict):
         raise InputError(f"{path}: holds a {type(fields).__name__}, not an object of ids and {wanted} each")
     values = [fields.get(row.row_id) for row in rows]

@@ -70,6 +70,7 @@ def scores_of_answerable(
 
     Raises:
         InputError: not one question has a prediction.
+        ValueError: an answer without null odds, where there are some.
     """
     judged: dict[int, tuple[float, float]] = {}
     for number, (gold, answer) in enumerate(zip(golds, answers, strict=True)):
@@ -115,7 +116,7 @@ def _best_threshold(
 
 def _given(odds: float | None, number: int) -> float:
     if odds is None:
-        raise InputError(f"question {number} (from 0) has a prediction and no null odds")
+        raise ValueError(f"question {number} (from 0) has a prediction and no null odds")
     return odds
 
 

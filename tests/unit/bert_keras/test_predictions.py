@@ -104,7 +104,7 @@ def test_the_details_of_squad(tmp_path):
     n_best = [[{"text": "May", "probability": 1.0, "start_logit": 2.5, "end_logit": 3.0}], []]
     write_details(ROWS["span"], str(tmp_path), n_best, [-5.5, 2.0])
     assert json.loads((tmp_path / "nbest_predictions.json").read_text()) == {"56be": n_best[0], "56bf": []}
-    assert read_null_odds(ROWS["span"], str(tmp_path / "null_odds.json")) == [-5.5, 2.0]
+    assert read_null_odds(ROWS["span"], ["", ""], str(tmp_path / "null_odds.json")) == [-5.5, 2.0]
     write_details(ROWS["span"], str(tmp_path / "v1"), n_best)
     assert os.listdir(tmp_path / "v1") == ["nbest_predictions.json"]
 
@@ -120,7 +120,7 @@ def test_the_details_of_squad(tmp_path):
         # Tabs, other columns between, documents, empty lines, no end of line.
         (
             "ner",
-            "-DOCSTART- -X- O\n\nEU\tNNP\tB-ORG\n's\tPOS\tO\nMül\u2028ler\tNNP\tO\n\t\n\nyes\tUH\tO",
+            "-DOCSTART- -X- O\n\nEU\tNNP\tB-ORG\n's\tPOS\tO\nMü\rl\u2028ler\tNNP\tO\n\t\n\nyes\tUH\tO",
             [["B-ORG", "O", "O"], ["O"]],
         ),
         ("ner", "en:EU O\nen:'s O\nen:Mül\u00a0ler O\n\nen:yes O\n", [["O", "O", "O"], ["O"]]),
@@ -165,19 +165,31 @@ def test_what_does_not_fit_is_refused_by_name_and_line(name, text, why, tmp_path
 @pytest.mark.parametrize("name", ["cola", "squad1.1", "ner"])
 def test_what_is_no_text(name, tmp_path):
     (tmp_path / "given").write_bytes(b"index\tprediction\n\xff\xfe\n")
-    with pytest.raises(InputError, match="given: is not the text that was expected"):
+    with pytest.raises(InputError, match=r"given: is not (the text that was expected|UTF-8)"):
         read_predictions(task_of(name), rows_of(name), str(tmp_path / "given"))
     with pytest.raises(InputError, match="none: no such file"):
         read_predictions(task_of(name), rows_of(name), str(tmp_path / "none"))
 
 
-def test_null_odds_that_are_no_numbers(tmp_path):
-    for value in ("true", '"1"', "NaN"):
-        (tmp_path / "odds").write_text(f'{{"56be": {value}}}')
-        with pytest.raises(InputError, match=r"odds: 56be: .* is not a number"):
-            read_null_odds(ROWS["span"], str(tmp_path / "odds"))
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"56be": true}', "56be: true is not a number"),
+        (b'{"56be": "1"}', '56be: "1" is not a number'),
+        (b'{"56be": NaN}', "56be: NaN is not a number"),
+        (b'{"56bf": 1}', "56be is not there, and has a prediction"),
+        (b'{"\xff": 1}', "is not UTF-8"),
+    ],
+)
+def test_null_odds_that_do_not_fit(content, why, tmp_path):
+    (tmp_path / "odds").write_bytes(content)
+    with pytest.raises(InputError, match=f"odds: {why}"):
+        read_null_odds(ROWS["span"], ["in May", None], str(tmp_path / "odds"))
+
+
+def test_a_question_without_prediction_needs_no_null_odds(tmp_path):
     (tmp_path / "odds").write_text('{"56bf": 1}')
-    assert read_null_odds(ROWS["span"], str(tmp_path / "odds")) == [None, 1]
+    assert read_null_odds(ROWS["span"], [None, "x"], str(tmp_path / "odds")) == [None, 1]
 
 
 def test_rows_of_one_id_cannot_be_told_apart(tmp_path):

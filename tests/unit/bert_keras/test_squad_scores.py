@@ -142,6 +142,11 @@ def test_thresholds_on_the_null_odds():
     assert scores["best_f1"] == pytest.approx(100 * 3.5 / 5) and scores["best_f1_thresh"] == -1.0
 
 
+def test_the_best_threshold_may_be_above_the_limit():
+    scores = scores_of_answerable([gold("x"), gold("y")], ["x", "y"], [1.5, 2.5])
+    assert (scores["exact"], scores["best_exact"], scores["best_exact_thresh"]) == (0, 100, 2.5)
+
+
 def test_the_best_threshold_is_the_best_of_all():
     """Every threshold is tried: an answer is given where the odds are not above it."""
     random = Random(1)
@@ -168,5 +173,5 @@ def test_thresholds_leave_out_what_is_not_predicted():
     assert scores["total"] == 5
     # The original begins with all questions that have no answer, three now, and divides by the five predicted.
     assert scores["best_exact"] == pytest.approx(100 * 4 / 5)
-    with pytest.raises(InputError, match=r"question 1 \(from 0\) has a prediction and no null odds"):
+    with pytest.raises(ValueError, match=r"question 1 \(from 0\) has a prediction and no null odds"):
         scores_of_answerable([gold("x"), gold("y")], ["x", "y"], [0.0, None])

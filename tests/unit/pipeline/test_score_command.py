@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from command_line import bert_tfx
 
-pytest.importorskip("components.task_example_gen.readers")
-
 DATA = os.environ.get("BERT_DATA_DIR")
 
 
