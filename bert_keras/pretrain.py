@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
 
 import tensorflow as tf
@@ -18,9 +16,9 @@ from bert_keras.input_pipeline import DynamicMasking, shard_files
 from bert_keras.masking import MaskingVocabulary
 from bert_keras.objectives import mlm_nsp
 from bert_keras.phases import ExampleSet, Phase, phases_of
+from bert_keras.run_folder import copy_logs, run_folder
 from bert_keras.strategy import create_strategy, worker_number
 from bert_keras.tokenizer import BertTokenizer
-from bert_keras.training_log import LOG_FILE
 from bert_keras.training_loop import TrainingLoop
 
 
@@ -51,7 +49,8 @@ def run_fn(fn_args) -> None:
     phases = phases_of(training, second, examples)
     for phase in phases:
         check_enough_examples(phase)
-    directory = os.path.join(custom["training_root"], _fingerprint(custom, [train for _, train, _ in found]))
+    settings = {name: custom.get(name) for name in ("model", "training", "second_phase")}
+    directory = run_folder(custom["training_root"], settings, [train for _, train, _ in found])
     create_model = functools.partial(_create_model, model_config, training.seed)
     model = TrainingLoop(create_model, mlm_nsp.OBJECTIVE, training, phases, directory, strategy).run()
     if worker_number(strategy):
@@ -62,7 +61,7 @@ def run_fn(fn_args) -> None:
     )
     # What the model was made for goes with it.
     tf.io.gfile.copy(os.path.join(last, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE))
-    _copy_logs(directory, fn_args.model_run_dir)
+    copy_logs(directory, fn_args.model_run_dir)
 
 
 def _create_model(config: BertConfig, seed: int) -> BertForPreTraining:
@@ -123,32 +122,3 @@ def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
             "cut text with yet: learn one with 'wordpiece'"
         )
     return BertTokenizer(tokens, vocabulary["lower_case"])
-
-
-def _fingerprint(custom: dict, train_patterns: list[str]) -> str:
-    """A hash of all that the training depends on."""
-    inputs = {name: custom.get(name) for name in ("model", "training", "second_phase")}
-    inputs["examples"] = [_digest(pattern) for pattern in train_patterns]
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _digest(pattern: str) -> str:
-    """A hash of the shards' names and contents."""
-    digest = hashlib.sha256()
-    for path in sorted(tf.io.gfile.glob(pattern)):
-        digest.update(os.path.basename(path).encode())
-        with tf.io.gfile.GFile(path, "rb") as file:
-            while chunk := file.read(1 << 22):
-                digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _copy_logs(source: str, target: str) -> None:
-    """The curves, into the Trainer's `model_run` artifact (`log.jsonl` and TensorBoard's event files)."""
-    tf.io.gfile.makedirs(target)
-    tf.io.gfile.copy(os.path.join(source, LOG_FILE), os.path.join(target, LOG_FILE), overwrite=True)
-    for folder, _, names in tf.io.gfile.walk(os.path.join(source, "tensorboard")):
-        copied = os.path.join(target, os.path.relpath(folder, source))
-        tf.io.gfile.makedirs(copied)
-        for name in names:
-            tf.io.gfile.copy(os.path.join(folder, name), os.path.join(copied, name), overwrite=True)

@@ -78,8 +78,8 @@ def pair_sequences(
 def _laid_out(segments: list[list[Pieces]], tokenizer: BertTokenizer) -> dict[str, np.ndarray]:
     """[CLS], and the runs of each segment with a [SEP] behind; no longer than the longest of the sequences."""
     rows = len(segments[0][0].lengths)
-    total = 1 + sum(run.lengths for segment in segments for run in segment) + len(segments)
-    length = int(total.max(initial=1))
+    total = np.sum([run.lengths for segment in segments for run in segment], axis=0) + 1 + len(segments)
+    length = int(np.max(total, initial=1))
     ids = np.full((rows, length), tokenizer.pad_id, np.int32)
     segment_ids = np.zeros((rows, length), np.int32)
     ids[:, 0] = tokenizer.cls_id

@@ -117,7 +117,7 @@ def test_seeds_of_dropout_are_the_task_model_s(folders):
 def test_no_model_at_all(tmp_path):
     with pytest.raises(InputError, match="none: no such folder; give the folder of a model"):
         read_any(str(tmp_path / "none"))
-    with pytest.raises(InputError, match="has the files of no model that can be read .*tf1: bert_config.json and"):
+    with pytest.raises(InputError, match=r"has the files of no model that can be read .*tf1: bert_config.json and"):
         read_any(str(tmp_path))
 
 
@@ -142,7 +142,7 @@ def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):
 
 
 def test_a_vocabulary_of_another_size_is_refused():
-    with pytest.raises(InputError, match="vocabulary has 10 tokens, the model model.vocab_size=11"):
+    with pytest.raises(InputError, match=r"vocabulary has 10 tokens, the model model\.vocab_size=11"):
         Start(dataclasses.replace(CONFIG, vocab_size=11), TOKENIZER)
 
 
