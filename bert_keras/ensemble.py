@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from bert_keras.layers import MASKED_SCORE
+
 
 class Ensemble(keras.Model):
     """Task models of one kind that answer together.
 
     Call with what each of them takes -> the mean of their outputs: logits, or the numbers of a regression. Of spans,
-    `start_logits` and `end_logits` float [B, T], the logarithm of the mean of the probabilities, whose sum a softmax
-    leaves as it is. Float32.
+    `start_logits` and `end_logits` float [B, T]: the logarithm of the mean of their probabilities, padding left out.
+    Float32.
 
     Args:
         models: built.
@@ -29,11 +31,13 @@ class Ensemble(keras.Model):
     def call(self, inputs, training=False):
         outputs = [model(inputs, training=training) for model in self.models]
         if isinstance(outputs[0], dict):
-            return {name: _log_mean([output[name] for output in outputs]) for name in outputs[0]}
+            names = outputs[0]
+            return {name: _log_mean([output[name] for output in outputs], inputs["input_mask"]) for name in names}
         return ops.mean(ops.stack([ops.cast(output, "float32") for output in outputs]), axis=0)
 
 
-def _log_mean(logits):
-    """Logits [B, T] of several models -> the logarithm of the mean of their softmax."""
-    probabilities = [ops.log_softmax(ops.cast(of_one, "float32"), axis=-1) for of_one in logits]
+def _log_mean(logits, input_mask):
+    """Logits [B, T] of several models -> the logarithm of the mean of their softmax, over what is no padding."""
+    padding = (1.0 - ops.cast(input_mask, "float32")) * MASKED_SCORE
+    probabilities = [ops.log_softmax(ops.cast(of_one, "float32") + padding, axis=-1) for of_one in logits]
     return ops.logsumexp(ops.stack(probabilities), axis=0) - ops.log(float(len(logits)))

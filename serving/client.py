@@ -59,6 +59,23 @@ class TaggedWord(NamedTuple):
     end: int
 
 
+class FoundAnswer(NamedTuple):
+    """An answer that is a part of a context.
+
+    Attributes:
+        text: as it stands in the context; "" for no answer.
+        score: sum of the logits of start and end of the best answer that is not "".
+        null_score_difference: how much the score of no answer is above that.
+        start, end: where it is in the context, in characters, `end` exclusive; -1 for no answer.
+    """
+
+    text: str
+    score: float
+    null_score_difference: float
+    start: int
+    end: int
+
+
 class Client:
     """Calls one model of one server; safe to share between threads. Every method raises ClientError.
 
@@ -160,6 +177,15 @@ class Client:
                 if word  # a text with fewer words than another in the batch is padded with ""
             ]
             for row in rows
+        ]
+
+    def answer(self, questions: Sequence[str], contexts: Sequence[str]) -> list[FoundAnswer]:
+        """For every question: what its context answers."""
+        outputs = self.predict({"question": list(questions), "context": list(contexts)})
+        names = ("answer", "score", "null_score_difference", "start", "end")
+        return [
+            FoundAnswer(text.decode(errors="replace"), *numbers)
+            for text, *numbers in zip(*(outputs[name].tolist() for name in names), strict=True)
         ]
 
     def status(self) -> list[VersionStatus]:

@@ -5,10 +5,13 @@ Signatures (B rows):
         classification    text (, text_pair) string[B] -> label string[B], labels string[B, L], scores float[B, L]
         regression        text (, text_pair) string[B] -> score float[B]
         multiple_choice   text string[B], choices string[B, C] -> choice int64[B], scores float[B, C]
+        span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
+                          start, end int64[B] (`bert_keras.tasks.span_served`)
         tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
     encode, encode_pair   as those of a pre-trained model (`bert_keras.export`); an ensemble has none
     evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
-                          `serving_default`, as `bert_keras.tasks.answers` writes them
+                          `serving_default`, as `bert_keras.tasks.answers` writes them; of spans also
+                          null_score_difference float[B]
 """
 
 from __future__ import annotations
@@ -21,17 +24,20 @@ import tensorflow as tf
 
 from bert_keras.ensemble import Ensemble
 from bert_keras.exported_files import write_model_files, write_texts, write_warmup_requests
-from bert_keras.tasks.served_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers
-from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.served_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.span_served import SpanAnswers
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.tagging_served import TagAnswers
 from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
 
-TASK_SETTINGS_FILE = "task_settings.json"
+# What a request to warm up says, by input.
 _WARMUP_TEXTS = {
     "text": ["A text to warm up."],
     "text_pair": ["And its pair."],
+    "question": ["What gets warm?"],
+    "context": ["It gets warm."],
     "choices": [["It gets warm.", "It does not."]],
 }
 
@@ -51,7 +57,7 @@ class ServedTask(tf.Module):
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
-        answers = self._answers = _answers(model, self._inputs, task)
+        answers = self._answers = _answers(model, self._inputs, tokenizer, task, settings)
         self.served = {
             "serving_default": tf.function(answers.__call__, input_signature=answers.specs),
             "evaluate": tf.function(lambda examples: _evaluate(answers, examples), text_specs("examples")),
@@ -93,7 +99,9 @@ def export_task_model(
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
 
 
-def _answers(model: keras.Model, inputs: TextInputs, task: Task) -> ServedAnswers:
+def _answers(
+    model: keras.Model, inputs: TextInputs, tokenizer: BertTokenizer, task: Task, settings: TaskSettings
+) -> ServedAnswers:
     def outputs(packed):
         return model(packed, training=False)
 
@@ -103,7 +111,9 @@ def _answers(model: keras.Model, inputs: TextInputs, task: Task) -> ServedAnswer
         return NumberAnswers(outputs, inputs, task.pair)
     if task.kind == "multiple_choice":
         return ChoiceAnswers(outputs, inputs)
-    return TagAnswers(outputs, inputs, task.labels)
+    if task.kind == "tagging":
+        return TagAnswers(outputs, inputs, task.labels)
+    return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
 
 
 def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tensor]:

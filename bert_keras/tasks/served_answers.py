@@ -1,4 +1,4 @@
-"""Answers of task models in the served graph, a class a kind; tagging's and the spans' have files of their own.
+"""Answers of task models in the served graph, a class a kind; tagging and spans have files of their own.
 
 Shapes: B rows, L labels, C choices, T' longest sequence of the batch in pieces.
 """
@@ -81,3 +81,18 @@ class ChoiceAnswers:
 
     def written(self, outputs):
         return {"answer": tf.strings.as_string(outputs["choice"])}
+
+
+class TextAnswers(tf.Module):
+    """question, context string[B] -> what `answers` (`bert_keras.tasks.span_served.SpanAnswers`) returns."""
+
+    def __init__(self, answers: Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]):
+        super().__init__()
+        self.specs = text_specs("question", "context")
+        self._answers = answers
+
+    def __call__(self, question, context):
+        return self._answers(question, context)
+
+    def written(self, outputs):
+        return {name: outputs[name] for name in ("answer", "null_score_difference")}

@@ -1,0 +1,303 @@
+"""The SavedModel of a fine-tuned model answers raw text as the model answers features, for every kind of task."""
+
+import csv
+import dataclasses
+import itertools
+import json
+import os
+import types
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.ensemble import Ensemble
+from bert_keras.tasks.answers import parse_answer
+from bert_keras.tasks.kinds import kind_of
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.served import export_task_model
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.training import TrainedTask
+from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from serving.client import Client, ClientError
+from serving.server import Server
+
+DATA = os.environ.get("BERT_DATA_DIR")
+LETTERS = "abcdefghijklmnopqrstuvwxyzß漢.,'?"
+TAGS = ("B-person", "I-person", "O")
+TASKS = {
+    "classification": task_of("mrpc"),
+    "regression": task_of("sts-b"),
+    "multiple_choice": task_of("codah"),
+    "tagging": dataclasses.replace(task_of("ner"), labels=TAGS),
+    "span": task_of("squad2.0"),
+}
+SETTINGS = TaskSettings(max_seq_length=24, max_query_length=8, doc_stride=6, truncation="head_tail")
+TEXTS = ("", "\x00\u200b", "Café 漢字, The CAT's", "the " * 40 + "end", "What cat?")
+
+
+def columns(*path):
+    with Path(DATA, *path).open(encoding="utf-8-sig") as lines:
+        return list(itertools.islice(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 201))[1:]
+
+
+def real_inputs(kind):
+    """Inputs of rows of the official data."""
+    if kind == "classification":
+        return [{"text": row[3], "text_pair": row[4]} for row in columns("glue", "MRPC", "msr_paraphrase_train.txt")]
+    if kind == "regression":
+        return [{"text": row[7], "text_pair": row[8]} for row in columns("glue", "STS-B", "train.tsv")]
+    if kind == "multiple_choice":
+        return [{"text": row[1], "choices": tuple(row[2:6])} for row in columns("codah", "fold0_train.tsv")]
+    if kind == "tagging":
+        lines = Path(DATA, "wnut17", "emerging.dev.conll").read_text().split("\n")
+        sentences = itertools.groupby(lines, lambda line: bool(line.strip()))
+        texts = [" ".join(line.split("\t")[0] for line in of_one) for is_one, of_one in sentences if is_one]
+        return [{"text": text} for text in texts[:200]]
+    articles = json.loads(Path(DATA, "squad", "dev-v2.0-even-articles.json").read_text())["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"][:3]]
+    return [{"question": p["qas"][0]["question"], "context": p["context"][:400]} for p in paragraphs[:40]]
+
+
+def made_up_inputs(kind):
+    """Every text beside every other one."""
+    pairs = list(itertools.product(TEXTS, TEXTS))
+    if kind == "multiple_choice":
+        return [{"text": a, "choices": (b, "a cat", b + " sat", "the")} for a, b in pairs]
+    if kind == "tagging":
+        # Rows have words, a space between two.
+        return [{"text": text} for text in ("Café 漢字, The CAT's", "\u200b a \x00", "the " * 40 + "end", "cats")]
+    first, second = ("question", "context") if kind == "span" else ("text", "text_pair")
+    return [{first: a, second: b} for a, b in pairs]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    if DATA:
+        return BertTokenizer.from_file(str(Path(DATA, "vocab", "bert-base-uncased-vocab.txt")), lower_case=True)
+    return BertTokenizer([*SPECIAL_TOKENS, "the", "cat", *LETTERS, *("##" + letter for letter in LETTERS)], True)
+
+
+def sharp(task, tokenizer, settings=SETTINGS, seed=1):
+    """A model that tells texts apart."""
+    config = BertConfig(len(tokenizer.vocabulary), 32, 2, 2, 64, max_position_embeddings=32)
+    model = kind_of(task).create_model(config, task, settings, seed)
+    model.build()
+    model.set_weights([w * 8 for w in model.get_weights()])
+    return model
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def exported(request, tokenizer, tmp_path_factory):
+    """A task's model, rows, its SavedModel, and a client of a server that serves it."""
+    task = TASKS[request.param]
+    model = sharp(task, tokenizer)
+    directory = tmp_path_factory.mktemp(task.kind) / "1"
+    export_task_model(model, task, SETTINGS, tokenizer, str(directory))
+    inputs = made_up_inputs(task.kind) + (real_inputs(task.kind) if DATA else [])
+    with Server(directory.parent, grpc_port=0, rest_port=0) as server:
+        assert server.wait_until_available(120)
+        with Client(f"127.0.0.1:{server.grpc_port}", timeout=300) as client:
+            yield types.SimpleNamespace(
+                task=task,
+                directory=directory,
+                rows=[TaskRow(f"row {i}", of_row, None) for i, of_row in enumerate(inputs)],
+                trained=TrainedTask(model, task, SETTINGS, tokenizer),
+                signatures=tf.saved_model.load(str(directory)).signatures,
+                client=client,
+            )
+
+
+def column(rows, name):
+    return [list(row.inputs[name]) if name == "choices" else row.inputs[name] for row in rows]
+
+
+def softmax(logits):
+    odds = np.exp(logits.astype("float64") - logits.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)
+
+
+def serialized(rows):
+    features = [
+        {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=v)) for name, v in row.to_features().items()}
+        for row in rows
+    ]
+    return [tf.train.Example(features=tf.train.Features(feature=f)).SerializeToString() for f in features]
+
+
+def test_over_grpc_it_answers_as_the_model_does_on_features(exported):
+    rows, client = exported.rows, exported.client
+    outputs, features = exported.trained.outputs(rows, 64)
+    answers = exported.trained.answers(rows, 64)
+    assert len({str(answer) for answer in answers}) > 1
+    kind = exported.task.kind
+    if kind == "classification":
+        found = client.classify(column(rows, "text"), column(rows, "text_pair"))
+        assert [of_row[0][0] for of_row in found] == answers
+        scores = [[dict(of_row)[label] for label in exported.task.labels] for of_row in found]
+        np.testing.assert_allclose(scores, softmax(outputs), atol=1e-6)
+    elif kind == "regression":
+        found = client.regress(column(rows, "text"), column(rows, "text_pair"))
+        np.testing.assert_allclose(found, answers, atol=1e-6, rtol=1e-6)
+    elif kind == "multiple_choice":
+        found = client.choose(column(rows, "text"), column(rows, "choices"))
+        assert [choice for choice, _ in found] == answers
+        np.testing.assert_allclose([scores for _, scores in found], softmax(outputs), atol=1e-6)
+    elif kind == "tagging":
+        found = client.tag(column(rows, "text"))
+        assert [[word.tag for word in of_row] for of_row in found] == answers
+        assert [[word.word for word in of_row] for of_row in found] == [t.split() for t in column(rows, "text")]
+        row, place = np.nonzero(features.windows >= 0)
+        scores = softmax(outputs).max(-1)
+        seen = [found[i][word].score for i, word in zip(row, features.windows[row, place], strict=True)]
+        np.testing.assert_allclose(seen, scores[row, place], atol=1e-6)
+        assert len(seen) + sum(word.score == 0 for of_row in found for word in of_row) == sum(map(len, found))
+    else:
+        found = client.answer(column(rows, "question"), column(rows, "context"))
+        assert [answer.text for answer in found] == answers
+        assert {answer.text for answer in found} >= {""}
+        for answer, context in zip(found, column(rows, "context"), strict=True):
+            assert not answer.text or context[answer.start : answer.end] == answer.text
+
+
+def test_evaluate_says_what_serving_answers(exported):
+    rows = [dataclasses.replace(row, gold=gold) for row, gold in zip(exported.rows, itertools.cycle(["é", 1, None]))]
+    found = exported.signatures["evaluate"](examples=tf.constant(serialized(rows)))
+    assert [row_id.decode() for row_id in found["row_id"].numpy()] == [row.row_id for row in rows]
+    assert [json.loads(gold) for gold in found["gold"].numpy()] == [row.gold for row in rows]
+    answers = [parse_answer(exported.task.kind, answer) for answer in found["answer"].numpy()]
+    expected = exported.trained.answers(rows, 64)
+    if exported.task.kind == "regression":
+        # Nothing is lost on the way: what is written is the very float32.
+        again = exported.client.regress(column(rows, "text"), column(rows, "text_pair"))
+        np.testing.assert_allclose(answers, again, rtol=1e-6, atol=1e-6)
+        expected = pytest.approx(expected, abs=1e-6, rel=1e-6)
+    assert answers == expected
+    assert ("null_score_difference" in found) == (exported.task.kind == "span")
+
+
+def test_empty_batches(exported):
+    specs = exported.signatures["serving_default"].structured_input_signature[1]
+    nothing = {name: tf.zeros([0] * len(spec.shape), tf.string) for name, spec in specs.items()}
+    for output in exported.signatures["serving_default"](**nothing).values():
+        assert output.shape[0] == 0
+    assert exported.signatures["evaluate"](examples=tf.zeros([0], tf.string))["answer"].shape == (0,)
+
+
+def test_bytes_that_are_no_text_are_left_out(exported):
+    specs = exported.signatures["serving_default"].structured_input_signature[1]
+    texts = [
+        {name: tf.constant(text if len(spec.shape) == 1 else [text * 3]) for name, spec in specs.items()}
+        for text in ([b"\xffa c\xfeat's\xc3"], ["a cat's"])
+    ]
+    found, expected = (exported.signatures["serving_default"](**of_one) for of_one in texts)
+    for name in set(found) - {"answer"}:
+        assert found[name].numpy().tolist() == expected[name].numpy().tolist(), name
+
+
+def test_encode_is_that_of_the_encoder(exported):
+    pair = {"text": tf.constant(["a cat"]), "text_pair": tf.constant(["the end"])}
+    task = dataclasses.replace(task_of("mrpc"))
+    row = TaskRow("0", {"text": "a cat", "text_pair": "the end"})
+    arrays = kind_of(task).features([row], task, SETTINGS, exported.trained.tokenizer).arrays
+    expected = exported.trained.model.backbone(arrays)["sequence_output"]
+    np.testing.assert_allclose(exported.signatures["encode_pair"](**pair)["sequence_output"], expected, atol=1e-5)
+    assert exported.signatures["encode"](text=pair["text"])["tokens"].shape == (1, 4)
+
+
+def test_beside_it_lies_what_it_takes_to_go_on(exported):
+    directory = exported.directory
+    task = TaskSpec.load(str(directory)).task
+    assert task == exported.task
+    settings = TaskSettings(**json.loads((directory / TASK_SETTINGS_FILE).read_text()))
+    assert settings == SETTINGS
+    assert tuple((directory / "vocab.txt").read_text().splitlines()) == exported.trained.tokenizer.vocabulary
+    again = kind_of(task).create_model(
+        BertConfig.from_json((directory / "bert_config.json").read_text()), task, settings, 7
+    )
+    again.build()
+    again.load_weights(directory / "model.weights.h5")
+    for ours, theirs in zip(again.get_weights(), exported.trained.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_warm_up_requests_are_of_every_text_signature(exported):
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    path = exported.directory / "assets.extra" / "tf_serving_warmup_requests"
+    seen = set()
+    for record in tf.data.TFRecordDataset(str(path)):
+        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        name = request.model_spec.signature_name
+        feeds = {text: tf.constant(tf.make_ndarray(value)) for text, value in request.inputs.items()}
+        exported.signatures[name](**feeds)
+        seen.add(name)
+    assert seen == set(exported.signatures) - {"evaluate"}
+
+
+@pytest.mark.parametrize("exported", ["multiple_choice"], indirect=True)
+def test_choices(exported):
+    one = exported.client.choose(["a cat", "the"], [["sat"], ["end"]])
+    assert one == [(0, [1.0]), (0, [1.0])]
+    uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
+        exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))
+    with pytest.raises(ClientError, match="rows differ in length"):
+        exported.client.choose(["a", "b"], [["c"], ["d", "e"]])
+
+
+@pytest.mark.parametrize("exported", ["tagging"], indirect=True)
+def test_d7_words_of_prose(exported):
+    prose = 'Was  "Café 漢字,"\n\u200b —\u3000(the) cat\'s ?!'
+    (words, nothing) = exported.client.tag([prose, " \t"])
+    assert [word.word for word in words] == ["Was", '"Café', '漢字,"', "\u200b", "—", "(the)", "cat's", "?!"]
+    where = [prose[word.start : word.end] for word in words]
+    # Punctuation at the edges is left out, that of a word of nothing else is not.
+    assert where == ["Was", "Café", "漢字", "\u200b", "—", "the", "cat's", "?!"]
+    assert words[3].tag == "O" and words[3].score == 0  # of a zero-width space nothing is left
+    assert all(word.score > 0 for word in words if word.word != "\u200b")
+    assert nothing == []
+
+
+@pytest.mark.parametrize("exported", ["tagging"], indirect=True)
+def test_d7_words_that_do_not_fit_are_outside_and_are_there(exported):
+    # head_tail: of 22 places a quarter (6, 5.5 rounded up) is the head's.
+    (words,) = exported.client.tag([" ".join(["the"] * 40)])
+    assert len(words) == 40
+    assert [i for i, word in enumerate(words) if word.score == 0] == list(range(6, 24))
+    assert {word.tag for word in words[6:24]} == {"O"}
+
+
+def test_what_it_was_trained_in_does_not_matter_and_an_ensemble_is_one_model(tokenizer, tmp_path):
+    task = TASKS["classification"]
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
+    try:
+        trained = [sharp(task, tokenizer, seed=seed) for seed in (1, 2)]
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    export_task_model(Ensemble(trained), task, SETTINGS, tokenizer, str(tmp_path))
+    signatures = tf.saved_model.load(str(tmp_path)).signatures
+    assert set(signatures) == {"serving_default", "evaluate"}
+    rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(made_up_inputs(task.kind))]
+    members = [TrainedTask(sharp(task, tokenizer, seed=seed), task, SETTINGS, tokenizer) for seed in (1, 2)]
+    logits = np.mean([member.outputs(rows, 64)[0] for member in members], axis=0)
+    feeds = {name: tf.constant(column(rows, name)) for name in ("text", "text_pair")}
+    np.testing.assert_allclose(signatures["serving_default"](**feeds)["scores"], softmax(logits), atol=1e-6)
+
+
+def test_an_ensemble_of_spans_adds_probabilities():
+    members = [
+        lambda inputs, training, scale=scale: {"start_logits": inputs["input_ids"] * scale} for scale in (1.0, -2.0)
+    ]
+    ensemble = Ensemble([keras.Sequential()])
+    ensemble.models = members
+    inputs = {"input_ids": np.array([[1.0, 0.0, 2.0, 9.0]]), "input_mask": np.array([[1, 1, 1, 0]])}
+    odds = np.exp(np.asarray(ensemble(inputs)["start_logits"]))
+    expected = (softmax(np.array([[1.0, 0.0, 2.0]])) + softmax(np.array([[-2.0, 0.0, -4.0]]))) / 2
+    np.testing.assert_allclose(odds, np.pad(expected, [[0, 0], [0, 1]]), atol=1e-6)
+    with pytest.raises(ValueError, match="needs a model"):
+        Ensemble([])
