@@ -138,17 +138,23 @@ def _pretrain(recipe_name: str, corpus: list[str], vocab: str | None, settings: 
 
 @app.command()
 def recipes(
-    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Show this one's settings.")] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="Show the settings of this one, or of a task.")
+    ] = None,
 ) -> None:
-    """The recipes and what each is for; of one recipe, every setting that --set can change."""
+    """The recipes and what each is for; of one recipe, or of a task, every setting that --set can change."""
+    from bert_keras.tasks.table import TASKS
     from pipeline.config import settings_of
+    from pipeline.finetune_recipes import finetuning
     from pipeline.recipes import RECIPES, recipe_of
 
     if recipe is None:
         for name, make in RECIPES.items():
             typer.echo(f"{name:12} {(make.__doc__ or '').splitlines()[0]}")
+        typer.echo(f"and of tasks: {', '.join(TASKS)}")
     else:
-        for key, value in settings_of(recipe_of(recipe)).items():
+        found = recipe_of(recipe) if recipe in RECIPES else finetuning(recipe)
+        for key, value in settings_of(found).items():
             typer.echo(f"{key}={value}")
 
 

@@ -130,7 +130,7 @@ class Recipe:
 _NO_NAN = ConfigDict(allow_inf_nan=False)
 
 
-def settings_of(recipe: Recipe) -> dict[str, object]:
+def settings_of(recipe: Any) -> dict[str, object]:
     """Every setting that `--set` can change, by its dotted name, and its value."""
     return {key: functools.reduce(getattr, key.split("."), recipe) for key in _keys(recipe)}
 
