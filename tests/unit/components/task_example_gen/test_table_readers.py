@@ -267,6 +267,8 @@ def test_members_and_damaged_files(tmp_path):
     holds = f"name one file of the archive, as {path}!MEMBER; it holds SST-2/train.tsv, SST-2/dev.tsv"
     assert error("sst-2", path) == f"{path}: {holds}"
     assert error("sst-2", f"{path}!no.tsv") == f"{path}!no.tsv: {holds}"
+    # A file whose own name has the mark is itself.
+    assert rows("sst-2", written(tmp_path, "wow!.tsv", "sentence\tlabel\nfine\t1\n")) == [single("0", "fine", "1")]
     cut = written(tmp_path, "cut.tsv.gz", gzip.compress(b"sentence\tlabel\n" + bytes(range(32, 127)) * 99)[:60])
     assert error("sst-2", cut).startswith(f"{cut}: cannot be read (")
     assert error("sst-2", f"{tmp_path}/none.tsv").startswith(f"{tmp_path}/none.tsv: cannot be read (")
