@@ -9,7 +9,7 @@ import keras
 
 from bert_keras.config import BertConfig
 from bert_keras.objectives.objective import Objective
-from bert_keras.tasks import classification, multiple_choice, regression, tagging
+from bert_keras.tasks import classification, multiple_choice, regression, span, tagging
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
@@ -51,6 +51,7 @@ KINDS: dict[str, Kind] = {
     "classification": classification,
     "regression": regression,
     "multiple_choice": multiple_choice,
+    "span": span,
     "tagging": tagging,
 }
 

@@ -19,7 +19,7 @@ Outputs = Callable[[Mapping[str, tf.Tensor]], Any]
 class ServedAnswers(Protocol):
     """What a kind serves: called with its inputs, it gives the outputs of `serving_default`, by name, a row each."""
 
-    specs: Sequence[tf.TensorSpec]  # the inputs, named as those of a row (`bert_keras.tasks.rows`)
+    specs: list[tf.TensorSpec]  # the inputs, named as those of a row (`bert_keras.tasks.rows`)
 
     def __call__(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs."""
