@@ -90,7 +90,7 @@ def text_specs(*names: str) -> list[tf.TensorSpec]:
 
 def refuse(bad: tf.Tensor, message: str) -> tf.Operation:
     """Fails with `message`, its {} the first row for which `bad` bool [B] holds."""
-    first = tf.argmax(tf.cast(bad, tf.int32))
+    first = tf.reduce_min(tf.where(bad))  # of no rows too, unlike tf.argmax
     return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), [tf.strings.format(message, first)])
 
 

@@ -137,7 +137,7 @@ class Client:
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Vectors of texts or pairs: `pooled_output` [B, H], `sequence_output` [B, T, H], and `tokens`."""
-        return self.predict(_texts(texts, pairs), "encode")
+        return self.predict(_texts(texts, pairs), "encode" if pairs is None else "encode_pair")
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """The probability, a pair, that its second text follows its first: float32[B]."""

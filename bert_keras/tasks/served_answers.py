@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from bert_keras.text_inputs import TextInputs, text_specs
+from bert_keras.text_inputs import TextInputs, refuse, text_specs
 
 # The backbone's inputs -> the model's outputs.
 Outputs = Callable[[Mapping[str, tf.Tensor]], Any]
@@ -19,7 +19,7 @@ Outputs = Callable[[Mapping[str, tf.Tensor]], Any]
 class ServedAnswers(Protocol):
     """What a kind serves: called with its inputs, it gives the outputs of `serving_default`, by name, a row each."""
 
-    specs: Sequence[tf.TensorSpec]  # the inputs, named as those of a row (`bert_keras.tasks.rows`)
+    specs: list[tf.TensorSpec]  # the inputs, named as those of a row (`bert_keras.tasks.rows`)
 
     def __call__(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs."""
@@ -72,12 +72,17 @@ class ChoiceAnswers:
 
     def __call__(self, text, choices):
         shape = tf.shape(choices)
+        none = tf.fill(shape[:1], shape[1] == 0)
+        with tf.control_dependencies([refuse(none, "text {} has no choices: give at least one")]):
+            text = tf.identity(text)
         first = tf.repeat(tf.range(shape[0]), shape[1])
         pieces = self._inputs.pieces(text), self._inputs.pieces(tf.reshape(choices, [-1]))
         packed = self._inputs.pack(tf.gather(pieces[0], first), pieces[1])  # [B C, T']
         by_row = {name: tf.reshape(array, [shape[0], shape[1], tf.shape(array)[1]]) for name, array in packed.items()}
         logits = tf.cast(self._outputs(by_row), tf.float32)  # [B, C]
-        return {"choice": tf.argmax(logits, axis=-1), "scores": tf.nn.softmax(logits)}
+        # Of no rows there are no columns either, which tf.argmax would refuse.
+        padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
+        return {"choice": tf.argmax(padded, axis=-1), "scores": tf.nn.softmax(logits)}
 
     def written(self, outputs):
         return {"answer": tf.strings.as_string(outputs["choice"])}

@@ -246,6 +246,8 @@ def test_choices(exported):
     uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
         exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))
+    with pytest.raises(ClientError, match="text 0 has no choices"):
+        exported.client.choose(["a cat", "the"], [[], []])
     with pytest.raises(ClientError, match="rows differ in length"):
         exported.client.choose(["a", "b"], [["c"], ["d", "e"]])
 
@@ -287,6 +289,18 @@ def test_what_it_was_trained_in_does_not_matter_and_an_ensemble_is_one_model(tok
     logits = np.mean([member.outputs(rows, 64)[0] for member in members], axis=0)
     feeds = {name: tf.constant(column(rows, name)) for name in ("text", "text_pair")}
     np.testing.assert_allclose(signatures["serving_default"](**feeds)["scores"], softmax(logits), atol=1e-6)
+
+
+def test_a_model_with_an_lstm(tokenizer, tmp_path):
+    task = TASKS["tagging"]
+    settings = dataclasses.replace(SETTINGS, features="last", lstm_units=8)
+    trained = TrainedTask(sharp(task, tokenizer, settings), task, settings, tokenizer)
+    export_task_model(trained.model, task, settings, tokenizer, str(tmp_path))
+    rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(made_up_inputs(task.kind))]
+    answers = trained.answers(rows, 64)
+    assert len(set(itertools.chain(*answers))) == 3
+    found = tf.saved_model.load(str(tmp_path)).signatures["evaluate"](examples=tf.constant(serialized(rows)))
+    assert [parse_answer(task.kind, answer) for answer in found["answer"].numpy()] == answers
 
 
 def test_an_ensemble_of_spans_adds_probabilities():

@@ -80,7 +80,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
             model = Toy(number)
             names = ("fill_mask", "length", "encode", "next_sentence", "numbers", "echo", "spin")
             signatures = {name: getattr(model, name) for name in names}
-            tf.saved_model.save(model, str(path), signatures | {"serving_default": model.fill_mask})
+            signatures |= {"serving_default": model.fill_mask, "encode_pair": model.encode}
+            tf.saved_model.save(model, str(path), signatures)
         return path
 
     return build
