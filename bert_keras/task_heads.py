@@ -1,7 +1,6 @@
-"""Fine-tuning: the task models, their losses, and how SQuAD answers are read off (paper section 4; FACTS D6, D7).
+"""Fine-tuning: the task models, and how SQuAD answers are read off (paper section 4; FACTS D6, D7).
 
-All weights are trained, but for the pooler where the task does not read it. Logits are returned in the compute type;
-the losses are computed in float32.
+All weights are trained, but for the pooler where the task does not read it. Logits are returned in the compute type.
 Shapes: B batch, T tokens, C choices, H hidden, W windows of one SQuAD example.
 """
 
@@ -196,26 +195,6 @@ def _weighted_mean(values, weights):
     return ops.divide_no_nan(ops.sum(values * weights), ops.sum(weights))
 
 
-def classification_loss(logits, labels, weights=None):
-    """Cross-entropy of `logits` float [B, N] and `labels` int [B], in nats; scalar.
-
-    `weights` float [B], if given, weigh the examples: the last batch is filled up with examples of weight 0.
-    """
-    losses = _cross_entropy(logits, labels)
-    return ops.mean(losses) if weights is None else _weighted_mean(losses, weights)
-
-
-def regression_loss(predictions, targets, weights=None):
-    """Mean squared error of `predictions` and `targets`, float [B]; `weights` as in `classification_loss`."""
-    losses = ops.square(ops.cast(predictions, "float32") - ops.cast(targets, "float32"))
-    return ops.mean(losses) if weights is None else _weighted_mean(losses, weights)
-
-
-def multiple_choice_loss(logits, labels, weights=None):
-    """Cross-entropy over the choices: `logits` float [B, C], `labels` int [B], the right choice."""
-    return classification_loss(logits, labels, weights)
-
-
 def span_loss(outputs, start_positions, end_positions, weights=None):
     """Mean of the cross-entropies of start and end over all T positions (FACTS D6); scalar.
 
@@ -223,21 +202,11 @@ def span_loss(outputs, start_positions, end_positions, weights=None):
         outputs: dict of `start_logits`, `end_logits`, float [B, T].
         start_positions: int [B]; 0, [CLS], where the window does not hold the answer or there is none.
         end_positions: int [B], the last position of the answer.
-        weights: as in `classification_loss`.
+        weights: float [B], of the examples: the last batch is filled up with examples of weight 0. None: all 1.
     """
-    start = classification_loss(outputs["start_logits"], start_positions, weights)
-    end = classification_loss(outputs["end_logits"], end_positions, weights)
-    return (start + end) / 2.0
-
-
-def token_classification_loss(logits, labels):
-    """Cross-entropy of `logits` float [B, T, N] and `labels` int [B, T], over the labelled tokens; scalar.
-
-    Labels below 0 are left out: padding, special tokens, and all pieces of a word but its first (FACTS D7). Every
-    labelled token of the batch counts the same; a batch without any has loss 0.
-    """
-    labels = ops.cast(labels, "int32")
-    return _weighted_mean(_cross_entropy(logits, ops.maximum(labels, 0)), labels >= 0)
+    start = _cross_entropy(outputs["start_logits"], start_positions)
+    end = _cross_entropy(outputs["end_logits"], end_positions)
+    return _weighted_mean((start + end) / 2.0, ops.ones_like(start) if weights is None else weights)
 
 
 @dataclasses.dataclass(frozen=True)
