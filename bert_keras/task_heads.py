@@ -25,7 +25,7 @@ class _TaskModel(keras.Model):
     """The encoder and one dense output layer, `classifier`, of `num_outputs`.
 
     A sentence's output is that of the first token, of a causal encoder that of the last (`BertBackbone`), as GPT's (A.
-    Radford et al. 2018, section 3.2). With `bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"),
+    Radford et al. 2018, section 3.2). With `has_bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"),
     for a sentence both directions where they end: the forward one's last token beside the backward one's first.
     """
 
@@ -35,7 +35,7 @@ class _TaskModel(keras.Model):
         num_outputs: int,
         seed: int = 0,
         use_bias: bool = True,
-        bilstm: bool = False,
+        has_bilstm: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -48,7 +48,7 @@ class _TaskModel(keras.Model):
         self.classifier = keras.layers.Dense(
             num_outputs, use_bias=use_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
-        self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if bilstm else None
+        self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
 
     def build(self, input_shape=None):
         self.backbone.build(None)
@@ -86,7 +86,7 @@ class _TaskModel(keras.Model):
 
     def get_config(self):
         config = {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
-        return {**config, "bilstm": self.bilstm is not None}
+        return {**config, "has_bilstm": self.bilstm is not None}
 
     @classmethod
     def from_config(cls, config):

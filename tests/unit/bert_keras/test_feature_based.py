@@ -166,7 +166,7 @@ def test_edge_cases_are_finite(policy, features):
 
 def test_the_shape_of_the_paper():
     """Section 5.3: two BiLSTM layers of 768; an LSTM on n features has 4 x 768 x (n + 768 + 1) weights."""
-    model = FeatureBasedTokenClassifier(BertConfig.size(4, 16, vocab_size=5), num_labels=9)
+    model = FeatureBasedTokenClassifier(BertConfig.size(4, 16, vocab_size=5), 9, "concat_last_four", 768)
     model.build()
     counts = [2 * 4 * 768 * (n + 768 + 1) for n in (4 * 16, 2 * 768)]
     assert [lstm.count_params() for lstm in model.lstms] == counts
@@ -176,9 +176,9 @@ def test_the_shape_of_the_paper():
 @pytest.mark.parametrize("features", ["first", 6, -6, "concat"])
 def test_unknown_features_are_named(features):
     with pytest.raises(ValueError, match=f"features is {features!r}; it must be one of .*concat_last_four.*-5 to 5"):
-        FeatureBasedTokenClassifier(TINY, LABELS, features)
+        FeatureBasedTokenClassifier(TINY, LABELS, features, 12)
 
 
 def test_the_last_four_of_three_layers_is_an_error():
     with pytest.raises(ValueError, match="it needs 4 layers, and the encoder has 3"):
-        FeatureBasedTokenClassifier(BertConfig.size(3, 16), LABELS, "sum_last_four")
+        FeatureBasedTokenClassifier(BertConfig.size(3, 16), LABELS, "sum_last_four", 12)

@@ -248,7 +248,7 @@ def test_a_left_to_right_sentence_is_read_at_its_last_token():
     """The first token of a causal encoder sees nothing else; a BiLSTM on it sees all."""
     causal, x = dataclasses.replace(TINY, causal=True), inputs()
     for bilstm in (False, True):
-        model = heads.BertForSequenceClassification(causal, LABELS, bilstm=bilstm, seed=5)
+        model = heads.BertForSequenceClassification(causal, LABELS, has_bilstm=bilstm, seed=5)
         model.build()
         model.set_weights([w * 5 for w in model.get_weights()])
         before = arrays(model(x))[0]
@@ -266,7 +266,7 @@ def test_a_bilstm_lets_a_tag_of_a_left_to_right_encoder_see_what_follows():
     changed = {**x, "input_ids": x["input_ids"].copy()}
     changed["input_ids"][:, -1] = (changed["input_ids"][:, -1] + 1) % 40
     for bilstm in (False, True):
-        model = heads.BertForTokenClassification(causal, LABELS, bilstm=bilstm, seed=5)
+        model = heads.BertForTokenClassification(causal, LABELS, has_bilstm=bilstm, seed=5)
         model.build()
         model.set_weights([w * 5 for w in model.get_weights()])
         moved = np.abs(arrays(model(x))[0] - arrays(model(changed))[0])[:, 0].max()
