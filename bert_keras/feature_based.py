@@ -54,8 +54,9 @@ class FeatureBasedTokenClassifier(keras.Model):
     Args:
         config: of the encoder.
         num_labels: classes.
-        features: what the BiLSTM reads: a layer, by name (`SINGLE_LAYERS`) or number, or one of `MIXES`.
-        lstm_units: width of each direction.
+        features: what the BiLSTM reads: a layer, by name (`SINGLE_LAYERS`) or number, or one of `MIXES`; the paper's
+            best is `concat_last_four`.
+        lstm_units: width of each direction; the paper's is 768.
         seed: of the initial weights.
     """
 
@@ -63,8 +64,8 @@ class FeatureBasedTokenClassifier(keras.Model):
         self,
         config: BertConfig,
         num_labels: int,
-        features: str | int = "concat_last_four",
-        lstm_units: int = 768,
+        features: str | int,
+        lstm_units: int,
         seed: int = 0,
         **kwargs,
     ):

@@ -26,7 +26,7 @@ from bert_keras.tasks.training import TrainedTask, fine_tune
 from bert_keras.tokenizer import BertTokenizer, make_tokenizer
 from bert_keras.training_log import TrainingLog
 
-# In the Trainer's `model_run` artifact: the official scores by split and name, and a folder of prediction files a split.
+# In the Trainer's `model_run` artifact: the official scores by split and name, and prediction files, a folder a split.
 SCORES_FILE = "scores.json"
 PREDICTIONS_FOLDER = "predictions"
 

@@ -1,7 +1,6 @@
-"""Fine-tuning: the task models and their losses (paper section 4; FACTS D6, D7).
+"""Fine-tuning: the task models (paper section 4; FACTS D6, D7).
 
-All weights are trained, but for the pooler where the task does not read it. Logits are returned in the compute type;
-the losses are computed in float32.
+All weights are trained, but for the pooler where the task does not read it. Logits are returned in the compute type.
 Shapes: B batch, T tokens, C choices, H hidden.
 """
 
@@ -25,7 +24,7 @@ class _TaskModel(keras.Model):
     """The encoder and one dense output layer, `classifier`, of `num_outputs`.
 
     A sentence's output is that of the first token, of a causal encoder that of the last (`BertBackbone`), as GPT's (A.
-    Radford et al. 2018, section 3.2). With `bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"),
+    Radford et al. 2018, section 3.2). With `has_bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"),
     for a sentence both directions where they end: the forward one's last token beside the backward one's first.
     """
 
@@ -35,7 +34,7 @@ class _TaskModel(keras.Model):
         num_outputs: int,
         seed: int = 0,
         use_bias: bool = True,
-        bilstm: bool = False,
+        has_bilstm: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -48,7 +47,7 @@ class _TaskModel(keras.Model):
         self.classifier = keras.layers.Dense(
             num_outputs, use_bias=use_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
-        self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if bilstm else None
+        self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
 
     def build(self, input_shape=None):
         self.backbone.build(None)
@@ -86,7 +85,7 @@ class _TaskModel(keras.Model):
 
     def get_config(self):
         config = {"config": dataclasses.asdict(self.config), "seed": self.seed, "name": self.name}
-        return {**config, "bilstm": self.bilstm is not None}
+        return {**config, "has_bilstm": self.bilstm is not None}
 
     @classmethod
     def from_config(cls, config):
@@ -178,62 +177,3 @@ class BertForTokenClassification(_LabelModel):
 
     def call(self, inputs, training=False):
         return self.classifier(self.dropout(self._sequence(inputs, training), training=training))
-
-
-def _cross_entropy(logits, labels):
-    """logits [..., N], labels int [...] in [0, N) -> float32 [...], nats."""
-    logits, labels = ops.cast(logits, "float32"), ops.cast(labels, "int32")
-    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-
-
-def _weighted_mean(values, weights):
-    """Sum of weighted values over the sum of weights; 0 where all weights are 0.
-
-    Keras' `sum_over_batch_size` would divide by the number of values instead (FACTS D3).
-    """
-    weights = ops.cast(weights, "float32")
-    return ops.divide_no_nan(ops.sum(values * weights), ops.sum(weights))
-
-
-def classification_loss(logits, labels, weights=None):
-    """Cross-entropy of `logits` float [B, N] and `labels` int [B], in nats; scalar.
-
-    `weights` float [B], if given, weigh the examples: the last batch is filled up with examples of weight 0.
-    """
-    losses = _cross_entropy(logits, labels)
-    return ops.mean(losses) if weights is None else _weighted_mean(losses, weights)
-
-
-def regression_loss(predictions, targets, weights=None):
-    """Mean squared error of `predictions` and `targets`, float [B]; `weights` as in `classification_loss`."""
-    losses = ops.square(ops.cast(predictions, "float32") - ops.cast(targets, "float32"))
-    return ops.mean(losses) if weights is None else _weighted_mean(losses, weights)
-
-
-def multiple_choice_loss(logits, labels, weights=None):
-    """Cross-entropy over the choices: `logits` float [B, C], `labels` int [B], the right choice."""
-    return classification_loss(logits, labels, weights)
-
-
-def span_loss(outputs, start_positions, end_positions, weights=None):
-    """Mean of the cross-entropies of start and end over all T positions (FACTS D6); scalar.
-
-    Args:
-        outputs: dict of `start_logits`, `end_logits`, float [B, T].
-        start_positions: int [B]; 0, [CLS], where the window does not hold the answer or there is none.
-        end_positions: int [B], the last position of the answer.
-        weights: as in `classification_loss`.
-    """
-    start = classification_loss(outputs["start_logits"], start_positions, weights)
-    end = classification_loss(outputs["end_logits"], end_positions, weights)
-    return (start + end) / 2.0
-
-
-def token_classification_loss(logits, labels):
-    """Cross-entropy of `logits` float [B, T, N] and `labels` int [B, T], over the labelled tokens; scalar.
-
-    Labels below 0 are left out: padding, special tokens, and all pieces of a word but its first (FACTS D7). Every
-    labelled token of the batch counts the same; a batch without any has loss 0.
-    """
-    labels = ops.cast(labels, "int32")
-    return _weighted_mean(_cross_entropy(logits, ops.maximum(labels, 0)), labels >= 0)

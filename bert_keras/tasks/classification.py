@@ -21,7 +21,7 @@ objective = label_objective("classification")
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForSequenceClassification:
     """See `bert_keras.tasks.kinds.Kind`."""
-    return BertForSequenceClassification(config, len(task.labels), seed, bilstm=settings.bilstm)
+    return BertForSequenceClassification(config, len(task.labels), seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:

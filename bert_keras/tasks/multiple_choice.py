@@ -25,7 +25,7 @@ objective = label_objective("multiple_choice")
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForMultipleChoice:
     """See `bert_keras.tasks.kinds.Kind`."""
-    return BertForMultipleChoice(config, seed, bilstm=settings.bilstm)
+    return BertForMultipleChoice(config, seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:

@@ -48,7 +48,7 @@ objective = Objective(
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForRegression:
     """See `bert_keras.tasks.kinds.Kind`."""
-    return BertForRegression(config, seed, bilstm=settings.bilstm)
+    return BertForRegression(config, seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:

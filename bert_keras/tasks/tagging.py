@@ -33,7 +33,7 @@ def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: i
     labels = len(task.labels)
     if settings.features:
         return FeatureBasedTokenClassifier(config, labels, _layer(settings.features), settings.lstm_units, seed)
-    return BertForTokenClassification(config, labels, seed, bilstm=settings.bilstm)
+    return BertForTokenClassification(config, labels, seed, has_bilstm=settings.bilstm)
 
 
 def _layer(features: str) -> str | int:

@@ -25,8 +25,10 @@ from bert_keras.feature_based import FeatureBasedTokenClassifier
 from bert_keras.heads import BertForPreTraining
 from bert_keras.left_to_right import LeftToRightLM
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.objectives.labels import label_objective
 from bert_keras.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.spanbert import SpanBertForPreTraining
+from bert_keras.tasks import regression, span
 
 V, T, LABELS = 40, 12, 3
 LENGTHS = (12, 9, 4)
@@ -91,6 +93,18 @@ def summed(sums):
     return {name: ops.sum(value) for name, value in sums.items()}
 
 
+def loss_of(objective, outputs, weights=None, **labels):
+    """An objective's loss of a whole batch, whose examples weigh 1 if nothing else is said."""
+    batch = {name: np.asarray(values) for name, values in labels.items()}
+    rows = len(next(iter(batch.values())))
+    batch["weights"] = np.ones(rows, "float32") if weights is None else np.asarray(weights, "float32")
+    return objective.loss(summed(objective.example_sums(outputs, batch)), objective.totals(batch))
+
+
+CLASSES = label_objective("classification")
+TAGS = label_objective("tagging", "token_labels")
+
+
 def mlm_nsp_loss(outputs, x):
     sums = summed(mlm_nsp.example_sums(outputs, x))
     return sums["mlm_nll"] / (sums["mlm_weight"] + 1e-5) + sums["nsp_nll"] / (sums["nsp_weight"] + 1e-5)
@@ -147,32 +161,34 @@ CASES = {
     "classification": Case(
         lambda: heads.BertForSequenceClassification(TINY, LABELS),
         features,
-        lambda outputs, x: heads.classification_loss(outputs, labels(x)),
+        lambda outputs, x: loss_of(CLASSES, outputs, labels=labels(x)),
     ),
     "regression": Case(
         lambda: heads.BertForRegression(TINY),
         features,
-        lambda outputs, x: heads.regression_loss(outputs, labels(x).astype("float32")),
+        lambda outputs, x: loss_of(regression.objective, outputs, labels=labels(x)),
     ),
     "multiple choice": Case(
         lambda: heads.BertForMultipleChoice(TINY),
         choices,
-        lambda outputs, x: heads.multiple_choice_loss(outputs, labels(x)),
+        lambda outputs, x: loss_of(CLASSES, outputs, labels=labels(x)),
     ),
     "span": Case(
         lambda: heads.BertForSpanExtraction(TINY),
         features,
-        lambda outputs, x: heads.span_loss(outputs, labels(x, 1), labels(x, x["input_ids"].shape[-1])),
+        lambda outputs, x: loss_of(
+            span.objective, outputs, start_positions=labels(x, 1), end_positions=labels(x, x["input_ids"].shape[-1])
+        ),
     ),
     "token": Case(
         lambda: heads.BertForTokenClassification(TINY, LABELS),
         features,
-        lambda outputs, x: heads.token_classification_loss(outputs, token_labels(x)),
+        lambda outputs, x: loss_of(TAGS, outputs, token_labels=token_labels(x)),
     ),
     "features": Case(
         lambda: FeatureBasedTokenClassifier(TINY, LABELS, "weighted_sum_all", lstm_units=6),
         features,
-        lambda outputs, x: heads.token_classification_loss(outputs, token_labels(x)),
+        lambda outputs, x: loss_of(TAGS, outputs, token_labels=token_labels(x)),
     ),
 }
 

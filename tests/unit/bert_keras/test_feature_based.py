@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from every_model import TAGS, loss_of
 
 from bert_keras.config import BertConfig
 from bert_keras.feature_based import MIXES, SINGLE_LAYERS, FeatureBasedTokenClassifier
-from bert_keras.task_heads import token_classification_loss
 
 TINY = BertConfig.size(5, 16, vocab_size=40, max_position_embeddings=16)
 B, T, H, LABELS = 16, 6, 16, 3
@@ -74,7 +74,7 @@ def test_weights_are_the_softmax_of_the_scores(features, first):
 def test_gradients_reach_all_but_the_encoder(features):
     model, x = create(features), inputs()
     with tf.GradientTape() as tape:
-        loss = token_classification_loss(model(x, training=True), np.arange(B * T).reshape(B, T) % LABELS)
+        loss = loss_of(TAGS, model(x, training=True), token_labels=np.arange(B * T).reshape(B, T) % LABELS)
     gradients = tape.gradient(loss, [v.value for v in model.weights])
     trained = {v.path for v in model.trainable_variables}
     for variable, gradient in zip(model.weights, gradients, strict=True):
@@ -104,14 +104,14 @@ def test_training_leaves_the_encoder_and_overfits_sixteen_random_sequences():
     @tf.function
     def step():
         with tf.GradientTape() as tape:
-            loss = token_classification_loss(model(data, training=True), labels)
+            loss = loss_of(TAGS, model(data, training=True), token_labels=labels)
         variables = model.trainable_variables
         optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
 
-    assert float(token_classification_loss(model(data), labels)) > 1.0
+    assert float(loss_of(TAGS, model(data), token_labels=labels)) > 1.0
     for _ in range(120):
         step()
-    assert float(token_classification_loss(model(data), labels)) < 0.01
+    assert float(loss_of(TAGS, model(data), token_labels=labels)) < 0.01
     for a, b in zip(before, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(a, array(b))
     assert (array(model.layer_mix.layer_scores) != scores).all()
@@ -166,7 +166,7 @@ def test_edge_cases_are_finite(policy, features):
 
 def test_the_shape_of_the_paper():
     """Section 5.3: two BiLSTM layers of 768; an LSTM on n features has 4 x 768 x (n + 768 + 1) weights."""
-    model = FeatureBasedTokenClassifier(BertConfig.size(4, 16, vocab_size=5), num_labels=9)
+    model = FeatureBasedTokenClassifier(BertConfig.size(4, 16, vocab_size=5), 9, "concat_last_four", 768)
     model.build()
     counts = [2 * 4 * 768 * (n + 768 + 1) for n in (4 * 16, 2 * 768)]
     assert [lstm.count_params() for lstm in model.lstms] == counts
@@ -176,9 +176,9 @@ def test_the_shape_of_the_paper():
 @pytest.mark.parametrize("features", ["first", 6, -6, "concat"])
 def test_unknown_features_are_named(features):
     with pytest.raises(ValueError, match=f"features is {features!r}; it must be one of .*concat_last_four.*-5 to 5"):
-        FeatureBasedTokenClassifier(TINY, LABELS, features)
+        FeatureBasedTokenClassifier(TINY, LABELS, features, 12)
 
 
 def test_the_last_four_of_three_layers_is_an_error():
     with pytest.raises(ValueError, match="it needs 4 layers, and the encoder has 3"):
-        FeatureBasedTokenClassifier(BertConfig.size(3, 16), LABELS, "sum_last_four")
+        FeatureBasedTokenClassifier(BertConfig.size(3, 16), LABELS, "sum_last_four", 12)

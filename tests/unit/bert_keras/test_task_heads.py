@@ -8,9 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from every_model import CLASSES, TAGS, loss_of
 
 from bert_keras import task_heads as heads
 from bert_keras.config import BertConfig
+from bert_keras.tasks import regression, span
 
 TINY = BertConfig.size(2, 32, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
 B, C, T, LABELS = 16, 3, 8, 3
@@ -50,32 +52,33 @@ TASKS = {
     "classification": Task(
         lambda: heads.BertForSequenceClassification(TINY, LABELS, seed=5),
         inputs,
-        lambda outputs, x: heads.classification_loss(outputs, draw(LABELS, len(x["input_ids"]))),
+        lambda outputs, x: loss_of(CLASSES, outputs, labels=draw(LABELS, len(x["input_ids"]))),
     ),
     "regression": Task(
         lambda: heads.BertForRegression(TINY, seed=5),
         inputs,
-        lambda outputs, x: heads.regression_loss(outputs, draw(5, len(x["input_ids"])) / 5),
+        lambda outputs, x: loss_of(regression.objective, outputs, labels=draw(5, len(x["input_ids"])) / 5),
     ),
     "multiple choice": Task(
         lambda: heads.BertForMultipleChoice(TINY, seed=5),
         functools.partial(inputs, choices=C),
-        lambda outputs, x: heads.multiple_choice_loss(outputs, draw(C, len(x["input_ids"]))),
+        lambda outputs, x: loss_of(CLASSES, outputs, labels=draw(C, len(x["input_ids"]))),
     ),
     "span": Task(
         lambda: heads.BertForSpanExtraction(TINY, seed=5),
         inputs,
-        lambda outputs, x: heads.span_loss(
+        lambda outputs, x: loss_of(
+            span.objective,
             outputs,
-            draw(x["input_ids"].shape[1], len(x["input_ids"]), seed=2),
-            draw(x["input_ids"].shape[1], len(x["input_ids"]), seed=3),
+            start_positions=draw(x["input_ids"].shape[1], len(x["input_ids"]), seed=2),
+            end_positions=draw(x["input_ids"].shape[1], len(x["input_ids"]), seed=3),
         ),
         reads_pooler=False,
     ),
     "token": Task(
         lambda: heads.BertForTokenClassification(TINY, LABELS, seed=5),
         inputs,
-        lambda outputs, x: heads.token_classification_loss(outputs, token_labels(x["input_mask"])),
+        lambda outputs, x: loss_of(TAGS, outputs, token_labels=token_labels(x["input_mask"])),
         reads_pooler=False,
     ),
 }
@@ -242,6 +245,36 @@ def test_bfloat16_and_edge_cases_are_finite(task):
             assert loss.dtype == "float32" and math.isfinite(float(loss))
 
 
+def test_a_left_to_right_sentence_is_read_at_its_last_token():
+    """The first token of a causal encoder sees nothing else; a BiLSTM on it sees all."""
+    causal, x = dataclasses.replace(TINY, causal=True), inputs()
+    for bilstm in (False, True):
+        model = heads.BertForSequenceClassification(causal, LABELS, has_bilstm=bilstm, seed=5)
+        model.build()
+        model.set_weights([w * 5 for w in model.get_weights()])
+        before = arrays(model(x))[0]
+        rows, last = np.arange(B), x["input_mask"].sum(-1) - 1
+        for places, moves in ((last, True), (0 * last, True), (np.minimum(last + 1, T - 1), False)):
+            changed = {**x, "input_ids": x["input_ids"].copy()}
+            changed["input_ids"][rows, places] = (changed["input_ids"][rows, places] + 1) % 40
+            short = last < T - 1  # the others have no padding
+            difference = np.abs(arrays(model(changed))[0] - before)[short]
+            assert (difference.max(-1) > 1e-4).all() if moves else difference.max() == 0
+
+
+def test_a_bilstm_lets_a_tag_of_a_left_to_right_encoder_see_what_follows():
+    causal, x = dataclasses.replace(TINY, causal=True), inputs(padding=0)
+    changed = {**x, "input_ids": x["input_ids"].copy()}
+    changed["input_ids"][:, -1] = (changed["input_ids"][:, -1] + 1) % 40
+    for bilstm in (False, True):
+        model = heads.BertForTokenClassification(causal, LABELS, has_bilstm=bilstm, seed=5)
+        model.build()
+        model.set_weights([w * 5 for w in model.get_weights()])
+        moved = np.abs(arrays(model(x))[0] - arrays(model(changed))[0])[:, 0].max()
+        assert (moved > 1e-5) == bilstm
+        assert type(model).from_config(model.get_config()).get_config() == model.get_config()
+
+
 def test_no_labels_is_an_error():
     with pytest.raises(ValueError, match="num_labels is 0"):
         heads.BertForTokenClassification(TINY, 0)
@@ -253,33 +286,35 @@ TWO = np.array([[math.log(3), 0.0], [math.log(3), 0.0]], "float32")
 
 
 def test_classification_loss_by_hand():
-    assert float(heads.classification_loss(TWO, [0, 1])) == pytest.approx((RIGHT + WRONG) / 2)
-    assert float(heads.multiple_choice_loss(TWO, [0, 1])) == pytest.approx((RIGHT + WRONG) / 2)
+    assert float(loss_of(CLASSES, TWO, labels=[0, 1])) == pytest.approx((RIGHT + WRONG) / 2)
 
 
 def test_d3_weights_are_divided_by_their_sum():
-    weighted = float(heads.classification_loss(TWO, [0, 1], weights=[3.0, 1.0]))
+    weighted = float(loss_of(CLASSES, TWO, labels=[0, 1], weights=[3.0, 1.0]))
     assert weighted == pytest.approx((3 * RIGHT + WRONG) / 4)
-    assert float(heads.classification_loss(TWO, [0, 1], weights=[2.0, 0.0])) == pytest.approx(RIGHT)  # not halved
-    assert float(heads.classification_loss(TWO, [0, 1], weights=[0.0, 0.0])) == 0.0
+    assert float(loss_of(CLASSES, TWO, labels=[0, 1], weights=[2.0, 0.0])) == pytest.approx(RIGHT)  # not halved
+    assert float(loss_of(CLASSES, TWO, labels=[0, 1], weights=[0.0, 0.0])) == 0.0
 
 
 def test_regression_loss_by_hand():
-    assert float(heads.regression_loss([1.0, 2.0], [0.0, 4.0])) == pytest.approx((1 + 4) / 2)
-    assert float(heads.regression_loss([1.0, 2.0], [0, 4], weights=[1, 3])) == pytest.approx((1 + 12) / 4)
+    assert float(loss_of(regression.objective, [1.0, 2.0], labels=[0.0, 4.0])) == pytest.approx((1 + 4) / 2)
+    assert float(loss_of(regression.objective, [1.0, 2.0], labels=[0, 4], weights=[1, 3])) == pytest.approx(
+        (1 + 12) / 4
+    )
 
 
 def test_d6_span_loss_is_the_mean_of_start_and_end():
     outputs = {"start_logits": TWO, "end_logits": TWO[:, ::-1]}
     # starts: right, right; ends (probabilities 1/4, 3/4): wrong, right.
-    loss = float(heads.span_loss(outputs, [0, 0], [0, 1]))
+    loss = float(loss_of(span.objective, outputs, start_positions=[0, 0], end_positions=[0, 1]))
     assert loss == pytest.approx((RIGHT + (WRONG + RIGHT) / 2) / 2)
-    loss = float(heads.span_loss(outputs, [0, 0], [0, 1], weights=[0.0, 1.0]))
+    weights = [0.0, 1.0]
+    loss = float(loss_of(span.objective, outputs, start_positions=[0, 0], end_positions=[0, 1], weights=weights))
     assert loss == pytest.approx(RIGHT)
 
 
 def test_d7_unlabelled_tokens_are_left_out_and_every_label_counts_the_same():
     logits = np.stack([TWO, TWO])  # two rows of two tokens
-    assert float(heads.token_classification_loss(logits, [[0, 1], [0, -1]])) == pytest.approx((2 * RIGHT + WRONG) / 3)
-    assert float(heads.token_classification_loss(logits, [[-1, 1], [-100, -1]])) == pytest.approx(WRONG)
-    assert float(heads.token_classification_loss(logits, [[-1, -1], [-1, -1]])) == 0.0
+    assert float(loss_of(TAGS, logits, token_labels=[[0, 1], [0, -1]])) == pytest.approx((2 * RIGHT + WRONG) / 3)
+    assert float(loss_of(TAGS, logits, token_labels=[[-1, 1], [-100, -1]])) == pytest.approx(WRONG)
+    assert float(loss_of(TAGS, logits, token_labels=[[-1, -1], [-1, -1]])) == 0.0
