@@ -64,6 +64,11 @@ class ServedBert(tf.Module):
         encoder = model.discriminator if isinstance(model, ElectraForPreTraining) else model
         self._backbone = lambda: encoder.backbone
         self._objective, self._random_states = objective, RandomStates(model)
+        # Saving traces every function that the module has: it must not have those that the model cannot answer.
+        if not hasattr(model, "mlm_head"):
+            setattr(self, "fill_mask", None)  # noqa: B010
+        if objective.name != mlm_nsp.OBJECTIVE.name:
+            setattr(self, "next_sentence", None)  # noqa: B010
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
         # The original splits a literal "[MASK]" in a text; whoever asks to fill it means the mask.
@@ -131,12 +136,9 @@ class ServedBert(tf.Module):
 
     def signatures(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
         """Those that the model can answer, by name; `serving_default` too."""
-        names = ["encode", "encode_pair", "evaluate"]
-        if hasattr(self._model(), "mlm_head"):
-            names.insert(0, "fill_mask")
-        if self._objective.name == mlm_nsp.OBJECTIVE.name:
-            names.append("next_sentence")
-        return {"serving_default": getattr(self, names[0]), **{name: getattr(self, name) for name in names}}
+        names = ("fill_mask", "encode", "encode_pair", "next_sentence", "evaluate")
+        functions = {name: getattr(self, name) for name in names if getattr(self, name)}
+        return {"serving_default": next(iter(functions.values())), **functions}
 
 
 def export_saved_model(

@@ -72,6 +72,7 @@ def main(out):
     assert strategies[2].num_replicas_in_sync == 2
     numbers = {}
     for name, (make, objective, arrays) in CASES.items():
+        print(name, flush=True)
         rows = len(arrays["input_ids"])
         examples = ArrayExamples(arrays, arrays)
         (phase,) = phases_of(dataclasses.replace(RUN, train_batch_size=rows), SecondPhase(), [examples])
