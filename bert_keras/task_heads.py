@@ -24,8 +24,9 @@ class _TaskModel(keras.Model):
     """The encoder and one dense output layer, `classifier`, of `num_outputs`.
 
     A sentence's output is that of the first token, of a causal encoder that of the last (`BertBackbone`), as GPT's (A.
-    Radford et al. 2018, section 3.2). With `has_bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"),
-    for a sentence both directions where they end: the forward one's last token beside the backward one's first.
+    Radford et al. 2018, section 3.2). With `has_bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+
+    BiLSTM"), for a sentence both directions where they end: the forward one's last token beside the backward one's
+    first.
     """
 
     def __init__(

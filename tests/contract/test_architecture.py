@@ -16,7 +16,7 @@ from bert_keras.bilm import BiLMConfig
 from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.electra import ElectraConfig
 from bert_keras.masking import MaskingSettings
-from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.settings import FineTuningConfig
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
@@ -55,7 +55,6 @@ SETTINGS = (
     ElectraConfig,
     BiLMConfig,
     MaskingSettings,
-    TaskSettings,
     FineTuningConfig,
     CleaningSettings,
     CorpusSettings,

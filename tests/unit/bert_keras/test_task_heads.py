@@ -251,7 +251,7 @@ def test_a_left_to_right_sentence_is_read_at_its_last_token():
     for bilstm in (False, True):
         model = heads.BertForSequenceClassification(causal, LABELS, has_bilstm=bilstm, seed=5)
         model.build()
-        model.set_weights([w * 5 for w in model.get_weights()])
+        model.set_weights([w * 2 for w in model.get_weights()])
         before = arrays(model(x))[0]
         rows, last = np.arange(B), x["input_mask"].sum(-1) - 1
         for places, moves in ((last, True), (0 * last, True), (np.minimum(last + 1, T - 1), False)):
@@ -259,7 +259,7 @@ def test_a_left_to_right_sentence_is_read_at_its_last_token():
             changed["input_ids"][rows, places] = (changed["input_ids"][rows, places] + 1) % 40
             short = last < T - 1  # the others have no padding
             difference = np.abs(arrays(model(changed))[0] - before)[short]
-            assert (difference.max(-1) > 1e-4).all() if moves else difference.max() == 0
+            assert (difference.max(-1) > 1e-5).all() if moves else difference.max() == 0
 
 
 def test_a_bilstm_lets_a_tag_of_a_left_to_right_encoder_see_what_follows():
@@ -269,7 +269,7 @@ def test_a_bilstm_lets_a_tag_of_a_left_to_right_encoder_see_what_follows():
     for bilstm in (False, True):
         model = heads.BertForTokenClassification(causal, LABELS, has_bilstm=bilstm, seed=5)
         model.build()
-        model.set_weights([w * 5 for w in model.get_weights()])
+        model.set_weights([w * 2 for w in model.get_weights()])
         moved = np.abs(arrays(model(x))[0] - arrays(model(changed))[0])[:, 0].max()
         assert (moved > 1e-5) == bilstm
         assert type(model).from_config(model.get_config()).get_config() == model.get_config()
