@@ -1,8 +1,8 @@
 """Which characters of a text each word piece comes from.
 
-"Café-s" is cut to caf, ##e, -, s; if é is one character they come from the characters 0-3, 3-4, 4-5, 5-6, and if it is an
-e and an accent, from 0-3, 3-5, 5-6, 6-7: an accent that folding strips belongs to the letter before it. Other characters
-that folding deletes (controls, format characters) belong to no piece, but may lie between the ends of one. A character
+"Café-s" is cut to caf, ##e, -, s; if é is one character they come from the characters 0-3, 3-4, 4-5, 5-6, and if it is
+an e and an accent, from 0-3, 3-5, 5-6, 6-7: an accent that folding strips belongs to the letter before it. Others that
+folding deletes (controls, format characters) belong to no piece, but may lie between the ends of one. A character
 that folding replaces by several (a Hangul syllable by its letters) may belong to several pieces.
 """
 
@@ -56,7 +56,7 @@ def encode_with_offsets(tokenizer: BertTokenizer, texts: Iterable[str]) -> Encod
         raise TypeError("encode_with_offsets takes an iterable of str, not one str; use encode_with_offsets(t, [text])")
     lengths = piece_lengths(tokenizer.vocabulary)
     empty = np.zeros(0, np.int64)
-    parts = [(np.zeros(0, np.int32), np.zeros(1, np.int64), empty, empty)]
+    parts: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int32), np.zeros(1, np.int64), empty, empty)]
     parts += [_encode_chunk(tokenizer, chunk, lengths) for chunk in chunks_of(texts)]
     ids, counts, starts, ends = map(np.concatenate, zip(*parts, strict=True))
     return EncodedTexts(ids, np.cumsum(counts), starts, ends)

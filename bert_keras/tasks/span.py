@@ -67,9 +67,7 @@ def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: i
     return BertForSpanExtraction(config, seed)
 
 
-def features(
-    rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer
-) -> TaskFeatures:
+def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
     """Windows of the rows; see `span_features`."""
     return span_features(rows, settings, tokenizer)
 

@@ -109,8 +109,8 @@ def room_for_context(settings: TaskSettings) -> int:
     if room < 1:
         raise InputError(
             f"task.max_seq_length={settings.max_seq_length} has no room for a context beside a question of "
-            f"task.max_query_length={settings.max_query_length} pieces and 3 special tokens: set the first to more than "
-            f"{settings.max_query_length + 3}, or the second to less"
+            f"task.max_query_length={settings.max_query_length} pieces and 3 special tokens: set the first to more "
+            f"than {settings.max_query_length + 3}, or the second to less"
         )
     return room
 

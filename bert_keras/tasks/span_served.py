@@ -1,7 +1,7 @@
-"""Questions and contexts in, answers out, as a TensorFlow graph: `span_features` and `span_answers` for the SavedModel.
+"""Questions and contexts in, answers out: `span_features` and `span_answers` as a TensorFlow graph, for the SavedModel.
 
-TensorFlow's own ops and those of `graph_tokenizer`. Legend: B rows, N windows of them all, S windows of a slice, T their
-longest, P pieces of all contexts, k best starts and ends.
+Its ops are TensorFlow's own and those of `graph_tokenizer`. Legend: B rows, N windows of them all, S windows of a
+slice, T their longest, P pieces of all contexts, k best starts and ends.
 """
 
 from __future__ import annotations

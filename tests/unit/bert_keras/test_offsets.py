@@ -18,7 +18,9 @@ from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer, basic_tokenize
 CHARS = "abcdefis.,'-[]#éß漢\u1100\u1161\u11ab가σςα\u1b44\U0001d158\U0001d165\U0001d16d\u302e\u0301\u02b0i\u0307"
 VOCABULARY = list(dict.fromkeys([*SPECIAL_TOKENS, "caf", "ab", "##abc", *CHARS, *("##" + char for char in CHARS)]))
 # Accents, deleted characters, white space, ideographs, what becomes several, marks that change places, unknown letters.
-TRICKY = "aAbcfeÉés.'-[#\u00ad\u0301\u0323\u0345\u1b44\u302e\U0001d165\U0001d16d\u200d\ufffd\x00\x01 \n\u202f\xa0漢가İΣqĳ"
+TRICKY = (
+    "aAbcfeÉés.'-[#\u00ad\u0301\u0323\u0345\u1b44\u302e\U0001d165\U0001d16d\u200d\ufffd\x00\x01 \n\u202f\xa0漢가İΣqĳ"
+)
 needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
 
 

@@ -16,7 +16,25 @@ from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span_features import answer_words, span_features
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 
-WORDS = "who wrote it ? my dog , in may . ( 1895 - 1943 ) a b c d e f ##ed".split()
+WORDS = [
+    "who",
+    "wrote",
+    "it",
+    "?",
+    "my",
+    "dog",
+    ",",
+    "in",
+    "may",
+    ".",
+    "(",
+    "1895",
+    "-",
+    "1943",
+    ")",
+    *"abcdef",
+    "##ed",
+]
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], lower_case=True)
 needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
 
