@@ -29,7 +29,6 @@ ENTRIES = (
     (OURS, "padded", ("mini", "base")),
     (f"{OURS}, XLA", "padded", ("mini", "base")),
     (f"{OURS}, mirrored", "padded", ("mini",)),
-    (f"{OURS}, XLA", "packed", ("mini", "base")),
     (OURS, "packed", ("mini", "base")),
     (MACHINE, "padded", ("mini", "base")),
 )

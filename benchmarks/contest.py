@@ -41,6 +41,7 @@ class Contestant:
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | ENVIRONMENT,
+            start_new_session=True,  # Linux shares the cores out by session
         )
         self._count = 1
 
