@@ -50,6 +50,8 @@ class Contestant:
         line = self._process.stdout.readline()
         if not line:
             errors = self._process.stderr.read().strip().splitlines()
+            if (code := self._process.wait()) < 0:
+                return f"it was killed by signal {-code}; 9 is that of a machine that has no memory left"
             return errors[-1] if errors else "it ended without a word"
         self.about = json.loads(line)
         return None
