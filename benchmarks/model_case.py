@@ -1,4 +1,4 @@
-"""What `bench_model.py` measures: a size, a batch, and the least arithmetic that a step of it is."""
+"""What `bench_model.py` and `bench_training.py` measure: a size, a batch, and its least arithmetic."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ class Case:
     mode: str = "train"
     rows: str = "full"
 
+    def __str__(self) -> str:
+        return f"{self.size}, {self.batch} {self.rows} rows of {self.length}, {self.precision}"
+
     @property
     def predictions(self) -> int:
         """P, masked tokens that a row has room for: 15 % rounded up, as the original's 20 at 128 tokens."""
@@ -59,7 +62,7 @@ class Case:
 
     def _sequences(self, count: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         T, P = self.length, self.predictions
-        lengths = rng.integers(SHORTEST, T + 1, count)
+        lengths = rng.permutation(np.linspace(SHORTEST, T, count).round().astype(int))
         if self.rows == "full":
             lengths = np.where(rng.random(count) < 0.1, lengths, T)
         is_token = np.arange(T) < lengths[:, None]

@@ -1,4 +1,4 @@
-"""What `bench_model.py` measures, each in a process of its own: BERT for pre-training, in one framework or another.
+"""What `bench_model.py` and `bench_training.py` measure: BERT for pre-training, each in a process of its own.
 
     python benchmarks/model_contestants.py CONTESTANT CASE        (CASE: the fields of `Case`, as JSON)
 
@@ -19,42 +19,57 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from model_case import MATMUL_SIZE, SIZES, VOCAB_SIZE, Case
+from model_case import MATMUL_SIZE, SIZES, Case
 from model_peers import keras_hub, transformers
 from model_steps import Steps, jax_steps, keras_policy, repeat
 
 # ---------------------------------------------------------------------- bert-tfx
 
 
-def bert_tfx(case: Case, xla: bool = False) -> Steps:
-    """The product's own training loop, but for reading files; inference through a `tf.function`."""
+def bert_tfx(case: Case, xla: bool = False, devices: int = 1) -> Steps:
+    """The product's own training step, compiled and distributed as in its loop; inference through a `tf.function`."""
     import keras
 
-    from bert_keras.config import SecondPhase, TrainingConfig
-    from bert_keras.features import ExampleSpec
+    from bert_keras.config import TrainingConfig
     from bert_keras.heads import BertForPreTraining
-    from bert_keras.phases import ExampleSet, phases_of
-    from bert_keras.training_loop import TrainingLoop
+    from bert_keras.optimizer import create_optimizer
+    from bert_keras.strategy import create_strategy
+    from bert_keras.train_step import TrainSteps
 
     if keras.backend.backend() == "jax":
         return jax_steps(case, *_bert_tfx_on_jax(case))
     import tensorflow as tf
 
-    inputs = {name: tf.constant(value) for name, value in case.inputs().items()}
+    if devices > 1:
+        halves = [tf.config.LogicalDeviceConfiguration()] * devices
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
     precision = "mixed_bfloat16" if case.precision == "bfloat16" else "float32"
+    config = TrainingConfig(
+        train_batch_size=case.batch,
+        mixed_precision=precision,
+        jit_compile=xla,
+        strategy="mirrored" if devices > 1 else "one_device",
+    )
+    strategy = create_strategy(config)
+    with strategy.scope(), keras_policy(precision):
+        model = BertForPreTraining(_bert_config(case))
+        model.build()
+    inputs = case.inputs()
     if case.mode == "infer":
-        with keras_policy(precision):
-            model = BertForPreTraining(_bert_config(case))
-            model.build()
         # Without the backbone's other outputs: what is computed is the same.
         predict = tf.function(lambda x: {k: v for k, v in model(x).items() if "logits" in k}, jit_compile=xla)
-        return repeat(lambda: predict(inputs)["nsp_logits"].numpy())
-    spec = ExampleSpec(case.length, case.predictions, VOCAB_SIZE, "", case.batch, case.batch)
-    config = TrainingConfig(train_batch_size=case.batch, mixed_precision=precision, jit_compile=xla)
-    phases = phases_of(config, SecondPhase(), [ExampleSet(spec, [], [])])
-    loop = TrainingLoop(_bert_config(case), config, phases, "")
-    batches = iter(tf.data.Dataset.from_tensors(inputs).repeat())
-    return lambda count: loop._train_steps(batches, count)[0]["mlm_nll"]
+        constants = {name: tf.constant(value) for name, value in inputs.items()}
+        return repeat(lambda: predict(constants)["nsp_logits"].numpy())
+    with strategy.scope():
+        optimizer = create_optimizer(config, model.config.num_hidden_layers)
+        optimizer.build(model.trainable_variables)
+        step = tf.Variable(0, dtype=tf.int64)
+    steps = TrainSteps(model, optimizer, step, strategy, config)
+    # Each device its part of the rows, as the loop has it.
+    parts = {name: value.reshape(devices, -1, *value.shape[1:]) for name, value in inputs.items()}
+    dataset = tf.data.Dataset.from_tensor_slices(parts).repeat()
+    iterator = iter(strategy.distribute_datasets_from_function(lambda context: dataset))
+    return lambda count: steps(iterator, count)[0]["mlm_nll"]
 
 
 def _bert_config(case: Case):
@@ -127,6 +142,7 @@ def flops(contestant: str, case: Case) -> float:
 CONTESTANTS: dict[str, Callable[[Case], Steps]] = {
     "bert-tfx": bert_tfx,
     "bert-tfx, XLA": lambda case: bert_tfx(case, xla=True),
+    "bert-tfx, mirrored": lambda case: bert_tfx(case, devices=2),
     "keras-hub": keras_hub,
     "keras-hub, XLA": lambda case: keras_hub(case, xla=True),
     "transformers": transformers,
