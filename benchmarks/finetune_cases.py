@@ -104,10 +104,11 @@ def weights_directory() -> str:
 
 
 def training_config(case: FinetuneCase, train_rows: int, seed: int) -> TrainingConfig:
-    """How a case is trained: AdamW as in PyTorch, linear warm-up over a tenth of the steps and linear decay to 0.
+    """How a case is trained: AdamW, linear warm-up over a tenth of the steps and linear decay to 0.
 
     Steps are the original's: rows x epochs / batch, rounded down; of SQuAD too, where a row may give several windows
-    (FACTS D6). What the Trainer of `transformers` has by default is said in full; its decay alone is 0 by default.
+    (FACTS D6). The rest is what the Trainer of `transformers` has by default, but for the weight decay, there 0.
+    PyTorch's AdamW adds epsilon after the correction of v, ours before it (`bert_keras.optimizer`).
     """
     steps = train_rows * case.epochs // case.train_batch_size
     return TrainingConfig(
