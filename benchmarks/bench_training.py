@@ -1,6 +1,6 @@
 """How fast BERT pre-trains here, against `transformers` on torch: useful tokens of the same batches a core-second.
 
-    PYTHONPATH=$PWD .venv-bench/bin/python benchmarks/bench_training.py                 # everything: about 20 minutes
+    PYTHONPATH=$PWD .venv-bench/bin/python benchmarks/bench_training.py                 # everything: about 25 minutes
     PYTHONPATH=$PWD .venv-bench/bin/python benchmarks/bench_training.py --size mini --length 512 --precision float32
 
 Rows hold one sequence of 16 tokens to the length, each length as often (padded), or as many such sequences as a row has

@@ -109,7 +109,7 @@ class Bench:
     def compare(self, title: str, entries: Iterable[tuple[str, Case]]) -> None:
         """Measures contestants in turn, and shows them."""
         started: list[Contestant] = []
-        running = []
+        running: list[Contestant] = []
         try:
             started = [Contestant(name, case) for name, case in entries]
             for contestant in started:
