@@ -32,6 +32,7 @@ def bert_tfx(case: Case, xla: bool = False, devices: int = 1) -> Steps:
 
     from bert_keras.config import TrainingConfig
     from bert_keras.heads import BertForPreTraining
+    from bert_keras.objectives.mlm_nsp import OBJECTIVE
     from bert_keras.optimizer import create_optimizer
     from bert_keras.strategy import create_strategy
     from bert_keras.train_step import TrainSteps
@@ -64,7 +65,7 @@ def bert_tfx(case: Case, xla: bool = False, devices: int = 1) -> Steps:
         optimizer = create_optimizer(config, model.config.num_hidden_layers)
         optimizer.build(model.trainable_variables)
         step = tf.Variable(0, dtype=tf.int64)
-    steps = TrainSteps(model, optimizer, step, strategy, config)
+    steps = TrainSteps(model, optimizer, OBJECTIVE, step, strategy, config)
     # Each device its part of the rows, as the loop has it.
     parts = {name: value.reshape(devices, -1, *value.shape[1:]) for name, value in inputs.items()}
     dataset = tf.data.Dataset.from_tensor_slices(parts).repeat()
@@ -81,7 +82,7 @@ def _bert_config(case: Case):
 def _bert_tfx_on_jax(case: Case):
     from bert_keras.config import TrainingConfig
     from bert_keras.heads import BertForPreTraining
-    from bert_keras.objectives.mlm_nsp import example_sums
+    from bert_keras.objectives.mlm_nsp import OBJECTIVE
     from bert_keras.optimizer import create_optimizer
 
     with keras_policy("mixed_bfloat16" if case.precision == "bfloat16" else "float32"):
@@ -90,8 +91,8 @@ def _bert_tfx_on_jax(case: Case):
     optimizer = create_optimizer(TrainingConfig(), SIZES[case.size][0])
 
     def loss(outputs, inputs):
-        sums = {name: value.sum() for name, value in example_sums(outputs, inputs).items()}
-        return sums["mlm_nll"] / sums["mlm_weight"] + sums["nsp_nll"] / sums["nsp_weight"]
+        sums = {name: value.sum() for name, value in OBJECTIVE.example_sums(outputs, inputs).items()}
+        return OBJECTIVE.loss(sums, OBJECTIVE.totals(inputs))
 
     return model, optimizer, case.inputs(), loss
 

@@ -75,13 +75,19 @@ def train(program: str, examples_dir: str, output: str) -> None:
 
 def train_here(examples, seed: int, directory: str) -> None:
     from bert_keras.config import SecondPhase
+    from bert_keras.heads import BertForPreTraining
+    from bert_keras.objectives.mlm_nsp import OBJECTIVE
     from bert_keras.phases import phases_of
     from bert_keras.training_loop import TrainingLoop
 
     config = training_config(seed)
-    TrainingLoop(
-        model_config(examples.spec.vocab_size), config, phases_of(config, SecondPhase(), [examples]), directory
-    ).run()
+
+    def create_model():
+        model = BertForPreTraining(model_config(examples.spec.vocab_size), seed=seed)
+        model.build()
+        return model
+
+    TrainingLoop(create_model, OBJECTIVE, config, phases_of(config, SecondPhase(), [examples]), directory).run()
 
 
 def train_torch(examples, seed: int, directory: str) -> None:
@@ -178,7 +184,7 @@ def loss_and_sums(torch, model, batch) -> tuple[Any, dict[str, float]]:
 
 
 def write(log, kind: str, step: int, sums: list[dict[str, float]]) -> None:
-    from bert_keras.training_loop import metrics_of
+    from bert_keras.objectives.mlm_nsp import metrics_of
 
     total = {name: math.fsum(s[name] for s in sums) for name in sums[0]}
     log.write(json.dumps({"kind": kind, "step": step, **metrics_of(total)}) + "\n")

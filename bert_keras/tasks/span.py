@@ -64,7 +64,7 @@ objective = Objective("span", SUMS, example_sums, _totals, _loss, _metrics)
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForSpanExtraction:
     """The encoder and one dense layer of two outputs a token."""
-    return BertForSpanExtraction(config, seed)
+    return BertForSpanExtraction(config, seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:

@@ -12,9 +12,8 @@ from tiny_language import real_pairs
 from bert_keras.config import BertConfig, TrainingConfig
 from bert_keras.heads import BertForPreTraining
 from bert_keras.interchange.huggingface import write_huggingface
-from bert_keras.objectives.mlm_nsp import example_sums
+from bert_keras.objectives.mlm_nsp import example_sums, metrics_of
 from bert_keras.optimizer import create_optimizer, create_schedule
-from bert_keras.training_loop import metrics_of
 
 STEPS, ROWS = 20, 16
 

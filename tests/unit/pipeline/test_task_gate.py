@@ -76,6 +76,10 @@ def judge(tmp_path):
     return judge
 
 
+def spans(text):
+    return {"answers": [{"text": text, "answer_start": 0}]}
+
+
 # One entity of three is found, and one of the two that are told is right: precision 1/2, recall 1/3, F1 0.4.
 TAGS = [(["B-person", "I-person", "O"], "B-person I-person O"), (["B-group", "O", "B-group"], "O B-group O")]
 
@@ -88,14 +92,10 @@ TAGS = [(["B-person", "I-person", "O"], "B-person I-person O"), (["B-group", "O"
         # Ranks 1 2 3 against 1 3 2: Spearman 1 - 6 * 2 / (3 * 8) = 0.5.
         ("sts-b", [(1.0, "0.5"), (2.0, "4.5"), (3.0, "4.0")], {"spearman": 0.5}),
         ("swag", [(2, "2"), (0, "3")], {"accuracy": 0.5}),
-        (
-            "squad1.1",
-            [({"answers": [{"text": "the cat", "answer_start": 0}]}, "a cat!"), ({"answers": [{"text": "x", "answer_start": 0}]}, "y")],
-            {"exact_match": 50.0, "f1": 50.0},
-        ),
+        ("squad1.1", [(spans("the cat"), "a cat!"), (spans("x"), "y")], {"exact_match": 50.0, "f1": 50.0}),
         ("ner", TAGS, {"f1": 0.4, "precision": 0.5, "recall": 1 / 3}),
     ],
-)  # fmt: skip
+)
 def test_each_kind_is_judged_by_its_official_score(judge, task, rows, expected):
     first = task_of(task).metrics[0]
     blessed, evaluation = judge(task, TaskGate(min_score=expected[first] - 1e-6), rows)
