@@ -1,0 +1,119 @@
+"""The wiring of fine-tuning: which stage reads what, what the Trainer is told, and that TFX compiles it."""
+
+import dataclasses
+import json
+
+import pytest
+from tfx.dsl.compiler import compiler
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.table import TASKS
+from pipeline.config import settings_of, with_settings
+from pipeline.finetune_dag import PIPELINE_NAME, Beginning, create_pipeline
+from pipeline.finetune_recipes import FineTuneRecipe, finetuning
+
+STAGES = ["TaskExampleGen", "Trainer", "Baseline", "Evaluator", "ModelPush"]
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """`compiled(recipe)` is {stage: its node in TFX's intermediate representation}, in order."""
+    rows = tmp_path / "train.tsv"
+    rows.write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
+
+    def compiled(recipe, begin=None):
+        begin = begin or Beginning("model", "of its files")
+        pipeline = create_pipeline(recipe, {"train": [str(rows)]}, begin, str(tmp_path / "run"), [])
+        ir = compiler.Compiler().compile(pipeline)
+        assert ir.pipeline_info.id == PIPELINE_NAME
+        return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
+
+    return compiled
+
+
+def producers(node, key):
+    """Stages whose output a node reads under `key`."""
+    return {channel.producer_node_query.id for channel in node.inputs.inputs[key].channels} - {""}
+
+
+def custom_config(nodes):
+    return json.loads(nodes["Trainer"].parameters.parameters["custom_config"].field_value.string_value)
+
+
+def test_the_stages_in_order(compiled):
+    nodes = compiled(finetuning("sst-2"))
+    assert sorted(nodes) == sorted(STAGES)
+    for earlier, later in (("TaskExampleGen", "Trainer"), ("Trainer", "Baseline"), ("Baseline", "Evaluator")):
+        assert earlier in nodes[later].upstream_nodes
+    assert "Evaluator" in nodes["ModelPush"].upstream_nodes
+
+
+@pytest.mark.parametrize(
+    ("stage", "key", "producer"),
+    [
+        ("Trainer", "examples", "TaskExampleGen"),
+        ("Evaluator", "examples", "TaskExampleGen"),
+        ("Evaluator", "model", "Trainer"),
+        ("Evaluator", "baseline_model", "Baseline"),
+        ("ModelPush", "model", "Trainer"),
+        ("ModelPush", "model_blessing", "Evaluator"),
+    ],
+)
+def test_what_a_stage_reads(compiled, stage, key, producer):
+    assert producers(compiled(finetuning("sst-2"))[stage], key) == {producer}
+
+
+def test_the_trainer_is_told_all_that_the_recipe_says(compiled):
+    recipe = with_settings(finetuning("cola"), ["task.max_seq_length=64", "training.num_train_epochs=4"])
+    told = custom_config(compiled(recipe))
+    assert told["task"] == "cola" and told["init"] == "model"
+    assert told["task_settings"] == dataclasses.asdict(recipe.task) and told["task_settings"]["max_seq_length"] == 64
+    assert told["training"] == dataclasses.asdict(recipe.training) and told["training"]["num_train_epochs"] == 4
+
+
+@pytest.mark.parametrize("other", [{"init_fingerprint": "of other files"}, {"cased": True}])
+def test_another_model_to_begin_with_is_another_execution(compiled, other):
+    begin = Beginning("model", "of its files")
+    recipe = finetuning("sst-2")
+    assert custom_config(compiled(recipe, begin)) == custom_config(compiled(recipe, begin))
+    assert custom_config(compiled(recipe, begin)) != custom_config(
+        compiled(recipe, dataclasses.replace(begin, **other))
+    )
+
+
+def test_the_fingerprint_is_of_the_files(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "bert_config.json").write_text("{}")
+    (model / "model.weights.h5").write_bytes(b"weights")
+    before = Beginning.of(str(model), None)
+    assert before == Beginning.of(str(model), None) and before.init == str(model)
+    (model / "model.weights.h5").write_bytes(b"weightS")
+    assert Beginning.of(str(model), None).init_fingerprint != before.init_fingerprint
+
+
+def test_a_folder_without_a_model_is_told(tmp_path):
+    with pytest.raises(InputError, match="has the files of no model"):
+        Beginning.of(str(tmp_path), None)
+    with pytest.raises(InputError, match="no such folder"):
+        Beginning.of(str(tmp_path / "nothing"), None)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_has_a_recipe_that_compiles(compiled, task):
+    recipe = finetuning(task)
+    assert isinstance(recipe, FineTuneRecipe) and recipe.row == TASKS[task]
+    assert set(compiled(recipe)) == set(STAGES)
+    assert {key.partition(".")[0] for key in settings_of(recipe)} == {"data", "task", "training", "gate"}
+
+
+def test_the_paper_s_settings():
+    assert (finetuning("mnli").training.train_batch_size, finetuning("mnli").training.num_train_epochs) == (32, 3.0)
+    assert finetuning("squad1.1").task.max_seq_length == 384
+    assert finetuning("squad2.0").training.num_train_epochs == 2.0
+    assert (finetuning("swag").training.train_batch_size, finetuning("swag").training.learning_rate) == (16, 2e-5)
+
+
+def test_a_task_that_there_is_not_is_told():
+    with pytest.raises(InputError, match="sst-3: no such task; there are mnli, qqp"):
+        finetuning("sst-3")
