@@ -1,0 +1,170 @@
+"""A task's official files to a served model through the command line, for one task of each kind."""
+
+import functools
+import json
+import types
+
+import pytest
+from command_line import bert_tfx
+from task_files import EVAL_ROWS, write_task
+
+from bert_keras.tasks.predictions import read_predictions
+from bert_keras.tasks.table import task_of
+from components.task_example_gen.readers import read_rows
+from pipeline.lineage import latest_run
+from serving.client import Client
+from serving.server import Server
+
+EVAL_FILES = {
+    "sst-2": "dev.tsv",
+    "sts-b": "dev.tsv",
+    "codah": "dev.tsv",
+    "squad1.1": "dev-v1.1.json",
+    "ner": "valid.txt",
+}
+# What a guess gets, on the scale of the task's first score: of 2 labels, ranks, 4 choices, spans, entities.
+GUESS = {"sst-2": 0.55, "sts-b": 0.1, "codah": 0.3, "squad1.1": 5.0, "ner": 0.1}
+
+ANSWER = {
+    "classification": "label",
+    "regression": "score",
+    "multiple_choice": "choice",
+    "span": "answer",
+    "tagging": "tags",
+}
+
+
+def words_of(task, init, data, run_dir, **changes):
+    settings = {
+        "training.num_train_epochs": 6,
+        "training.learning_rate": 2e-3,
+        "task.max_seq_length": 32,
+        "task.max_query_length": 8,
+        "task.doc_stride": 8,
+        "gate.min_score": GUESS[task],
+    } | {name.replace("__", "."): value for name, value in changes.items()}
+    words = ["finetune", task, "--data", data, "--init", init, "--run-dir", run_dir]
+    return words + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(scope="module")
+def pushed(first_run):
+    """The folder of the small pre-trained model that the pipeline pushed."""
+    (version,) = (first_run.dir / "serving").iterdir()
+    return version
+
+
+@pytest.fixture(scope="module")
+def fine_tune(pushed, tmp_path_factory):
+    """`fine_tune(task)` is a run of a task, made once: its directory, data, exit code, summary, what it printed."""
+
+    @functools.cache
+    def fine_tune(name):
+        root = tmp_path_factory.mktemp(name)
+        data = write_task(name, root / "data")
+        code, out, err = bert_tfx(*words_of(name, pushed, data, root / "run"))
+        assert code == 0, out + err
+        summary = json.loads((root / "run" / "summary.json").read_text())
+        return types.SimpleNamespace(dir=root / "run", data=data, summary=summary, out=out)
+
+    return fine_tune
+
+
+def served_answers(client, task, rows):
+    """The answers over gRPC, in the form of golds, to all rows in batches of 50."""
+    inputs = {name: [row.inputs[name] for row in rows] for name in rows[0].inputs}
+    answers = []
+    for first in range(0, len(rows), 50):
+        batch = {name: values[first : first + 50] for name, values in inputs.items()}
+        if task.kind == "classification":
+            answers += [labels[0][0] for labels in client.classify(batch["text"])]
+        elif task.kind == "regression":
+            answers += client.regress(batch["text"], batch["text_pair"]).tolist()
+        elif task.kind == "multiple_choice":
+            answers += [choice for choice, _ in client.choose(batch["text"], batch["choices"])]
+        elif task.kind == "span":
+            answers += [found.text for found in client.answer(batch["question"], batch["context"])]
+        else:
+            answers += [[word.tag for word in words] for words in client.tag(batch["text"])]
+    return answers
+
+
+@pytest.mark.parametrize("name", EVAL_FILES)
+def test_a_task_is_learned_judged_pushed_and_served_as_it_was_judged(fine_tune, name):
+    task, fine_tuned = task_of(name), fine_tune(name)
+    summary = fine_tuned.summary
+    assert summary["blessed"] and summary["rows"]["eval"] == EVAL_ROWS
+    assert [p.name for p in (fine_tuned.dir / "serving").iterdir()] == [summary["pushed_version"]]
+    first = task.metrics[0]
+    assert summary["scores"][first] > GUESS[task.name]
+    for word in (task.name, first, "blessed", summary["pushed_version"]):
+        assert word in fine_tuned.out
+
+    # What the evaluation wrote down, what the official scorer makes of it, and what the server says: all the same.
+    gold = fine_tuned.data / EVAL_FILES[task.name]
+    rows = list(read_rows(task, str(gold)))
+    (predictions,) = [path for path in summary["predictions"]["eval"] if "nbest" not in path and "odds" not in path]
+    written = read_predictions(task, rows, predictions)
+    code, out, _ = bert_tfx("score", task.name, gold, predictions)
+    assert code == 0
+    # STS-B's file has three decimals.
+    assert json.loads(out)[first] == pytest.approx(summary["scores"][first], abs=1e-3)
+    with Server(str(fine_tuned.dir / "serving"), grpc_port=0, rest_port=0) as server:
+        assert server.wait_until_available(60)
+        with Client(f"{server.host}:{server.grpc_port}") as client:
+            answers = served_answers(client, task, rows)
+            address = f"{server.host}:{server.grpc_port}"
+            asked = rows[0].inputs.values()
+            words = [word for value in asked for word in ([value] if isinstance(value, str) else value)]
+            code, out, err = bert_tfx("predict", *words, "--server", address)
+    assert code == 0, err
+    if task.kind == "regression":
+        assert answers == pytest.approx(written, abs=1e-3)
+    else:
+        assert answers == written
+    said = json.loads(out)
+    answer = said[ANSWER[task.kind]]
+    assert answer == (pytest.approx(written[0], abs=1e-3) if task.kind == "regression" else written[0])
+
+
+def test_the_same_command_again_is_served_from_the_cache(fine_tune, pushed):
+    run = fine_tune("sst-2")
+    code, _, _ = bert_tfx(*words_of("sst-2", pushed, run.data, run.dir))
+    assert code == 0
+    states = {name: stage.state for name, stage in latest_run(str(run.dir)).stages.items()}
+    assert states.pop("Baseline") == "COMPLETE" and set(states.values()) == {"CACHED"}
+
+
+def test_a_worse_model_is_refused_and_the_better_one_stays_served(fine_tune, pushed):
+    run = fine_tune("sst-2")
+    worse = {"training__learning_rate": 1e-9, "training__num_train_epochs": 1, "gate__min_score": 0}
+    code, _, err = bert_tfx(*words_of("sst-2", pushed, run.data, run.dir, **worse))
+    assert code == 3 and f"version {run.summary['pushed_version']} stays served" in err
+    (failure,) = json.loads((run.dir / "summary.json").read_text())["gate_failures"]
+    assert failure.startswith("accuracy: change against the last blessed model -")
+
+
+def test_a_fine_tuned_model_can_be_fine_tuned_again(fine_tune, tmp_path):
+    (version,) = (fine_tune("sst-2").dir / "serving").iterdir()
+    data = write_task("ner", tmp_path / "ner")
+    changes = {"training__num_train_epochs": 1, "gate__min_score": 0}
+    code, out, err = bert_tfx(*words_of("ner", version, data, tmp_path / "run", **changes))
+    assert code == 0, out + err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a good array\t2", "train.tsv: line 3"),
+        ("no label here", "train.tsv: line 3"),
+    ],
+)
+def test_a_bad_row_is_one_line_with_file_and_line(pushed, tmp_path, line, message):
+    data = write_task("sst-2", tmp_path / "data")
+    path = data / "train.tsv"
+    header, first, _, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([header, first, line, *rest]) + "\n")
+    code, _, err = bert_tfx(*words_of("sst-2", pushed, data, tmp_path / "run"))
+    assert code == 2
+    (told,) = err.splitlines()
+    assert message in told and "data.on_bad_row=skip" in told
