@@ -34,6 +34,8 @@ from bert_keras.train_step import TrainSteps
 
 LENGTHS = (12, 12, 12, 11, 4, 5, 4, 7)
 PACKED = ((5, 4), (7, 0), (6, 6), (4, 0), (8, 4), (3, 0))
+# Of the order of the examples: one that puts the long ones on one device.
+SEED = 133
 CASES = {
     "mlm_nsp": (lambda: BertForPreTraining(TINY), mlm_nsp.OBJECTIVE, features(LENGTHS)),
     "mlm_nsp, packed": (lambda: BertForPreTraining(TINY), mlm_nsp.OBJECTIVE, packed(PACKED)),
@@ -84,7 +86,7 @@ def main(out):
             before = [v.numpy() for v in model.trainable_variables]
             stream = strategy.distribute_datasets_from_function(
                 lambda context, phase=phase: phase.examples.train_batches(
-                    batch_size=phase.batch_size, first_example=0, seed=1, replicas=context.num_replicas_in_sync
+                    batch_size=phase.batch_size, first_example=0, seed=SEED, replicas=context.num_replicas_in_sync
                 )
             )
             steps = TrainSteps(model, sgd, objective, tf.Variable(0, dtype=tf.int64), strategy, configs[count])
@@ -92,7 +94,7 @@ def main(out):
                 steps(iter(stream), 1)
             for variable, old in zip(model.trainable_variables, before, strict=True):
                 numbers[f"{name}: {count}: {variable.path.split('/', 1)[1]}"] = old - variable.numpy()
-        halves = examples.train_batches(batch_size=rows, first_example=0, seed=1, replicas=2).take(2)
+        halves = examples.train_batches(batch_size=rows, first_example=0, seed=SEED, replicas=2).take(2)
         numbers[f"{name}: totals"] = np.array([[float(x) for x in objective.totals(half)] for half in halves])
     np.savez(out, **numbers)
 
