@@ -12,12 +12,13 @@ def _sentence(rng, words=8):
 
 
 def write_sst(folder, rng):
-    """`value` and `array` are good; two header columns."""
+    """`array` is good, `error` is not."""
     for name, rows in (("train.tsv", TRAIN_ROWS), ("dev.tsv", EVAL_ROWS)):
         lines = ["sentence\tlabel"]
         for _ in range(rows):
             label = rng.randrange(2)
-            lines.append(f"{_sentence(rng)} {('error', 'array')[label]} {_sentence(rng, 3)}\t{label}")
+            sign = ("error", "array")[label]
+            lines.append(f"{sign} {_sentence(rng, 2)} {sign} {_sentence(rng, 2)} {sign}\t{label}")
         (folder / name).write_text("\n".join(lines) + "\n")
     (folder / "test.tsv").write_text("index\tsentence\n" + "".join(f"{n}\t{_sentence(rng)}\n" for n in range(20)))
 

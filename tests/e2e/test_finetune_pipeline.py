@@ -5,6 +5,7 @@ import json
 import types
 
 import pytest
+import trained_bert
 from command_line import bert_tfx
 from task_files import EVAL_ROWS, write_task
 
@@ -36,8 +37,8 @@ ANSWER = {
 
 def words_of(task, init, data, run_dir, **changes):
     settings = {
-        "training.num_train_epochs": 6,
-        "training.learning_rate": 2e-3,
+        "training.num_train_epochs": 5,
+        "training.learning_rate": 2e-4,
         "task.max_seq_length": 32,
         "task.max_query_length": 8,
         "task.doc_stride": 8,
@@ -48,21 +49,14 @@ def words_of(task, init, data, run_dir, **changes):
 
 
 @pytest.fixture(scope="module")
-def pushed(first_run):
-    """The folder of the small pre-trained model that the pipeline pushed."""
-    (version,) = (first_run.dir / "serving").iterdir()
-    return version
-
-
-@pytest.fixture(scope="module")
-def fine_tune(pushed, tmp_path_factory):
+def fine_tune(tmp_path_factory):
     """`fine_tune(task)` is a run of a task, made once: its directory, data, exit code, summary, what it printed."""
 
     @functools.cache
     def fine_tune(name):
         root = tmp_path_factory.mktemp(name)
         data = write_task(name, root / "data")
-        code, out, err = bert_tfx(*words_of(name, pushed, data, root / "run"))
+        code, out, err = bert_tfx(*words_of(name, trained_bert.DIRECTORY, data, root / "run"))
         assert code == 0, out + err
         summary = json.loads((root / "run" / "summary.json").read_text())
         return types.SimpleNamespace(dir=root / "run", data=data, summary=summary, out=out)
@@ -127,18 +121,18 @@ def test_a_task_is_learned_judged_pushed_and_served_as_it_was_judged(fine_tune, 
     assert answer == (pytest.approx(written[0], abs=1e-3) if task.kind == "regression" else written[0])
 
 
-def test_the_same_command_again_is_served_from_the_cache(fine_tune, pushed):
+def test_the_same_command_again_is_served_from_the_cache(fine_tune):
     run = fine_tune("sst-2")
-    code, _, _ = bert_tfx(*words_of("sst-2", pushed, run.data, run.dir))
+    code, _, _ = bert_tfx(*words_of("sst-2", trained_bert.DIRECTORY, run.data, run.dir))
     assert code == 0
     states = {name: stage.state for name, stage in latest_run(str(run.dir)).stages.items()}
     assert states.pop("Baseline") == "COMPLETE" and set(states.values()) == {"CACHED"}
 
 
-def test_a_worse_model_is_refused_and_the_better_one_stays_served(fine_tune, pushed):
+def test_a_worse_model_is_refused_and_the_better_one_stays_served(fine_tune):
     run = fine_tune("sst-2")
     worse = {"training__learning_rate": 1e-9, "training__num_train_epochs": 1, "gate__min_score": 0}
-    code, _, err = bert_tfx(*words_of("sst-2", pushed, run.data, run.dir, **worse))
+    code, _, err = bert_tfx(*words_of("sst-2", trained_bert.DIRECTORY, run.data, run.dir, **worse))
     assert code == 3 and f"version {run.summary['pushed_version']} stays served" in err
     (failure,) = json.loads((run.dir / "summary.json").read_text())["gate_failures"]
     assert failure.startswith("accuracy: change against the last blessed model -")
@@ -155,16 +149,16 @@ def test_a_fine_tuned_model_can_be_fine_tuned_again(fine_tune, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("a good array\t2", "train.tsv: line 3"),
-        ("no label here", "train.tsv: line 3"),
+        ("a good array\t2", "train.tsv, line 3: "),
+        ("no label here", "train.tsv, line 3: "),
     ],
 )
-def test_a_bad_row_is_one_line_with_file_and_line(pushed, tmp_path, line, message):
+def test_a_bad_row_is_one_line_with_file_and_line(tmp_path, line, message):
     data = write_task("sst-2", tmp_path / "data")
     path = data / "train.tsv"
     header, first, _, *rest = path.read_text().splitlines()
     path.write_text("\n".join([header, first, line, *rest]) + "\n")
-    code, _, err = bert_tfx(*words_of("sst-2", pushed, data, tmp_path / "run"))
+    code, _, err = bert_tfx(*words_of("sst-2", trained_bert.DIRECTORY, data, tmp_path / "run"))
     assert code == 2
     (told,) = err.splitlines()
     assert message in told and "data.on_bad_row=skip" in told
