@@ -4,7 +4,7 @@ import json
 import random
 
 WORDS = ["function", "returns", "new", "value", "list", "array", "of", "the", "a", "object", "is", "not", "set", "by"]
-TRAIN_ROWS, EVAL_ROWS = 256, 200
+TRAIN_ROWS, EVAL_ROWS = 128, 200
 
 
 def _sentence(rng, words=8):
