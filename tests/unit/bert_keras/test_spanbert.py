@@ -207,7 +207,7 @@ def test_real_sentences_are_learned_by_heart():
     config = BertConfig(
         len(tokenizer.vocabulary), 64, 1, 2, 128, 0.0, 0.0, max_position_embeddings=20, initializer_range=0.1
     )
-    model = SpanBertForPreTraining(config)
+    model = SpanBertForPreTraining(config, 20)
     reached = overfit(model, features, lambda x: loss(summed(example_sums(x, features))), 200, 5e-3)
     sums = {name: float(value) for name, value in summed(example_sums(model(features), features)).items()}
     print(f"reached {reached:.4f}", sums)
@@ -230,7 +230,7 @@ def test_config_and_keras_round_trip(random_bert, tmp_path):
 def test_bfloat16_and_padding_are_finite(rows):
     keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
     try:
-        outputs = SpanBertForPreTraining(TINY)(masked(rows), training=True)
+        outputs = SpanBertForPreTraining(TINY, 20)(masked(rows), training=True)
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
     assert outputs["sbo_logits"].dtype == tf.bfloat16 and outputs["sbo_weights"].dtype == tf.float32
