@@ -146,7 +146,7 @@ def export_saved_model(
     tokenizer: BertTokenizer,
     directory: str,
     layout: ExampleLayout,
-    objective: Objective = mlm_nsp.OBJECTIVE,
+    objective: Objective | None = None,
 ) -> None:
     """Writes the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
 
@@ -159,13 +159,13 @@ def export_saved_model(
         tokenizer: its vocabulary.
         directory: where all that is written.
         layout: of the examples that `evaluate` reads.
-        objective: whose sums `evaluate` gives.
+        objective: whose sums `evaluate` gives; None is BERT's, mlm_nsp.
     """
     # float32, whatever the model was trained in
     served = type(model).from_config(model.get_config())
     served.build()
     served.set_weights(model.get_weights())
-    module = ServedBert(served, tokenizer, layout, objective)
+    module = ServedBert(served, tokenizer, layout, objective or mlm_nsp.OBJECTIVE)
     signatures = module.signatures()
     tf.saved_model.save(module, directory, signatures=signatures)
     write_warmup_requests(directory, [request for request in _WARMUP_REQUESTS if request[0] in signatures])

@@ -14,7 +14,7 @@ from bert_keras.backbone import SEEDS_PER_LAYER, BertBackbone
 from bert_keras.config import BertConfig
 from bert_keras.heads import MaskedLMHead
 from bert_keras.layers import activation, initializer, layer_norm
-from bert_keras.objectives.span_boundary import MAX_PAIR_TARGETS, SpanBoundaries, span_boundaries
+from bert_keras.objectives.span_boundary import SpanBoundaries, span_boundaries
 
 # Of the place of a token in its span.
 POSITION_EMBEDDING_SIZE = 200
@@ -86,7 +86,7 @@ class SpanBertForPreTraining(keras.Model):
         seed: of the initial weights and of dropout.
     """
 
-    def __init__(self, config: BertConfig, max_pair_targets: int = MAX_PAIR_TARGETS, seed: int = 0, **kwargs):
+    def __init__(self, config: BertConfig, max_pair_targets: int, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
         self.config, self.max_pair_targets, self.seed = config, max_pair_targets, seed
         self.backbone = BertBackbone(config, seed, name="bert")

@@ -41,7 +41,11 @@ CASES = {
     "mlm_nsp, packed": (lambda: BertForPreTraining(TINY), mlm_nsp.OBJECTIVE, packed(PACKED)),
     "mlm": (lambda: RobertaForMaskedLM(roberta_config(1, 64, **SHAPE)), mlm.OBJECTIVE, features(LENGTHS, segments=1)),
     "electra": (lambda: ElectraForPreTraining(ELECTRA), electra.OBJECTIVE, features(LENGTHS)),
-    "span_boundary": (lambda: SpanBertForPreTraining(TINY), span_boundary.OBJECTIVE, features(LENGTHS, segments=1)),
+    "span_boundary": (
+        lambda: SpanBertForPreTraining(TINY, span_boundary.MAX_PAIR_TARGETS),
+        span_boundary.OBJECTIVE,
+        features(LENGTHS, segments=1),
+    ),
     "left_to_right": (lambda: LeftToRightLM(LEFT_TO_RIGHT), next_token.OBJECTIVE, features(LENGTHS, segments=1)),
     "bidirectional": (
         lambda: BiLM(BiLMConfig(V, 8, 2, 12, 0.0)),

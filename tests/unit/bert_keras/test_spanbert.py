@@ -1,5 +1,6 @@
 """SpanBERT's span boundary objective (FACTS D9)."""
 
+import functools
 import math
 
 import keras
@@ -17,6 +18,7 @@ from bert_keras.spanbert import POSITION_EMBEDDING_SIZE, SpanBertForPreTraining
 
 V, T, P = 30, 12, 6
 TINY = BertConfig(V, 32, 2, 2, 64, max_position_embeddings=T)
+SPANBERT = functools.partial(SpanBertForPreTraining, max_pair_targets=20)
 
 
 def masked(rows, slots=P, length=T):
@@ -150,7 +152,7 @@ def spans_of(features, tokenizer):
 
 def test_d9_head_equals_one_written_out(random_bert):
     """Concatenation (left, right, place), twice dense, gelu and layer norm, tied decoder and a bias of its own."""
-    model = random_bert(TINY, SpanBertForPreTraining)
+    model = random_bert(TINY, SPANBERT)
     features = masked(["cttMMMttMts", "ctMMts"])
     outputs = model(features)
     w = {v.path.split("pair_target_predictions/")[-1]: np.asarray(v).astype(float) for v in model.weights}
@@ -190,7 +192,7 @@ def test_sums_by_hand():
 
 
 def test_a_packed_sequence_has_the_logits_that_it_has_alone(random_bert):
-    model = random_bert(TINY, SpanBertForPreTraining)
+    model = random_bert(TINY, SPANBERT)
     packed = masked(["cttMts ctMMts"])
     outputs = model(packed)
     names = ("input_ids", "input_mask", "segment_ids")
@@ -207,7 +209,7 @@ def test_real_sentences_are_learned_by_heart():
     config = BertConfig(
         len(tokenizer.vocabulary), 64, 1, 2, 128, 0.0, 0.0, max_position_embeddings=20, initializer_range=0.1
     )
-    model = SpanBertForPreTraining(config)
+    model = SPANBERT(config)
     reached = overfit(model, features, lambda x: loss(summed(example_sums(x, features))), 200, 5e-3)
     sums = {name: float(value) for name, value in summed(example_sums(model(features), features)).items()}
     print(f"reached {reached:.4f}", sums)
@@ -218,9 +220,7 @@ def test_real_sentences_are_learned_by_heart():
 def test_config_and_keras_round_trip(random_bert, tmp_path):
     model = SpanBertForPreTraining(TINY, max_pair_targets=15)
     assert SpanBertForPreTraining.from_config(model.get_config()).max_pair_targets == 15
-    ours, again, loaded = round_trip(
-        random_bert(TINY, SpanBertForPreTraining), masked(["cttMMMttMts", "ctMMts"]), tmp_path
-    )
+    ours, again, loaded = round_trip(random_bert(TINY, SPANBERT), masked(["cttMMMttMts", "ctMMts"]), tmp_path)
     for name, values in ours.items():
         np.testing.assert_array_equal(values, again[name])
         np.testing.assert_array_equal(values, loaded[name])
@@ -230,7 +230,7 @@ def test_config_and_keras_round_trip(random_bert, tmp_path):
 def test_bfloat16_and_padding_are_finite(rows):
     keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
     try:
-        outputs = SpanBertForPreTraining(TINY)(masked(rows), training=True)
+        outputs = SPANBERT(TINY)(masked(rows), training=True)
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
     assert outputs["sbo_logits"].dtype == tf.bfloat16 and outputs["sbo_weights"].dtype == tf.float32
@@ -241,7 +241,7 @@ def test_bfloat16_and_padding_are_finite(rows):
 
 def test_one_sequence_of_one_token(random_bert):
     features = masked(["M"], slots=1, length=1)
-    outputs = random_bert(TINY, SpanBertForPreTraining)(features)
+    outputs = random_bert(TINY, SPANBERT)(features)
     assert outputs["sbo_logits"].shape == (1, 1, V) and float(outputs["sbo_weights"][0, 0]) == 0.0
     assert np.isfinite(outputs["sbo_logits"]).all()
 
