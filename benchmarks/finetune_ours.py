@@ -1,0 +1,97 @@
+"""A case of finetune_cases.py fine-tuned by this project: the other side of finetune_peer.py.
+
+    BERT_DATA_DIR=../shared/data .venv/bin/python benchmarks/finetune_ours.py mrpc --seed 1
+
+prints one JSON object as finetune_peer.py does: metrics in per cent, seconds and CPU seconds from reading the data to
+the last answer, settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from finetune_cases import CASES, SEEDS, case_rows, training_config, weights_directory, write_case
+
+EVAL_BATCH_SIZE = 64
+
+
+def run(name: str, seed: int) -> dict[str, Any]:
+    """Fine-tunes and tests: what is printed."""
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.tasks.scores import score
+    from bert_keras.tasks.settings import FineTuningConfig
+    from bert_keras.tasks.start import read_start
+    from bert_keras.tasks.training import TrainedTask, fine_tune
+
+    case = CASES[name]
+    with tempfile.TemporaryDirectory() as directory:
+        write_case(name, directory)
+        task, train_rows, test_rows = case_rows(name, directory)
+        wanted = training_config(case, len(train_rows), seed)
+        config = FineTuningConfig(
+            num_train_epochs=case.epochs,
+            train_batch_size=wanted.train_batch_size,
+            learning_rate=wanted.learning_rate,
+            schedule=wanted.schedule,
+            optimizer=wanted.optimizer,
+            epsilon=wanted.epsilon,
+            weight_decay=wanted.weight_decay,
+            clip_norm=wanted.clip_norm,
+            # Training alone is timed: no evaluation on the way.
+            eval_every_steps=wanted.num_train_steps,
+            eval_batches=1,
+            save_checkpoints_steps=wanted.num_train_steps,
+            seed=seed,
+        )
+        start = read_start(weights_directory())
+        model = fine_tune(
+            task, case.task_settings, config, start, train_rows, test_rows, os.path.join(directory, "run")
+        )
+        trained = TrainedTask(model, task, case.task_settings, start.tokenizer)
+        answers = trained.answers(test_rows, EVAL_BATCH_SIZE)
+    scores = score(task, [row.gold for row in test_rows], answers)
+    percent = 1 if task.kind == "span" else 100
+    return {
+        "case": name,
+        "seed": seed,
+        "metrics": {metric: round(percent * scores[metric], 3) for metric in task.metrics},
+        "train_rows": len(train_rows),
+        "test_rows": len(test_rows),
+        "settings": {
+            "epochs": case.epochs,
+            "max_seq_length": case.task_settings.max_seq_length,
+            **{
+                field: getattr(wanted, field)
+                for field in ("train_batch_size", "num_train_steps", "num_warmup_steps", "learning_rate")
+            },
+        },
+        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--seed", type=int, default=SEEDS[0])
+    arguments = parser.parse_args()
+    started, started_cpu = time.perf_counter(), time.process_time()
+    report = run(arguments.case, arguments.seed)
+    report["seconds"] = round(time.perf_counter() - started, 1)
+    report["cpu_seconds"] = round(time.process_time() - started_cpu, 1)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
