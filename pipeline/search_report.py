@@ -35,8 +35,8 @@ def write_search(results_dir: str, grid: Grid, metric: str, folder: str) -> dict
         folder: where the files go.
 
     Returns:
-        Dict with `metric`; `trainings`, a dict each of its values and `score`, None if it diverged; `best`, one of
-        them; `files`, the paths.
+        Dict with `metric`; `trainings`, a dict each of its values and `score`, None where there is none (it diverged,
+        or all its answers are alike and the score is a correlation); `best`, one of them; `files`, the paths.
     """
     with open(os.path.join(results_dir, RESULTS_FILE), encoding="utf-8") as file:
         scores = {tuple(found[name] for name in grid): found["score"] for found in json.load(file)}
@@ -99,7 +99,7 @@ def _draw(axes: Axes, cells: Sequence[Sequence[Any]], best: Any, worst_score: fl
     axes.pcolormesh(values, cmap="Blues", vmin=worst_score, vmax=best_score, edgecolors="white")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    middle = (worst_score + best_score) / 2
+    middle = worst_score + 0.6 * (best_score - worst_score)
     for y, row in enumerate(cells):
         for x, cell in enumerate(row):
             dark = cell["score"] is not None and cell["score"] > middle
@@ -115,7 +115,7 @@ def _training(found: Mapping[str, Any], batch: float, rate: float, epochs: float
 
 
 def _text(training: Mapping[str, Any]) -> str:
-    return "diverged" if training["score"] is None else f"{training['score']:.4g}"
+    return "no score" if training["score"] is None else f"{training['score']:.4g}"
 
 
 def _title(found: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import math
 import os
@@ -56,6 +57,8 @@ class Experiment:
 
     def train(self, config: FineTuningConfig, strategy: tf.distribute.Strategy | None = None) -> TrainedTask:
         """A trained model; one whose training is finished comes from its checkpoint."""
+        # Models are in reference cycles: the one before would lie in memory beside this one.
+        gc.collect()
         train, held_out = self.rows["train"], self.rows[EVAL]
         folder = self.folder(config)
         model = fine_tune(self.task, self.settings, config, self.start, train, held_out, folder, strategy)

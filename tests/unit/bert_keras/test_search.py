@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import types
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.strategy import create_strategy
 from bert_keras.tasks import experiment as experiment_module
 from bert_keras.tasks import restarts as restarts_module
+from bert_keras.tasks import training as training_module
 from bert_keras.tasks.answers import parse_answer
 from bert_keras.tasks.experiment import Experiment
 from bert_keras.tasks.kinds import kind_of
@@ -75,9 +77,19 @@ def searched(experiment, tmp_path, grid=GRID):
     return tuner
 
 
-def test_the_better_learning_rate_is_found_and_its_model_alone_is_kept(experiment, tmp_path):
+def test_the_better_learning_rate_is_found_and_its_model_alone_is_kept(experiment, tmp_path, monkeypatch):
+    models, alive = [], []
+
+    def fine_tune(*args):
+        alive.append(sum(model() is not None for model in models))
+        trained = training_module.fine_tune(*args)
+        models.append(weakref.ref(trained))
+        return trained
+
+    monkeypatch.setattr(experiment_module, "fine_tune", fine_tune)
     grid = dataclasses.replace(GRID, train_batch_size=(8,), num_train_epochs=(20.0,))
     tuner = searched(experiment, tmp_path, grid)
+    assert alive == [0, 0]  # models in memory when another is trained
     (best,) = tuner.get_best_hyperparameters()
     assert best.values == {"train_batch_size": 8, "learning_rate": 5e-3, "num_train_epochs": 20.0}
     good, bad = (trial.score for trial in tuner.oracle.get_best_trials(2))
