@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import os
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -195,4 +194,6 @@ def test_tfx_runs_the_search_and_the_training_takes_what_it_found(examples, tmp_
     )
     # The best training was made by the search, and is not made again.
     assert set((tmp_path / "training").glob("*/log.jsonl")) == set(before)
-    assert json.loads(Path(tmp_path / "run" / "scores.json").read_text()) == {"eval": {"accuracy": 1.0}}
+    assert json.loads((tmp_path / "run" / "scores.json").read_text()) == {"eval": {"accuracy": 1.0}}
+    report = json.loads((tmp_path / "run" / "restarts.json").read_text())
+    assert report["chosen"] == [TRAINING.seed] and report["scores"] == {str(TRAINING.seed): {"accuracy": 1.0}}
