@@ -38,6 +38,10 @@ class Ensemble(keras.Model):
 
 def _log_mean(logits, input_mask):
     """Logits [B, T] of several models -> the logarithm of the mean of their softmax, over what is no padding."""
+    # A span's score is the sum of two logits (FACTS D6). With logarithms in their place it ranks spans by the product
+    # of the summed probabilities of start and end, and what reads answers off logits stays as it is. The mean, not the
+    # sum, differs by a constant, which the difference to the score of no answer does not see. Windows are compared as
+    # probabilities, not as logits: one without the answer has put its own on position 0, as it was trained to.
     padding = (1.0 - ops.cast(input_mask, "float32")) * MASKED_SCORE
     probabilities = [ops.log_softmax(ops.cast(of_one, "float32") + padding, axis=-1) for of_one in logits]
     return ops.logsumexp(ops.stack(probabilities), axis=0) - ops.log(float(len(logits)))

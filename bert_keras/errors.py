@@ -9,5 +9,9 @@ class StageError(RuntimeError):
     """A stage refuses to go on: names what it found and what to do. Exit code 1."""
 
 
+class Diverged(StageError):
+    """A training whose loss or gradient is not finite; the same again would end the same."""
+
+
 class Preempted(RuntimeError):
     """SIGTERM came while a model was trained; its checkpoint is written. Exit code 4."""

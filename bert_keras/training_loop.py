@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import Checkpoints
 from bert_keras.config import TrainingConfig
-from bert_keras.errors import Preempted, StageError
+from bert_keras.errors import Diverged, Preempted
 from bert_keras.flops import known_training_flops, matmul_flops_per_second
 from bert_keras.objectives.objective import Objective
 from bert_keras.optimizer import create_optimizer, create_schedule, num_encoder_layers
@@ -78,8 +78,8 @@ class TrainingLoop:
         """Trains to `num_train_steps`, from the newest checkpoint if there is one, and returns the model.
 
         Raises:
-            StageError: the loss or the gradient is not finite: says the step, the learning rate, and where the batch
-                is. Or no checkpoint is whole, or none can be written.
+            Diverged: the loss or the gradient is not finite: says the step, the learning rate, and where the batch is.
+            StageError: no checkpoint is whole, or none can be written.
             Preempted: SIGTERM came; the checkpoint of this step is written.
         """
         config = self.config
@@ -111,7 +111,7 @@ class TrainingLoop:
             stop = stop or (bool(termination) and not self._has_peers)
             seconds = time.monotonic() - started
             if (done := int(self.step)) < step + count:
-                raise StageError(self._not_finite(phase, done, sums))
+                raise Diverged(self._not_finite(phase, done, sums))
             step = done
             metrics = {
                 **self.objective.metrics(sums),

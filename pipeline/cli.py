@@ -155,7 +155,8 @@ def recipes(
     else:
         found = recipe_of(recipe) if recipe in RECIPES else finetuning(recipe)
         for key, value in settings_of(found).items():
-            typer.echo(f"{key}={value}")
+            said = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            typer.echo(f"{key}={said}")
 
 
 app.command()(text_commands.examples)

@@ -151,7 +151,7 @@ def with_settings(recipe: _Settings, settings: Sequence[str]) -> _Settings:
             problem = f"{key} is not a setting" if equals else "is not section.field=value"
             raise InputError(f"--set {setting}: {problem}; the nearest one is {near}")
         try:
-            changes[key] = TypeAdapter(known[key], config=_NO_NAN).validate_strings(text.strip())
+            changes[key] = _parse(known[key], text)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise InputError(f"--set {setting}: {key} is {_type_name(known[key])}; {reason}") from error
@@ -159,6 +159,14 @@ def with_settings(recipe: _Settings, settings: Sequence[str]) -> _Settings:
         return _replace(recipe, changes)
     except ValueError as error:
         raise InputError(f"--set {' '.join(settings)}: {error}") from error
+
+
+def _parse(annotation: Any, text: str) -> object:
+    """The value of a type that a text says; of a tuple with commas between."""
+    if typing.get_origin(annotation) is tuple:
+        (item, _) = typing.get_args(annotation)
+        return tuple(_parse(item, part) for part in text.split(","))
+    return TypeAdapter(annotation, config=_NO_NAN).validate_strings(text.strip())
 
 
 def _keys(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -192,4 +200,6 @@ def _type_name(annotation: object) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if annotation in names:
         return names[annotation]  # type: ignore[index]
+    if typing.get_origin(annotation) is tuple:
+        return f"{_type_name(typing.get_args(annotation)[0])}, or several with commas between"
     return "one of " + ", ".join(map(str, typing.get_args(annotation)))

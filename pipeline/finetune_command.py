@@ -36,6 +36,14 @@ def finetune(
         bool | None,
         typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; needed if DIR does not say."),
     ] = None,
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="First tries the grid of `search.*` on the held-out rows, and takes the best."),
+    ] = False,
+    restarts: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Trains from N seeds, and takes the best on the held-out rows; restarts.count."),
+    ] = None,
     settings: Settings = None,
     run_dir: Annotated[
         str, typer.Option(metavar="DIR", help="Where the run's artifacts, checkpoints and models live.")
@@ -50,7 +58,8 @@ def finetune(
     from pipeline.config import with_settings
     from pipeline.finetune_recipes import finetuning
 
-    recipe = with_settings(finetuning(task), settings or [])
+    options = ["search.enabled=true"] * search + ([] if restarts is None else [f"restarts.count={restarts}"])
+    recipe = with_settings(finetuning(task), [*options, *(settings or [])])
     given = {"train": train or [], "eval": held_out or [], "test": test or []}
     summary = run(recipe, data, given, init, cased, os.path.abspath(run_dir.replace("TASK", recipe.name)))
     if not summary["blessed"]:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from tfx.components import Trainer
+from tfx.components import Trainer, Tuner
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import trainer_pb2
@@ -69,26 +69,44 @@ def create_pipeline(
     """
     example_gen = TaskExampleGen(recipe.row, files, recipe.data)
     examples = example_gen.outputs["examples"]
+    splits = {
+        "train_args": trainer_pb2.TrainArgs(splits=[TRAIN]),
+        "eval_args": trainer_pb2.EvalArgs(splits=[EVAL]),
+    }
+    custom_config = {
+        "task": recipe.name,
+        "task_settings": dataclasses.asdict(recipe.task),
+        "training": dataclasses.asdict(recipe.training),
+        **dataclasses.asdict(begin),
+        "training_root": training_dir(run_dir),
+        "code": code_fingerprint(bert_keras),
+    }
+    tuner = None
+    if recipe.search.enabled:
+        tuner = Tuner(
+            tuner_fn="bert_keras.tasks.search.tuner_fn",
+            examples=examples,
+            **splits,
+            custom_config={**custom_config, "search": dataclasses.asdict(recipe.search)},
+        )
     trainer = Trainer(
         # Not `module_file`: that packs files flat, and needs pip in the environment.
         run_fn="bert_keras.finetune.run_fn",
         examples=examples,
-        train_args=trainer_pb2.TrainArgs(splits=[TRAIN]),
-        eval_args=trainer_pb2.EvalArgs(splits=[EVAL]),
-        custom_config={
-            "task": recipe.name,
-            "task_settings": dataclasses.asdict(recipe.task),
-            "training": dataclasses.asdict(recipe.training),
-            **dataclasses.asdict(begin),
-            "training_root": training_dir(run_dir),
-            "code": code_fingerprint(bert_keras),
-        },
+        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
+        **splits,
+        custom_config={**custom_config, "restarts": dataclasses.asdict(recipe.restarts)},
     )
     gate = task_eval_config(recipe.row, recipe.gate)
     return Pipeline(
         pipeline_name=PIPELINE_NAME,
         pipeline_root=artifacts_dir(run_dir),
-        components=[example_gen, trainer, *judge_and_push(trainer, examples, gate, run_dir)],
+        components=[
+            example_gen,
+            *([tuner] if tuner else []),
+            trainer,
+            *judge_and_push(trainer, examples, gate, run_dir),
+        ],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
         beam_pipeline_args=list(beam_pipeline_args),

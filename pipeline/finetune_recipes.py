@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import Task, task_of
 from components.task_example_gen.settings import TaskDataSettings
 from pipeline.config import with_settings
@@ -38,6 +38,8 @@ class FineTuneRecipe:
         task: rows -> pieces -> answers.
         training: rows -> model.
         gate: what a model must reach to be pushed.
+        search: whether, and among which values, the best settings of the training are looked for.
+        restarts: how many models are trained, and how many of them are pushed as one.
     """
 
     name: str
@@ -45,6 +47,8 @@ class FineTuneRecipe:
     task: TaskSettings
     training: FineTuningConfig
     gate: TaskGate
+    search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
+    restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
 
     @property
     def row(self) -> Task:

@@ -141,6 +141,62 @@ class FineTuningConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class SearchSettings:
+    """Which trainings a search tries, all combinations; the defaults are the paper's (section 4.1, appendix A.3).
+
+    Attributes:
+        enabled: whether the settings below are searched before the training; False: it takes `training.*` as they are.
+        train_batch_size: values of `training.train_batch_size`.
+        learning_rate: values of `training.learning_rate`.
+        num_train_epochs: values of `training.num_train_epochs`.
+    """
+
+    enabled: bool = False
+    train_batch_size: tuple[int, ...] = (16, 32)
+    learning_rate: tuple[float, ...] = (5e-5, 4e-5, 3e-5, 2e-5)
+    num_train_epochs: tuple[float, ...] = (2.0, 3.0, 4.0)
+
+    def __post_init__(self) -> None:
+        for name, values in self.grid.items():
+            if not values or len(set(values)) < len(values):
+                raise ValueError(f"search.{name} is {values}; it must be different values, at least one")
+            for value in values:
+                FineTuningConfig(**{name: value})  # says what is wrong with it
+
+    @property
+    def grid(self) -> dict[str, list]:
+        """The values of each field of `FineTuningConfig` that is searched."""
+        return {
+            "train_batch_size": [int(value) for value in self.train_batch_size],
+            "learning_rate": [float(value) for value in self.learning_rate],
+            "num_train_epochs": [float(value) for value in self.num_train_epochs],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class RestartSettings:
+    """How often a model is trained, each time from another seed, and how many of them are one model in the end.
+
+    Fine-tuning is unstable on small sets; the paper (section 4.1) trains several and takes the best on the held-out
+    rows.
+
+    Attributes:
+        count: trainings, of the seeds `training.seed`, `training.seed` + 1, ...
+        ensemble: how many, the best ones, answer together; 1: the best one alone.
+    """
+
+    count: int = 1
+    ensemble: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ensemble <= self.count:
+            raise ValueError(
+                f"restarts.count is {self.count}, restarts.ensemble {self.ensemble}; the first must be at least 1, the "
+                "second from 1 to that"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskSpec:
     """What is known of a task's examples (`task_spec.json`).
 

@@ -16,7 +16,7 @@ from bert_keras.bilm import BiLMConfig
 from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.electra import ElectraConfig
 from bert_keras.masking import MaskingSettings
-from bert_keras.tasks.settings import FineTuningConfig
+from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
@@ -56,6 +56,8 @@ SETTINGS = (
     BiLMConfig,
     MaskingSettings,
     FineTuningConfig,
+    SearchSettings,
+    RestartSettings,
     CleaningSettings,
     CorpusSettings,
     ExampleSettings,

@@ -69,10 +69,12 @@ def arguments(root, name, **custom):
         eval_files=[str(root / "rows" / "Split-eval" / "*")],
         serving_model_dir=str(root / name / "model"),
         model_run_dir=str(root / name / "run"),
+        hyperparameters=None,
         custom_config={
             "task": "sst-2",
             "task_settings": {"max_seq_length": 16},
             "training": {"num_train_epochs": 20, "train_batch_size": 8, "learning_rate": 5e-3, "eval_batch_size": 8},
+            "restarts": {},
             "init": str(root / "init"),
             "training_root": str(root / "training"),
             **custom,

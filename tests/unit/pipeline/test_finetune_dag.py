@@ -104,7 +104,8 @@ def test_every_task_has_a_recipe_that_compiles(compiled, task):
     recipe = finetuning(task)
     assert isinstance(recipe, FineTuneRecipe) and recipe.row == TASKS[task]
     assert set(compiled(recipe)) == set(STAGES)
-    assert {key.partition(".")[0] for key in settings_of(recipe)} == {"data", "task", "training", "gate"}
+    sections = {"data", "task", "training", "gate", "search", "restarts"}
+    assert {key.partition(".")[0] for key in settings_of(recipe)} == sections
 
 
 def test_the_paper_s_settings():
