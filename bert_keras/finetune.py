@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,13 +13,16 @@ import tensorflow as tf
 from bert_keras.run_folder import copy_logs
 from bert_keras.strategy import create_strategy
 from bert_keras.tasks.experiment import read_experiment, read_spec
+from bert_keras.tasks.kinds import kind_of
 from bert_keras.tasks.predictions import official_name, write_predictions
 from bert_keras.tasks.restarts import train_restarts
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.scores import score
 from bert_keras.tasks.served import export_task_model
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
-from bert_keras.tasks.table import Task
+from bert_keras.tasks.span_answers import n_best_predictions, span_answers
+from bert_keras.tasks.squad_predictions import write_details
+from bert_keras.tasks.training import TrainedTask
 from bert_keras.training_log import TrainingLog
 
 # In the Trainer's `model_run` artifact: the official scores by split and name, the report of
@@ -56,10 +59,13 @@ def run_fn(fn_args) -> None:
     chosen = train_restarts(experiment, config, RestartSettings(**custom["restarts"]), strategy)
     if chosen is None:
         return
-    trained, task = chosen.trained, experiment.task
-    asked = {split: of_split for split, of_split in experiment.rows.items() if split != "train" and of_split}
-    answers = {split: trained.answers(of_split, config.eval_batch_size) for split, of_split in asked.items()}
-    scores = scores_of(task, asked, answers)
+    trained = chosen.trained
+    predictions = os.path.join(fn_args.model_run_dir, PREDICTIONS_FOLDER)
+    scores: dict[str, dict[str, float]] = {}
+    for split, rows in experiment.rows.items():
+        if split != "train" and rows:
+            found = answer(trained, rows, config.eval_batch_size, os.path.join(predictions, split), split)
+            scores |= {split: found} if found else {}
     directory = experiment.folder(chosen.config)
     log = TrainingLog(directory, training.num_train_steps)
     log.write("eval", training.num_train_steps, {f"official_{name}": value for name, value in scores["eval"].items()})
@@ -67,18 +73,27 @@ def run_fn(fn_args) -> None:
     for name, figures in {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}.items():
         with tf.io.gfile.GFile(os.path.join(fn_args.model_run_dir, name), "w") as file:
             file.write(json.dumps(figures, indent=2, sort_keys=True) + "\n")
-    for split, of_split in asked.items():
-        path = os.path.join(fn_args.model_run_dir, PREDICTIONS_FOLDER, split, official_name(task, split))
-        write_predictions(task, of_split, answers[split], path)
-    export_task_model(trained.model, task, trained.settings, trained.tokenizer, fn_args.serving_model_dir)
+    export_task_model(trained.model, trained.task, trained.settings, trained.tokenizer, fn_args.serving_model_dir)
 
 
-def scores_of(
-    task: Task, rows: Mapping[str, Sequence[TaskRow]], answers: Mapping[str, Sequence[Any]]
-) -> dict[str, dict[str, float]]:
-    """The official scores of each split whose golds are known, by name."""
-    return {
-        split: score(task, [row.gold for row in of_split], answers[split])
-        for split, of_split in rows.items()
-        if of_split[0].gold is not None
-    }
+def answer(
+    trained: TrainedTask, rows: Sequence[TaskRow], batch_size: int, folder: str, split: str
+) -> dict[str, float] | None:
+    """Writes the answers to rows into `folder`, in the official formats; returns their scores if golds are known.
+
+    Of spans also the best answers of each question and, of SQuAD 2.0, the null odds (`bert_keras.tasks.predictions`):
+    its scores then tell the best thresholds too.
+    """
+    task, settings = trained.task, trained.settings
+    outputs, features = trained.outputs(rows, batch_size)
+    null_odds = None
+    if task.kind == "span":
+        found = span_answers(outputs, features, rows, task, settings)
+        answers: list[Any] = [one.text for one in found]
+        null_odds = [one.null_score_difference for one in found] if task.unanswerable else None
+        n_best = n_best_predictions(rows, found)
+        write_details(rows, folder, [n_best[row.row_id] for row in rows], null_odds)
+    else:
+        answers = kind_of(task).answers(outputs, features, rows, task, settings)
+    write_predictions(task, rows, answers, os.path.join(folder, official_name(task, split)))
+    return None if rows[0].gold is None else score(task, [row.gold for row in rows], answers, null_odds)
