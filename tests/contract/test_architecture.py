@@ -20,6 +20,7 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
+from components.evaluator import task_scores
 from components.evaluator.metrics import MlmPerplexity
 from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
@@ -144,6 +145,7 @@ for module in {modules}:
 
 # Every DoFn and CombineFn of the components; a new one needs a row.
 (PERPLEXITY,) = MlmPerplexity().computations(model_names=["candidate"])
+(TASK_SCORE,) = getattr(task_scores, task_scores.class_name("mrpc"))().computations(model_names=["candidate"])
 FUNCTIONS = [
     WriteRuns(CorpusSettings(), "runs"),
     WriteBucket(True, "out"),
@@ -151,6 +153,7 @@ FUNCTIONS = [
     LearnVocabulary("out", 100, VocabularySettings(), True),
     MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),
     PERPLEXITY.combiner,
+    TASK_SCORE.combiner,
 ]
 
 

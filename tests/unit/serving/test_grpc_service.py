@@ -99,7 +99,7 @@ def test_a_message_above_the_limit_is_refused(stub: Any) -> None:
             "NOT_FOUND",
             "Servable not found for request: Latest(other)",
         ),
-        (predict_request("fil_mask", text=["a"]), "INVALID_ARGUMENT", "encode, fill_mask, length"),
+        (predict_request("fil_mask", text=["a"]), "INVALID_ARGUMENT", "encode, encode_pair, fill_mask, length"),
         (
             predict_request("length", texts=["a"]),
             "INVALID_ARGUMENT",

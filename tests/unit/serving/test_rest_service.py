@@ -124,7 +124,7 @@ def test_wrong_paths(http: httpx.Client, method: str, path: str, status: int, sa
         (b'{"instances": []}', "at least one"),
         (b'{"instances": "a"}', "must be a list"),
         (b'{"instances": ["a"], "signature_name": 3}', "must be a string"),
-        (b'{"instances": ["a"], "signature_name": "none"}', "encode, fill_mask, length"),
+        (b'{"instances": ["a"], "signature_name": "none"}', "encode, encode_pair, fill_mask, length"),
         (b'{"instances": [{"texts": "a"}]}', "named input: texts; expected: text"),
         (b'{"instances": [{"text": "a"}, "b"]}', "element: 1"),
         (b'{"instances": ["b", {"text": "a"}]}', "element: 0"),
