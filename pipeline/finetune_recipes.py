@@ -83,7 +83,7 @@ def finetuning(task: str) -> FineTuneRecipe:
 
     Command:   bert-tfx finetune sst-2 --data SST-2/ --init bert-base/
     Hardware:  as for pre-training; a GPU for anything larger than MiniLM
-    Time, expected scores: docs/results.md
+    Time, expected scores: not measured as a whole yet; benchmarks/finetune_results.py does
 
     Raises:
         InputError: there is no such task; names those that there are.
