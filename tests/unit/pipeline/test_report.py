@@ -19,6 +19,7 @@ FINGERPRINT = "feedface" * 8
 SHA = "c0ffee00" * 8
 SUMMARY = {
     "run": "2026-01-02T03:04:05.678901",
+    "objective": "mlm_nsp",
     "recipe": {
         "name": "toy",
         "corpus": {"segments": "sentences"},
@@ -66,8 +67,8 @@ SUMMARY = {
     "versions": {"python": "3.11.7", "tfx": "1.16.0"},
 }
 COUNTS = {
-    "instances": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803, "masked_as_random": 101,
-    "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10, "real_tokens": 900, "slots": 1200, "truncated": 7,
+    "instances": 80, "sequences": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803,
+    "masked_as_random": 101, "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10, "real_tokens": 900, "slots": 1200, "truncated": 7,
 }  # fmt: skip
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
 
@@ -77,6 +78,10 @@ class Fabricated:
 
     def __init__(self, run_dir, monkeypatch):
         self.run_dir, self.summary, self.baseline = str(run_dir), copy.deepcopy(SUMMARY), None
+        self.spec = {
+            "max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 2, "vocabulary_sha256": SHA,
+            "objective": "mlm_nsp", "masking": {"when": "static"}, "counts": {"train": COUNTS, "eval": COUNTS},
+        }  # fmt: skip
         artifacts = {
             name: types.SimpleNamespace(id=number, type=type_, uri=os.path.join(self.run_dir, "artifacts", *path))
             for number, (name, type_, path) in enumerate(
@@ -118,8 +123,6 @@ class Fabricated:
                 }
             ),
         )  # fmt: skip
-        spec = {"max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 2, "vocabulary_sha256": SHA}
-        self._file("examples", "example_spec.json", json.dumps({**spec, "counts": {"train": COUNTS, "eval": COUNTS}}))
         self.log = self._file(
             "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
         )
@@ -127,6 +130,7 @@ class Fabricated:
         monkeypatch.setattr(page, "_baseline_metrics", lambda _: self.baseline)
 
     def write(self):
+        self._file("examples", "example_spec.json", json.dumps(self.spec))
         with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
             json.dump(self.summary, file)
         with open(page.write_report(self.run_dir), encoding="utf-8") as file:
@@ -215,12 +219,62 @@ def test_a_failure_that_has_no_row_is_still_told():
 
 def test_the_figures_of_the_data(fabricated):
     text = words(fabricated.write())
-    # 61 of 100 pairs; 803, 101 and 96 of 1,000 pieces; 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
+    # 61 of 100 pairs in 80 packed rows; 803, 101 and 96 of 1,000 pieces; 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
     for figure in ("Random next sentence 61.0%", "[MASK] 80.3%", "random piece 10.1%", "unchanged 9.6%",
                    "padding 75.0%", "[UNK] 0.200%", "not counted 1.25", "per document 5.0"):  # fmt: skip
         assert figure in text
     assert "Learned first th ##ing sorted array" in text
     assert "filled positions 75% at least 50%" in text
+
+
+# What the figures of an objective are in place of those of `SUMMARY`, of the examples' objective, and of a log line.
+OTHERS = {
+    "left_to_right": (
+        "left_to_right",
+        {"lm_perplexity": 80.0, "lm_accuracy": 0.3},
+        {"lm_loss": 4.0, "lm_accuracy": 0.2},
+        ["Next-token perplexity 80.0", "Next-token accuracy 30.0% of the pieces", "4.000 54.6 20.0%",
+         "of 12 pieces, none of them hidden", "Next-token perplexity, value ✓ passed 80.00 at most 100"],
+    ),
+    "span_boundary": (
+        "single_sequence",
+        {"mlm_perplexity": 80.0, "mlm_accuracy": 0.3, "sbo_perplexity": 90.0, "sbo_accuracy": 0.25},
+        {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "sbo_loss": 3.0, "sbo_accuracy": 0.1},
+        ["Span-boundary perplexity 90.0", "Span-boundary accuracy 25.0% of hidden", "4.000 54.6 20.0% 3.000 20.1 10.0%",
+         "Masked-LM accuracy, value ✓ passed 30.0% at least 20%"],
+    ),
+    "electra": (
+        "segment_pair",
+        {"mlm_perplexity": 80.0, "mlm_accuracy": 0.3, "disc_loss": 0.2, "disc_accuracy": 0.9,
+         "disc_least_original": 0.85},
+        {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "disc_loss": 0.3, "disc_accuracy": 0.8},
+        ["Generator perplexity 80.0", "Discriminator accuracy 90.0% of the pieces", "loss 0.200.", "at least 85.0%",
+         "4.000 54.6 20.0% 0.300 80.0%", "Pieces hidden while read 1,000", "Generator perplexity, change not judged"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+def test_of_another_objective_the_page_has_what_there_is(fabricated, objective):
+    examples, figures, logged, expected = OTHERS[objective]
+    kept = {
+        name: value for name, value in SUMMARY.items() if not name.startswith(("mlm_", "nsp_")) and name != "samples"
+    }
+    fabricated.summary = {**kept, **figures, "objective": objective}
+    fabricated.spec |= {"objective": examples, "masking": {"when": "dynamic" if objective == "electra" else "static"}}
+    with open(fabricated.log, "w", encoding="utf-8") as log:
+        for kind, step in (("train", 20), ("eval", 40)):
+            log.write(json.dumps({"kind": kind, "step": step, "learning_rate": 0.1, **logged}) + "\n")
+    html = fabricated.write()
+    text = words(html)
+    for words_there in expected:
+        assert words_there in text, words_there
+    assert "Next-sentence" not in text and "Random next" not in text and "Sample predictions" not in text
+    assert html.count('class="picture"') == len(logged) + 2
+    assert text.count("✓ passed") == 2 and "nan" not in text.split()
+    missed = f"{'lm' if objective == 'left_to_right' else 'mlm'}_perplexity: value 120 (at most 100 is asked)"
+    fabricated.summary |= {"blessed": False, "gate_failures": [missed]}
+    assert f"{missed}" not in (text := words(fabricated.write())) and "must be at most 100" in text
 
 
 def test_a_guessed_word_is_marked(fabricated):
