@@ -186,7 +186,7 @@ def test_the_unigram_model_is_the_same_for_examples_stored_unmasked(examples, un
 
 
 def test_the_unigram_model_of_next_tokens(tmp_path):
-    """[CLS] a b [SEP] to train, each of 10 tokens counted once more: 2 of 14. Held out, a, c and [SEP] are predicted."""
+    """[CLS] a b [SEP] to train, and each of 10 tokens once more, are 14. Held out, a, c and [SEP] are predicted."""
     spec = ExampleSpec(6, 0, 10, "", 1, 1, objective="left_to_right")
     for split, ids in {"train": [2, 5, 6, 3], "eval": [2, 5, 7, 3]}.items():
         example = tf.train.Example()

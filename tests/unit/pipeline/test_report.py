@@ -68,7 +68,8 @@ SUMMARY = {
 }
 COUNTS = {
     "instances": 80, "sequences": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803,
-    "masked_as_random": 101, "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10, "real_tokens": 900, "slots": 1200, "truncated": 7,
+    "masked_as_random": 101, "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10,
+    "real_tokens": 900, "slots": 1200, "truncated": 7,
 }  # fmt: skip
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
 
@@ -219,7 +220,8 @@ def test_a_failure_that_has_no_row_is_still_told():
 
 def test_the_figures_of_the_data(fabricated):
     text = words(fabricated.write())
-    # 61 of 100 pairs in 80 packed rows; 803, 101 and 96 of 1,000 pieces; 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
+    # 61 of 100 pairs in 80 packed rows; 803, 101 and 96 of 1,000 pieces;
+    # 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
     for figure in ("Random next sentence 61.0%", "[MASK] 80.3%", "random piece 10.1%", "unchanged 9.6%",
                    "padding 75.0%", "[UNK] 0.200%", "not counted 1.25", "per document 5.0"):  # fmt: skip
         assert figure in text
