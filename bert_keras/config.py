@@ -268,6 +268,12 @@ class PretrainingSettings:
         if not 0 < self.generator_size <= 1:
             raise ValueError(f"pretraining.generator_size is {self.generator_size}; it must be in (0, 1]")
 
+    def learned(self, objective: str) -> str:
+        """The name of what is learned from examples of an `examples.objective` (`bert_keras.pretraining_models`)."""
+        if self.model_family != "bert":
+            return {"spanbert": "span_boundary", "electra": "electra"}[self.model_family]
+        return objective if objective in ("mlm_nsp", "left_to_right") else "mlm"
+
     def problem(self, objective: str, causal: bool) -> str:
         """Why the model cannot learn from examples of an `examples.objective`; "" if it can."""
         if causal != (objective == "left_to_right"):

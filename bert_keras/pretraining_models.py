@@ -42,16 +42,17 @@ def pretraining_model(
     """
     if problem := settings.problem(objective, config.causal):
         raise InputError(problem)
-    if settings.model_family == "electra":
+    learned = settings.learned(objective)
+    if learned == "electra":
         shape = ElectraConfig(config, settings.embedding_size, settings.generator_size)
         return _creator(lambda: ElectraForPreTraining(shape, seed=seed)), electra.OBJECTIVE
-    if settings.model_family == "spanbert":
+    if learned == "span_boundary":
         targets = settings.max_pair_targets
         create = _creator(lambda: SpanBertForPreTraining(config, targets, seed=seed), _without_pooler)
         return create, span_boundary.objective(targets)
-    if objective == "left_to_right":
+    if learned == "left_to_right":
         return _creator(lambda: LeftToRightLM(config, seed=seed), _without_pooler), next_token.OBJECTIVE
-    if objective == "mlm_nsp":
+    if learned == "mlm_nsp":
         return _creator(lambda: BertForPreTraining(config, seed=seed)), mlm_nsp.OBJECTIVE
     return _creator(lambda: BertForPreTraining(config, seed=seed), _without_next_sentence), mlm.OBJECTIVE
 

@@ -40,6 +40,7 @@ RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `be
 DEFAULT_RUN_DIR = "runs/demo"
 SECONDS_TO_LOAD = 120.0
 DEMO_SENTENCE = "The function returns a new [MASK]."
+DEMO_TEXT = "The function returns a new array."
 
 
 @app.command()
@@ -68,7 +69,7 @@ def demo(
     settings: Settings = None,
     run_dir: RunDir = DEFAULT_RUN_DIR,
 ) -> None:
-    """Everything once: pretrain, serve the pushed model, and fill a mask over gRPC."""
+    """Everything once: pretrain, serve the pushed model, and ask it over gRPC to fill a mask, or to encode a text."""
     summary = _pretrain(recipe, corpus or [], vocab, settings or [], run_dir)
     if summary["served_version"] is None:
         _exit_if_refused(summary)
@@ -81,7 +82,11 @@ def demo(
             raise RuntimeError(f"version {summary['served_version']} does not load: see bert-tfx serve")
         typer.echo(f"serving version {server.store.newest}: gRPC {server.host}:{server.grpc_port}")
         with Client(f"{server.host}:{server.grpc_port}") as client:
-            _print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
+            if "fill_mask" in client.metadata():
+                _print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
+            else:
+                _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
+                typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one a token")
     typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
     _exit_if_refused(summary)
 

@@ -25,10 +25,14 @@ _Settings = typing.TypeVar("_Settings")
 class GateSettings:
     """What a model must reach on the held-out split to be blessed and pushed.
 
+    The perplexity and the accuracy are of the masked tokens; where nothing is masked, for `left_to_right`, of every
+    next token; of ELECTRA of what its generator fills in. What its discriminator reaches, and what SpanBERT's span
+    boundaries tell, is measured and shown, not judged (`pipeline.objective_parts`).
+
     Attributes:
-        max_mlm_perplexity: highest masked-LM perplexity.
-        min_mlm_accuracy: lowest masked-LM accuracy.
-        min_nsp_accuracy: lowest next-sentence accuracy.
+        max_mlm_perplexity: highest perplexity.
+        min_mlm_accuracy: lowest accuracy.
+        min_nsp_accuracy: lowest next-sentence accuracy, where next sentences are learned.
         max_mlm_perplexity_increase: how much higher its perplexity may be than that of the last blessed model that
             was made with the same vocabulary and lengths, as a share of it; negative asks for an improvement.
     """
@@ -109,12 +113,17 @@ class Recipe:
             self.data.min_masked_fraction,
             self.data.max_masked_fraction,
         )
-        if not least <= asked <= most:
+        if self.learned != "left_to_right" and not least <= asked <= most:
             # Told now, and not when the examples are made.
             raise ValueError(
                 f"examples.masking.masked_lm_prob is {asked}, but data.min_masked_fraction is {least} and "
                 f"data.max_masked_fraction {most}: examples so made would not be trained on; change both"
             )
+
+    @property
+    def learned(self) -> str:
+        """The objective, by its name in `bert_keras.objectives`."""
+        return self.pretraining.learned(self.examples.objective)
 
     @property
     def example_sets(self) -> list[ExampleSettings]:

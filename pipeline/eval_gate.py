@@ -8,39 +8,37 @@ from bert_keras.tasks.table import Task
 from components.evaluator import metrics, task_scores
 from pipeline.config import GateSettings
 from pipeline.finetune_recipes import TaskGate
+from pipeline.objective_parts import BOUNDS, metric_names
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 
 
-def eval_config(gate: GateSettings) -> tfma.EvalConfig:
-    """What TFMA computes, and what it takes to be blessed."""
+def eval_config(gate: GateSettings, objective: str) -> tfma.EvalConfig:
+    """What TFMA computes of a pre-trained model, and what it takes to be blessed.
 
-    def metric(cls: type[tfma.metrics.Metric], **threshold) -> tfma.MetricConfig:
-        return tfma.MetricConfig(
-            class_name=cls.__name__, module=metrics.__name__, threshold=tfma.MetricThreshold(**threshold)
+    Args:
+        gate: the thresholds.
+        objective: what the model learned (`pipeline.objective_parts.PARTS`).
+    """
+    found = []
+    for name in metric_names(objective):
+        metric = tfma.MetricConfig(class_name=metrics.class_name(name), module=metrics.__name__)
+        if name in BOUNDS:
+            metric.threshold.CopyFrom(_threshold(gate, BOUNDS[name], compared=name.endswith("perplexity")))
+        found.append(metric)
+    return _eval_config([*found, tfma.MetricConfig(class_name="ExampleCount")])
+
+
+def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.MetricThreshold:
+    """The bound that a setting is, and where the metric is compared, how much worse than the baseline's it may be."""
+    bound = {"upper_bound" if setting.startswith("max_") else "lower_bound": {"value": getattr(gate, setting)}}
+    threshold = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(**bound))
+    if compared:
+        change = tfma.GenericChangeThreshold(
+            direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": gate.max_mlm_perplexity_increase}
         )
-
-    return _eval_config(
-        [
-            metric(
-                metrics.MlmPerplexity,
-                value_threshold=tfma.GenericValueThreshold(upper_bound={"value": gate.max_mlm_perplexity}),
-                change_threshold=tfma.GenericChangeThreshold(
-                    direction=tfma.MetricDirection.LOWER_IS_BETTER,
-                    relative={"value": gate.max_mlm_perplexity_increase},
-                ),
-            ),
-            metric(
-                metrics.MlmAccuracy,
-                value_threshold=tfma.GenericValueThreshold(lower_bound={"value": gate.min_mlm_accuracy}),
-            ),
-            metric(
-                metrics.NspAccuracy,
-                value_threshold=tfma.GenericValueThreshold(lower_bound={"value": gate.min_nsp_accuracy}),
-            ),
-            tfma.MetricConfig(class_name="ExampleCount"),
-        ]
-    )
+        threshold.change_threshold.CopyFrom(change)
+    return threshold
 
 
 def task_eval_config(task: Task, gate: TaskGate) -> tfma.EvalConfig:

@@ -18,11 +18,16 @@ MIN_WORDS, MAX_WORDS = 8, 20
 MASK = "[MASK]"
 
 
-def sample_predictions(model_dir: str, documents_dir: str) -> list[dict[str, Any]]:
-    """The same sentences for the same documents: {text, masked_word, predictions: [[token, probability], ...]}."""
+def sample_predictions(model_dir: str, documents_dir: str) -> list[dict[str, Any]] | None:
+    """The same sentences for the same documents: {text, masked_word, predictions: [[token, probability], ...]}.
+
+    None: the model fills no masks.
+    """
     import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
     model = tf.saved_model.load(model_dir)
+    if "fill_mask" not in model.signatures:
+        return None
     samples: list[dict[str, Any]] = []
     for text, word in itertools.islice(_masked_sentences(documents_dir), CANDIDATES):
         try:

@@ -26,6 +26,7 @@ from components.shards import write_json
 from pipeline.config import Recipe
 from pipeline.eval_gate import CANDIDATE
 from pipeline.lineage import Run
+from pipeline.objective_parts import PARTS, Part, metric_names
 from pipeline.run_dir import serving_dir
 from pipeline.samples import sample_predictions
 
@@ -33,7 +34,10 @@ SUMMARY_FILE = "summary.json"
 
 
 def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
-    """Collects the figures of a finished run, writes `summary.json` into `run_dir`, and returns them."""
+    """Collects the figures of a finished run, writes `summary.json` into `run_dir`, and returns them.
+
+    A figure that the objective does not have (`pipeline.objective_parts`) is not there.
+    """
     documents = run.output("CorpusGen", "documents").uri
     examples = run.output(run.judged_examples, "examples").uri
     model = path_utils.serving_model_path(run.output("Trainer", "model").uri)
@@ -50,9 +54,11 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         data_figures = json.load(file)["figures"]
     spec = ExampleSpec.load(examples)
     metrics = evaluated(evaluation)
+    samples = sample_predictions(model, documents)
     summary = {
         "run": run.id,
         "recipe": dataclasses.asdict(recipe),
+        "objective": recipe.learned,
         "corpus_documents": sum(c["documents"] for c in corpus),
         "corpus_bytes": sum(c["bytes"] for c in corpus),
         "corpus_duplicates": sum(c["duplicates"] for c in corpus),
@@ -63,12 +69,10 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "unigram_perplexity": unigram_perplexity(
             spec, os.path.join(examples, f"Split-{TRAIN}", "*"), os.path.join(examples, f"Split-{EVAL}", "*")
         ),
-        "mlm_perplexity": metrics["mlm_perplexity"],
-        "mlm_accuracy": metrics["mlm_accuracy"],
-        "nsp_accuracy": metrics["nsp_accuracy"],
-        **nsp_against_chance(metrics["nsp_accuracy"], *_next_sentences(examples)),
+        **{name: metrics[name] for name in metric_names(recipe.learned)},
+        **_without_reading(metrics, examples),
         **outcome(run, run_dir),
-        "samples": sample_predictions(model, documents),
+        **({} if samples is None else {"samples": samples}),
     }
     write_json(os.path.join(run_dir, SUMMARY_FILE), summary)
     return summary
@@ -134,21 +138,32 @@ def versions() -> dict[str, str]:
 
 def print_summary(summary: dict[str, Any], run_dir: str) -> None:
     """One screen."""
-    unigram, perplexity = summary["unigram_perplexity"], summary["mlm_perplexity"]
-    nsp = f"{summary['nsp_accuracy']:.1%} (chance {summary['nsp_chance']:.1%} ± {summary['nsp_standard_error']:.1%}): "
-    nsp += "learned" if summary["nsp_above_chance"] else "NOT above chance by two standard errors"
     rows = {
         "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB",
         "vocabulary": f"{summary['vocab_size']:,} word pieces",
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
         "data": data_line(summary["data_figures"]),
-        "masked LM": f"perplexity {perplexity:.1f}, 1/{unigram / perplexity:.1f} of the unigram model's "
-        f"{unigram:.1f}; accuracy {summary['mlm_accuracy']:.1%}",
-        "next sentence": nsp,
+        **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
         **outcome_rows(summary),
         "report": os.path.join(run_dir, "report.html"),
     }
     print_rows(rows)
+
+
+def _learned(part: Part, summary: Mapping[str, Any]) -> str:
+    """The figures of a part, and what they are beside those of not reading the text."""
+    accuracy = f"{summary[f'{part.key}_accuracy']:.1%}"
+    if part.key == "nsp":
+        told = "learned" if summary["nsp_above_chance"] else "NOT above chance by two standard errors"
+        return f"{accuracy} (chance {summary['nsp_chance']:.1%} ± {summary['nsp_standard_error']:.1%}): {told}"
+    if part.key == "disc":
+        least = f"at least {summary['disc_least_original']:.1%} if all were called original"
+        return f"loss {summary['disc_loss']:.3f}; accuracy {accuracy} ({least})"
+    unigram, perplexity = summary["unigram_perplexity"], summary[f"{part.key}_perplexity"]
+    return (
+        f"perplexity {perplexity:.1f}, 1/{unigram / perplexity:.1f} of the unigram model's {unigram:.1f}; "
+        f"accuracy {accuracy}"
+    )
 
 
 def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -192,11 +207,19 @@ def evaluated(evaluation: str) -> dict[str, float]:
     return {name: value["doubleValue"] for name, value in metrics.items()}
 
 
-def _next_sentences(examples: str) -> tuple[int, float]:
-    """How many pairs are held out, and the share of random ones."""
+def _without_reading(metrics: Mapping[str, float], examples: str) -> dict[str, Any]:
+    """What knowing only the shares would reach, where a part of the objective is a choice of two.
+
+    At most the masked tokens are replaced for ELECTRA's discriminator, so at least the others are original.
+    """
     with open(os.path.join(examples, EXAMPLE_SPEC_FILE), encoding="utf-8") as file:
         counts = json.load(file)["counts"][EVAL]
-    return counts["sequences"], counts["random_next"] / max(1, counts["sequences"])
+    if "nsp_accuracy" in metrics:
+        sequences = counts["sequences"]
+        return nsp_against_chance(metrics["nsp_accuracy"], sequences, counts["random_next"] / max(1, sequences))
+    if "disc_accuracy" in metrics:
+        return {"disc_least_original": 1.0 - counts["masked"] / max(1, counts["real_tokens"])}
+    return {}
 
 
 def pushed_versions(run_dir: str) -> list[str]:

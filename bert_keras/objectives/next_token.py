@@ -87,7 +87,8 @@ def totals(labels):
 def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
     """Loss (nats a token) and accuracy of `example_sums` summed over a batch."""
     weight = max(sums["lm_weight"], 1.0)
-    return {"loss": sums["lm_nll"] / weight, "lm_accuracy": sums["lm_correct"] / weight}
+    loss = sums["lm_nll"] / weight
+    return {"loss": loss, "lm_loss": loss, "lm_accuracy": sums["lm_correct"] / weight}
 
 
 def bidirectional_loss(sums):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.components.common import resolver
 from tfx.types import artifact
 from tfx.utils import path_utils
@@ -17,10 +19,10 @@ class LatestComparableStrategy(resolver.ResolverStrategy):
     """Inputs `candidate`, `model` and `model_blessing`; gives `model`, one or none.
 
     TFX's LatestBlessedModelStrategy would give a rerun the model that it is about to judge, so that the gate and the
-    push run again; this one gives it what it was given the first time. And perplexities over different vocabularies
-    are different quantities, as a model cannot read examples of another length, nor answer another task's rows: such
-    models are no baseline, and the value thresholds alone decide. Fine-tuned models take raw text, so those of one task
-    and its labels can be compared whatever vocabulary and length they have.
+    push run again; this one gives it what it was given the first time. And perplexities over different vocabularies, or
+    of other objectives, are different quantities, as a model cannot read examples of another layout, nor answer another
+    task's rows: such models are no baseline, and the value thresholds alone decide. Fine-tuned models take raw text, so
+    those of one task and its labels can be compared whatever vocabulary and length they have.
     """
 
     def resolve_artifacts(self, store, input_dict: dict[str, list[artifact.Artifact]]):
@@ -44,4 +46,12 @@ def _format(model: artifact.Artifact) -> tuple | None:
     if tf.io.gfile.exists(posixpath.join(directory, TASK_SPEC_FILE)):
         return (TaskSpec.load(directory).task,)
     spec = ExampleSpec.load(directory)
-    return spec.max_seq_length, spec.max_predictions_per_seq, spec.vocabulary_sha256
+    layout = dataclasses.replace(spec.layout, masking="static")  # held-out examples always are
+    return layout, spec.vocabulary_sha256, _measured(directory)
+
+
+def _measured(directory: str) -> frozenset[str]:
+    """What the `evaluate` signature gives: models of other families learn other things from the same examples."""
+    with tf.io.gfile.GFile(posixpath.join(directory, "saved_model.pb"), "rb") as file:
+        model = saved_model_pb2.SavedModel.FromString(file.read())
+    return frozenset(name for graph in model.meta_graphs for name in graph.signature_def["evaluate"].outputs)

@@ -16,6 +16,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from pipeline.objective_parts import PARTS, Part
+
 LOG_FILE = "log.jsonl"
 TRAIN, HELD_OUT = "train", "eval"
 # matplotlib wants colours, the page has variables (light and dark): these stand for them until the SVG is written.
@@ -74,19 +76,27 @@ def pictures(model_run: str, summary: Mapping[str, Any]) -> list[Picture]:
         model_run: the Trainer's `model_run` artifact.
         summary: of `summary.json`: the unigram model and chance are drawn as lines.
     """
-    chance = summary["nsp_chance"]
     log = read_log(os.path.join(model_run, LOG_FILE))
-    return [
-        _picture(curve, log)
-        for curve in (
-            Curve("mlm_loss", "Masked-LM loss", _plain, math.log(summary["unigram_perplexity"]), "unigram model"),
-            Curve("mlm_accuracy", "Masked-LM accuracy", _percent),
-            Curve("nsp_loss", "Next-sentence loss", _plain, _entropy(chance), "knowing only the shares"),
-            Curve("nsp_accuracy", "Next-sentence accuracy", _percent, chance, "chance", label_above=False),
-            Curve("learning_rate", "Learning rate", _plain, height=SMALL_HEIGHT),
-            Curve("tokens_per_second", "Tokens per second", _thousands, height=SMALL_HEIGHT),
-        )
+    curves = [curve for part in PARTS[summary["objective"]] for curve in _of_part(part, summary)]
+    curves += [
+        Curve("learning_rate", "Learning rate", _plain, height=SMALL_HEIGHT),
+        Curve("tokens_per_second", "Tokens per second", _thousands, height=SMALL_HEIGHT),
     ]
+    return [_picture(curve, log) for curve in curves]
+
+
+def _of_part(part: Part, summary: Mapping[str, Any]) -> list[Curve]:
+    """Loss and accuracy, beside what is reached without reading the text."""
+    loss = Curve(f"{part.key}_loss", f"{part.title} loss", _plain)
+    accuracy = Curve(f"{part.key}_accuracy", f"{part.title} accuracy", _percent)
+    if "perplexity" in part.metrics:
+        unigram = math.log(summary["unigram_perplexity"])
+        loss = dataclasses.replace(loss, reference=unigram, reference_label="unigram model")
+    if part.key == "nsp":
+        chance = summary["nsp_chance"]
+        loss = dataclasses.replace(loss, reference=_entropy(chance), reference_label="knowing only the shares")
+        accuracy = dataclasses.replace(accuracy, reference=chance, reference_label="chance", label_above=False)
+    return [loss, accuracy]
 
 
 def held_out(model_run: str, rows: int = 20) -> Log:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.objective_parts import BOUNDS, PARTS
+
 VALUE, CHANGE = "value", "change"
 
 
@@ -14,6 +16,7 @@ class GateRow:
     """One threshold.
 
     Attributes:
+        name: of the metric.
         metric: its name for people.
         kind: `VALUE`, or `CHANGE` against the last blessed model.
         measured: the figure that was judged.
@@ -22,6 +25,7 @@ class GateRow:
         reason: why it failed, as a clause; shown only then.
     """
 
+    name: str
     metric: str
     kind: str
     measured: str
@@ -48,26 +52,15 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
         baseline: metrics of the last comparable blessed model on the same examples; None if there was none.
     """
     gate, failed = summary["recipe"]["gate"], set(map(_failed, summary["gate_failures"]))
-
-    def value(key: str, metric: str, measured: str, wanted: str) -> GateRow:
-        reason = f"{metric[0].lower()}{metric[1:]} is {measured}, but must be {wanted}"
-        return GateRow(metric, VALUE, measured, wanted, (key, VALUE) not in failed, reason)
-
-    return [
-        value(
-            "mlm_perplexity", "Masked-LM perplexity",
-            f"{summary['mlm_perplexity']:,.2f}", f"at most {gate['max_mlm_perplexity']:,g}",
-        ),
-        _change_row(summary["mlm_perplexity"], gate["max_mlm_perplexity_increase"], baseline, failed),
-        value(
-            "mlm_accuracy", "Masked-LM accuracy",
-            f"{summary['mlm_accuracy']:.1%}", f"at least {_percent(gate['min_mlm_accuracy'])}",
-        ),
-        value(
-            "nsp_accuracy", "Next-sentence accuracy",
-            f"{summary['nsp_accuracy']:.1%}", f"at least {_percent(gate['min_nsp_accuracy'])}",
-        ),
-    ]  # fmt: skip
+    rows = []
+    for part in PARTS[summary["objective"]]:
+        for figure in part.metrics:
+            name, metric = f"{part.key}_{figure}", f"{part.title} {figure}"
+            if name in BOUNDS:
+                rows.append(_value_row(name, metric, summary[name], BOUNDS[name], gate, failed))
+                if figure == "perplexity":
+                    rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
+    return rows
 
 
 def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:
@@ -93,24 +86,45 @@ def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:
 def _reasons(summary: Mapping[str, Any], rows: list[GateRow]) -> list[str]:
     reasons = [row.reason for row in rows if row.passed is False]
     # A failure that no row shows (a threshold added to the gate, not to this page) is told as TFMA's text.
-    known = {("mlm_perplexity", VALUE), ("mlm_perplexity", CHANGE), ("mlm_accuracy", VALUE), ("nsp_accuracy", VALUE)}
+    known = {(row.name, row.kind) for row in rows}
     return reasons + [text for text in summary["gate_failures"] if _failed(text) not in known]
 
 
-def _change_row(
-    perplexity: float, increase: float, baseline: Mapping[str, float] | None, failed: set[tuple[str, str]]
+def _value_row(
+    name: str, metric: str, value: float, setting: str, gate: Mapping[str, float], failed: set[tuple[str, str]]
 ) -> GateRow:
-    metric = "Masked-LM perplexity"
+    share = metric.endswith("accuracy")
+    measured = f"{value:.1%}" if share else f"{value:,.2f}"
+    bound = _percent(gate[setting]) if share else f"{gate[setting]:,g}"
+    wanted = f"at {'most' if setting.startswith('max_') else 'least'} {bound}"
+    reason = f"{_within(metric)} is {measured}, but must be {wanted}"
+    return GateRow(name, metric, VALUE, measured, wanted, (name, VALUE) not in failed, reason)
+
+
+def _change_row(
+    name: str,
+    metric: str,
+    perplexity: float,
+    gate: Mapping[str, float],
+    baseline: Mapping[str, float] | None,
+    failed: set[tuple[str, str]],
+) -> GateRow:
+    increase = gate["max_mlm_perplexity_increase"]
     if increase > 0:
         wanted = f"may rise by at most {_percent(increase)}"
     else:
         wanted = f"must fall by at least {_percent(-increase)}" if increase < 0 else "must not rise"
     if baseline is None:
-        return GateRow(metric, CHANGE, "no earlier comparable model", wanted, None, "")
-    before = baseline["mlm_perplexity"]
+        return GateRow(name, metric, CHANGE, "no earlier comparable model", wanted, None, "")
+    before = baseline[name]
     measured = f"{perplexity / before - 1:+.2%} from {before:,.2f}".replace("-", "\N{MINUS SIGN}")
-    reason = f"masked-LM perplexity changed by {measured}, the last blessed model's; it {wanted}"
-    return GateRow(metric, CHANGE, measured, wanted, ("mlm_perplexity", CHANGE) not in failed, reason)
+    reason = f"{_within(metric)} changed by {measured}, the last blessed model's; it {wanted}"
+    return GateRow(name, metric, CHANGE, measured, wanted, (name, CHANGE) not in failed, reason)
+
+
+def _within(metric: str) -> str:
+    """As it stands within a sentence."""
+    return metric[0].lower() + metric[1:]
 
 
 def _failed(text: str) -> tuple[str, str]:

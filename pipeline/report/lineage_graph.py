@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipeline.objective_parts import PARTS
+
 if TYPE_CHECKING:
     from pipeline.lineage import ArtifactRecord, Run
 
@@ -74,6 +76,7 @@ def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[
     pushed = summary["pushed_version"]
     steps = summary["recipe"]["training"]["num_train_steps"]
     missed = len(summary["gate_failures"])
+    first, *_ = PARTS[summary["objective"]]
     return [
         Node(
             "corpus", "Corpus", "CorpusGen", corpus,
@@ -89,7 +92,7 @@ def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[
         ),
         Node(
             "model", "Model", "Trainer", model,
-            [f"{steps:,} steps", f"perplexity {summary['mlm_perplexity']:,.2f}"],
+            [f"{steps:,} steps", f"perplexity {summary[f'{first.key}_perplexity']:,.2f}"],
         ),
         Node(
             "baseline", "Baseline", "Trainer", baseline,

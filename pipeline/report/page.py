@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from bert_keras.errors import InputError
+from pipeline.objective_parts import PARTS
 from pipeline.report import curves, data_gate, gate, lineage_graph
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def write_report(run_dir: str) -> str:
         raise InputError(
             f"{run_dir}: no finished run here (it has no {SUMMARY_FILE}); bert-tfx pretrain makes one"
         ) from error
+    if "task" in summary:
+        raise InputError(f"{run_dir}: is a fine-tuning, which has no page: its figures are in {SUMMARY_FILE} there")
     # TFX takes seconds to import; a wrong directory is told at once.
     from pipeline.lineage import latest_run
 
@@ -104,11 +107,11 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         summary=summary,
         verdict=gate.verdict(summary, rows),
         gate_rows=rows,
-        nsp_errors=(summary["nsp_accuracy"] - summary["nsp_chance"]) / max(summary["nsp_standard_error"], 1e-12),
+        parts=PARTS[summary["objective"]],
         pictures=curves.pictures(model_run, summary),
         evaluations=curves.held_out(model_run),
         data_rows=data_gate.data_rows(summary["data_figures"]),
-        samples=_samples(summary, set(pieces)),
+        samples=_samples(summary, set(pieces)) if "samples" in summary else None,
         corpus=_load(documents, "corpus.json"),
         vocabulary=_load(vocabulary, "vocab_spec.json"),
         pieces=_pieces(pieces),

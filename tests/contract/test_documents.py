@@ -18,9 +18,9 @@ PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT
 FENCED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def commands(program):
-    """Every command of the README that starts with a program, as words."""
-    lines = "\n".join(FENCED.findall((ROOT / "README.md").read_text())).splitlines()
+def commands(program, page="README.md"):
+    """Every command of a page that starts with a program, as words."""
+    lines = "\n".join(FENCED.findall((ROOT / page).read_text())).splitlines()
     words = [shlex.split(line.partition(" < ")[0], comments=True) for line in lines]
     return [w for w in words if w and Path(w[0]).name == program]
 
@@ -30,8 +30,8 @@ def test_the_readme_has_its_two_commands_first():
     assert [line.split("#")[0].strip() for line in first.strip().splitlines()] == ["make demo", "make test"]
 
 
-@pytest.mark.parametrize("words", commands("bert-tfx"), ids=" ".join)
-def test_commands_of_the_readme_parse(words):
+@pytest.mark.parametrize("words", commands("bert-tfx") + commands("bert-tfx", "docs/training.md"), ids=" ".join)
+def test_commands_of_the_readme_and_of_training_parse(words):
     from pipeline.config import with_settings
     from pipeline.recipes import RECIPES
 

@@ -183,3 +183,19 @@ def test_the_unigram_model_is_the_same_for_examples_stored_unmasked(examples, un
         for stored in (examples, unmasked_examples)
     ]
     assert perplexities[0] == perplexities[1] > 1
+
+
+def test_the_unigram_model_of_next_tokens(tmp_path):
+    """[CLS] a b [SEP] to train, and each of 10 tokens once more, are 14. Held out, a, c and [SEP] are predicted."""
+    spec = ExampleSpec(6, 0, 10, "", 1, 1, objective="left_to_right")
+    for split, ids in {"train": [2, 5, 6, 3], "eval": [2, 5, 7, 3]}.items():
+        example = tf.train.Example()
+        padding = [0] * (6 - len(ids))
+        for name, values in (
+            ("input_ids", ids + padding), ("input_mask", [1] * len(ids) + padding), ("segment_ids", [0] * 6)
+        ):  # fmt: skip
+            example.features.feature[name].int64_list.value.extend(values)
+        with tf.io.TFRecordWriter(f"{tmp_path}/{split}") as writer:
+            writer.write(example.SerializeToString())
+    perplexity = unigram_perplexity(spec, f"{tmp_path}/train", f"{tmp_path}/eval")
+    assert perplexity == pytest.approx((14 / 2 * 14 / 1 * 14 / 2) ** (1 / 3))

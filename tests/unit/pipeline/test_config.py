@@ -132,6 +132,11 @@ def test_out_of_range(setting, reason):
     assert message.startswith(f"--set {setting}: ") and reason in message
 
 
+def test_a_share_of_masks_is_not_judged_where_there_are_none():
+    settings = ["examples.objective=left_to_right", "model.causal=true", "examples.masking.masked_lm_prob=0.3"]
+    assert with_settings(tiny_cpu(), settings).learned == "left_to_right"
+
+
 def test_the_gates_ends_are_allowed():
     GateSettings(max_mlm_perplexity=1.0, min_mlm_accuracy=0.0, min_nsp_accuracy=1.0)
 

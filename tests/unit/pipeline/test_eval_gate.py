@@ -1,5 +1,6 @@
 """The gate both ways, through TFX's Evaluator and TFMA, on a model that returns what it is told."""
 
+import functools
 import json
 import math
 
@@ -20,48 +21,67 @@ EXAMPLES = [
     {"mlm_nll": 4 * math.log(20), "mlm_correct": 0.0, "mlm_weight": 4.0, "nsp_correct": 0.0, "nsp_weight": 1.0},
     {"mlm_nll": 2 * math.log(20), "mlm_correct": 1.0, "mlm_weight": 2.0, "nsp_correct": 1.0, "nsp_weight": 1.0},
 ]
+# Five predictions, two right, 5 ln 20 nats; two of the four of boundaries, 4 ln 5 nats; nine of twelve tokens, 3 nats.
+MASKED = {"mlm_nll": 5 * math.log(20), "mlm_correct": 2.0, "mlm_weight": 5.0}
+OTHERS = {
+    "mlm": MASKED,
+    "left_to_right": {name.replace("mlm", "lm"): value for name, value in MASKED.items()},
+    "span_boundary": MASKED | {"sbo_nll": 4 * math.log(5), "sbo_correct": 2.0, "sbo_weight": 4.0},
+    "electra": MASKED | {"disc_nll": 3.0, "disc_correct": 9.0, "disc_weight": 12.0},
+}
 MET = GateSettings(max_mlm_perplexity=20.01, min_mlm_accuracy=0.4, min_nsp_accuracy=0.66)
 MISSED = GateSettings(max_mlm_perplexity=19.99, min_mlm_accuracy=0.41, min_nsp_accuracy=0.67)
 
 
 class Told(tf.Module):
-    """Returns the sums that the examples hold, the perplexity `factor` times as high."""
+    """Returns the sums that the examples hold, the first perplexity `factor` times as high."""
 
-    def __init__(self, factor):
+    def __init__(self, names, factor):
         super().__init__()
+        self.names, self.part = names, names[0].partition("_")[0]
         self.log_factor = tf.Variable(math.log(factor), dtype=tf.float32)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def evaluate(self, examples):
-        sums = tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.float32) for name in EXAMPLES[0]})
-        return {**sums, "mlm_nll": sums["mlm_nll"] + sums["mlm_weight"] * self.log_factor}
+        sums = tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.float32) for name in self.names})
+        nll, weight = f"{self.part}_nll", f"{self.part}_weight"
+        return {**sums, nll: sums[nll] + sums[weight] * self.log_factor}
 
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    """Examples whose `train` split is far worse: the gate is about `eval`."""
-    artifact = standard_artifacts.Examples()
-    artifact.uri = str(tmp_path_factory.mktemp("examples"))
-    artifact.split_names = encode_split_names(["train", "eval"])
-    for split, factor in {"train": 100.0, "eval": 1.0}.items():
-        tf.io.gfile.makedirs(f"{artifact.uri}/Split-{split}")
-        with tf.io.TFRecordWriter(f"{artifact.uri}/Split-{split}/examples.tfrecord") as writer:
-            for sums in EXAMPLES:
-                example = tf.train.Example()
-                for name, value in sums.items():
-                    example.features.feature[name].float_list.value.append(value * factor)
-                writer.write(example.SerializeToString())
-    return artifact
+    """`examples(objective)` is an artifact whose `train` split is far worse: the gate is about `eval`."""
+
+    @functools.cache
+    def examples(objective):
+        artifact = standard_artifacts.Examples()
+        artifact.uri = str(tmp_path_factory.mktemp("examples"))
+        artifact.split_names = encode_split_names(["train", "eval"])
+        for split, factor in {"train": 100.0, "eval": 1.0}.items():
+            tf.io.gfile.makedirs(f"{artifact.uri}/Split-{split}")
+            with tf.io.TFRecordWriter(f"{artifact.uri}/Split-{split}/examples.tfrecord") as writer:
+                for sums in rows_of(objective):
+                    example = tf.train.Example()
+                    for name, value in sums.items():
+                        example.features.feature[name].float_list.value.append(value * factor)
+                    writer.write(example.SerializeToString())
+        return artifact
+
+    return examples
+
+
+def rows_of(objective):
+    return EXAMPLES if objective == "mlm_nsp" else [OTHERS[objective]]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """`model(2.0)` is a Model artifact whose perplexity is twice the one that the examples tell."""
 
-    def make(factor):
+    def make(factor, objective="mlm_nsp"):
         artifact = standard_artifacts.Model()
         artifact.id, artifact.uri = 7, str(tmp_path_factory.mktemp("model"))
-        told = Told(factor)
+        told = Told(list(rows_of(objective)[0]), factor)
         tf.saved_model.save(told, f"{artifact.uri}/Format-Serving", signatures={"evaluate": told.evaluate})
         return artifact
 
@@ -72,14 +92,15 @@ def model(tmp_path_factory):
 def judge(tmp_path, examples):
     """`judge(gate, candidate, baseline)` -> (blessed, folder of the evaluation)."""
 
-    def judge(gate, candidate, *baseline):
+    def judge(gate, candidate, *baseline, objective="mlm_nsp"):
         evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
         evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
         context = Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
+        config = proto_utils.proto_to_json(eval_config(gate, objective))
         Executor(context).Do(
-            {"examples": [examples], "model": [candidate], "baseline_model": list(baseline)},
+            {"examples": [examples(objective)], "model": [candidate], "baseline_model": list(baseline)},
             {"evaluation": [evaluation], "blessing": [blessing]},
-            {"eval_config": proto_utils.proto_to_json(eval_config(gate)), "example_splits": json.dumps(None)},
+            {"eval_config": config, "example_splits": json.dumps(None)},
         )
         assert blessing.get_int_custom_property("current_model_id") == 7
         return bool(blessing.get_int_custom_property("blessed")), evaluation.uri
@@ -128,3 +149,30 @@ def test_with_a_baseline_the_change_decides_too(judge, model, factor, max_increa
     failures = gate_failures(evaluation)
     assert len(failures) == (not expected)
     assert all(f.startswith("mlm_perplexity: change against the last blessed model") for f in failures)
+
+
+@pytest.mark.parametrize(
+    ("objective", "measured"),
+    [
+        ("mlm", {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4}),
+        ("left_to_right", {"lm_perplexity": 20.0, "lm_accuracy": 0.4}),
+        (
+            "span_boundary",
+            {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "sbo_perplexity": 5.0, "sbo_accuracy": 0.5},
+        ),
+        ("electra", {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "disc_loss": 0.25, "disc_accuracy": 0.75}),
+    ],
+)
+def test_of_each_objective_what_it_has_is_measured_and_its_tokens_are_judged(judge, model, objective, measured):
+    """Next sentences are not asked for where none are learned: `MISSED` asks for 0.67 of them."""
+    candidate, baseline = model(1.0, objective), model(0.5, objective)
+    blessed, evaluation = judge(MISSED, candidate, baseline, objective=objective)
+    own = {name: value for name, value in evaluated(evaluation).items() if not name.endswith("_diff")}
+    assert own == pytest.approx({**measured, "example_count": 1.0}, rel=1e-5)
+    part = "lm" if objective == "left_to_right" else "mlm"
+    assert not blessed
+    assert sorted(failure.partition(" (")[0] for failure in gate_failures(evaluation)) == [
+        f"{part}_accuracy: value 0.4",
+        f"{part}_perplexity: change against the last blessed model +10",
+        f"{part}_perplexity: value 20",
+    ]

@@ -1,6 +1,5 @@
 """The run report, of a small fabricated run: no pipeline is run and TFX is not imported."""
 
-import copy
 import dataclasses
 import json
 import os
@@ -9,144 +8,11 @@ import types
 from html.parser import HTMLParser
 
 import pytest
+from fabricated_run import FINGERPRINT, SHA, SUMMARY, Fabricated
 
 from bert_keras.errors import InputError
-from pipeline import lineage
 from pipeline.report import page
 from pipeline.report.gate import gate_rows, verdict
-
-FINGERPRINT = "feedface" * 8
-SHA = "c0ffee00" * 8
-SUMMARY = {
-    "run": "2026-01-02T03:04:05.678901",
-    "recipe": {
-        "name": "toy",
-        "corpus": {"segments": "sentences"},
-        "vocabulary": {"lower_case": True},
-        "gate": {
-            "max_mlm_perplexity": 100.0,
-            "max_mlm_perplexity_increase": 0.0,
-            "min_mlm_accuracy": 0.2,
-            "min_nsp_accuracy": 0.5,
-        },
-        "training": {"num_train_steps": 40, "train_batch_size": 8},
-    },
-    "corpus_documents": 1781,
-    "corpus_bytes": 1_500_000,
-    "vocab_size": 9,
-    "examples_train": 1234,
-    "examples_eval": 56,
-    "data_figures": [
-        {
-            "name": "fill_fraction",
-            "of": "examples",
-            "label": "filled positions",
-            "value": 0.75,
-            "minimum": 0.5,
-            "maximum": None,
-            "remedy": "pack",
-        },
-    ],
-    "unigram_perplexity": 400.0,
-    "mlm_perplexity": 80.0,
-    "mlm_accuracy": 0.3,
-    "nsp_accuracy": 0.8,
-    "nsp_chance": 0.6,
-    "nsp_standard_error": 0.05,
-    "nsp_above_chance": True,
-    "blessed": True,
-    "gate_failures": [],
-    "pushed_version": "17",
-    "served_version": "17",
-    "seconds_by_stage": {"Trainer": 61.0},
-    "stage_states": {"Trainer": "COMPLETE"},
-    "samples": [
-        {"text": "Returns the [MASK] array.", "masked_word": "Sorted", "predictions": [["new", 0.5], ["sorted", 0.25]]}
-    ],
-    "versions": {"python": "3.11.7", "tfx": "1.16.0"},
-}
-COUNTS = {
-    "instances": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803, "masked_as_random": 101,
-    "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10, "real_tokens": 900, "slots": 1200, "truncated": 7,
-}  # fmt: skip
-PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
-
-
-class Fabricated:
-    """A finished run's files; `write()` makes its report."""
-
-    def __init__(self, run_dir, monkeypatch):
-        self.run_dir, self.summary, self.baseline = str(run_dir), copy.deepcopy(SUMMARY), None
-        artifacts = {
-            name: types.SimpleNamespace(id=number, type=type_, uri=os.path.join(self.run_dir, "artifacts", *path))
-            for number, (name, type_, path) in enumerate(
-                (
-                    ("documents", "Examples", ("CorpusGen", "documents", "1")),
-                    ("vocabulary", "Vocabulary", ("VocabGen", "vocabulary", "2")),
-                    ("examples", "Examples", ("PretrainExampleGen", "examples", "3")),
-                    ("model", "Model", ("Trainer", "model", "4")),
-                    ("model_run", "ModelRun", ("Trainer", "model_run", "4")),
-                    ("evaluation", "ModelEvaluation", ("Evaluator", "evaluation", "5")),
-                    ("pushed_model", "PushedModel", ("ModelPush", "pushed_model", "6")),
-                ),
-                start=41,
-            )
-        }  # fmt: skip
-
-        def stage(name, seconds, inputs, outputs, state="COMPLETE"):
-            inputs, outputs = ({key: [artifacts[key]] for key in keys} for keys in (inputs, outputs))
-            return lineage.Stage(name, state, 0.0, seconds, {"fingerprint": FINGERPRINT}, inputs, outputs)
-
-        stages = (
-            stage("CorpusGen", 0.02, (), ("documents",), "CACHED"),
-            stage("VocabGen", 5.0, ("documents",), ("vocabulary",)),
-            stage("PretrainExampleGen", 9.0, ("documents", "vocabulary"), ("examples",)),
-            stage("Trainer", 61.0, ("examples",), ("model", "model_run")),
-            stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
-            stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
-        )
-        self.run = lineage.Run(SUMMARY["run"], {s.name: s for s in stages})
-        split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
-        self._file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
-        self._file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
-        self._file(
-            "vocabulary", "vocab_spec.json",
-            json.dumps(
-                {
-                    "algorithm": "wordpiece", "lower_case": True, "normalization": "NFD", "unicode_version": "14.0.0",
-                    "vocab_size": 9, "min_word_count": 2, "words": 4000, "distinct_words": 800,
-                }
-            ),
-        )  # fmt: skip
-        spec = {"max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 2, "vocabulary_sha256": SHA}
-        self._file("examples", "example_spec.json", json.dumps({**spec, "counts": {"train": COUNTS, "eval": COUNTS}}))
-        self.log = self._file(
-            "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
-        )
-        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
-        monkeypatch.setattr(page, "_baseline_metrics", lambda _: self.baseline)
-
-    def write(self):
-        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
-            json.dump(self.summary, file)
-        with open(page.write_report(self.run_dir), encoding="utf-8") as file:
-            return file.read()
-
-    def _file(self, key, name, text):
-        (artifact,) = (stage.outputs[key][0] for stage in self.run.stages.values() if key in stage.outputs)
-        path = os.path.join(artifact.uri, name)
-        os.makedirs(artifact.uri, exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return path
-
-
-def log_line(kind, step, mlm_loss=5.0):
-    line = {"kind": kind, "step": step, "time": 1.0, "loss": mlm_loss + 0.6, "mlm_loss": mlm_loss}
-    line |= {"mlm_accuracy": 0.1, "nsp_loss": 0.6, "nsp_accuracy": 0.7}
-    if kind == "train":
-        line |= {"learning_rate": 0.001, "tokens_per_second": 2e4}
-    return json.dumps(line) + "\n"
 
 
 @pytest.fixture
@@ -215,12 +81,63 @@ def test_a_failure_that_has_no_row_is_still_told():
 
 def test_the_figures_of_the_data(fabricated):
     text = words(fabricated.write())
-    # 61 of 100 pairs; 803, 101 and 96 of 1,000 pieces; 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
+    # 61 of 100 pairs in 80 packed rows; 803, 101 and 96 of 1,000 pieces;
+    # 900 of 1,200 slots; 10 of 5,000 unknown; 5,000 / 4,000 words.
     for figure in ("Random next sentence 61.0%", "[MASK] 80.3%", "random piece 10.1%", "unchanged 9.6%",
                    "padding 75.0%", "[UNK] 0.200%", "not counted 1.25", "per document 5.0"):  # fmt: skip
         assert figure in text
     assert "Learned first th ##ing sorted array" in text
     assert "filled positions 75% at least 50%" in text
+
+
+# What the figures of an objective are in place of those of `SUMMARY`, of the examples' objective, and of a log line.
+OTHERS = {
+    "left_to_right": (
+        "left_to_right",
+        {"lm_perplexity": 80.0, "lm_accuracy": 0.3},
+        {"lm_loss": 4.0, "lm_accuracy": 0.2},
+        ["Next-token perplexity 80.0", "Next-token accuracy 30.0% of the pieces", "4.000 54.6 20.0%",
+         "of 12 pieces, none of them hidden", "Next-token perplexity, value ✓ passed 80.00 at most 100"],
+    ),
+    "span_boundary": (
+        "single_sequence",
+        {"mlm_perplexity": 80.0, "mlm_accuracy": 0.3, "sbo_perplexity": 90.0, "sbo_accuracy": 0.25},
+        {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "sbo_loss": 3.0, "sbo_accuracy": 0.1},
+        ["Span-boundary perplexity 90.0", "Span-boundary accuracy 25.0% of hidden", "4.000 54.6 20.0% 3.000 20.1 10.0%",
+         "Masked-LM accuracy, value ✓ passed 30.0% at least 20%"],
+    ),
+    "electra": (
+        "segment_pair",
+        {"mlm_perplexity": 80.0, "mlm_accuracy": 0.3, "disc_loss": 0.2, "disc_accuracy": 0.9,
+         "disc_least_original": 0.85},
+        {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "disc_loss": 0.3, "disc_accuracy": 0.8},
+        ["Generator perplexity 80.0", "Discriminator accuracy 90.0% of the pieces", "loss 0.200.", "at least 85.0%",
+         "4.000 54.6 20.0% 0.300 80.0%", "Pieces hidden while read 1,000", "Generator perplexity, change not judged"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+def test_of_another_objective_the_page_has_what_there_is(fabricated, objective):
+    examples, figures, logged, expected = OTHERS[objective]
+    kept = {
+        name: value for name, value in SUMMARY.items() if not name.startswith(("mlm_", "nsp_")) and name != "samples"
+    }
+    fabricated.summary = {**kept, **figures, "objective": objective}
+    fabricated.spec |= {"objective": examples, "masking": {"when": "dynamic" if objective == "electra" else "static"}}
+    with open(fabricated.log, "w", encoding="utf-8") as log:
+        for kind, step in (("train", 20), ("eval", 40)):
+            log.write(json.dumps({"kind": kind, "step": step, "learning_rate": 0.1, **logged}) + "\n")
+    html = fabricated.write()
+    text = words(html)
+    for words_there in expected:
+        assert words_there in text, words_there
+    assert "Next-sentence" not in text and "Random next" not in text and "Sample predictions" not in text
+    assert html.count('class="picture"') == len(logged) + 2
+    assert text.count("✓ passed") == 2 and "nan" not in text.split()
+    missed = f"{'lm' if objective == 'left_to_right' else 'mlm'}_perplexity: value 120 (at most 100 is asked)"
+    fabricated.summary |= {"blessed": False, "gate_failures": [missed]}
+    assert f"{missed}" not in (text := words(fabricated.write())) and "must be at most 100" in text
 
 
 def test_a_guessed_word_is_marked(fabricated):
@@ -316,6 +233,12 @@ def test_the_machine_does_not_show(fabricated, tmp_path, monkeypatch):
     assert str(tmp_path) not in first and os.path.expanduser("~") + "/" not in first
     assert fabricated.write() == first
     assert Fabricated(tmp_path / "another" / "place", monkeypatch).write() == first
+
+
+def test_a_fine_tuning_has_no_page(tmp_path):
+    (tmp_path / "summary.json").write_text('{"task": "sst-2"}')
+    with pytest.raises(InputError, match=r"is a fine-tuning, which has no page: its figures are in summary.json"):
+        page.write_report(str(tmp_path))
 
 
 def test_no_finished_run(tmp_path, fabricated):

@@ -97,3 +97,9 @@ def test_so_many_and_no_more(write, model, monkeypatch):
 
 def test_no_held_out_sentence(write, model):
     assert sample_predictions(model, write([])) == []
+
+
+def test_a_model_that_fills_no_masks_has_no_samples(write, tmp_path):
+    toy = Refusing()
+    tf.saved_model.save(toy, f"{tmp_path}/encoder", signatures={"encode": toy.fill_mask})
+    assert sample_predictions(f"{tmp_path}/encoder", write([[SENTENCE]])) is None

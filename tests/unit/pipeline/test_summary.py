@@ -1,5 +1,6 @@
 """The summary's arithmetic and its words on what the gate refused."""
 
+import json
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import validation_result_pb2
 
 from pipeline import summary
+from pipeline.objective_parts import PARTS
 from pipeline.summary import data_line, gate_failures, nsp_against_chance
 
 
@@ -78,3 +80,54 @@ def test_the_figures_of_the_data_in_a_line():
         figure("fill_fraction", "filled positions", None),
     ]
     assert data_line(figures) == "documents 14,707, masked tokens 15.49%"
+
+
+FIGURES = {
+    "unigram_perplexity": 400.0, "mlm_perplexity": 80.0, "mlm_accuracy": 0.3, "lm_perplexity": 50.0, "lm_accuracy": 0.4,
+    "sbo_perplexity": 100.0, "sbo_accuracy": 0.25, "disc_loss": 0.2, "disc_accuracy": 0.9, "nsp_accuracy": 0.8,
+    "nsp_chance": 0.6, "nsp_standard_error": 0.05, "nsp_above_chance": True, "disc_least_original": 0.85,
+}  # fmt: skip
+PERPLEXITY = "perplexity {}, 1/{} of the unigram model's 400.0; accuracy {}"
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (
+            "mlm_nsp",
+            {
+                "masked LM": PERPLEXITY.format("80.0", "5.0", "30.0%"),
+                "next sentence": "80.0% (chance 60.0% ± 5.0%): learned",
+            },
+        ),
+        ("mlm", {"masked LM": PERPLEXITY.format("80.0", "5.0", "30.0%")}),
+        ("left_to_right", {"next token": PERPLEXITY.format("50.0", "8.0", "40.0%")}),
+        (
+            "span_boundary",
+            {
+                "masked LM": PERPLEXITY.format("80.0", "5.0", "30.0%"),
+                "span boundary": PERPLEXITY.format("100.0", "4.0", "25.0%"),
+            },
+        ),
+        (
+            "electra",
+            {
+                "generator": PERPLEXITY.format("80.0", "5.0", "30.0%"),
+                "discriminator": "loss 0.200; accuracy 90.0% (at least 85.0% if all were called original)",
+            },
+        ),
+    ],
+)
+def test_what_was_learned_in_words(objective, told):
+    assert {part.name: summary._learned(part, FIGURES) for part in PARTS[objective]} == told
+
+
+def test_what_is_reached_without_reading(tmp_path):
+    """61 of 100 pairs are random; at most 150 of 1,000 tokens are replaced. Of other objectives there is nothing."""
+    counts = {"sequences": 100, "random_next": 61, "masked": 150, "real_tokens": 1000}
+    (tmp_path / "example_spec.json").write_text(json.dumps({"counts": {"eval": counts}}))
+    found = summary._without_reading({"mlm_accuracy": 0.3, "nsp_accuracy": 0.8}, str(tmp_path))
+    assert found == nsp_against_chance(0.8, 100, 0.61)
+    found = summary._without_reading({"mlm_accuracy": 0.3, "disc_accuracy": 0.9}, str(tmp_path))
+    assert found == {"disc_least_original": 0.85}
+    assert summary._without_reading({"lm_accuracy": 0.3}, str(tmp_path)) == {}

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tensorflow.core.protobuf import saved_model_pb2
 from tfx.types import standard_artifacts
 
 from components.baseline.strategy import LatestComparableStrategy
@@ -13,18 +14,22 @@ from components.baseline.strategy import LatestComparableStrategy
 def make(tmp_path):
     """`make(3, ...)` is a Model artifact with id 3 and its example spec; without files if `there` is false."""
 
-    def make(number, length=64, predictions=10, vocabulary="v", there=True):
+    def make(number, length=64, predictions=10, vocabulary="v", there=True, objective="mlm_nsp", sums=()):
         model = standard_artifacts.Model()
         model.id, model.uri = number, str(tmp_path / str(number))
         if there:
             folder = tmp_path / str(number) / "Format-Serving"
             folder.mkdir(parents=True)
-            (folder / "saved_model.pb").write_bytes(b"")
+            saved = saved_model_pb2.SavedModel()
+            for name in sums:
+                _ = saved.meta_graphs.add().signature_def["evaluate"].outputs[name]
+            (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
             spec = {
                 "max_seq_length": length,
                 "max_predictions_per_seq": predictions,
                 "vocabulary_sha256": vocabulary,
                 "vocab_size": 100,
+                "objective": objective,
                 "counts": {"train": {"instances": number}, "eval": {"instances": 1}},
             }
             (folder / "example_spec.json").write_text(json.dumps(spec))
@@ -67,8 +72,11 @@ def test_a_rerun_does_not_get_the_model_itself_nor_a_later_one(make):
     assert resolve(models[1], models, [blessing(1), blessing(2), blessing(3)]) == [1]
 
 
-@pytest.mark.parametrize("other", [{"length": 128}, {"predictions": 20}, {"vocabulary": "w"}])
-def test_only_one_that_reads_the_same_examples(make, other):
+@pytest.mark.parametrize(
+    "other",
+    [{"length": 128}, {"predictions": 20}, {"vocabulary": "w"}, {"objective": "segment_pair"}, {"sums": ["disc_nll"]}],
+)
+def test_only_one_that_reads_the_same_examples_and_tells_the_same_of_them(make, other):
     assert resolve(make(9), [make(1), make(2, **other)], [blessing(1), blessing(2)]) == [1]
     assert resolve(make(10), [make(3, **other)], [blessing(3)]) == []
 
