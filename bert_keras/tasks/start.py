@@ -88,9 +88,7 @@ def with_pooler(encoder: BertBackbone) -> BertBackbone:
     """The same encoder with a pooler that is drawn, as BERT's heads read one; ELECTRA has none (FACTS D8)."""
     backbone = BertBackbone(encoder.config, encoder.seed)
     backbone.build()
-    for ours, theirs in (
-        (backbone.embeddings, encoder.embeddings),
-        *zip(backbone.encoder_layers, encoder.encoder_layers, strict=True),
-    ):
+    backbone.embeddings.set_weights(encoder.embeddings.get_weights())
+    for ours, theirs in zip(backbone.encoder_layers, encoder.encoder_layers, strict=True):
         ours.set_weights(theirs.get_weights())
     return backbone

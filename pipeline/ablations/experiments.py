@@ -64,7 +64,7 @@ _SIZES = (
 def size(recipe: AblationRecipe, given: Tasks) -> Experiment:
     """Table 6: model sizes; layers and widths are the paper's divided, heads are its own."""
     perplexity = Column("LM perplexity", "mlm_perplexity", higher_is_better=False)
-    columns = (perplexity, _MNLI, _MRPC, _SST2)
+    columns: tuple[Column, ...] = (perplexity, _MNLI, _MRPC, _SST2)
     by_layers, by_width = recipe.ablation.layers_divisor, recipe.ablation.width_divisor
     arms = []
     for (layers, hidden, heads), figures in _SIZES:

@@ -105,9 +105,9 @@ def sentences(experiment: Experiment, figures: Figures) -> list[str]:
             for verdict in ("holds", "reversed", "not told apart")
         }
         held, turned, untold = by_verdict.values()
-        whose = "expected" if orders[0].paper is None else "the paper's"
+        whose = "expected" if orders[0].paper is None else "of the paper"
         parts = [
-            f"of {len(orders)} {whose} order{'s' if len(orders) > 1 else ''}, {len(held)} hold{'s' * (len(held) == 1)}",
+            f"of {len(orders)} order{'s' * (len(orders) > 1)} {whose}, {len(held)} hold{'s' * (len(held) == 1)}",
             f"{len(untold)} cannot be told apart",
             f"{len(turned)} {'is' if len(turned) == 1 else 'are'} reversed",
         ]

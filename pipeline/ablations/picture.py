@@ -20,8 +20,7 @@ def draw(experiment: Experiment, figures: Figures, path: str) -> None:
     Of an experiment with an `x_label`: a panel a task, a line an arm. Of others a panel a column: each arm's mean less
     the first arm's, ours and the paper's. Bars are the standard deviation over the seeds.
     """
-    settings = {"svg.fonttype": "none", "svg.hashsalt": experiment.name, "font.size": 8}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": experiment.name, "font.size": 8}):
         figure = _lines(experiment, figures) if experiment.x_label else _differences(experiment, figures)
         figure.savefig(path, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
 

@@ -35,10 +35,10 @@ class Unit:
     settings: Mapping[str, Any]
 
     @classmethod
-    def of(cls, kind: str, recipe: AblationRecipe, **more: Any) -> Unit:
-        """The unit of a recipe; `more` is what it depends on beside the recipe's sections."""
+    def of(cls, kind: str, recipe: AblationRecipe, **inputs: Any) -> Unit:
+        """The unit of a recipe; `inputs` is what it depends on beside the recipe's sections."""
         sections = {name: dataclasses.asdict(getattr(recipe, name)) for name in _SECTIONS[kind]}
-        return cls(kind, {**sections, **more})
+        return cls(kind, {**sections, "inputs": inputs})
 
     @property
     def hash(self) -> str:

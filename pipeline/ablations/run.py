@@ -88,7 +88,7 @@ def jobs_of(experiment: Experiment, recipe: AblationRecipe, given: Sequence[str]
         unit = Unit.of(PRETRAINED, settings, texts=trainer.texts)
         job = Job(unit, f"pre-training {arm.name}", arm, settings)
         of_arm[arm.name] = pretrainings.setdefault(unit.hash, job)
-    jobs = {}
+    jobs: dict[tuple[str, str, str], Job] = {}
     for arm in experiment.arms:
         for column in experiment.columns:
             if column.task not in trainer.data:
@@ -162,7 +162,7 @@ def _do(job: Job, results: Results, trainer: Trainer) -> dict[str, float]:
         return trainer.pretrain(job.recipe, folder)
     begin = None
     if job.start:
-        begin = Begin(results.folder(job.start.unit), job.start.recipe, job.unit.settings["step"])
+        begin = Begin(results.folder(job.start.unit), job.start.recipe, job.unit.settings["inputs"]["step"])
     return trainer.fine_tune(job.recipe, job.column.task, begin, folder)
 
 

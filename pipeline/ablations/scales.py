@@ -160,17 +160,16 @@ def tiny() -> AblationRecipe:
             num_train_steps=24,
             num_warmup_steps=2,
             learning_rate=5e-3,
-            save_checkpoints_steps=3,
-            keep_checkpoint_max=8,
-            steps_per_execution=3,
-            eval_every_steps=3,
+            save_checkpoints_steps=12,
+            keep_checkpoint_max=2,
+            eval_every_steps=12,
             eval_batches=1,
         ),
         pretraining=PretrainingSettings(),
         data=TaskDataSettings(max_train_rows=32, max_eval_rows=32),
         task=TaskSettings(max_seq_length=32, doc_stride=8, max_query_length=12, lstm_units=8),
         finetuning=FineTuningConfig(num_train_epochs=1.0, train_batch_size=16, learning_rate=1e-3),
-        ablation=AblationSettings(seeds=2, layers_divisor=3, width_divisor=32, epochs=2),
+        ablation=AblationSettings(seeds=2, layers_divisor=3, width_divisor=32, halvings=1, epochs=2),
     )
 
 

@@ -56,6 +56,8 @@ class LocalTrainer:
     def __init__(
         self, corpus: Sequence[str], tasks: Mapping[str, str], init: str, results: Results, recipe: AblationRecipe
     ):
+        # Each unit traces functions of its own, which TensorFlow takes for a mistake.
+        tf.get_logger().setLevel("ERROR")
         self._corpus, self._init, self._results = corpus, init, results
         self._splits = {}
         for name, folder in tasks.items():
@@ -119,7 +121,7 @@ class LocalTrainer:
         folder = self._results.folder(unit)
         if os.path.exists(os.path.join(folder, EXAMPLE_SPEC_FILE)):
             return folder
-        settings = {name: unit.settings[name] for name in ("corpus", "vocabulary", "texts", "vocab_size")}
+        settings = {name: unit.settings[name] for name in ("corpus", "vocabulary", "inputs")}
         vocabulary = os.path.join(self._results.folder(Unit(_VOCABULARIES, settings)), VOCABULARY_FILE)
         job = ExampleJob(recipe.corpus, recipe.vocabulary, recipe.examples)
         known = vocabulary if os.path.exists(vocabulary) else None
