@@ -42,27 +42,28 @@ def ablate(experiment, data, output, *words, tasks=("sst-2", "mrpc")):
 
 
 def test_an_experiment_leaves_a_table_a_picture_and_figures_and_goes_on_where_it_was(data, tmp_path):
-    code, out, err = ablate("tasks", data, tmp_path)
+    seeds = ("--set", "ablation.seeds=1")
+    code, out, err = ablate("tasks", data, tmp_path, *seeds)
     assert code == 0, err
-    # Three models for four arms; 4 arms x 2 tasks x 2 seeds.
-    assert "[1/19] pre-training BERT" in out and "[19/19] + BiLSTM, SST-2, seed 1: accuracy" in out
+    # Three models for four arms; 4 arms x 2 tasks.
+    assert "[1/11] pre-training BERT" in out and "[11/11] + BiLSTM, SST-2, seed 0: accuracy" in out
     table = (tmp_path / "tasks" / "table.md").read_text()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
     assert lines[0][5:9] == ["MRPC, paper", "ours", "SST-2, paper", "ours"]
     assert [line[0] for line in lines[2:]] == ["BERT", "No NSP", "LTR & No NSP", "+ BiLSTM"]
-    assert lines[2][1:6:2] == ["84.4", "88.4", "86.7"] and lines[2][2] == lines[2][4] == "" and "±" in lines[2][6]
-    assert "No data were given for MNLI-m, QNLI, SQuAD F1" in table and "- MRPC: of 6 orders of the paper" in table
+    assert lines[2][1:6:2] == ["84.4", "88.4", "86.7"] and lines[2][2] == lines[2][4] == "" and float(lines[2][6]) > 0
+    assert "No data were given for MNLI-m, QNLI, SQuAD F1" in table and "- MRPC: of one figure an arm" in table
     assert (tmp_path / "tasks" / "picture.svg").read_text().startswith("<?xml")
     cells = json.loads((tmp_path / "tasks" / "figures.json").read_text())["cells"]
-    assert len(cells) == 8 and all(len(cell["figures"]) == 2 for cell in cells)
+    assert len(cells) == 8 and all(len(cell["figures"]) == 1 for cell in cells)
 
     # What is lost is done again, and nothing else.
     lost = sorted((tmp_path / "finetuned").glob("*.json"))[0]
     before = lost.read_bytes()
     lost.unlink()
-    code, out, err = ablate("tasks", data, tmp_path)
+    code, out, err = ablate("tasks", data, tmp_path, *seeds)
     assert code == 0, err
-    assert "18 of 19 units are there already" in out and "[19/19]" in out and "pre-training" not in out
+    assert "10 of 11 units are there already" in out and "[11/11]" in out and "] pre-training" not in out
     assert json.loads(lost.read_text())["figures"] == json.loads(before)["figures"]
 
 
@@ -72,7 +73,7 @@ def test_every_other_experiment_runs(data, tmp_path, experiment):
     code, out, err = ablate(experiment, data, tmp_path, "--set", "ablation.seeds=1", tasks=("sst-2",))
     assert code == 0, err
     assert (tmp_path / experiment / "table.md").exists()
-    assert "no order can be told" in out or experiment == "masking"
+    assert "no order can be told" in out
 
 
 def test_bad_input_is_one_line(data, tmp_path):
