@@ -67,6 +67,9 @@ def ablate(
     results = Results(output)
     trainer = LocalTrainer(corpus or [], tasks, init or "", results, recipe)
     jobs = jobs_of(planned, recipe, settings or [], trainer)
+    for job in jobs:
+        if job.column:
+            trainer.check(job.recipe, job.column.task)
     found = run(jobs, results, trainer, typer.echo)
     about = {
         "scale": " ".join([scale, *(f"--set {setting}" for setting in settings or [])]),

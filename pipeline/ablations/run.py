@@ -183,7 +183,9 @@ def seconds_left(done: Sequence[tuple[str, float]], left: Sequence[str]) -> floa
 
 def _remaining(done: Sequence[tuple[str, float]], left: Sequence[Job]) -> str:
     seconds = seconds_left(done, [job.unit.kind for job in left])
-    return "" if seconds is None else f"; about {max(1, round(seconds / 60))} minutes left"
+    if seconds is None:
+        return ""
+    return f"; about {seconds / 60:.0f} minutes left" if seconds > 90 else "; a minute left"
 
 
 def figures_of(experiment: Experiment, jobs: Sequence[Job], found: Mapping[str, Result]) -> Figures:

@@ -74,6 +74,15 @@ class LocalTrainer:
         else:
             self.texts = fingerprint(find_inputs(corpus, recipe.corpus))
 
+    def check(self, recipe: AblationRecipe, task: str) -> None:
+        """Makes a task's rows: what is wrong with them is told before hours of pre-training.
+
+        Raises:
+            InputError: a bad row, or too few for a step.
+        """
+        spec = TaskSpec.load(self._rows_folder(recipe, task))
+        recipe.finetuning.training_config(spec.counts[TRAIN])
+
     def pretrain(self, recipe: AblationRecipe, folder: str) -> dict[str, float]:
         """See `pipeline.ablations.run.Trainer`."""
         examples = self._examples(recipe)
@@ -104,7 +113,7 @@ class LocalTrainer:
     def fine_tune(self, recipe: AblationRecipe, task: str, begin: Begin | None, folder: str) -> dict[str, float]:
         """See `pipeline.ablations.run.Trainer`."""
         if self._start is None or self._start[0] != begin:
-            self._start = begin, self._read(begin)
+            self._start = begin, self.start(begin)
         start = self._start[1]
         labelled, rows = self._rows(recipe, task)
         model = fine_tune(labelled, recipe.task, recipe.finetuning, start, rows[TRAIN], rows[EVAL], folder)
@@ -135,17 +144,26 @@ class LocalTrainer:
 
     def _rows(self, recipe: AblationRecipe, name: str) -> tuple[Task, dict[str, list[TaskRow]]]:
         """A task with its labels, and its rows to train and to evaluate on."""
-        folder = self._results.folder(Unit.of("rows", recipe, task=name, files=self.data[name]))
-        if not os.path.exists(os.path.join(folder, TASK_SPEC_FILE)):
-            generate_rows(task_of(name), self._splits[name], recipe.data, folder)
+        folder = self._rows_folder(recipe, name)
         rows = {}
         for split in (TRAIN, EVAL):
             shards = shard_files(f"{folder}/Split-{split}/*")
             rows[split] = list(read_rows(tf.data.TFRecordDataset(shards).as_numpy_iterator()))
         return TaskSpec.load(folder).task, rows
 
-    def _read(self, begin: Begin | None) -> Start:
-        """What a fine-tuning begins with: what was exported, or a checkpoint."""
+    def _rows_folder(self, recipe: AblationRecipe, name: str) -> str:
+        """The folder of a task's rows, made if it is not there."""
+        folder = self._results.folder(Unit.of("rows", recipe, task=name, files=self.data[name]))
+        if not os.path.exists(os.path.join(folder, TASK_SPEC_FILE)):
+            generate_rows(task_of(name), self._splits[name], recipe.data, folder)
+        return folder
+
+    def start(self, begin: Begin | None) -> Start:
+        """What a fine-tuning begins with: what was exported, or a checkpoint; None: the model that was given.
+
+        Raises:
+            InputError: it is not there, or cannot be fine-tuned.
+        """
         if begin is None:
             return read_start(self._init)
         if begin.step is None:

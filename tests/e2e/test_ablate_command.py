@@ -3,8 +3,16 @@
 import json
 import random
 
+import numpy as np
 import pytest
 from command_line import bert_tfx
+
+from bert_keras.errors import InputError
+from pipeline.ablations.experiments import experiment_of
+from pipeline.ablations.results import Results
+from pipeline.ablations.run import Begin, jobs_of
+from pipeline.ablations.scales import scale_of, tiny
+from pipeline.ablations.trainer import LocalTrainer
 
 NOUNS = ["cat", "dog", "bird", "man", "woman", "child", "king", "river", "house", "garden", "storm", "letter"]
 VERBS = ["sees", "hears", "finds", "takes", "leaves", "follows"]
@@ -33,6 +41,17 @@ def data(tmp_path_factory):
             (root / name).mkdir(exist_ok=True)
             (root / name / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return root
+
+
+def local_trainer(data, output, tasks):
+    return LocalTrainer(
+        [str(data / "text.txt")], {name: str(data / name) for name in tasks}, "", Results(str(output)), tiny()
+    )
+
+
+def jobs(data, output, *settings):
+    recipe, tasks = scale_of("tiny", settings), ["sst-2", "mrpc"]
+    return jobs_of(experiment_of("tasks", recipe, tasks), recipe, settings, local_trainer(data, output, tasks))
 
 
 def ablate(experiment, data, output, *words, tasks=("sst-2", "mrpc")):
@@ -66,6 +85,19 @@ def test_an_experiment_leaves_a_table_a_picture_and_figures_and_goes_on_where_it
     assert "10 of 11 units are there already" in out and "[11/11]" in out and "] pre-training" not in out
     assert json.loads(lost.read_text())["figures"] == json.loads(before)["figures"]
 
+    # A checkpoint of the last step is what was exported: so `steps` reads those before it.
+    of_arm = {job.arm.name: job for job in jobs(data, tmp_path, *seeds[1:]) if not job.column}
+    trainer = local_trainer(data, tmp_path, ["sst-2"])
+    for name, causal in {"BERT": False, "LTR & No NSP": True}.items():
+        job = of_arm[name]
+        folder = Results(str(tmp_path)).folder(job.unit)
+        exported, checkpoint = (trainer.start(Begin(folder, job.recipe, step)) for step in (None, 24))
+        assert exported.config == checkpoint.config and exported.config.causal == causal
+        for one, other in zip(exported.backbone.get_weights(), checkpoint.backbone.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(InputError, match="has no checkpoint of step 5; remove it and"):
+        trainer.start(Begin(folder, job.recipe, 5))
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", ["size", "masking", "steps", "relatives"])
@@ -74,6 +106,24 @@ def test_every_other_experiment_runs(data, tmp_path, experiment):
     assert code == 0, err
     assert (tmp_path / experiment / "table.md").exists()
     assert "no order can be told" in out
+
+
+def test_a_bad_row_is_told_before_anything_is_trained(data, tmp_path):
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / "train.tsv").write_text("sentence\tlabel\na good day\t1\na bad day\tno\n")
+    code, _, err = bert_tfx(
+        *("ablate", "tasks", "--scale", "tiny", "--corpus", data / "text.txt", "--output", tmp_path / "out"),
+        *("--task", f"sst-2={bad}"),
+    )
+    assert code == 2 and "train.tsv" in err and "line 3" in err and len(err.strip().splitlines()) == 1
+    (bad / "train.tsv").write_text("sentence\tlabel\na good day\t1\na bad day\t0\n")
+    code, _, err = bert_tfx(
+        *("ablate", "tasks", "--scale", "tiny", "--corpus", data / "text.txt", "--output", tmp_path / "out"),
+        *("--task", f"sst-2={bad}"),
+    )
+    assert code == 2 and "are not one batch of training.train_batch_size=16" in err
+    assert not (tmp_path / "out" / "pretrained").exists()
 
 
 def test_bad_input_is_one_line(data, tmp_path):

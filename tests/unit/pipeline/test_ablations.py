@@ -162,7 +162,7 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(tmp_path):
     assert len(trainer.done) == 24 and len(found) == 27
     assert any("3 of 27 units are there already" in line for line in said)
     assert said[-1].startswith("[27/27] + BiLSTM, SST-2, seed 1: accuracy 0.71")
-    assert "minutes left" in said[-2]
+    assert said[-2].endswith("; a minute left")
     # All start from the model of their arm.
     begins = {(bilstm, begin.folder) for _, bilstm, begin, _ in trainer.done}
     assert len(begins) == 4 and len({folder for _, folder in begins}) == 3
