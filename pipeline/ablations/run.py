@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from bert_keras.errors import InputError
+from bert_keras.tasks.table import task_of
 from pipeline.ablations.experiment import Arm, Column, Experiment
 from pipeline.ablations.results import FINETUNED, PRETRAINED, Result, Results, Unit
 from pipeline.ablations.scales import AblationRecipe
@@ -195,7 +196,8 @@ def figures_of(experiment: Experiment, jobs: Sequence[Job], found: Mapping[str, 
     for job in jobs:
         if job.column is None:
             continue
-        share = 1.0 if job.column.task.startswith("squad") else 100.0
+        # SQuAD's scores are per cent already (`bert_keras.tasks.scores`).
+        share = 1.0 if task_of(job.column.task).kind == "span" else 100.0
         cell = figures.setdefault((job.arm.name, job.column.header), [])
         cell.append(share * found[job.unit.hash].figures[job.column.metric])
         if job.start:

@@ -90,7 +90,7 @@ def laptop() -> AblationRecipe:
     """L2 H128, 3,000 steps of 32 x 128 tokens of about 12 MB of text; 3,000 rows of a task, 3 seeds.
 
     Command:   bert-tfx ablate tasks --corpus text/ --task mrpc=MRPC/ --task sst-2=SST-2/ --output /tmp/ablations
-    Hardware:  2 CPU cores, 2 GB of memory
+    Hardware:  2 CPU cores, 4 GB of memory
     Time:      `tasks` with five tasks an hour and a half, `masking` the same; docs/ablations.md has the arithmetic
     Expect:    not the paper's figures: its orders, where they are large
     """
