@@ -17,6 +17,7 @@ from bert_keras.electra import ElectraForPreTraining
 from bert_keras.errors import InputError
 from bert_keras.features import EXAMPLE_SPEC_FILE, VOCABULARY_FILE, ExampleSpec
 from bert_keras.input_pipeline import shard_files
+from bert_keras.optimizer import create_optimizer, num_encoder_layers
 from bert_keras.pretrain import load_tokenizer, run_fn
 from bert_keras.pretraining_models import pretraining_model
 from bert_keras.tasks.rows import TaskRow, read_rows
@@ -180,7 +181,12 @@ class LocalTrainer:
                 f"{begin.folder} has no checkpoint of step {begin.step}; remove it and {begin.folder}.json, and it is "
                 "trained again"
             )
-        tf.train.Checkpoint(model=model).restore(path.removesuffix(".index")).expect_partial()
+        # As the training loop writes it: the layers of a list are found by their optimizer alone.
+        optimizer = create_optimizer(recipe.training, num_encoder_layers(model.weights))
+        optimizer.build(model.trainable_variables)
+        step = tf.Variable(0, dtype=tf.int64)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
+        checkpoint.restore(path.removesuffix(".index")).assert_existing_objects_matched()
         encoder = (model.discriminator if isinstance(model, ElectraForPreTraining) else model).backbone
         encoder = encoder if encoder.has_pooler else with_pooler(encoder)
         return Start(encoder.config, load_tokenizer(examples, spec), encoder)
