@@ -77,7 +77,7 @@ class Job:
 
 
 def jobs_of(experiment: Experiment, recipe: AblationRecipe, given: Sequence[str], trainer: Trainer) -> list[Job]:
-    """All jobs of an experiment, each unit once, pre-trainings first.
+    """All jobs of an experiment: each different pre-training, then the fine-tunings of each arm, column and seed.
 
     Args:
         given: settings of the user, which win over the scale's own of a task, but not over an arm's.
@@ -89,15 +89,16 @@ def jobs_of(experiment: Experiment, recipe: AblationRecipe, given: Sequence[str]
         unit = Unit.of(PRETRAINED, settings, texts=trainer.texts)
         job = Job(unit, f"pre-training {arm.name}", arm, settings)
         of_arm[arm.name] = pretrainings.setdefault(unit.hash, job)
-    jobs: dict[tuple[str, str, str], Job] = {}
+    fine_tunings: list[Job] = []
     for arm in experiment.arms:
         for column in experiment.columns:
             if column.task not in trainer.data:
                 continue
-            for seed in range(recipe.ablation.seeds):
-                job = _fine_tuning(recipe, given, trainer, arm, column, of_arm.get(arm.name), seed)
-                jobs.setdefault((job.unit.hash, arm.name, column.header), job)
-    return [*pretrainings.values(), *jobs.values()]
+            start = of_arm.get(arm.name)
+            fine_tunings += [
+                _fine_tuning(recipe, given, trainer, arm, column, start, seed) for seed in range(recipe.ablation.seeds)
+            ]
+    return [*pretrainings.values(), *fine_tunings]
 
 
 def _fine_tuning(
