@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline import convert_command, finetune_command, predict_command, score_command, text_commands, train_command
+from pipeline import (
+    ablate_command,
+    convert_command,
+    finetune_command,
+    predict_command,
+    score_command,
+    text_commands,
+    train_command,
+)
 from pipeline.options import DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
 
 app = typer.Typer(
@@ -172,6 +180,7 @@ app.command()(finetune_command.tasks)
 app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
+app.command()(ablate_command.ablate)
 
 
 @app.command()

@@ -17,16 +17,21 @@ from bert_keras.interchange.vocabularies import Tokenizer
 
 if TYPE_CHECKING:
     from bert_keras.config import BertConfig
+    from bert_keras.electra import ElectraConfig
     from bert_keras.interchange.architecture import Model
     from bert_keras.tasks.table import Task
 
 # P of the examples that the `evaluate` signature reads: the original's default.
 _MAX_PREDICTIONS = 20
 _WHOSE = "the folders that bert-tfx serves"
+# What `bert_config.json` has of an ELECTRA beside a `BertConfig`'s fields.
+_ELECTRA_SIZES = ("embedding_size", "generator_size")
 
 
 def read_pushed(directory: str) -> ReadModel:
     """Reads a model that the pipeline pushed, or `write_pushed` wrote; of a fine-tuned one the encoder.
+
+    Of an ELECTRA it is the discriminator (`bert_keras.export.export_saved_model`).
 
     Raises:
         InputError: a file is missing, damaged, or of another size than the configuration says.
@@ -34,18 +39,22 @@ def read_pushed(directory: str) -> ReadModel:
     import json
 
     from bert_keras.config import BertConfig
+    from bert_keras.electra import ElectraConfig
     from bert_keras.export import CONFIG_FILE, WEIGHTS_FILE
 
     path = os.path.join(directory, CONFIG_FILE)
     try:
-        config = BertConfig.from_json(files.read_text(path))
+        text = files.read_text(path)
+        config = BertConfig.from_json(text)
+        sizes = {name: value for name, value in json.loads(text).items() if name in _ELECTRA_SIZES}
+        electra = ElectraConfig(config, **sizes) if sizes else None
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
     vocabulary = vocabularies.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config, CONFIG_FILE)
     weights = os.path.join(directory, WEIGHTS_FILE)
     if not os.path.exists(weights):
         raise InputError(f"{weights} is not there; the folder of a pushed model has it")
-    model, task = _new_model(directory, config)
+    model, task = _new_model(directory, electra or config)
     try:
         model.load_weights(weights)
     except (OSError, ValueError, KeyError) as error:
@@ -56,15 +65,20 @@ def read_pushed(directory: str) -> ReadModel:
     if task is not None:
         remarks = (f"the output layer of {task.name} in {directory} is dropped",)
         return ReadModel(model.backbone, vocabulary, lower_case, (), remarks=remarks)
-    return ReadModel(model, vocabulary, lower_case, ())
+    return ReadModel(model, vocabulary, lower_case, (), family="electra" if electra else "bert")
 
 
-def _new_model(directory: str, config: BertConfig) -> tuple[Any, Task | None]:
+def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any, Task | None]:
     """A built model of the class whose weights a folder holds, and its task; None: it was pre-trained."""
+    from bert_keras.electra import ElectraConfig, ElectraDiscriminator
     from bert_keras.heads import BertForPreTraining
     from bert_keras.tasks.kinds import kind_of
     from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 
+    if isinstance(config, ElectraConfig):
+        discriminator = ElectraDiscriminator(config)
+        discriminator.build()
+        return discriminator, None
     model, task = BertForPreTraining(config), None
     if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
         task = TaskSpec.load(directory).task

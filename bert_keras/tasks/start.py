@@ -55,23 +55,40 @@ class Start:
 def read_start(directory: str, cased: bool | None = None) -> Start:
     """The encoder of a folder: google-research/bert's, Hugging Face's, keras-hub's, or one that was pushed.
 
-    Heads are left behind, but for the pooler; one that the folder does not hold is drawn.
+    A BERT's, SpanBERT's or left-to-right model's, or an ELECTRA's whose embeddings are as wide as its encoder: then it
+    has the weights of a BERT. Heads are left behind, but for the pooler; one that the folder does not hold is drawn.
 
     Args:
         directory: the folder.
         cased: whether the vocabulary keeps case; None: as the folder says.
 
     Raises:
-        InputError: it cannot be read, is no BERT, has no vocabulary, or does not say whether that is lower-cased.
+        InputError: it cannot be read, is another model, has no vocabulary, or does not say whether that is lower-cased.
     """
     found = read_any(directory)
-    if found.family != "bert":
+    if found.family not in ("bert", "electra"):
         raise InputError(
-            f"{directory}: is of the family {FAMILY_NAMES[found.family]}; only a BERT can be fine-tuned: the heads of "
-            "the tasks are a BERT's"
+            f"{directory}: is of the family {FAMILY_NAMES[found.family]}; only a BERT or an ELECTRA can be fine-tuned: "
+            "the heads of the tasks are a BERT's"
         )
     tokenizer = tokenizer_of(found, directory, cased)
     if not isinstance(tokenizer, BertTokenizer):
         raise InputError(f"{directory}: has no vocab.txt; put the one that the model was trained with there")
     backbone = backbone_of(found.model)
-    return Start(backbone.config, tokenizer, backbone)
+    if backbone.embeddings_project is not None:
+        raise InputError(
+            f"{directory}: is an ELECTRA with embeddings of {backbone.embeddings.config.hidden_size} in an encoder of "
+            f"{backbone.config.hidden_size}; only one with both of one width (pretraining.embedding_size = "
+            "model.hidden_size) can be fine-tuned"
+        )
+    return Start(backbone.config, tokenizer, backbone if backbone.has_pooler else with_pooler(backbone))
+
+
+def with_pooler(encoder: BertBackbone) -> BertBackbone:
+    """The same encoder with a pooler that is drawn, as BERT's heads read one; ELECTRA has none (FACTS D8)."""
+    backbone = BertBackbone(encoder.config, encoder.seed)
+    backbone.build()
+    backbone.embeddings.set_weights(encoder.embeddings.get_weights())
+    for ours, theirs in zip(backbone.encoder_layers, encoder.encoder_layers, strict=True):
+        ours.set_weights(theirs.get_weights())
+    return backbone

@@ -28,6 +28,7 @@ from components.pretrain_example_gen.transforms import MakeExamplesShard
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
+from pipeline.ablations.scales import AblationSettings
 from pipeline.config import GateSettings
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,7 @@ SETTINGS = (
     GateSettings,
     Columns,
     TaskDataSettings,
+    AblationSettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]

@@ -11,7 +11,7 @@ import tensorflow as tf
 from test_pretrain import trainer_arguments
 
 from bert_keras.config import BertConfig, PretrainingSettings
-from bert_keras.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.electra import ElectraDiscriminator
 from bert_keras.errors import InputError
 from bert_keras.heads import BertForPreTraining
 from bert_keras.interchange.pushed import read_pushed
@@ -75,17 +75,11 @@ def test_it_trains_and_is_exported_with_what_it_learned(examples, tmp_path, obje
 
     # Weights for fine-tuning: the encoder of the export gives what it serves.
     directory = Path(arguments.serving_model_dir)
-    if settings is ELECTRA:
-        fields = json.loads((directory / "bert_config.json").read_text())
-        shape = ElectraConfig(
-            BertConfig.from_json(json.dumps(fields)), *(fields[n] for n in ("embedding_size", "generator_size"))
-        )
-        model = ElectraDiscriminator(shape)
-        model.build()
-        model.load_weights(directory / "model.weights.h5")
-    else:
-        model = read_pushed(str(directory)).model
-        assert isinstance(model, BertForPreTraining)
+    found = read_pushed(str(directory))
+    model = found.model
+    assert isinstance(model, ElectraDiscriminator if settings is ELECTRA else BertForPreTraining)
+    assert found.family == ("electra" if settings is ELECTRA else "bert")
+    assert model.backbone.config.causal == (objective == "left_to_right")
     encoded = served.signatures["encode"](text=tf.constant(["the cat sat"]))
     ids = np.array([[2, 5, 6, 7, 3]])
     ours = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids})

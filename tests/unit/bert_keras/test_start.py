@@ -128,11 +128,38 @@ def test_a_case_that_is_not_said_is_asked_for(folders):
     assert not read_start(str(root / "tf1"), cased=True).tokenizer.lower_case
 
 
-def test_another_family_is_refused(tmp_path):
-    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(dataclasses.replace(CONFIG), 16, 1.0)))
+def test_d8_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
+    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 16, 1.0)))
     huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
-    with pytest.raises(InputError, match="is of the family ELECTRA; only a BERT can be fine-tuned"):
+    start = read_start(str(tmp_path))
+    task = task_of("sst-2")
+    tuned = kind_of(task).create_model(start.config, task, TaskSettings(), 7)
+    tuned.build()
+    start.initialize(tuned)
+    rng = np.random.default_rng(0)
+    inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
+    ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert np.std(np.array(tuned.backbone.pooler.kernel)) < 0.03  # drawn, where all that was read has 1
+
+
+def test_an_electra_with_narrower_embeddings_is_refused(tmp_path):
+    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 8, 1.0)))
+    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
+    with pytest.raises(InputError, match="is an ELECTRA with embeddings of 8 in an encoder of 16; only one with both"):
         read_start(str(tmp_path))
+
+
+def test_another_family_is_refused(tmp_path, monkeypatch):
+    found = dataclasses.replace(read_any(str(write_bert(tmp_path))), family="roberta")
+    monkeypatch.setattr("bert_keras.tasks.start.read_any", lambda directory: found)
+    with pytest.raises(InputError, match="is of the family RoBERTa; only a BERT or an ELECTRA can be fine-tuned"):
+        read_start(str(tmp_path))
+
+
+def write_bert(directory):
+    huggingface.write_huggingface(random_model(lambda: BertForPreTraining(CONFIG)), TOKENIZER, str(directory))
+    return directory
 
 
 def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):

@@ -1,0 +1,187 @@
+"""How large the ablations are: a function a scale, which returns an `AblationRecipe`; `--set` changes it.
+
+The paper's are BERT-base's: 1,000,000 steps of 256 x 512 tokens. What an arm of an experiment changes of a scale is in
+`pipeline.ablations.experiments`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from bert_keras.config import BertConfig, PretrainingSettings, TrainingConfig
+from bert_keras.errors import InputError
+from bert_keras.masking import MaskingSettings
+from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from components.corpus_gen.settings import CorpusSettings
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.task_example_gen.settings import TaskDataSettings
+from components.vocab_gen.settings import VocabularySettings
+from pipeline.config import with_settings
+
+
+@dataclasses.dataclass(frozen=True)
+class AblationSettings:
+    """How often everything is done, and how the paper's arms become those of a scale.
+
+    Attributes:
+        seeds: fine-tunings of each arm on each task: seeds 0, 1, ...
+        layers_divisor: of `size`: the paper's layers are divided by this.
+        width_divisor: of `size`: the paper's widths too; heads stay as many.
+        mixed_layers: least layers of the models of `features`, some of whose arms mix the last four.
+        halvings: of `steps`: fine-tuning starts after all steps of pre-training, half of them, a quarter, ..., halved
+            so often.
+        epochs: of `imdb`: fine-tuned for 1, 2, ... epochs.
+    """
+
+    seeds: int = 3
+    layers_divisor: int = 1
+    width_divisor: int = 1
+    mixed_layers: int = 4
+    halvings: int = 3
+    epochs: int = 4
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "layers_divisor", "width_divisor", "mixed_layers", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ablation.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.halvings < 0:
+            raise ValueError(f"ablation.halvings is {self.halvings}; it must be at least 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class AblationRecipe:
+    """A scale: every setting of a pre-training and of a fine-tuning.
+
+    Attributes:
+        name: which scale.
+        model, corpus, vocabulary, examples, training, pretraining: text -> pre-trained model, as in a `Recipe`.
+        data, task, finetuning: a task's files -> fine-tuned model; `finetuning` is `training` of a `FineTuneRecipe`.
+        ablation: how often.
+        of_task: what differs by task, as `--set` would change it.
+        of_features: what differs where the encoder is frozen under a BiLSTM, as well.
+    """
+
+    name: str
+    model: BertConfig
+    corpus: CorpusSettings
+    vocabulary: VocabularySettings
+    examples: ExampleSettings
+    training: TrainingConfig
+    pretraining: PretrainingSettings
+    data: TaskDataSettings
+    task: TaskSettings
+    finetuning: FineTuningConfig
+    ablation: AblationSettings
+    of_task: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    of_features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.examples.max_seq_length > self.model.max_position_embeddings:
+            raise ValueError(
+                f"examples.max_seq_length is {self.examples.max_seq_length}, above model.max_position_embeddings, "
+                f"{self.model.max_position_embeddings}"
+            )
+        if problem := self.pretraining.problem(self.examples.objective, self.model.causal):
+            raise ValueError(problem)
+
+
+def laptop() -> AblationRecipe:
+    """L2 H128, 3,000 steps of 32 x 128 tokens of about 12 MB of text; 3,000 rows of a task, 3 seeds.
+
+    Command:   bert-tfx ablate tasks --corpus text/ --task mrpc=MRPC/ --task sst-2=SST-2/ --output /tmp/ablations
+    Hardware:  2 CPU cores, 4 GB of memory
+    Time:      `tasks` with five tasks an hour and a half, `masking` the same; docs/ablations.md has the arithmetic
+    Expect:    not the paper's figures: its orders, where they are large
+    """
+    return AblationRecipe(
+        name="laptop",
+        model=BertConfig.size(
+            2,
+            128,
+            vocab_size=8000,
+            max_position_embeddings=128,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        corpus=CorpusSettings(),
+        vocabulary=VocabularySettings(),
+        examples=ExampleSettings(
+            max_seq_length=128, dupe_factor=3, masking=MaskingSettings(max_predictions_per_seq=20)
+        ),
+        training=TrainingConfig(
+            train_batch_size=32,
+            num_train_steps=3000,
+            num_warmup_steps=300,
+            learning_rate=1e-3,
+            # All are kept, so that `steps` finds its own among those of `tasks`.
+            save_checkpoints_steps=375,
+            keep_checkpoint_max=8,
+            eval_every_steps=375,
+            eval_batches=16,
+            jit_compile=True,
+        ),
+        pretraining=PretrainingSettings(),
+        data=TaskDataSettings(max_train_rows=3000, max_eval_rows=1000),
+        task=TaskSettings(lstm_units=128, doc_stride=64, truncation="head_tail"),
+        finetuning=FineTuningConfig(learning_rate=3e-4),
+        ablation=AblationSettings(layers_divisor=3, width_divisor=8),
+        of_task={
+            "sst-2": ("task.max_seq_length=64",),
+            "ner": ("task.max_seq_length=64", "finetuning.num_train_epochs=5"),
+        },
+        of_features=("finetuning.learning_rate=1e-3", "finetuning.weight_decay=0"),
+    )
+
+
+def tiny() -> AblationRecipe:
+    """One layer, 32 wide, 24 steps: that everything runs, in a minute; its figures mean nothing.
+
+    Command:   bert-tfx ablate tasks --scale tiny --corpus text/ --task mrpc=MRPC/ --output /tmp/ablations
+    Hardware:  one CPU core
+    Time:      a minute
+    Expect:    chance
+    """
+    return AblationRecipe(
+        name="tiny",
+        model=BertConfig(
+            vocab_size=600,
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=32,
+        ),
+        corpus=CorpusSettings(),
+        vocabulary=VocabularySettings(),
+        examples=ExampleSettings(max_seq_length=32, dupe_factor=1, masking=MaskingSettings(max_predictions_per_seq=5)),
+        training=TrainingConfig(
+            train_batch_size=8,
+            num_train_steps=24,
+            num_warmup_steps=2,
+            learning_rate=5e-3,
+            save_checkpoints_steps=12,
+            keep_checkpoint_max=2,
+            eval_every_steps=12,
+            eval_batches=1,
+        ),
+        pretraining=PretrainingSettings(),
+        data=TaskDataSettings(max_train_rows=32, max_eval_rows=32),
+        task=TaskSettings(max_seq_length=32, doc_stride=8, max_query_length=12, lstm_units=8),
+        finetuning=FineTuningConfig(num_train_epochs=1.0, train_batch_size=16, learning_rate=1e-3),
+        ablation=AblationSettings(seeds=2, layers_divisor=3, width_divisor=32, halvings=1, epochs=2),
+    )
+
+
+SCALES: dict[str, Callable[[], AblationRecipe]] = {scale.__name__: scale for scale in (laptop, tiny)}
+
+
+def scale_of(name: str, settings: Sequence[str]) -> AblationRecipe:
+    """The scale of a name, with settings changed.
+
+    Raises:
+        InputError: there is none, or a setting cannot be used.
+    """
+    if name not in SCALES:
+        raise InputError(f"{name}: no such scale; there are {', '.join(SCALES)}")
+    return with_settings(SCALES[name](), settings)
