@@ -9,7 +9,7 @@ import shutil
 import sys
 import warnings
 from enum import IntEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ from pipeline import (
     train_command,
 )
 from pipeline.options import DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
+
+if TYPE_CHECKING:
+    from serving.client import Client
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -90,13 +93,18 @@ def demo(
             raise RuntimeError(f"version {summary['served_version']} does not load: see bert-tfx serve")
         typer.echo(f"serving version {server.store.newest}: gRPC {server.host}:{server.grpc_port}")
         with Client(f"{server.host}:{server.grpc_port}") as client:
-            if "fill_mask" in client.metadata():
-                _print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
-            else:
-                _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
-                typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one a token")
+            _ask(client)
     typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
     _exit_if_refused(summary)
+
+
+def _ask(client: Client) -> None:
+    """What the served model can answer: it may fill no masks (`bert_keras.export`)."""
+    if "fill_mask" in client.metadata():
+        _print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
+    else:
+        _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
+        typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one a token")
 
 
 def _exit_if_refused(summary: dict) -> None:
