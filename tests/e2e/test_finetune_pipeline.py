@@ -103,7 +103,13 @@ def served_answers(client, task, rows):
     return answers
 
 
-@pytest.mark.parametrize("name", EVAL_FILES)
+# test_served_tasks.py has the other two kinds over gRPC, too.
+SLOW = ("sts-b", "codah")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in EVAL_FILES]
+)
 def test_a_task_is_learned_judged_pushed_and_served_as_it_was_judged(fine_tune, name):
     task, fine_tuned = task_of(name), fine_tune(name)
     summary = fine_tuned.summary
