@@ -42,6 +42,11 @@ def write_report(run_dir: str) -> str:
         ) from error
     if "task" in summary:
         raise InputError(f"{run_dir}: is a fine-tuning, which has no page: its figures are in {SUMMARY_FILE} there")
+    if "objective" not in summary:
+        raise InputError(
+            f"{run_dir}: its {SUMMARY_FILE} is of an earlier version; "
+            "the same bert-tfx pretrain command writes it again"
+        )
     # TFX takes seconds to import; a wrong directory is told at once.
     from pipeline.lineage import latest_run
 

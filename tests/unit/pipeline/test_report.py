@@ -241,6 +241,12 @@ def test_a_fine_tuning_has_no_page(tmp_path):
         page.write_report(str(tmp_path))
 
 
+def test_a_summary_of_an_earlier_version_is_told(tmp_path):
+    (tmp_path / "summary.json").write_text('{"run": "1"}')
+    with pytest.raises(InputError, match="is of an earlier version; the same bert-tfx pretrain command"):
+        page.write_report(str(tmp_path))
+
+
 def test_no_finished_run(tmp_path, fabricated):
     with pytest.raises(InputError, match=r"empty: no finished run here \(it has no summary.json\); bert-tfx pretrain"):
         page.write_report(str(tmp_path / "empty"))
