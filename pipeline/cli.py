@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import sys
 import warnings
 from enum import IntEnum
@@ -24,6 +23,7 @@ from pipeline import (
     train_command,
 )
 from pipeline.options import DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
+from pipeline.run_dir import made_for_run
 
 if TYPE_CHECKING:
     from serving.client import Client
@@ -127,10 +127,7 @@ def _pretrain(recipe_name: str, corpus: list[str], vocab: str | None, settings: 
         raise InputError(f"{vocab}: no such file; --vocab takes a vocab.txt")
     vocabulary = InputFile(os.path.abspath(vocab), os.path.getsize(vocab)) if vocab else None
     inputs = find_inputs(corpus, recipe.corpus) if corpus else None
-    existed = os.path.isdir(run_dir)
-    run_dir = os.path.abspath(run_dir)
-    try:
-        os.makedirs(run_dir, exist_ok=True)
+    with made_for_run(run_dir) as run_dir:
         if inputs is None:
             from pipeline.docstrings import CORPUS_BYTES, write_docstring_corpus
 
@@ -143,10 +140,6 @@ def _pretrain(recipe_name: str, corpus: list[str], vocab: str | None, settings: 
 
         pipeline = create_pipeline(recipe, inputs, run_dir, local_runner.BEAM_PIPELINE_ARGS, vocabulary)
         local_runner.run(pipeline, run_dir)
-    except InputError:
-        if not existed:
-            shutil.rmtree(run_dir)
-        raise
     from pipeline.lineage import latest_run
     from pipeline.report.page import write_report
     from pipeline.summary import print_summary, summarize

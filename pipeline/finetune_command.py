@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.options import Settings
+from pipeline.run_dir import made_for_run
 
 if TYPE_CHECKING:
     from pipeline.finetune_recipes import FineTuneRecipe
@@ -86,9 +87,9 @@ def run(
 
     files = find_splits(recipe.row, data, given)
     beginning = Beginning.of(init, cased)
-    os.makedirs(run_dir, exist_ok=True)
-    pipeline = create_pipeline(recipe, files, beginning, run_dir, local_runner.BEAM_PIPELINE_ARGS)
-    local_runner.run(pipeline, run_dir)
+    with made_for_run(run_dir):
+        pipeline = create_pipeline(recipe, files, beginning, run_dir, local_runner.BEAM_PIPELINE_ARGS)
+        local_runner.run(pipeline, run_dir)
     from pipeline.lineage import latest_run
     from pipeline.task_summary import print_summary, summarize
 

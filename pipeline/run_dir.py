@@ -11,7 +11,25 @@ summary.json, report.html
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+from collections.abc import Iterator
+
+from bert_keras.errors import InputError
+
+
+@contextlib.contextmanager
+def made_for_run(run_dir: str) -> Iterator[str]:
+    """The directory's absolute path; it is made if it is not there, and goes again if the input cannot be used."""
+    path, existed = os.path.abspath(run_dir), os.path.isdir(run_dir)
+    try:
+        os.makedirs(path, exist_ok=True)
+        yield path
+    except InputError:
+        if not existed:
+            shutil.rmtree(path)
+        raise
 
 
 def artifacts_dir(run_dir: str) -> str:

@@ -190,3 +190,4 @@ def test_a_bad_row_is_one_line_with_file_and_line(init, tmp_path, line, message)
     assert code == 2
     (told,) = err.splitlines()
     assert message in told and "data.on_bad_row=skip" in told
+    assert not (tmp_path / "run").exists()
