@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from finetune_cases import CASES, SEEDS, case_rows, training_config, weights_directory, write_case
+from finetune_cases import CASES, REPORTED, SEEDS, case_rows, training_config, weights_directory, write_case
 
 EVAL_BATCH_SIZE = 64
 
@@ -49,6 +49,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
             epsilon=wanted.epsilon,
             weight_decay=wanted.weight_decay,
             clip_norm=wanted.clip_norm,
+            mixed_precision=wanted.mixed_precision,
             # Training alone is timed: no evaluation on the way.
             eval_every_steps=wanted.num_train_steps,
             eval_batches=1,
@@ -72,10 +73,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
         "settings": {
             "epochs": case.epochs,
             "max_seq_length": case.task_settings.max_seq_length,
-            **{
-                field: getattr(wanted, field)
-                for field in ("train_batch_size", "num_train_steps", "num_warmup_steps", "learning_rate")
-            },
+            **{field: getattr(wanted, field) for field in REPORTED},
         },
         "versions": {"tensorflow": tf.__version__, "keras": keras.__version__},
     }
@@ -85,7 +83,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--seed", type=int, default=SEEDS[0])
+    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
     started, started_cpu = time.perf_counter(), time.process_time()
     report = run(arguments.case, arguments.seed)
     report["seconds"] = round(time.perf_counter() - started, 1)

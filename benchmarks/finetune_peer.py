@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-from finetune_cases import CASES, SEEDS, case_rows, training_config, weights_directory, write_case
+from finetune_cases import CASES, REPORTED, SEEDS, case_rows, training_config, weights_directory, write_case
 
 from bert_keras.config import TrainingConfig
 from bert_keras.tasks.rows import TaskRow
@@ -222,6 +222,7 @@ def training_arguments(config: TrainingConfig, directory: str):
         max_grad_norm=config.clip_norm,
         seed=config.seed,
         use_cpu=True,
+        bf16=config.mixed_precision == "mixed_bfloat16",
         dataloader_pin_memory=False,
         save_strategy="no",
         logging_strategy="no",
@@ -270,10 +271,7 @@ def run(name: str, seed: int, max_steps: int | None = None) -> tuple[dict[str, A
         "settings": {
             "epochs": case.epochs,
             "max_seq_length": settings.max_seq_length,
-            **{
-                name: getattr(config, name)
-                for name in ("train_batch_size", "num_train_steps", "num_warmup_steps", "learning_rate")
-            },
+            **{field: getattr(config, field) for field in REPORTED},
         },
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }

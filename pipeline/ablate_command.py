@@ -22,7 +22,9 @@ TABLE_FILE, PICTURE_FILE, FIGURES_FILE = "table.md", "picture.svg", "figures.jso
 def ablate(
     experiment: Annotated[
         str,
-        typer.Argument(metavar="EXPERIMENT", help="tasks, size, masking, steps, features, imdb or relatives."),
+        typer.Argument(
+            metavar="EXPERIMENT", help="tasks, pretraining, size, masking, steps, features, imdb or relatives."
+        ),
     ],
     output: Annotated[
         str,

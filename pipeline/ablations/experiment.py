@@ -39,6 +39,7 @@ class Arm:
         finetuning: settings of the fine-tuning.
         cells: its first cells; none: its name.
         paper: the paper's figures, by header.
+        step: of pre-training, from which fine-tuning starts, whatever the column; 0: weights as they are drawn.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Arm:
     finetuning: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     paper: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    step: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

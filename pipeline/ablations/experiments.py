@@ -182,6 +182,20 @@ def features(recipe: AblationRecipe, given: Tasks) -> Experiment:
     return Experiment("features", title, ("input",), arms, (Column("NER", "f1", "ner"),), notes=(note,))
 
 
+def pretraining(recipe: AblationRecipe, given: Tasks) -> Experiment:
+    """What pre-training gives: the same model and tasks, from its weights and from random ones."""
+    columns = _chosen(given, (_MNLI, _MRPC, _SST2))
+    return Experiment(
+        "pretraining",
+        "Pre-trained weights and random ones",
+        ("weights",),
+        (Arm("pre-trained"), Arm("random", step=0)),
+        columns,
+        claims=(("pre-trained", "random"),),
+        notes=("Random weights are drawn anew with each seed.",),
+    )
+
+
 def imdb(recipe: AblationRecipe, given: Tasks) -> Experiment:
     """BERT against the left-to-right model on IMDb, by epochs of fine-tuning."""
     _only(given, "imdb", "imdb")
@@ -247,7 +261,7 @@ def relatives(recipe: AblationRecipe, given: Tasks) -> Experiment:
 
 
 EXPERIMENTS: dict[str, Make] = {
-    make.__name__: make for make in (tasks, size, masking, steps, features, imdb, relatives)
+    make.__name__: make for make in (tasks, pretraining, size, masking, steps, features, imdb, relatives)
 }
 
 

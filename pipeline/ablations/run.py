@@ -25,7 +25,7 @@ class Begin:
     Attributes:
         folder: of the pre-training.
         recipe: its settings.
-        step: after which; None: the last.
+        step: after which; None: the last; 0: before the first, weights as they are drawn.
     """
 
     folder: str
@@ -120,7 +120,8 @@ def _fine_tuning(
             f"model.max_position_embeddings, {longest}: change one of them with --set"
         )
     last = recipe.training.num_train_steps
-    step = None if column.step == last else column.step
+    step = column.step if arm.step is None else arm.step
+    step = None if step == last else step
     begin = start.unit.hash if start else trainer.texts
     unit = Unit.of(FINETUNED, settings, task=column.task, rows=trainer.data[column.task], start=begin, step=step)
     return Job(unit, f"{arm.name}, {column.header}, seed {seed}", arm, settings, column, start)

@@ -172,6 +172,8 @@ class LocalTrainer:
         examples = self._examples(begin.recipe)
         spec, recipe = ExampleSpec.load(examples), begin.recipe
         config = dataclasses.replace(recipe.model, vocab_size=spec.vocab_size)
+        if begin.step == 0:
+            return Start(config, load_tokenizer(examples, spec))
         create_model, _ = pretraining_model(recipe.pretraining, spec.objective, config, recipe.training.seed)
         model = create_model()
         found = glob.glob(os.path.join(glob.escape(begin.folder), _TRAINING, "*", "checkpoints", "ckpt-*.index"))

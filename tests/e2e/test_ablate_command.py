@@ -95,12 +95,14 @@ def test_an_experiment_leaves_a_table_a_picture_and_figures_and_goes_on_where_it
         assert exported.config == checkpoint.config and exported.config.causal == causal
         for one, other in zip(exported.backbone.get_weights(), checkpoint.backbone.get_weights(), strict=True):
             np.testing.assert_array_equal(one, other)
+    drawn = trainer.start(Begin(folder, job.recipe, 0))
+    assert drawn.config == exported.config and drawn.backbone is None
     with pytest.raises(InputError, match="has no checkpoint of step 5; remove it and"):
         trainer.start(Begin(folder, job.recipe, 5))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", ["size", "masking", "steps", "relatives"])
+@pytest.mark.parametrize("experiment", ["pretraining", "size", "masking", "steps", "relatives"])
 def test_every_other_experiment_runs(data, tmp_path, experiment):
     code, out, err = ablate(experiment, data, tmp_path, "--set", "ablation.seeds=1", tasks=("sst-2",))
     assert code == 0, err
@@ -130,7 +132,7 @@ def test_a_bad_row_is_told_before_anything_is_trained(data, tmp_path):
 
 def test_bad_input_is_one_line(data, tmp_path):
     for words, message in {
-        ("depth", "--corpus", data): "depth: no such experiment; there are tasks, size, masking, steps",
+        ("depth", "--corpus", data): "depth: no such experiment; there are tasks, pretraining, size, masking",
         ("tasks", "--corpus", data): "ablate tasks needs data: give --task NAME=DIR of mnli, qnli, mrpc",
         ("tasks", "--corpus", data, "--task", "mrpc"): "--task mrpc: is not NAME=DIR",
         ("tasks", "--corpus", data, "--task", "mrpd=x"): "mrpd: no such task",

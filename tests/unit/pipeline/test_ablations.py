@@ -103,6 +103,15 @@ def test_steps_start_from_checkpoints_that_are_kept():
     assert of_tasks < of_steps
 
 
+def test_random_weights_are_the_model_before_its_first_step(tmp_path):
+    stub = Stub(["mrpc"])
+    experiment, jobs = all_jobs("pretraining", stub)
+    run(jobs, Results(str(tmp_path)), stub, lambda line: None)
+    begins = [unit[2].step for unit in stub.done if isinstance(unit, tuple)]
+    assert begins == [None, None, 0, 0] and len(stub.done) == 5  # one pre-training
+    assert experiment.claims == (("pre-trained", "random"),)
+
+
 def test_a_task_that_the_paper_does_not_have_gets_a_column():
     assert [column.header for column in experiment_of("tasks", tiny(), ["mrpc", "cola"]).columns][-2:] == [
         "SQuAD F1",
