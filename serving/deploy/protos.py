@@ -3,22 +3,26 @@
 It has ModelServerConfig; BatchingParameters, MonitoringConfig and SSLConfig are compiled into the server alone. They
 are declared here as data: names, numbers and types as in tensorflow/serving's
 `servables/tensorflow/session_bundle_config.proto` (commit 03f8b6b), `config/monitoring_config.proto` (021efbd) and
-`config/ssl_config.proto` (4bc435b). They live in a pool of their own, so that a package that ships them one day does
-not clash.
+`config/ssl_config.proto` (4bc435b). As text they are the same; but these are of proto2, which prints a value that was set
+even if it is the default, a 0 or a false, and is thus seen. They live in a pool of their own, so that a package that
+ships them one day does not clash.
 """
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 # Registers ModelServerConfig too, without importing TensorFlow.
 from serving.protos import ModelServiceStub  # noqa: F401
 
 _PACKAGE = "tensorflow.serving"
-_INT64_VALUE = "google.protobuf.Int64Value"
-_STRING_VALUE = "google.protobuf.StringValue"
+# google.protobuf's, there.
+_INT64_VALUE = f"{_PACKAGE}.Int64Value"
+_STRING_VALUE = f"{_PACKAGE}.StringValue"
 # A message's fields, in the order of their numbers, from 1; "repeated" before a type repeats it.
 _MESSAGES = {
+    "Int64Value": {"value": "int64"},
+    "StringValue": {"value": "string"},
     "BatchingParameters": {
         "max_batch_size": _INT64_VALUE,
         "batch_timeout_micros": _INT64_VALUE,
@@ -37,10 +41,7 @@ _MESSAGES = {
 def _declared() -> descriptor_pool.DescriptorPool:
     kind = descriptor_pb2.FieldDescriptorProto
     scalars = {"int64": kind.TYPE_INT64, "bool": kind.TYPE_BOOL, "string": kind.TYPE_STRING}
-    file = descriptor_pb2.FileDescriptorProto(
-        name="tensorflow_serving_configs.proto", package=_PACKAGE, syntax="proto3"
-    )
-    file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
+    file = descriptor_pb2.FileDescriptorProto(name="tensorflow_serving_configs.proto", package=_PACKAGE)
     for message_name, fields in _MESSAGES.items():
         message = file.message_type.add(name=message_name)
         for number, (name, declared) in enumerate(fields.items(), 1):
@@ -51,7 +52,6 @@ def _declared() -> descriptor_pool.DescriptorPool:
             if type_name not in scalars:
                 field.type_name = f".{type_name}"
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
     pool.AddSerializedFile(file.SerializeToString())
     return pool
 
