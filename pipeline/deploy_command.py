@@ -83,7 +83,6 @@ def tf_serving(
     except CannotDeploy as error:
         raise InputError(str(error)) from error
     labels = f"stable is {made.stable}" + (f", canary {made.canary}" if made.canary != made.stable else "")
-    typer.echo(
-        f"{output}: {made.image} from {made.base_image}; {labels}; {settings.cpus} cores and {made.memory_mib} MiB a pod"
-        f"{'' if made.batching else ', no batching'}. Next: {os.path.join(output, 'README.md')}"
-    )
+    pod = f"{settings.cpus} cores and {made.memory_mib} MiB a pod" + ("" if made.batching else ", no batching")
+    typer.echo(f"{output}: {made.image} from {made.base_image}; {labels}; {pod}")
+    typer.echo(f"what to run next, in order: {os.path.join(output, 'README.md')}")

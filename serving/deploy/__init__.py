@@ -1,6 +1,6 @@
 """`bert-tfx deploy tf-serving`: the files with which TensorFlow Serving itself serves pushed models.
 
-Models travel inside the image and configuration in a ConfigMap whose name is a hash of it, so a Deployment's revision is
+Models travel inside the image, and configuration in a ConfigMap whose name is a hash of it: a Deployment's revision is
 both, new pods start from what was chosen and nothing else, and `kubectl rollout undo` takes back both.
 
 Read in this order:

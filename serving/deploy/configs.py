@@ -95,7 +95,9 @@ def monitoring_config() -> str:
     config = MonitoringConfig()
     config.prometheus_config.enable = True
     config.prometheus_config.path = METRICS_PATH
-    return _comment(f"MonitoringConfig. Scrape http://HOST:{REST_PORT}{METRICS_PATH}") + text_format.MessageToString(config)
+    return _comment(f"MonitoringConfig. Scrape http://HOST:{REST_PORT}{METRICS_PATH}") + text_format.MessageToString(
+        config
+    )
 
 
 def ssl_template() -> str:

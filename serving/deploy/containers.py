@@ -24,6 +24,8 @@ CONFIG_FOLDER = "config"
 
 _DOCKERFILE = """\
 # Made by `bert-tfx deploy tf-serving`; README.md says how to build it.
+# `models` is a build context, not a stage:
+# hadolint global ignore=DL3022
 FROM {{ base_image }}
 
 # Of a version, what the server reads: weights, configuration and vocabulary for fine-tuning stay out of the image.
@@ -70,9 +72,7 @@ def dockerfile(app: App, base_image: str, versions: Sequence[PushedVersion]) -> 
 def health_command(path: str, port: int) -> list[str]:
     """Succeeds if a GET of `path` on this machine is answered with 200; needs bash alone."""
     request = f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
-    script = (
-        f"exec 3<>/dev/tcp/127.0.0.1/{port} && printf '{request}' >&3 && read -r _ status _ <&3 && [ \"$status\" = 200 ]"
-    )
+    script = f"exec 3<>/dev/tcp/127.0.0.1/{port} && printf '{request}' >&3 && read -r _ status _ <&3 && [ \"$status\" = 200 ]"
     return ["bash", "-c", script]
 
 

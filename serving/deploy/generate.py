@@ -12,7 +12,6 @@ import jinja2
 from serving.deploy import containers, kubernetes
 from serving.deploy.configs import (
     CANARY,
-    CONFIG_PATH,
     METRICS_PATH,
     REST_PORT,
     SSL_FILE,
@@ -28,7 +27,6 @@ from serving.deploy.settings import DeploySettings
 from serving.deploy.sizing import sizing_of
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+")
 _SERVING_API = "tensorflow-serving-api"
 
@@ -74,8 +72,6 @@ def generate(
     """
     if not _MODEL_NAME.fullmatch(model_name):
         raise CannotDeploy(f"{model_name!r} is no model name here: give at most 40 of A-Z a-z 0-9 . _ -, no sign first")
-    if settings.namespace and not _NAMESPACE.fullmatch(settings.namespace):
-        raise CannotDeploy(f"{settings.namespace!r} is no namespace: give at most 63 of a-z 0-9 -, no - first or last")
     stable, canary = _chosen(base, stable, canary)
     found = find_versions(base)
     versions = [read_version(version, found[version]) for version in sorted({stable, canary})]
@@ -151,7 +147,6 @@ def _readme(app: App, models: str, versions: Sequence[PushedVersion], stable: in
         metrics_path=METRICS_PATH,
         monitoring_namespace=MONITORING_NAMESPACE,
         drain_seconds=DRAIN_SECONDS,
-        config_path=CONFIG_PATH,
         ssl_file=SSL_FILE,
         user=USER_ID,
         rest_port=REST_PORT,

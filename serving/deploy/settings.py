@@ -1,8 +1,15 @@
 """What can be chosen of a deployment; everything else is derived (`serving.deploy.sizing`)."""
 
+import re
 from dataclasses import dataclass
 
 from serving.deploy.errors import CannotDeploy
+
+# A registry with its port, a path, a tag, a digest.
+_REPOSITORY = r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*"
+_IMAGE = re.compile(rf"{_REPOSITORY}(:(?!latest)[\w.-]+)?(@sha256:[0-9a-f]{{64}})?")
+_UNPINNED = re.compile(_REPOSITORY)
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,22 @@ class DeploySettings:
     namespace: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("min_replicas", "cpus", "max_batch_size"):
-            if getattr(self, name) < 1:
-                raise CannotDeploy(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        for name in ("min_replicas", "cpus", "max_batch_size", "memory_mib"):
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise CannotDeploy(f"{name} is {given}; it must be 1 or more")
         if self.max_replicas < self.min_replicas:
             raise CannotDeploy(f"max_replicas is {self.max_replicas}, below min_replicas, {self.min_replicas}")
-        if self.memory_mib is not None and self.memory_mib < 1:
-            raise CannotDeploy(f"memory_mib is {self.memory_mib}; it must be 1 or more")
+        if self.base_image is not None and not _pinned(self.base_image):
+            raise CannotDeploy(
+                f"base_image {self.base_image!r} is not pinned: give tensorflow/serving:TAG, or a digest"
+            )
+        if self.repository is not None and not _UNPINNED.fullmatch(self.repository):
+            raise CannotDeploy(f"repository {self.repository!r}: give HOST/PATH in lower case, without a tag")
+        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+            raise CannotDeploy(f"namespace {self.namespace!r}: give at most 63 of a-z 0-9 -, no - first or last")
+
+
+def _pinned(image: str) -> bool:
+    """Whether an image has a tag other than `latest`, or a digest."""
+    return bool(_IMAGE.fullmatch(image)) and not _UNPINNED.fullmatch(image)
