@@ -45,7 +45,7 @@ def models_config(model_name: str, stable: int, canary: int) -> str:
     model.model_version_policy.specific.versions.extend(sorted({stable, canary}))
     model.version_labels[STABLE] = stable
     model.version_labels[CANARY] = canary
-    why = "ModelServerConfig. Exactly these versions are loaded; whoever names neither version nor label gets the highest."
+    why = "ModelServerConfig. Exactly these are loaded; whoever names neither version nor label gets the highest."
     return _comment(why) + text_format.MessageToString(config)
 
 
@@ -68,14 +68,14 @@ def batching_config(sizing: Sizing) -> str:
         (
             "max_enqueued_batches",
             waiting,
-            "As many as threads, the guide's value for online serving: a request waits for at most one batch before its "
-            f"own. Beyond {waiting} x {rows} rows that wait, a request is refused (UNAVAILABLE) and can go elsewhere.",
+            "As many as threads, the guide's value for online serving: a request waits for at most one batch before "
+            f"its own. Beyond {waiting} x {rows} rows that wait, one is refused (UNAVAILABLE) and can go elsewhere.",
         ),
         (
             "allowed_batch_sizes",
             sizing.batch_sizes,
-            "A batch is filled up to the next of these with copies of a request's first row, whose answers are dropped. "
-            "Few sizes keep the kernels' caches warm; the steps are such that less than a third of a batch is copies.",
+            "A batch is filled up to the next of these with copies of a request's first row, their answers dropped. "
+            "Few sizes keep the kernels' caches warm; by these steps less than a third of a batch is copies.",
         ),
         (
             "pad_variable_length_inputs",

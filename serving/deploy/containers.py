@@ -72,8 +72,8 @@ def dockerfile(app: App, base_image: str, versions: Sequence[PushedVersion]) -> 
 def health_command(path: str, port: int) -> list[str]:
     """Succeeds if a GET of `path` on this machine is answered with 200; needs bash alone."""
     request = f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
-    script = f"exec 3<>/dev/tcp/127.0.0.1/{port} && printf '{request}' >&3 && read -r _ status _ <&3 && [ \"$status\" = 200 ]"
-    return ["bash", "-c", script]
+    ask = f"exec 3<>/dev/tcp/127.0.0.1/{port} && printf '{request}' >&3"
+    return ["bash", "-c", f'{ask} && read -r _ status _ <&3 && [ "$status" = 200 ]']
 
 
 def compose(app: App, models: str) -> str:

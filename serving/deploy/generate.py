@@ -114,9 +114,10 @@ def _base_image(versions: Sequence[PushedVersion]) -> str:
     for version in versions:
         exported = _RELEASE.match(version.tensorflow_version)
         if exported is None or exported.groups() != _minor(release):
+            by = version.tensorflow_version or "(it does not say which)"
             raise CannotDeploy(
-                f"version {version.version} was exported by TensorFlow {version.tensorflow_version or '(it does not say)'}"
-                f", and {_SERVING_API} here is {release}: give --base-image tensorflow/serving:TAG, not older than that"
+                f"version {version.version} was exported by TensorFlow {by}, and {_SERVING_API} here is {release}: "
+                "give --base-image tensorflow/serving:TAG, a release not older than that TensorFlow"
             )
     return f"tensorflow/serving:{release}"
 

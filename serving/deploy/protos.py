@@ -3,9 +3,9 @@
 It has ModelServerConfig; BatchingParameters, MonitoringConfig and SSLConfig are compiled into the server alone. They
 are declared here as data: names, numbers and types as in tensorflow/serving's
 `servables/tensorflow/session_bundle_config.proto` (commit 03f8b6b), `config/monitoring_config.proto` (021efbd) and
-`config/ssl_config.proto` (4bc435b). As text they are the same; but these are of proto2, which prints a value that was set
-even if it is the default, a 0 or a false, and is thus seen. They live in a pool of their own, so that a package that
-ships them one day does not clash.
+`config/ssl_config.proto` (4bc435b). As text they are the same; but these are of proto2, which prints what was set even
+if it is the default, a 0 or a false. They live in a pool of their own, so that a package that ships them one day does
+not clash.
 """
 
 from typing import Any

@@ -52,9 +52,7 @@ class DeploySettings:
         if self.max_replicas < self.min_replicas:
             raise CannotDeploy(f"max_replicas is {self.max_replicas}, below min_replicas, {self.min_replicas}")
         if self.base_image is not None and not _pinned(self.base_image):
-            raise CannotDeploy(
-                f"base_image {self.base_image!r} is not pinned: give tensorflow/serving:TAG, or a digest"
-            )
+            raise CannotDeploy(f"base_image {self.base_image!r} is not pinned: give it a tag, or a digest")
         if self.repository is not None and not _UNPINNED.fullmatch(self.repository):
             raise CannotDeploy(f"repository {self.repository!r}: give HOST/PATH in lower case, without a tag")
         if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
