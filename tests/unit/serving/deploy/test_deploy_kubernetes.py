@@ -39,6 +39,8 @@ def test_manifests_find_each_other(make, settings):
         *(spread["labelSelector"]["matchLabels"] for spread in pod["topologySpreadConstraints"]),
     ]
     assert all(selector and selector.items() <= labels.items() for selector in selectors)
+    names = {manifest["metadata"]["name"] for kind, manifest in kinds.items() if kind != "Kustomization"}
+    assert all(re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names), names
     name = kinds["Deployment"]["metadata"]["name"]
     assert name == "my-bert-2" == kinds["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"]
     assert "replicas" not in kinds["Deployment"]["spec"], "an apply would undo the autoscaler"
