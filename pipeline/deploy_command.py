@@ -47,7 +47,7 @@ def tf_serving(
             help="Whether requests are answered together (unless an input's shape differs by request).",
         ),
     ] = None,
-    ssl: Annotated[bool, typer.Option("--ssl", help="gRPC with TLS and client certificates.")] = False,
+    ssl: Annotated[bool | None, typer.Option("--ssl", help="gRPC with TLS and client certificates.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Of Kubernetes; it is made as well.")] = None,
 ) -> None:
     """Dockerfile, Docker Compose, Kubernetes manifests and TensorFlow Serving's own configuration, for pushed versions.

@@ -46,13 +46,20 @@ def test_the_command_writes_a_deployment_of_a_run(push, tmp_path):
 
 def test_the_command_needs_no_tensorflow(push, tmp_path):
     push(tmp_path / "serving", 1)
-    code = (
-        "import sys; from pipeline.cli import app; "
-        f"app(['deploy', 'tf-serving', '--model-dir', {str(tmp_path / 'serving')!r}, '--output', {str(tmp_path / 'out')!r}],"
-        " standalone_mode=False); print([m for m in ('tensorflow', 'keras', 'tfx', 'apache_beam') if m in sys.modules])"
-    )
+    words = [
+        "deploy",
+        "tf-serving",
+        "--model-dir",
+        str(tmp_path / "serving"),
+        "--output",
+        str(tmp_path / "out"),
+        "--ssl",
+    ]
+    heavy = ("tensorflow", "keras", "tfx", "apache_beam")
+    code = f"import sys; from pipeline.cli import app; app({words}, standalone_mode=False)\n"
+    code += f"print([module for module in {heavy} if module in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.splitlines()[-1] == "[]" and (tmp_path / "out" / "README.md").is_file()
+    assert done.stdout.splitlines()[-1] == "[]" and (tmp_path / "out" / "ssl.config.template").is_file()
 
 
 @pytest.mark.parametrize(
