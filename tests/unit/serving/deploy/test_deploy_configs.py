@@ -16,14 +16,13 @@ from serving.deploy.settings import DeploySettings
 
 MIB = 2**20
 # Those of tensorflow/serving's model_servers/main.cc that a deployment may need: the server ends at an unknown one.
-FLAGS = set(
-    """
+FLAGS = """
     port rest_api_port rest_api_num_threads rest_api_timeout_in_ms enable_batching batching_parameters_file
     allow_version_labels_for_unavailable_models model_config_file model_config_file_poll_wait_seconds num_load_threads
     num_unload_threads max_num_load_retries load_retry_interval_micros file_system_poll_wait_seconds
     tensorflow_session_parallelism tensorflow_intra_op_parallelism tensorflow_inter_op_parallelism ssl_config_file
     grpc_channel_arguments grpc_max_threads enable_model_warmup monitoring_config_file
-    """.split()
+"""
 )
 
 
@@ -87,7 +86,7 @@ def test_inputs_of_varying_shape_are_not_batched(make, base):
 
 def test_flags_are_the_servers(make, settings):
     result = make(settings, canary=8)
-    assert set(result.flags) <= FLAGS
+    assert set(result.flags) <= set(FLAGS.split())
     assert result.flags["allow_version_labels_for_unavailable_models"] == "true", "labels at start need it"
     assert ("ssl_config_file" in result.flags) == settings.ssl
     cores = str(settings.cpus)
