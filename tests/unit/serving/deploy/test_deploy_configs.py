@@ -23,7 +23,6 @@ FLAGS = """
     tensorflow_session_parallelism tensorflow_intra_op_parallelism tensorflow_inter_op_parallelism ssl_config_file
     grpc_channel_arguments grpc_max_threads enable_model_warmup monitoring_config_file
 """
-)
 
 
 def models_of(text):
