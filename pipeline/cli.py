@@ -16,6 +16,7 @@ from bert_keras.errors import InputError, Preempted, StageError
 from pipeline import (
     ablate_command,
     convert_command,
+    deploy_command,
     finetune_command,
     predict_command,
     score_command,
@@ -182,6 +183,7 @@ app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
+app.add_typer(deploy_command.app, name="deploy")
 
 
 @app.command()

@@ -30,6 +30,7 @@ from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.ablations.scales import AblationSettings
 from pipeline.config import GateSettings
+from serving.deploy.settings import DeploySettings
 
 ROOT = Path(__file__).parents[2]
 # A package, and the packages of this project that it may import.
@@ -69,6 +70,7 @@ SETTINGS = (
     Columns,
     TaskDataSettings,
     AblationSettings,
+    DeploySettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]

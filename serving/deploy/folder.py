@@ -1,0 +1,77 @@
+"""A folder that is written whole or not at all, and replaced only if nothing in it is anybody else's."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from serving.deploy.errors import CannotDeploy
+
+# What was written, with hashes: a folder whose files are these, unchanged, is ours to replace.
+MANIFEST = "manifest.json"
+_WRITER = "bert-tfx deploy tf-serving"
+
+
+def write_folder(output: Path, files: Mapping[str, str]) -> None:
+    """Writes `files` (text by relative name) and a manifest of them as the folder `output`.
+
+    They are written beside it and renamed into place. A folder that this wrote earlier is replaced.
+
+    Raises:
+        CannotDeploy: the folder has a file that was not written here, or was changed since; or it cannot be written.
+    """
+    refuse_foreign(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
+            new, old = Path(beside, "new"), Path(beside, "old")
+            for name, text in {**files, MANIFEST: _manifest(files)}.items():
+                path = new / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8", newline="\n")
+            if output.exists():
+                output.rename(old)
+            try:
+                new.rename(output)
+            except OSError:
+                if old.exists():
+                    old.rename(output)
+                raise
+    except OSError as error:
+        raise CannotDeploy(f"{output}: cannot be written ({error.strerror}); give another --output") from error
+
+
+def refuse_foreign(output: Path) -> None:
+    """Raises CannotDeploy if `output` holds anything that `write_folder` did not leave there."""
+    if not output.exists():
+        return
+    if not output.is_dir() or output.is_symlink():
+        raise CannotDeploy(f"{output}: is not a folder; give another --output")
+    there = {path.relative_to(output).as_posix(): path for path in output.rglob("*") if not path.is_dir()}
+    if not there:
+        return
+    written = _written(output / MANIFEST)
+    if not written:
+        raise CannotDeploy(f"{output}: is not empty, and not of {_WRITER}; give another --output")
+    for name, path in sorted(there.items()):
+        if name != MANIFEST and written.get(name) != _hash(path.read_bytes()):
+            raise CannotDeploy(f"{output / name}: was changed or added by hand; move it away, or give another --output")
+
+
+def _written(manifest: Path) -> dict[str, str]:
+    """Hashes by name; nothing where there is no manifest of this program's."""
+    try:
+        found = json.loads(manifest.read_text(encoding="utf-8"))
+        return dict(found["files"]) if found["written_by"] == _WRITER else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _manifest(files: Mapping[str, str]) -> str:
+    hashes = {name: _hash(text.encode()) for name, text in sorted(files.items())}
+    return json.dumps({"written_by": _WRITER, "files": hashes}, indent=2) + "\n"
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,192 @@
+"""`bert-tfx deploy tf-serving`: what it writes and where, what it refuses, and the README that it leaves."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bert_keras.errors import InputError
+from pipeline.cli import app
+from serving.deploy import folder
+from serving.deploy.errors import CannotDeploy
+from serving.deploy.generate import generate
+from serving.deploy.settings import DeploySettings
+
+ROOT = Path(__file__).parents[4]
+
+
+def deploy(*words):
+    result = CliRunner().invoke(app, ["deploy", "tf-serving", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def contents(path):
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+# The command.
+
+
+def test_the_command_writes_a_deployment_of_a_run(push, tmp_path):
+    for version in (3, 4):
+        push(tmp_path / "run" / "serving", version)
+    said = deploy("--run-dir", tmp_path / "run", "--output", tmp_path / "out", "--canary", 4, "--cpus", 3)
+    assert "bert-tf-serving:3-4" in said and "stable is 3, canary 4; 3 cores" in said
+    files = contents(tmp_path / "out")
+    assert {"README.md", "Dockerfile", "compose.yaml", "manifest.json", "config/models.config"} <= set(files)
+    assert not [name for name, text in files.items() if str(tmp_path).encode() in text], "a path of this machine"
+    again = tmp_path / "again"
+    deploy("--model-dir", tmp_path / "run/serving", "--output", again, "--canary", 4, "--cpus", 3)
+    assert contents(again) == files
+
+
+def test_the_command_needs_no_tensorflow(push, tmp_path):
+    push(tmp_path / "serving", 1)
+    words = [
+        "deploy",
+        "tf-serving",
+        "--model-dir",
+        str(tmp_path / "serving"),
+        "--output",
+        str(tmp_path / "out"),
+        "--ssl",
+    ]
+    heavy = ("tensorflow", "keras", "tfx", "apache_beam")
+    code = f"import sys; from pipeline.cli import app; app({words}, standalone_mode=False)\n"
+    code += f"print([module for module in {heavy} if module in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.splitlines()[-1] == "[]" and (tmp_path / "out" / "ssl.config.template").is_file()
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--stable", "5"], r"no version 5 to be stable; there are: 7, 8, 9"),
+        (["--canary", "5"], r"no version 5 to be canary; there are: 7, 8, 9"),
+        (["--model-name", "../x"], r"'../x' is no model name"),
+        (["--base-image", "tensorflow/serving"], r"not pinned"),
+        (["--base-image", "tensorflow/serving:latest"], r"not pinned"),
+        (["--base-image", "a:1\nRUN x"], r"not pinned"),
+        (["--repository", "host/bert:1"], r"without a tag"),
+        (["--namespace", "Mine"], r"namespace 'Mine'"),
+        (["--cpus", "0"], r"cpus is 0; it must be 1 or more"),
+        (["--min-replicas", "9"], r"max_replicas is 8, below min_replicas, 9"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(base, tmp_path, words, said):
+    with pytest.raises(InputError, match=said) as refused:
+        deploy("--model-dir", base, "--output", tmp_path / "out", *words)
+    assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_versions_is_refused(push, tmp_path):
+    for base in (tmp_path / "none", tmp_path):
+        with pytest.raises(CannotDeploy, match="no version in it"):
+            generate(base, tmp_path / "out", "bert", DeploySettings(), None, None)
+    path = push(tmp_path, 1)
+    with pytest.raises(CannotDeploy, match="1 is its only version"):
+        generate(tmp_path, tmp_path / "out", "bert", DeploySettings(), None, 1)
+    (path / "saved_model.pb").write_bytes(b"no proto")
+    with pytest.raises(CannotDeploy, match=r"1: not a version that can be served .*; push it again"):
+        generate(tmp_path, tmp_path / "out", "bert", DeploySettings(), None, None)
+
+
+@pytest.mark.parametrize("exported, by", [("1.2.3", "TensorFlow 1.2.3"), ("", "does not say")])
+def test_the_server_is_of_the_tensorflow_that_exported(push, tmp_path, exported, by):
+    push(tmp_path, 1, tensorflow=exported)
+    with pytest.raises(CannotDeploy, match=rf"{by}.* give --base-image"):
+        generate(tmp_path, tmp_path / "out", "bert", DeploySettings(), None, None)
+    chosen = DeploySettings(base_image="tensorflow/serving:1.2.3")
+    assert generate(tmp_path, tmp_path / "out", "bert", chosen, None, None).base_image == chosen.base_image
+
+
+def test_a_change_of_the_configuration_is_a_new_revision(make):
+    def revision(**settings):
+        result = make(DeploySettings(**settings))
+        return result.kinds["ConfigMap"]["metadata"]["name"], result.kinds["ConfigMap"]["immutable"]
+
+    assert revision() == revision(max_replicas=9)
+    assert revision() != revision(max_batch_size=16)
+
+
+# The folder.
+
+
+def test_a_folder_of_ours_is_replaced(tmp_path):
+    output = tmp_path / "new" / "out"
+    folder.write_folder(output, {"a": "1", "b/c": "2"})
+    folder.write_folder(output, {"a": "3"})
+    assert set(contents(output)) == {"a", "manifest.json"} and (output / "a").read_text() == "3"
+    assert [path.name for path in output.parent.iterdir()] == ["out"], "something is left beside it"
+
+
+@pytest.mark.parametrize("change", ["foreign", "added", "changed", "manifest", "file"])
+def test_what_is_not_ours_is_not_replaced(tmp_path, change):
+    output = tmp_path / "out"
+    if change == "file":
+        output.write_text("mine")
+    elif change == "foreign":
+        output.mkdir()
+        (output / "mine").write_text("mine")
+    else:
+        folder.write_folder(output, {"a": "1"})
+        name = {"added": "ssl.config", "changed": "a", "manifest": "manifest.json"}[change]
+        (output / name).write_text("mine")
+    before = contents(output) if output.is_dir() else output.read_bytes()
+    with pytest.raises(CannotDeploy, match="another --output"):
+        folder.write_folder(output, {"a": "2"})
+    assert (contents(output) if output.is_dir() else output.read_bytes()) == before
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    folder.write_folder(tmp_path / "out", {"a": "1"})
+    (tmp_path / "empty").mkdir()
+    folder.write_folder(tmp_path / "empty", {"a": "1"})
+    assert contents(tmp_path / "empty") == contents(tmp_path / "out")
+
+
+def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    folder.write_folder(output, {"a": "1"})
+    before, rename = contents(output), Path.rename
+
+    def full(self, target):
+        if self.name == "new":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(CannotDeploy, match="No space left on device"):
+        folder.write_folder(output, {"a": "2"})
+    assert contents(output) == before and [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+# The README.
+
+
+def test_the_readme_tells_of_files_that_are_there(make, settings):
+    result = make(settings, canary=8)
+    table = re.findall(r"^\| `([^`]+)` \|", result.files["README.md"], re.MULTILINE)
+    names = {*result.files, folder.MANIFEST}
+    assert len(table) >= 5
+    for told in table:
+        assert any(name == told or (told.endswith("/") and name.startswith(told)) for name in names), told
+    top = {name.split("/")[0] for name in names} - {"README.md"}
+    assert top == {told.rstrip("/") for told in table}, "a file that it does not tell of"
+    assert f"-t {result.deployment.image} ." in result.files["README.md"]
+
+
+def test_the_commands_of_the_readme_are_shell(make, settings):
+    blocks = re.findall(r"^```sh\n(.*?)^```", make(settings).files["README.md"], re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 5
+    for block in blocks:
+        subprocess.run(["bash", "-n", "-c", block], check=True)
+
+
+def test_steps_are_numbered_without_a_gap(make, settings):
+    numbers = [int(n) for n in re.findall(r"^## (\d)\.", make(settings).files["README.md"], re.MULTILINE)]
+    assert numbers == list(range(1, 4 + settings.ssl))

@@ -1,0 +1,136 @@
+"""TensorFlow Serving's configuration: each text proto is read by its own message; sizes follow from what is served."""
+
+import doctest
+import json
+import re
+import subprocess
+
+import pytest
+import trustme
+from google.protobuf import text_format
+
+from serving.deploy import sizing
+from serving.deploy.protos import BatchingParameters, MonitoringConfig, SSLConfig
+from serving.deploy.pushed import read_version
+from serving.deploy.settings import DeploySettings
+
+MIB = 2**20
+# Those of tensorflow/serving's model_servers/main.cc that a deployment may need: the server ends at an unknown one.
+FLAGS = """
+    port rest_api_port rest_api_num_threads rest_api_timeout_in_ms enable_batching batching_parameters_file
+    allow_version_labels_for_unavailable_models model_config_file model_config_file_poll_wait_seconds num_load_threads
+    num_unload_threads max_num_load_retries load_retry_interval_micros file_system_poll_wait_seconds
+    tensorflow_session_parallelism tensorflow_intra_op_parallelism tensorflow_inter_op_parallelism ssl_config_file
+    grpc_channel_arguments grpc_max_threads enable_model_warmup monitoring_config_file
+"""
+
+
+def models_of(text):
+    from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
+
+    (model,) = text_format.Parse(text, ModelServerConfig()).model_config_list.config
+    return model
+
+
+def test_models_config_loads_what_the_labels_ask_for(make):
+    model = models_of(make(stable=7, canary=8).files["config/models.config"])
+    assert (model.name, model.base_path, model.model_platform) == ("bert", "/models/bert", "tensorflow")
+    assert list(model.model_version_policy.specific.versions) == [7, 8]
+    assert dict(model.version_labels) == {"stable": 7, "canary": 8}
+
+
+def test_without_a_canary_its_label_is_the_stable_version(make):
+    model = models_of(make(stable=None).files["config/models.config"])
+    assert list(model.model_version_policy.specific.versions) == [9]
+    assert dict(model.version_labels) == {"stable": 9, "canary": 9}
+
+
+def test_beside_a_canary_the_newest_other_version_is_stable(make):
+    assert make(stable=None, canary=9).deployment.stable == 8
+
+
+def test_batching_parameters(make):
+    text = make(DeploySettings(cpus=3, max_batch_size=20)).files["config/batching.config"]
+    parameters = text_format.Parse(text, BatchingParameters())
+    assert parameters.max_batch_size.value == 20
+    assert parameters.num_batch_threads.value == parameters.max_enqueued_batches.value == 3
+    assert parameters.batch_timeout_micros.value == 0
+    assert list(parameters.allowed_batch_sizes) == [1, 2, 3, 4, 6, 8, 12, 16, 20]
+    # FACTS 57: the server pads with the first element of a tensor.
+    assert parameters.HasField("pad_variable_length_inputs") and not parameters.pad_variable_length_inputs
+    fields = re.findall(r"(?:^# .*\n)+(?=(\w+))", text.partition("\n\n")[2], re.MULTILINE)
+    assert set(fields) == {field.name for field, _ in parameters.ListFields()}, "a value without its reason"
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 32, 48, 100])
+def test_a_batch_is_filled_up_by_less_than_a_third(most):
+    sizes = sizing.batch_sizes(most)
+    assert list(sizes) == sorted(set(sizes)) and sizes[-1] == most
+    for rows in range(1, most + 1):
+        filled = min(size for size in sizes if size >= rows)
+        assert (filled - rows) / filled < 1 / 3
+    assert doctest.testmod(sizing) == (0, 1)
+
+
+def test_inputs_of_varying_shape_are_not_batched(make, base):
+    """One request of another shape would fail its whole batch, and padding would invent a choice."""
+    result = make(stable=9)
+    assert read_version(9, base / "9").varying_inputs == ("serving_default/choices",)
+    assert not {flag for flag in result.flags if "batching" in flag} and "config/batching.config" not in result.files
+    assert "serving_default/choices" in result.files["README.md"]
+    assert make(stable=7).flags["enable_batching"] == "true"
+    assert make(DeploySettings(batching=True), stable=9).flags["enable_batching"] == "true"
+    assert "enable_batching" not in make(DeploySettings(batching=False), stable=7).flags
+
+
+def test_flags_are_the_servers(make, settings):
+    result = make(settings, canary=8)
+    assert set(result.flags) <= set(FLAGS.split())
+    assert result.flags["allow_version_labels_for_unavailable_models"] == "true", "labels at start need it"
+    assert ("ssl_config_file" in result.flags) == settings.ssl
+    cores = str(settings.cpus)
+    assert result.flags["tensorflow_intra_op_parallelism"] == result.flags["tensorflow_inter_op_parallelism"] == cores
+
+
+def test_monitoring_config_and_where_prometheus_looks(make):
+    result = make()
+    config = text_format.Parse(result.files["config/monitoring.config"], MonitoringConfig()).prometheus_config
+    annotations = result.kinds["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert config.enable and config.path == annotations["prometheus.io/path"] == "/monitoring/prometheus/metrics"
+    assert annotations["prometheus.io/port"] == result.flags["rest_api_port"]
+
+
+def test_the_readme_makes_an_ssl_config_of_pem_files(make, tmp_path, full):
+    """Its own commands, with a kubectl that does nothing; the key is in no file of the deployment."""
+    result = make(full)
+    template = text_format.Parse(result.files["ssl.config.template"], SSLConfig())
+    assert template.client_verify
+    authority = trustme.CA()
+    server = authority.issue_cert("bert.models.svc")
+    (here := tmp_path / "here").mkdir()
+    server.private_key_pem.write_to_path(here / "server.key")
+    server.cert_chain_pems[0].write_to_path(here / "server.crt")
+    authority.cert_pem.write_to_path(here / "ca.crt")
+    (commands,) = re.findall(r"^```sh\n(umask.*?)^```", result.files["README.md"], re.MULTILINE | re.DOTALL)
+    subprocess.run(["bash", "-ec", "kubectl() { :; }\n" + commands], cwd=here, check=True)
+    written = text_format.Parse((tmp_path / "ssl.config").read_text(), SSLConfig())
+    assert written.server_key.encode() == server.private_key_pem.bytes()
+    assert written.server_cert.encode() == server.cert_chain_pems[0].bytes()
+    assert written.custom_ca.encode() == authority.cert_pem.bytes()
+    assert written.client_verify and (tmp_path / "ssl.config").stat().st_mode & 0o077 == 0
+
+
+def test_memory_and_threads_are_derived(tmp_path, push):
+    """Rows of 16 tokens, 2 heads, 8 wide: attention 2*2*16*16 + 4*16*8 = 1,536 floats, feed-forward
+    2*16*100000 + 2*16*8 = 3,200,256, so 12.2 MiB a row. 512 + 2*100 + 2*4*12.2 = 810 MiB, in steps of 128: 896.
+    """
+    path = push(tmp_path, 1, size=100 * MIB)
+    widths = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 100_000, "max_position_embeddings": 16}
+    (path / "bert_config.json").write_text(json.dumps(widths))
+    assert read_version(1, path).row_bytes == 4 * 3_200_256
+    settings = DeploySettings(cpus=2, max_batch_size=4)
+    found = sizing.sizing_of(settings, [read_version(1, path)])
+    assert found.memory_mib == 896
+    # 2 batches of 4 run, 2 wait, and 16 threads are for whoever asks how the server is.
+    assert found.request_threads == 2 * 4 + 2 * 4 + 16
+    assert sizing.sizing_of(DeploySettings(memory_mib=300), [read_version(1, path)]).memory_mib == 300

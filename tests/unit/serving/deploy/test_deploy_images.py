@@ -1,0 +1,99 @@
+"""The image and Docker Compose: the Dockerfile's instructions carried out as far as they are copies."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+from importlib import metadata
+
+import yaml
+from google.protobuf import text_format
+
+from serving.deploy import containers, folder
+from serving.deploy.protos import ModelServerConfig
+from serving.deploy.settings import DeploySettings
+
+
+def instructions(dockerfile):
+    lines = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", dockerfile, flags=re.MULTILINE)).splitlines()
+    return [tuple(line.split(" ", 1)) for line in lines if line]
+
+
+def test_the_image_holds_what_the_server_is_told_to_read(make, base, settings, tmp_path):
+    """The Dockerfile's COPY instructions, carried out; then every file and folder that a flag or a file names."""
+    result = make(settings, stable=7, canary=8)
+    lines = instructions(result.files["Dockerfile"])
+    assert {name for name, _ in lines} == {"FROM", "COPY", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    context = tmp_path / "context"
+    folder.write_folder(context, result.files)
+    root = tmp_path / "root"
+    for _, line in (pair for pair in lines if pair[0] == "COPY"):
+        options, _, words = line.partition("[")
+        *sources, target = json.loads(f"[{words}")
+        assert target.endswith("/") and "--chown=10001:10001" in options
+        place = root / target[1:]
+        place.mkdir(parents=True, exist_ok=True)
+        for source in sources:
+            found = (base if "--from=models" in options else context) / source
+            shutil.copytree(found, place, dirs_exist_ok=True) if source.endswith("/") else shutil.copy(found, place)
+    (model,) = text_format.Parse(
+        (root / "etc/tf-serving/models.config").read_text(), ModelServerConfig()
+    ).model_config_list.config
+    for version in model.model_version_policy.specific.versions:
+        place = root / model.base_path[1:] / str(version)
+        there = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
+        # Not model.weights.h5.
+        assert there == {"saved_model.pb", "variables/variables.index", "assets.extra/tf_serving_warmup_requests"}
+    flags = json.loads(dict(lines)["CMD"])
+    assert flags == result.pod["containers"][0]["args"]
+    for flag, file in (flag.removeprefix("--").split("=", 1) for flag in flags if "_file=" in flag):
+        assert flag == "ssl_config_file" or (root / file[1:]).is_file(), flag
+
+
+def test_the_image_is_pinned_and_not_of_root(make):
+    lines = dict(instructions(make().files["Dockerfile"]))
+    assert lines["FROM"] == f"tensorflow/serving:{metadata.version('tensorflow-serving-api')}"
+    assert lines["USER"] == "10001:10001"
+    pinned = DeploySettings(base_image="registry.example.com:5000/tf/serving@sha256:" + "0" * 64)
+    assert dict(instructions(make(pinned).files["Dockerfile"]))["FROM"] == pinned.base_image
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/ready" else 404)
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+def test_the_health_check_succeeds_on_a_200_alone():
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        ready = subprocess.run(containers.health_command("/ready", port), capture_output=True)
+        loading = subprocess.run(containers.health_command("/loading", port), capture_output=True)
+        server.shutdown()
+    gone = subprocess.run(containers.health_command("/ready", port), capture_output=True)
+    assert ready.returncode == 0, ready.stderr
+    assert loading.returncode and gone.returncode
+
+
+def test_the_image_checks_its_own_health(make):
+    (check,) = re.findall(r"CMD (\[.*\])", dict(instructions(make().files["Dockerfile"]))["HEALTHCHECK"])
+    assert json.loads(check) == containers.health_command("/v1/models/bert/labels/stable/metadata", 8501)
+
+
+def test_compose_offers_its_ports_to_this_machine_alone(make, base, settings):
+    result = make(settings)
+    (service,) = yaml.safe_load(result.files["compose.yaml"])["services"].values()
+    offered = ["127.0.0.1:8500:8500"] if settings.ssl else ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
+    assert service["ports"] == offered
+    assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["user"] == "10001:10001"
+    assert service["image"] == result.deployment.image == result.pod["containers"][0]["image"]
+    models = service["build"]["additional_contexts"]["models"]
+    assert not os.path.isabs(models) and (base.parent / "out" / models).resolve() == base.resolve()
+    assert (service.get("secrets") is not None) == settings.ssl
