@@ -52,8 +52,8 @@ class FinetuneCase:
         task: its row of `bert_keras.tasks.table`.
         source: the file with labels, in BERT_DATA_DIR.
         files: what the rows to train and to test on are written as: names that the task's reader knows.
-        train_batch_size, learning_rate, epochs: from the grid that google-research/bert gives for its smaller models
-            (README, March 2020); the paper's (appendix A.3) ends at 5e-5, which is too little for one of this size.
+        train_batch_size, learning_rate, epochs: from the paper's grid (appendix A.3). At 1e-4 STS-B gains nothing, and
+            a training of MRPC stayed near the majority's score, in float32 too.
         test_source: the file of the rows to test on; empty: they are taken from `source`.
         header: whether the first line is one.
         sample: so many rows to train on and to test on, drawn at random; (0, 0): all, every tenth to test on.
@@ -75,19 +75,19 @@ class FinetuneCase:
 _GLUE = ("train.tsv", "dev.tsv")
 
 CASES: dict[str, FinetuneCase] = {
-    "sst-2": FinetuneCase("sst-2", "glue/SST-2/train.tsv", _GLUE, 32, 1e-4, 2, sample=(10_000, 1_500)),
-    "mrpc": FinetuneCase("mrpc", "glue/MRPC/msr_paraphrase_train.txt", _GLUE, 16, 1e-4, 3),
-    "sts-b": FinetuneCase("sts-b", "glue/STS-B/train.tsv", _GLUE, 16, 1e-4, 3),
-    "rte": FinetuneCase("rte", "glue/RTE/train.tsv", _GLUE, 16, 1e-4, 2),
+    "sst-2": FinetuneCase("sst-2", "glue/SST-2/train.tsv", _GLUE, 32, 5e-5, 2, sample=(10_000, 1_500)),
+    "mrpc": FinetuneCase("mrpc", "glue/MRPC/msr_paraphrase_train.txt", _GLUE, 16, 5e-5, 4),
+    "sts-b": FinetuneCase("sts-b", "glue/STS-B/train.tsv", _GLUE, 16, 5e-5, 3),
+    "rte": FinetuneCase("rte", "glue/RTE/train.tsv", _GLUE, 16, 5e-5, 2),
     "cola": FinetuneCase(
-        "cola", "glue/CoLA/train.tsv", _GLUE, 32, 1e-4, 2, test_source="glue/CoLA/dev_in_domain.tsv", header=False
+        "cola", "glue/CoLA/train.tsv", _GLUE, 32, 5e-5, 2, test_source="glue/CoLA/dev_in_domain.tsv", header=False
     ),
     "wnut17": FinetuneCase(
         "ner",
         "wnut17/wnut17train.conll",
         ("train.txt", "dev.txt"),
         16,
-        1e-4,
+        5e-5,
         3,
         test_source="wnut17/emerging.dev.conll",
         header=False,
@@ -97,7 +97,7 @@ CASES: dict[str, FinetuneCase] = {
         "squad/dev-v1.1-even-articles.json",
         ("train-v1.1.json", "dev-v1.1.json"),
         16,
-        1e-4,
+        5e-5,
         2,
         task_settings=TaskSettings(max_seq_length=256, doc_stride=128),
     ),
