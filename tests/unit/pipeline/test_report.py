@@ -235,15 +235,10 @@ def test_the_machine_does_not_show(fabricated, tmp_path, monkeypatch):
     assert Fabricated(tmp_path / "another" / "place", monkeypatch).write() == first
 
 
-def test_a_fine_tuning_has_no_page(tmp_path):
-    (tmp_path / "summary.json").write_text('{"task": "sst-2"}')
-    with pytest.raises(InputError, match=r"is a fine-tuning, which has no page: its figures are in summary.json"):
-        page.write_report(str(tmp_path))
-
-
-def test_a_summary_of_an_earlier_version_is_told(tmp_path):
-    (tmp_path / "summary.json").write_text('{"run": "1"}')
-    with pytest.raises(InputError, match="is of an earlier version; the same bert-tfx pretrain command"):
+@pytest.mark.parametrize(("task", "made_by"), [("", "pretrain"), (', "task": "sst-2"', "finetune")])
+def test_a_summary_of_an_earlier_version_is_told(tmp_path, task, made_by):
+    (tmp_path / "summary.json").write_text(f'{{"run": "1"{task}}}')
+    with pytest.raises(InputError, match=f"is of an earlier version; the same bert-tfx {made_by} command"):
         page.write_report(str(tmp_path))
 
 
