@@ -6,7 +6,7 @@ import os
 import uuid
 
 from bert_keras.errors import InputError
-from pipeline.report import frame, pretrain_page, task_page
+from pipeline.report import frame
 
 REPORT_FILE = "report.html"
 SUMMARY_FILE = "summary.json"
@@ -26,9 +26,7 @@ def write_report(run_dir: str) -> str:
         raise InputError(
             f"{run_dir}: no finished run here (it has no {SUMMARY_FILE}); bert-tfx pretrain or finetune makes one"
         ) from error
-    made_by, page_of, needed = (
-        ("finetune", task_page, "restarts") if "task" in summary else ("pretrain", pretrain_page, "objective")
-    )
+    made_by, needed = ("finetune", "restarts") if "task" in summary else ("pretrain", "objective")
     if needed not in summary:
         raise InputError(
             f"{run_dir}: its {SUMMARY_FILE} is of an earlier version; "
@@ -36,6 +34,7 @@ def write_report(run_dir: str) -> str:
         )
     # TFX takes seconds to import; a wrong directory is told at once.
     from pipeline.lineage import latest_run
+    from pipeline.report import pretrain_page, task_page
 
     run = latest_run(run_dir)
     if run.id != summary["run"]:
@@ -44,7 +43,8 @@ def write_report(run_dir: str) -> str:
             f"the same bert-tfx {made_by} command goes on with it"
         )
     try:
-        page = page_of.render(run, summary, run_dir, frame.baseline_metrics(run))
+        render = task_page.render if made_by == "finetune" else pretrain_page.render
+        page = render(run, summary, run_dir, frame.baseline_metrics(run))
     except FileNotFoundError as error:
         raise InputError(
             f"{error.filename}: a file of run {run.id} is gone; bert-tfx {made_by} with a new --run-dir makes a new one"

@@ -94,6 +94,7 @@ def _draw(
     every = math.ceil(len(values) / TICKS)
     axes.set_xticks(range(0, len(values), every), [seed for seed, _ in values][::every])
     axes.set_xlim(-0.5, len(values) - 0.5)
+    axes.margins(y=0.25)
     axes.grid(axis="x", visible=False)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form.axis(value)))

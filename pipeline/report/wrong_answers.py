@@ -17,6 +17,7 @@ SHOWN = 20
 MOST_CHARACTERS = 600
 # Of a context on both sides of an answer.
 BESIDE = 160
+LONGEST_WORD = 20
 # Of a tagged sentence, and before its first mistake.
 MOST_WORDS, WORDS_BEFORE = 60, 12
 # Colours of types of entities; more types share them.
@@ -167,19 +168,27 @@ def _nearest(text: str, part: str, to: int) -> int | None:
 
 def _neighbourhood(context: str, places: Sequence[tuple[int, int, str]]) -> list[Piece]:
     """The context about each place, `LEFT_OUT` between; a part that two places cover has the marks of both."""
-    shown = [range(max(0, start - BESIDE), min(len(context), end + BESIDE)) for start, end, _ in sorted(places)]
+    shown = [_whole_words(context, start - BESIDE, end + BESIDE) for start, end, _ in sorted(places)]
     pieces: list[Piece] = []
     at = 0
     for window in shown:
-        start, stop = max(at, window.start), window.stop
+        start = max(at, window.start)
+        stop = max(start, window.stop)
         if start > at:
             pieces.append(Piece(f" {LEFT_OUT} " if at else f"{LEFT_OUT} "))
         cuts = sorted({start, stop, *(cut for a, b, _ in places for cut in (a, b) if start < cut < stop)})
         for begin, end in itertools.pairwise(cuts):
             marks = [mark for a, b, mark in places if a <= begin < b]
             pieces.append(Piece(shortened(context[begin:end]), " ".join(marks), _SPAN_NOTES.get(tuple(marks), "")))
-        at = max(at, stop)
+        at = stop
     return [*pieces, Piece(f" {LEFT_OUT}")] if at < len(context) else pieces
+
+
+def _whole_words(context: str, start: int, end: int) -> range:
+    """The window, and as much more as ends at a blank, if there is one near."""
+    before = context.rfind(" ", max(0, start - LONGEST_WORD), max(0, start))
+    after = context.find(" ", end, end + LONGEST_WORD)
+    return range(before + 1 if before >= 0 else max(0, start), after if after >= 0 else min(len(context), end))
 
 
 _SPAN_NOTES = {("right",): "right", ("wrong",): "model", ("right", "wrong"): "both"}
