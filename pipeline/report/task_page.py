@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.tasks.predictions import official_name, read_predictions
+from bert_keras.tasks.predictions import official_name, read_written
 from bert_keras.tasks.results import PREDICTIONS_FOLDER, SCORES_FILE
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task, task_of
@@ -101,7 +101,7 @@ def _answered(task: Task, examples: str, model_run: str) -> tuple[list[TaskRow],
             for record in read_records(file):
                 features = Example.FromString(record).features.feature
                 rows.append(TaskRow.from_features({n: list(v.bytes_list.value) for n, v in features.items()}))
-    return rows, read_predictions(task, rows, predictions)
+    return rows, read_written(task, rows, predictions)
 
 
 def _curves(log: curves.Log) -> list[curves.Curve]:

@@ -65,7 +65,7 @@ def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -
     Args:
         task: with its labels.
         rows: with golds.
-        answers: in their order, as `bert_keras.tasks.predictions.read_predictions` reads them.
+        answers: in their order, as `bert_keras.tasks.predictions.read_written` reads them.
     """
     pairs = list(zip(rows, answers, strict=True))
     if task.kind == "regression":

@@ -98,6 +98,14 @@ def test_the_page_of_each_kind(fabricate, name):
     assert "640 rows, in 28 steps of 32 at a learning rate of 5e-05, 3 times over the rows." in text
 
 
+@pytest.mark.parametrize("name", ["sst-2", "sts-b", "codah"])
+def test_rows_of_several_files_may_have_the_same_id(fabricate, name):
+    fabricated = fabricate(name)
+    fabricated.rows = [dataclasses.replace(row, row_id="0") for row in fabricated.rows]
+    fabricated.write_rows()
+    assert re.sub(r"row \d", "row 0", SHOWN[name][1]) in words(fabricated.write())
+
+
 def test_the_machine_does_not_show_and_the_same_run_gives_the_same_bytes(fabricate, tmp_path):
     fabricated = fabricate("sst-2")
     fabricated.restart([0.8, 0.9])
