@@ -90,7 +90,7 @@ def read_predictions(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any
 def read_written(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any]:
     """The answers of a file that `write_predictions` wrote for these rows.
 
-    By their order: rows of several files may have the same ids, which only SQuAD's own are sure not to.
+    By their order: the rows of several files may share ids.
 
     Raises:
         InputError: the file does not answer these rows.

@@ -55,18 +55,18 @@ def search_map(found: Mapping[str, Any], form: ScoreForm) -> Search:
         shade = 0.0 if not _has_score(training) else (training["score"] - lowest) / span if span else 1.0
         return Cell(form.number(training["score"]), shade, training == best)
 
-    batches, rates, epochs = (_values(trainings, name) for name in (BATCH, RATE, EPOCHS))
+    batches, rates, passes = (_values(trainings, name) for name in (BATCH, RATE, EPOCHS))
     by_values = {tuple(training[name] for name in (BATCH, EPOCHS, RATE)): training for training in trainings}
     ranking = sorted(trainings, key=lambda training: -training["score"] if _has_score(training) else math.inf)
     said = (
         f"{form.title} {form.number(best['score'])}, the best of {len(trainings)}: batch {best[BATCH]}, "
-        f"learning rate {best[RATE]:g}, {_epochs(best[EPOCHS])}."
+        f"learning rate {best[RATE]:g}, {epochs(best[EPOCHS])}."
     )
     return Search(
         said,
         [f"{rate:g}" for rate in rates],
         [
-            (batch, [(_epochs(n), [cell(by_values[batch, n, rate]) for rate in rates]) for n in epochs])
+            (batch, [(epochs(n), [cell(by_values[batch, n, rate]) for rate in rates]) for n in passes])
             for batch in batches
         ],
         [(str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])) for t in ranking],
@@ -82,5 +82,6 @@ def _values(trainings: Sequence[Training], name: str) -> list[Any]:
     return list(dict.fromkeys(training[name] for training in trainings))
 
 
-def _epochs(number: float) -> str:
+def epochs(number: float) -> str:
+    """3.0 -> 3 epochs"""
     return f"{number:g} epoch{'s' * (number != 1)}"

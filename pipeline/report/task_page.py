@@ -21,7 +21,7 @@ from pipeline.report.frame import Evaluations, Frame, load, percent
 from pipeline.report.frame import render as render_frame
 from pipeline.report.restarts import restarts
 from pipeline.report.score_forms import ScoreForm, figure, score_form
-from pipeline.report.search_map import search_map
+from pipeline.report.search_map import epochs, search_map
 from pipeline.report.task_gate import task_gate_rows
 from pipeline.report.task_lineage import task_lineage
 from pipeline.report.wrong_answers import wrong_answers
@@ -135,10 +135,10 @@ def _learned(summary: Mapping[str, Any], steps: int) -> str:
     if summary["search"] is not None:
         training |= {name: summary["search"]["best"][name] for name in (BATCH, RATE, EPOCHS)}
     together = len(summary["restarts"]["chosen"])
-    each = f"{together} models answer together, each trained " if together > 1 else ""
+    by = f" by each of {together} models that answer together" if together > 1 else ""
     return (
-        f"{each}in {steps:,} steps of {training[BATCH]:,} at a learning rate of {training[RATE]:g}, "
-        f"{training[EPOCHS]:g} times over the rows."
+        f"rows{by}, {epochs(training[EPOCHS])}: {steps:,} steps of {training[BATCH]:,}, learning rate "
+        f"{training[RATE]:g}."
     )
 
 

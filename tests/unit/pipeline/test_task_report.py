@@ -95,7 +95,7 @@ def test_the_page_of_each_kind(fabricate, name):
     assert f"Held out {len(fabricated.rows)} 0 held out of the training rows" in text
     assert "Test 5 0 test.tsv" in text
     assert "tiny &lt;bert&gt; fingerprint c0ffee00" in text and FILES in text and FIRST_MODEL in text
-    assert "640 rows, in 28 steps of 32 at a learning rate of 5e-05, 3 times over the rows." in text
+    assert "Learned from 640 rows, 3 epochs: 28 steps of 32, learning rate 5e-05." in text
 
 
 @pytest.mark.parametrize("name", ["sst-2", "sts-b", "codah"])
@@ -169,7 +169,7 @@ def test_an_ensemble(fabricate):
     fabricated.restart([80.0, 90.0], ensemble=92.0)
     text = words(fabricated.write())
     assert "seed 11 taken 80.0% 80.0% seed 12 taken 90.0% 90.0% ensemble exported 92.0% 92.0%" in text
-    assert "2 models answer together, each trained in 28 steps" in text and "2 of 28 steps each" in text
+    assert "640 rows by each of 2 models that answer together, 3 epochs" in text and "2 of 28 steps each" in text
 
 
 def test_a_search(fabricate):
@@ -183,7 +183,7 @@ def test_a_search(fabricate):
     assert "2 epochs 0.500 ★ 0.300 3 epochs 0.400 no score All 8 trainings, the best first" in text
     assert "Score 32 5e-05 2 0.500 32 5e-05 3 0.400" in text
     # What was trained is what was found.
-    assert "in 28 steps of 32 at a learning rate of 5e-05, 2 times over the rows." in text
+    assert "640 rows, 2 epochs: 28 steps of 32, learning rate 5e-05." in text
     assert "The best of the search took the place of training.train_batch_size, " in text
     assert "Search #50 8 trainings the best 0.500" in text
     assert "first model and rows to search, search, first model and rows to model" in html
