@@ -242,14 +242,14 @@ def test_long_texts_are_shortened():
 
 
 def test_a_context_is_shown_about_its_answers():
-    context = "x " * 300 + "Paris" + " y" * 300 + " Rome Rome" + " z" * 300
+    context = "Rome " + "x " * 400 + "Paris" + " y" * 300 + " Rome Rome" + " z" * 300
     row = TaskRow(
-        "a", {"question": "Where?", "context": context}, {"answers": [{"text": "Paris", "answer_start": 600}]}
+        "a", {"question": "Where?", "context": context}, {"answers": [{"text": "Paris", "answer_start": 805}]}
     )
     ((_, (_, shown, *_)),) = wrong_answers(labelled("squad1.1"), [row], ["Rome"]).rows
     assert [(p.text, p.mark) for p in shown.pieces if p.mark] == [("Paris", "right"), ("Rome", "wrong")]
     text = "".join(piece.text for piece in shown.pieces)
-    # The first of two, which is nearer to the right answer.
+    # Of three the one that is nearest to the right answer.
     assert "Rome Rome" in text and shown.pieces[-2].text.startswith(" Rome z")
     assert text.startswith("… x") and text.endswith("z …") and text.count("…") == 3 and len(text) < 700
     assert "".join(p.text for p in _neighbourhood("wordsword " * 60, [(300, 309, "right")])).startswith("… wordsword ")
