@@ -16,6 +16,7 @@ from bert_keras.tasks.experiment import read_experiment, read_spec
 from bert_keras.tasks.kinds import kind_of
 from bert_keras.tasks.predictions import official_name, write_predictions
 from bert_keras.tasks.restarts import train_restarts
+from bert_keras.tasks.results import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.scores import score
 from bert_keras.tasks.served import export_task_model
@@ -24,12 +25,6 @@ from bert_keras.tasks.span_answers import n_best_predictions, span_answers
 from bert_keras.tasks.squad_predictions import write_details
 from bert_keras.tasks.training import TrainedTask
 from bert_keras.training_log import TrainingLog
-
-# In the Trainer's `model_run` artifact: the official scores by split and name, the report of
-# `bert_keras.tasks.restarts`, and prediction files, a folder a split.
-SCORES_FILE = "scores.json"
-RESTARTS_FILE = "restarts.json"
-PREDICTIONS_FOLDER = "predictions"
 
 
 def run_fn(fn_args) -> None:

@@ -91,9 +91,11 @@ def run(
         pipeline = create_pipeline(recipe, files, beginning, run_dir, local_runner.BEAM_PIPELINE_ARGS)
         local_runner.run(pipeline, run_dir)
     from pipeline.lineage import latest_run
+    from pipeline.report.page import write_report
     from pipeline.task_summary import print_summary, summarize
 
     summary = summarize(latest_run(run_dir), recipe, run_dir)
+    write_report(run_dir)
     print_summary(summary, run_dir)
     return summary
 

@@ -8,11 +8,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.finetune import PREDICTIONS_FOLDER, RESTARTS_FILE
+from bert_keras.tasks.results import PREDICTIONS_FOLDER, RESTARTS_FILE
 from bert_keras.tasks.settings import TaskSpec
 from components.shards import write_json
 from pipeline.finetune_recipes import FineTuneRecipe
 from pipeline.lineage import Run
+from pipeline.report.page import REPORT_FILE
 from pipeline.search_report import BATCH, EPOCHS, RATE, write_search
 from pipeline.summary import SUMMARY_FILE, evaluated, outcome, outcome_rows, print_rows
 
@@ -64,6 +65,7 @@ def print_summary(summary: Mapping[str, Any], run_dir: str) -> None:
             "scores": _figures(summary["scores"]),
             **outcome_rows(summary),
             "predictions": ", ".join(os.path.relpath(p, run_dir) for of in summary["predictions"].values() for p in of),
+            "report": os.path.join(run_dir, REPORT_FILE),
         }
     )
 

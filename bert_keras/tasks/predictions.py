@@ -87,6 +87,23 @@ def read_predictions(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any
         raise InputError(f"{path}: is not the text that was expected ({error}); write it again") from error
 
 
+def read_written(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any]:
+    """The answers of a file that `write_predictions` wrote for these rows.
+
+    By their order: the rows of several files may share ids.
+
+    Raises:
+        InputError: the file does not answer these rows.
+    """
+    if task.kind in ("span", "tagging"):
+        return read_predictions(task, rows, path)
+    cells = list(_cells(task, path))
+    if len(cells) != len(rows):
+        raise InputError(f"{path}: {len(cells)} predictions; the data have {len(rows)} rows")
+    parse = _parser(task)
+    return [parse(text, row) for row, (_, _, text) in zip(rows, cells, strict=True)]
+
+
 def _write_table(task: Task, file: TextIO, rows: Sequence[TaskRow], answers: Sequence[Any]) -> None:
     writer = csv.writer(file, delimiter=_DELIMITERS.get(task.kind, "\t"), lineterminator="\n")
     writer.writerow(_HEADERS.get(task.kind, _TABLE_HEADER))

@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -62,33 +63,40 @@ class Curve:
     height: float = HEIGHT
 
 
-def read_log(path: str) -> Log:
-    """The lines of `log.jsonl` by step; of a step that a resumed training wrote twice, the later one."""
-    with open(path, encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
-    return sorted({(line["kind"], line["step"]): line for line in lines}.values(), key=lambda line: line["step"])
+def read_log(model_run: str) -> Log:
+    """The lines of `log.jsonl` by step, of the Trainer's `model_run` artifact.
 
-
-def pictures(model_run: str, summary: Mapping[str, Any]) -> list[Picture]:
-    """The curves of a training.
-
-    Args:
-        model_run: the Trainer's `model_run` artifact.
-        summary: of `summary.json`: the unigram model and chance are drawn as lines.
+    Of a step and kind that was written twice, the fields of both: a resumed training says the same again, later, and a
+    fine-tuning adds its official scores.
     """
-    log = read_log(os.path.join(model_run, LOG_FILE))
-    curves = [curve for part in PARTS[summary["objective"]] for curve in _of_part(part, summary)]
-    curves += [
-        Curve("learning_rate", "Learning rate", _plain, height=SMALL_HEIGHT),
-        Curve("tokens_per_second", "Tokens per second", _thousands, height=SMALL_HEIGHT),
+    merged: dict[tuple[str, int], dict[str, Any]] = {}
+    with open(os.path.join(model_run, LOG_FILE), encoding="utf-8") as file:
+        for line in map(json.loads, file):
+            merged.setdefault((line["kind"], line["step"]), {}).update(line)
+    return sorted(merged.values(), key=lambda line: line["step"])
+
+
+def pictures(log: Log, curves: Sequence[Curve]) -> list[Picture]:
+    """The curves of a training, and how fast it went."""
+    return [
+        _picture(curve, log)
+        for curve in (
+            *curves,
+            Curve("learning_rate", "Learning rate", plain, height=SMALL_HEIGHT),
+            Curve("tokens_per_second", "Tokens per second", _thousands, height=SMALL_HEIGHT),
+        )
     ]
-    return [_picture(curve, log) for curve in curves]
+
+
+def of_objective(summary: Mapping[str, Any]) -> list[Curve]:
+    """Losses and accuracies of a pre-training; the unigram model and chance are drawn as lines."""
+    return [curve for part in PARTS[summary["objective"]] for curve in _of_part(part, summary)]
 
 
 def _of_part(part: Part, summary: Mapping[str, Any]) -> list[Curve]:
     """Loss and accuracy, beside what is reached without reading the text."""
-    loss = Curve(f"{part.key}_loss", f"{part.title} loss", _plain)
-    accuracy = Curve(f"{part.key}_accuracy", f"{part.title} accuracy", _percent)
+    loss = Curve(f"{part.key}_loss", f"{part.title} loss", plain)
+    accuracy = Curve(f"{part.key}_accuracy", f"{part.title} accuracy", percent)
     if "perplexity" in part.metrics:
         unigram = math.log(summary["unigram_perplexity"])
         loss = dataclasses.replace(loss, reference=unigram, reference_label="unigram model")
@@ -99,9 +107,9 @@ def _of_part(part: Part, summary: Mapping[str, Any]) -> list[Curve]:
     return [loss, accuracy]
 
 
-def held_out(model_run: str, rows: int = 20) -> Log:
+def held_out(log: Log, rows: int = 20) -> Log:
     """The held-out evaluations, evenly thinned to about `rows`; the last one is always there."""
-    evaluations = [line for line in read_log(os.path.join(model_run, LOG_FILE)) if line["kind"] == HELD_OUT]
+    evaluations = [line for line in log if line["kind"] == HELD_OUT]
     every = math.ceil(len(evaluations) / rows) or 1
     return evaluations[::-1][::every][::-1]
 
@@ -111,19 +119,38 @@ def _picture(curve: Curve, log: Log) -> Picture:
         kind: [(line["step"], line[curve.key]) for line in log if line["kind"] == kind and curve.key in line]
         for kind in (TRAIN, HELD_OUT)
     }
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": curve.key, "font.size": FONT_POINTS}):
-        figure = _draw(curve, series)
+    return picture_of(
+        lambda axes: _draw(axes, curve, series), curve.key, curve.title, _describe(curve, series), curve.height
+    )
+
+
+def picture_of(draw: Callable[[Axes], None], key: str, title: str, description: str, height: float = HEIGHT) -> Picture:
+    """A picture in the page's colours.
+
+    Args:
+        draw: draws on the axes, in `INK` and the colours beside it.
+        key: what no other picture of the page is called.
+        title: above it.
+        description: in words.
+        height: inches.
+    """
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": key, "font.size": FONT_POINTS}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.margins(y=0.12)
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(colors=INK, length=0)
+        draw(axes)
         buffer = io.StringIO()
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
-    view_box = f"0 0 {WIDTH * 72:g} {curve.height * 72:g}"
-    return Picture(curve.title, _describe(curve, series), view_box, _for_page(buffer.getvalue(), curve.key))
+    return Picture(title, description, f"0 0 {WIDTH * 72:g} {height * 72:g}", _for_page(buffer.getvalue(), key))
 
 
-def _draw(curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    figure = Figure(figsize=(WIDTH, curve.height), layout="constrained")
-    axes = figure.add_subplot()
+def _draw(axes: Axes, curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -> None:
     for kind, colour, width, marker in ((TRAIN, TRAIN_COLOUR, 1.2, None), (HELD_OUT, HELD_OUT_COLOUR, 1.8, "o")):
         points = _averaged(series[kind])
         if len(points) == 1:
@@ -137,17 +164,11 @@ def _draw(curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -> Fi
             (1, curve.reference), xycoords=("axes fraction", "data"), xytext=(-2, 3 if curve.label_above else -3),
             textcoords="offset points", ha="right", va="bottom" if curve.label_above else "top", color=REFERENCE,
         )  # fmt: skip
-    axes.margins(y=0.12)
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(colors=INK, length=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(3 if curve.height < HEIGHT else 6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: curve.number(value)))
     axes.set_xlabel("training step", color=INK)
-    return figure
 
 
 def _for_page(svg: str, prefix: str) -> Markup:
@@ -193,11 +214,13 @@ def _entropy(share: float) -> float:
     return -sum(p * math.log(p) for p in (share, 1.0 - share) if p > 0)
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
+    """A number on an axis."""
     return f"{value:.3g}"
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """A share of 1 on an axis."""
     return f"{100 * value:.3g}%"
 
 

@@ -51,7 +51,7 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
         summary: of `summary.json`; its `gate_failures` begin "METRIC: value" or "METRIC: change".
         baseline: metrics of the last comparable blessed model on the same examples; None if there was none.
     """
-    gate, failed = summary["recipe"]["gate"], set(map(_failed, summary["gate_failures"]))
+    gate, failed = summary["recipe"]["gate"], failed_thresholds(summary)
     rows = []
     for part in PARTS[summary["objective"]]:
         for figure in part.metrics:
@@ -61,6 +61,11 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
                 if figure == "perplexity":
                     rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
     return rows
+
+
+def failed_thresholds(summary: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Names of metrics and kinds of the thresholds that were missed."""
+    return set(map(_failed, summary["gate_failures"]))
 
 
 def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:

@@ -1,51 +1,58 @@
-"""What made what, from ML Metadata: the boxes and arrows of the report's lineage picture."""
+"""What made what, from ML Metadata: the boxes and arrows of a report's lineage picture, and where the artifacts lie."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from pipeline.objective_parts import PARTS
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.lineage import ArtifactRecord, Run
+    from pipeline.lineage import ArtifactRecord
 
 # Pixels of the picture's own coordinate system.
 BOX_HEIGHT = 84
-# name: (columns' left edges, box width, rows' distance, {box: (column, row)}). A phone gets a picture of its own.
-LAYOUTS: dict[str, tuple[tuple[int, ...], int, int, dict[str, tuple[int, int]]]] = {
-    "wide": (
-        (1, 281, 561, 841), 218, 136,
-        {
-            "corpus": (0, 0), "examples": (1, 0), "model": (2, 0), "pushed": (3, 0),
-            "vocabulary": (0, 1), "baseline": (1, 1), "gate": (2, 1),
-        },
-    ),
-    "narrow": (
-        (1, 217), 182, 128,
-        {
-            "corpus": (0, 0), "vocabulary": (1, 0), "examples": (0, 1), "baseline": (1, 1),
-            "model": (0, 2), "gate": (1, 2), "pushed": (0, 3),
-        },
-    ),
-}  # fmt: skip
-EDGES = (
-    ("corpus", "vocabulary"), ("corpus", "examples"), ("vocabulary", "examples"), ("examples", "model"),
-    ("examples", "gate"), ("model", "gate"), ("baseline", "gate"), ("model", "pushed"), ("gate", "pushed"),
-)  # fmt: skip
+Edges = Sequence[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A box; `stage` made the artifact, which is None where the run has none, e.g. no baseline."""
+    """A box.
+
+    Attributes:
+        key: its name in layouts and edges.
+        title: its name for people.
+        stage: which made the artifact.
+        artifact: None where the run has none, e.g. no baseline.
+        lines: what else is said of it.
+        outside: whether it is no artifact at all, but what the run was given.
+    """
 
     key: str
     title: str
     stage: str
     artifact: ArtifactRecord | None
     lines: list[str]
+    outside: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where boxes stand; a phone gets a picture of its own.
+
+    Attributes:
+        name: `wide` or `narrow`.
+        columns: their left edges.
+        box_width: of all boxes.
+        distance: from one row to the next.
+        places: column and row of each box, by key.
+    """
+
+    name: str
+    columns: tuple[int, ...]
+    box_width: int
+    distance: int
+    places: dict[str, tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,71 +67,44 @@ class Drawing:
     arrows: list[str]
 
 
-def nodes(run: Run, summary: Mapping[str, Any], fingerprint: str, spec: Mapping[str, Any]) -> list[Node]:
-    """The artifacts that each stage really took and gave.
+@dataclasses.dataclass(frozen=True)
+class Lineage:
+    """What the page shows of it.
 
-    Args:
-        run: of `pipeline.lineage.latest_run`.
-        summary: of `summary.json`.
-        fingerprint: of the text files, CorpusGen's.
-        spec: the examples' `example_spec.json`.
+    Attributes:
+        drawings: one a layout.
+        artifacts: with their places.
+        description: the picture in words.
+        hashes: by what they are of.
     """
-    examples, gate = (run.stages[name] for name in (run.judged_examples, "Evaluator"))
-    (corpus,), (vocabulary,) = examples.inputs["documents"], examples.inputs["vocabulary"]
-    (used,), (model,) = gate.inputs["examples"], gate.inputs["model"]
-    baseline = next(iter(gate.inputs.get("baseline_model", [])), None)
-    pushed = summary["pushed_version"]
-    steps = summary["recipe"]["training"]["num_train_steps"]
-    missed = len(summary["gate_failures"])
-    first, *_ = PARTS[summary["objective"]]
-    return [
-        Node(
-            "corpus", "Corpus", "CorpusGen", corpus,
-            [f"{summary['corpus_documents']:,} documents", f"fingerprint {fingerprint[:8]}"],
-        ),
-        Node(
-            "vocabulary", "Vocabulary", "VocabGen", vocabulary,
-            [f"{summary['vocab_size']:,} word pieces", f"sha256 {spec['vocabulary_sha256'][:8]}"],
-        ),
-        Node(
-            "examples", "Examples", examples.name, used,
-            [f"{summary['examples_train']:,} to train", f"{summary['examples_eval']:,} held out"],
-        ),
-        Node(
-            "model", "Model", "Trainer", model,
-            [f"{steps:,} steps", f"perplexity {summary[f'{first.key}_perplexity']:,.2f}"],
-        ),
-        Node(
-            "baseline", "Baseline", "Trainer", baseline,
-            ["last blessed model", "before this one"] if baseline else ["no earlier model", "to compare with"],
-        ),
-        Node(
-            "gate", "Gate", "Evaluator", run.output("Evaluator", "evaluation"),
-            [
-                "blessed" if summary["blessed"] else "not blessed",
-                f"{missed or 'no'} threshold{'s' * (missed > 1)} missed",
-            ],
-        ),
-        Node(
-            "pushed", "Pushed model", "ModelPush", run.output("ModelPush", "pushed_model") if pushed else None,
-            [f"version {pushed}", f"in serving/{pushed}"] if pushed else ["nothing pushed", "by this run"],
-        ),
-    ]  # fmt: skip
+
+    drawings: list[Drawing]
+    artifacts: list[tuple[Node, str]]
+    description: str
+    hashes: dict[str, str]
 
 
-def draw(boxes: list[Node], layout: str) -> Drawing:
-    """Places the boxes and draws the arrows, in the `wide` or the `narrow` layout."""
-    columns, width, distance, places = LAYOUTS[layout]
-    placed = {node.key: (columns[places[node.key][0]], 1 + distance * places[node.key][1]) for node in boxes}
-    rows = 1 + max(row for _, row in places.values())
+def draw(boxes: Sequence[Node], layout: Layout, edges: Edges) -> Drawing:
+    """Places the boxes and draws the arrows."""
+    width = layout.box_width
+    placed = {}
+    for node in boxes:
+        column, row = layout.places[node.key]
+        placed[node.key] = (layout.columns[column], 1 + layout.distance * row)
+    rows = 1 + max(row for _, row in layout.places.values())
     return Drawing(
-        name=layout,
-        width=columns[-1] + width + 1,
-        height=distance * (rows - 1) + BOX_HEIGHT + 2,
+        name=layout.name,
+        width=layout.columns[-1] + width + 1,
+        height=layout.distance * (rows - 1) + BOX_HEIGHT + 2,
         box_width=width,
         boxes=[(node, *placed[node.key]) for node in boxes],
-        arrows=[_arrow(placed[a], placed[b], width, sideways=layout == "wide") for a, b in EDGES],
+        arrows=[_arrow(placed[a], placed[b], width, sideways=layout.name == "wide") for a, b in edges],
     )
+
+
+def places(boxes: Sequence[Node], run_dir: str) -> list[tuple[Node, str]]:
+    """The artifacts and where they lie."""
+    return [(node, relative(node.artifact.uri, run_dir)) for node in boxes if node.artifact]
 
 
 def relative(uri: str, run_dir: str) -> str:

@@ -144,6 +144,11 @@ def test_a_task_is_learned_judged_pushed_and_served_as_it_was_judged(fine_tune, 
         assert answers == pytest.approx(written, abs=1e-3)
     else:
         assert answers == written
+    page = (fine_tuned.dir / "report.html").read_text()
+    assert f"Blessed and pushed as version {summary['pushed_version']}" in page
+    if task.kind in ("classification", "multiple_choice"):
+        wrong = sum(row.gold != answer for row, answer in zip(rows, written, strict=True))
+        assert f"Answered wrongly: {wrong} of {EVAL_ROWS} held-out rows" in page
     said = json.loads(out)
     answer = said[ANSWER[task.kind]]
     assert answer == (pytest.approx(answers[0], abs=1e-3) if task.kind == "regression" else written[0])
@@ -155,6 +160,7 @@ def test_the_same_command_again_is_served_from_the_cache(fine_tune, init):
     assert code == 0
     states = {name: stage.state for name, stage in latest_run(str(run.dir)).stages.items()}
     assert states.pop("Baseline") == "COMPLETE" and set(states.values()) == {"CACHED"}
+    assert "4 of them cached" in (run.dir / "report.html").read_text()
 
 
 def test_a_worse_model_is_refused_and_the_better_one_stays_served(fine_tune, init):

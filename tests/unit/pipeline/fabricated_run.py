@@ -6,7 +6,7 @@ import os
 import types
 
 from pipeline import lineage
-from pipeline.report import page
+from pipeline.report import frame, page
 
 FINGERPRINT = "feedface" * 8
 SHA = "c0ffee00" * 8
@@ -121,7 +121,7 @@ class Fabricated:
             "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
         )
         monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
-        monkeypatch.setattr(page, "_baseline_metrics", lambda _: self.baseline)
+        monkeypatch.setattr(frame, "baseline_metrics", lambda _: self.baseline)
 
     def write(self):
         self._file("examples", "example_spec.json", json.dumps(self.spec))

@@ -5,10 +5,10 @@ import json
 import os
 import re
 import types
-from html.parser import HTMLParser
 
 import pytest
 from fabricated_run import FINGERPRINT, SHA, SUMMARY, Fabricated
+from report_reading import check_stands_alone, words
 
 from bert_keras.errors import InputError
 from pipeline.report import page
@@ -18,11 +18,6 @@ from pipeline.report.gate import gate_rows, verdict
 @pytest.fixture
 def fabricated(tmp_path, monkeypatch):
     return Fabricated(tmp_path / "run", monkeypatch)
-
-
-def words(html):
-    """The page's text as a reader sees it, blanks collapsed."""
-    return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL).split())
 
 
 def test_a_pushed_model_is_told_first(fabricated):
@@ -178,44 +173,8 @@ def test_text_of_the_corpus_is_escaped(fabricated):
     assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3
 
 
-class Tags(HTMLParser):
-    """Ids, references and tags that stay open."""
-
-    VOID = ("meta", "br")
-
-    def __init__(self, html):
-        super().__init__()
-        self.ids, self.references, self.open = [], [], []
-        self.feed(html)
-
-    def handle_startendtag(self, tag, attrs):
-        self._attributes(attrs)
-
-    def handle_starttag(self, tag, attrs):
-        self._attributes(attrs)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def _attributes(self, attrs):
-        for name, value in attrs:
-            if name == "id":
-                self.ids.append(value)
-            if name in ("href", "xlink:href", "src", "aria-labelledby"):
-                self.references.append(value if name != "aria-labelledby" else f"#{value}")
-            self.references += re.findall(r"url\((.*?)\)", value or "")
-
-
 def test_the_page_stands_alone(fabricated):
-    html = fabricated.write()
-    tags = Tags(html)
-    assert not tags.open
-    assert len(tags.ids) == len(set(tags.ids))
-    assert len(tags.references) > 50  # the pictures' ticks
-    assert all(r[0] == "#" and r[1:] in tags.ids for r in tags.references)
-    assert "://" not in html and "@import" not in html and html.count("<style") == 1
+    check_stands_alone(fabricated.write())
 
 
 def test_pictures_have_words_and_the_colours_of_the_page(fabricated):
@@ -235,15 +194,10 @@ def test_the_machine_does_not_show(fabricated, tmp_path, monkeypatch):
     assert Fabricated(tmp_path / "another" / "place", monkeypatch).write() == first
 
 
-def test_a_fine_tuning_has_no_page(tmp_path):
-    (tmp_path / "summary.json").write_text('{"task": "sst-2"}')
-    with pytest.raises(InputError, match=r"is a fine-tuning, which has no page: its figures are in summary.json"):
-        page.write_report(str(tmp_path))
-
-
-def test_a_summary_of_an_earlier_version_is_told(tmp_path):
-    (tmp_path / "summary.json").write_text('{"run": "1"}')
-    with pytest.raises(InputError, match="is of an earlier version; the same bert-tfx pretrain command"):
+@pytest.mark.parametrize(("task", "made_by"), [("", "pretrain"), (', "task": "sst-2"', "finetune")])
+def test_a_summary_of_an_earlier_version_is_told(tmp_path, task, made_by):
+    (tmp_path / "summary.json").write_text(f'{{"run": "1"{task}}}')
+    with pytest.raises(InputError, match=f"is of an earlier version; the same bert-tfx {made_by} command"):
         page.write_report(str(tmp_path))
 
 

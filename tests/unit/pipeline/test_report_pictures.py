@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pipeline.report import curves, lineage_graph
+from pipeline.report import curves, lineage_graph, pretrain_lineage, task_lineage
 
 
 def log_line(kind, step, mlm_loss=5.0):
@@ -13,14 +13,15 @@ def log_line(kind, step, mlm_loss=5.0):
 
 
 def test_a_step_that_was_trained_twice_counts_once(tmp_path):
-    path = tmp_path / "log.jsonl"
-    path.write_text(log_line("train", 20, 6.0) + log_line("train", 40, 5.0) + log_line("train", 20, 5.5))
-    assert [(line["step"], line["mlm_loss"]) for line in curves.read_log(str(path))] == [(20, 5.5), (40, 5.0)]
+    (tmp_path / "log.jsonl").write_text(
+        log_line("train", 20, 6.0) + log_line("train", 40, 5.0) + log_line("train", 20, 5.5)
+    )
+    assert [(line["step"], line["mlm_loss"]) for line in curves.read_log(str(tmp_path))] == [(20, 5.5), (40, 5.0)]
 
 
 def test_a_long_log_is_thinned(tmp_path):
     (tmp_path / "log.jsonl").write_text("".join(log_line("eval", step) for step in range(1, 1001)))
-    steps = [line["step"] for line in curves.held_out(str(tmp_path))]
+    steps = [line["step"] for line in curves.held_out(curves.read_log(str(tmp_path)))]
     assert len(steps) == 20 and steps[-1] == 1000 and steps[0] == 50
     # 900 points in groups of three: steps 0, 1, 2 and losses 0, 2, 4 first.
     points = curves._averaged([(step, 2.0 * step) for step in range(900)])
@@ -34,15 +35,26 @@ def test_the_loss_of_knowing_only_the_shares():
     assert curves._entropy(1.0) == 0.0
 
 
-@pytest.mark.parametrize("layout", lineage_graph.LAYOUTS)
-def test_boxes_and_arrows_fit_the_drawing(layout):
-    keys = lineage_graph.LAYOUTS[layout][3]
-    drawing = lineage_graph.draw([lineage_graph.Node(key, key, "", None, []) for key in keys], layout)
+PLANS = {
+    f"{name}-{layout.name}": (layout, edges)
+    for name, layouts, edges in (
+        ("pretrain", pretrain_lineage.LAYOUTS, pretrain_lineage.EDGES),
+        ("task", task_lineage.LAYOUTS, task_lineage.EDGES),
+        ("search", task_lineage.LAYOUTS_WITH_SEARCH, task_lineage.EDGES_WITH_SEARCH),
+    )
+    for layout in layouts
+}
+
+
+@pytest.mark.parametrize(("layout", "edges"), PLANS.values(), ids=PLANS)
+def test_boxes_and_arrows_fit_the_drawing(layout, edges):
+    nodes = [lineage_graph.Node(key, key, "", None, []) for key in layout.places]
+    drawing = lineage_graph.draw(nodes, layout, edges)
     width, height = drawing.box_width, lineage_graph.BOX_HEIGHT
     places = {node.key: (x, y) for node, x, y in drawing.boxes}
-    assert len(set(places.values())) == 7
+    assert len(set(places.values())) == len(nodes) == len({key for edge in edges for key in edge})
     assert all(x + width < drawing.width and y + height < drawing.height for x, y in places.values())
-    for edge, arrow in zip(lineage_graph.EDGES, drawing.arrows, strict=True):
+    for edge, arrow in zip(edges, drawing.arrows, strict=True):
         start, *_, end = [tuple(map(int, point.split(","))) for point in re.findall(r"\d+,\d+", arrow)]
         for key, (x, y) in zip(edge, (start, end), strict=True):
             left, top = places[key]

@@ -1,0 +1,167 @@
+"""The page of a fine-tuning."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import glob
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.tasks.predictions import official_name, read_written
+from bert_keras.tasks.results import PREDICTIONS_FOLDER, SCORES_FILE
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import Task, task_of
+from components.tfrecord import Example, read_records
+from pipeline.report import curves
+from pipeline.report.confusion import confusion
+from pipeline.report.frame import Evaluations, Frame, load, percent
+from pipeline.report.frame import render as render_frame
+from pipeline.report.restarts import restarts
+from pipeline.report.score_forms import ScoreForm, figure, score_form
+from pipeline.report.search_map import epochs, search_map
+from pipeline.report.task_gate import task_gate_rows
+from pipeline.report.task_lineage import task_lineage
+from pipeline.report.wrong_answers import wrong_answers
+from pipeline.search_report import BATCH, EPOCHS, RATE
+
+if TYPE_CHECKING:
+    from pipeline.lineage import Run
+
+TRAIN, EVAL = "train", "eval"
+_SPLITS = {
+    TRAIN: "Training",
+    EVAL: "Held out",
+    "eval_mismatched": "Held out, mismatched",
+    "test": "Test",
+    "test_mismatched": "Test, mismatched",
+}
+SEARCHED = (
+    f"The best of the search took the place of {', '.join(f'training.{name}' for name in (BATCH, RATE, EPOCHS))}."
+)
+# What is logged of a kind of task beside its loss.
+_LOGGED = {"accuracy": "Accuracy", "start_accuracy": "Accuracy of starts", "end_accuracy": "Accuracy of ends"}
+
+
+def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
+    """The page's HTML.
+
+    Args:
+        run: of `pipeline.lineage.latest_run`.
+        summary: of `summary.json`.
+        run_dir: no path above it is shown.
+        baseline: scores of the model that the gate compared with, or None.
+    """
+    task = dataclasses.replace(task_of(summary["task"]), labels=tuple(summary["labels"]))
+    forms = {name: score_form(task.kind, name) for name in task.metrics}
+    metric, *_ = task.metrics
+    model_run, examples = run.output("Trainer", "model_run").uri, run.output("TaskExampleGen", "examples").uri
+    log = curves.read_log(model_run)
+    steps = max(line["step"] for line in log)
+    rows, answers = _answered(task, examples, model_run)
+    searched = None if summary["search"] is None else search_map(summary["search"], forms[metric])
+    frame = Frame(
+        gate_rows=task_gate_rows(summary, metric, forms[metric], baseline),
+        judged_on=f"{summary['rows'][EVAL]:,} held-out rows",
+        pictures=curves.pictures(log, _curves(log)),
+        evaluations=_evaluations(curves.held_out(log), task),
+        lineage=task_lineage(run, summary, forms[metric], steps, run_dir),
+        settings_note=SEARCHED if searched else "",
+    )
+    return render_frame(
+        "task.html",
+        run,
+        summary,
+        frame,
+        cards=_cards(summary, forms),
+        learned=_learned(summary, steps),
+        figures=_figures(task, load(model_run, SCORES_FILE)),
+        splits=_splits(run, summary),
+        restarts=restarts(summary["restarts"], forms),
+        search=searched,
+        wrong=wrong_answers(task, rows, answers),
+        confusion=confusion(task.labels, [row.gold for row in rows], answers)
+        if task.kind == "classification"
+        else None,
+    )
+
+
+def _answered(task: Task, examples: str, model_run: str) -> tuple[list[TaskRow], list[Any]]:
+    """The held-out rows, as they are stored, and the answers of the official prediction file."""
+    shards = sorted(glob.glob(os.path.join(glob.escape(examples), f"Split-{EVAL}", "*.tfrecord")))
+    predictions = os.path.join(model_run, PREDICTIONS_FOLDER, EVAL, official_name(task, EVAL))
+    for path, there in ((os.path.join(examples, f"Split-{EVAL}"), shards), (predictions, os.path.isfile(predictions))):
+        if not there:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    rows = []
+    for shard in shards:
+        with open(shard, "rb") as file:
+            for record in read_records(file):
+                features = Example.FromString(record).features.feature
+                rows.append(TaskRow.from_features({n: list(v.bytes_list.value) for n, v in features.items()}))
+    return rows, read_written(task, rows, predictions)
+
+
+def _curves(log: curves.Log) -> list[curves.Curve]:
+    logged = {name for line in log for name in line}
+    accuracies = [curves.Curve(name, title, curves.percent) for name, title in _LOGGED.items() if name in logged]
+    return [curves.Curve("loss", "Loss", curves.plain), *accuracies]
+
+
+def _evaluations(lines: curves.Log, task: Task) -> Evaluations:
+    logged = {name: title for name, title in _LOGGED.items() if any(name in line for line in lines)}
+    titles = ["Step", "Loss", *logged.values()]
+    rows = [[f"{line['step']:,}", f"{line['loss']:.3f}", *(percent(line[name]) for name in logged)] for line in lines]
+    unit = "squared differences" if task.kind == "regression" else "nats"
+    caption = (
+        f"{len(rows)} evaluation{'s' * (len(rows) != 1)}; losses in {unit}. In training an evaluation may read a part "
+        "of the held-out rows; the official scores are of all of them."
+    )
+    return Evaluations(caption, titles, rows)
+
+
+def _cards(summary: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> list[tuple[str, str, str]]:
+    """Title, number and what it is of."""
+    rows = f"{summary['rows'][EVAL]:,}"
+    return [
+        (form.title, form.number(summary["scores"][name]), form.note.format(rows=rows)) for name, form in forms.items()
+    ]
+
+
+def _learned(summary: Mapping[str, Any], steps: int) -> str:
+    training = dict(summary["recipe"]["training"])
+    if summary["search"] is not None:
+        training |= {name: summary["search"]["best"][name] for name in (BATCH, RATE, EPOCHS)}
+    together = len(summary["restarts"]["chosen"])
+    by = f" by each of {together} models that answer together" if together > 1 else ""
+    return (
+        f"rows{by}, {epochs(training[EPOCHS])}: {steps:,} steps of {training[BATCH]:,}, learning rate "
+        f"{training[RATE]:g}."
+    )
+
+
+def _figures(task: Task, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """All official figures of all splits with labels: the task's scores first."""
+    splits = [split for split in _SPLITS if split in scores]
+    names = dict.fromkeys([*task.metrics, *(name for split in splits for name in scores[split])])
+    return {
+        "splits": [_SPLITS[split] for split in splits],
+        "rows": [(name, [figure(task.kind, name, scores[split].get(name)) for split in splits]) for name in names],
+    }
+
+
+def _splits(run: Run, summary: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
+    """Name, rows, bad ones left out and where the rows come from, of each split."""
+    files: dict[str, Sequence[str]] = json.loads(str(run.stages["TaskExampleGen"].properties["files"]))
+    most = summary["recipe"]["data"]
+    limits = {TRAIN: most["max_train_rows"], EVAL: most["max_eval_rows"], "eval_mismatched": most["max_eval_rows"]}
+    rows = []
+    for split in (split for split in _SPLITS if split in summary["rows"]):
+        skipped = sum(summary["rows_skipped"].get(path, 0) for path in files.get(split, []))
+        source = ", ".join(dict.fromkeys(os.path.basename(path) for path in files.get(split, [])))
+        sample = f"; a seeded sample of at most {limits[split]:,}" if limits.get(split) else ""
+        told = f"{source or 'held out of the training rows'}{sample}"
+        rows.append((_SPLITS[split], summary["rows"][split], skipped, told))
+    return rows
