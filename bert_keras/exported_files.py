@@ -20,9 +20,7 @@ EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"
 WarmupRequest = tuple[str, Mapping[str, Any]]
 
 
-def write_warmup_requests(
-    directory: str, functions: Mapping[str, Callable], requests: Sequence[WarmupRequest]
-) -> None:
+def write_warmup_requests(directory: str, functions: Mapping[str, Callable], requests: Sequence[WarmupRequest]) -> None:
     """The requests that TensorFlow Serving replays before a version of the SavedModel in `directory` takes traffic.
 
     Beside each is what the model in memory answers, by which `components.serving_validator` judges what a server does;

@@ -5,7 +5,7 @@ registered", when the model is loaded or only when it is asked. tensorflow_servi
 links
 
     TensorFlow's own ops    here: those of `tf.raw_ops`, which has none that a library registered later
-    TF Text's               `@org_tensorflow_text//tensorflow_text:ops_lib`, SentencePiece's among them; here: `TEXT_OPS`
+    TF Text's               `@org_tensorflow_text//tensorflow_text:ops_lib`, with SentencePiece's; here: `TEXT_OPS`
     one of TensorFlow Decision Forests, for which this project has no use: refused
 
 Core ops are those of this TensorFlow: TensorFlow Serving must be of the same release or a later one. Its TF Text is

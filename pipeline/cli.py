@@ -17,6 +17,7 @@ from pipeline import (
     ablate_command,
     convert_command,
     finetune_command,
+    models_command,
     predict_command,
     score_command,
     text_commands,
@@ -182,6 +183,7 @@ app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
+app.add_typer(models_command.app, name="models")
 
 
 @app.command()

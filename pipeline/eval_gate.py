@@ -6,11 +6,10 @@ import tensorflow_model_analysis as tfma
 
 from bert_keras.tasks.table import Task
 from components.evaluator import metrics, task_scores
+from components.evaluator.results import BASELINE, CANDIDATE
 from pipeline.config import GateSettings
 from pipeline.finetune_recipes import TaskGate
 from pipeline.objective_parts import BOUNDS, metric_names
-
-CANDIDATE, BASELINE = "candidate", "baseline"
 
 
 def eval_config(gate: GateSettings, objective: str) -> tfma.EvalConfig:

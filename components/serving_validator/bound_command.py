@@ -9,8 +9,10 @@ import threading
 
 
 def _end_with_the_starter() -> None:
-    # The other end of the pipe goes with its process, however that ends: kill -9 too.
-    sys.stdin.buffer.read()
+    # The other end of the pipe goes with its process, however that ends: kill -9 too. Not by `sys.stdin`, whose lock
+    # a thread that waits there would keep for ever.
+    while os.read(0, 1):
+        pass
     os._exit(1)
 
 

@@ -24,7 +24,13 @@ from bert_keras.errors import StageError
 from components.serving_validator import bound_command
 
 _MODEL, _VERSION, _HOST = "bert", "1", "127.0.0.1"
-_CHANNEL_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    # The first attempts come before the server listens.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
 _POLL_SECONDS = 0.1
 
 
@@ -58,9 +64,9 @@ class ServedModel:
         else:
             io_utils.copy_dir(self._directory, version)
         grpc_port, rest_port = _free_ports(2)
-        words = ["serve", "--model-dir", self._folder.name, "--grpc-port", f"{grpc_port}", "--rest-port", f"{rest_port}"]
+        ports = ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", bound_command.__name__, *words],
+            [sys.executable, "-m", bound_command.__name__, "serve", "--model-dir", self._folder.name, *ports],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,  # its errors go where this process's go: into the run's log
             # A training's process keeps the memory of the GPUs to itself.
@@ -118,7 +124,7 @@ class ServedModel:
             if (died := self._process.poll()) is not None:
                 if reached:
                     raise NotServable(f"the server died while it loaded the model ({_exit(died)})")
-                raise StageError(f"no server to try the model in: `bert-tfx serve` ended with {_exit(died)}, see the log")
+                raise StageError(f"no server to try the model in: bert-tfx serve ended ({_exit(died)}), see the log")
             try:
                 (status,) = models.GetModelStatus(request, timeout=self._max_load_seconds).model_version_status
             except grpc.RpcError as error:

@@ -141,7 +141,7 @@ def _baseline_metrics(run: Run) -> dict[str, float] | None:
         return None
     import tensorflow_model_analysis as tfma
 
-    from pipeline.eval_gate import BASELINE
+    from components.evaluator.results import BASELINE
 
     result = tfma.load_eval_result(run.output("Evaluator", "evaluation").uri, model_name=BASELINE)
     ((_, outputs),) = result.slicing_metrics

@@ -11,9 +11,10 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.utils import proto_utils
 
+from components.evaluator.results import evaluated
 from pipeline.config import GateSettings
 from pipeline.eval_gate import eval_config
-from pipeline.summary import evaluated, gate_failures
+from pipeline.summary import gate_failures
 
 # Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.
 EXAMPLES = [

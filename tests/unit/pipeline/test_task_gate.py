@@ -12,9 +12,10 @@ from tfx.utils import proto_utils
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS, task_of
 from components.evaluator import task_scores
+from components.evaluator.results import evaluated
 from pipeline.eval_gate import task_eval_config
 from pipeline.finetune_recipes import TaskGate
-from pipeline.summary import evaluated, gate_failures
+from pipeline.summary import gate_failures
 
 
 class Told(tf.Module):
