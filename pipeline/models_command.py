@@ -48,7 +48,7 @@ def list_versions(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None)
 @app.command()
 def promote(
     version: Annotated[str, typer.Argument(metavar="VERSION", help="One that was pushed, or `latest`.")],
-    label: Annotated[Label, typer.Option(help="What clients ask for it by.")] = Label.STABLE,
+    as_label: Annotated[Label, typer.Option("--label", help="What clients ask for it by.")] = Label.STABLE,
     run_dir: RunDir = DEFAULT_RUN_DIR,
     model_dir: ModelDir = None,
 ) -> None:
@@ -61,18 +61,18 @@ def promote(
 
     folder = _folder(run_dir, model_dir)
     if version == LATEST:
-        if label is not Label.STABLE:
+        if as_label is not Label.STABLE:
             raise InputError(f"{LATEST} takes no label: whatever is newest is served to all")
         write_labels(folder, {})
         typer.echo("serving the newest version, and each newer one as soon as it is pushed")
         return
     number = _pushed(folder, version)
     labels = read_labels(folder)
-    if label is Label.CANARY and labels.get(STABLE) in (None, number):
+    if as_label is Label.CANARY and labels.get(STABLE) in (None, number):
         raise InputError(
             f"version {number} cannot be the canary of another version: promote that one first, to {STABLE}"
         )
-    labels[label.value] = number
+    labels[as_label.value] = number
     if labels.get(CANARY) == labels[STABLE]:
         del labels[CANARY]
     write_labels(folder, labels)

@@ -19,7 +19,7 @@ from tfx.utils import path_utils
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.unigram import unigram_perplexity
 from components.corpus_gen.transforms import COUNTS_FILE
-from components.evaluator.results import evaluated
+from components.evaluator.results import evaluated, evaluated_by_label, intervals
 from components.example_gate.component import VERDICT_FILE
 from components.example_gate.limits import Figure
 from components.pretrain_example_gen.settings import EVAL, TRAIN
@@ -94,6 +94,8 @@ def outcome(run: Run, run_dir: str) -> dict[str, Any]:
         # Serving is tried only with what has the quality.
         "blessed": serving["blessed"],
         "gate_failures": gate_failures(evaluation) + [f"serving: {problem}" for problem in serving["problems"]],
+        "intervals": intervals(evaluation),
+        "by_label": evaluated_by_label(evaluation),
         "serving": serving,
         "pushed_version": pushed.get("pushed_version"),
         "served_version": None if served is None else str(served),
@@ -182,10 +184,23 @@ def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
     return {
         "gate": "blessed" if summary["blessed"] else "NOT blessed: " + "; ".join(summary["gate_failures"]),
+        **_interval_rows(summary),
         **_serving_row(summary["serving"]),
         "pushed": f"{pushed}; serving {summary['served_version'] or 'nothing'}",
         "stages": _stage_line(summary),
     }
+
+
+def _interval_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """How sure the figures are, and what they are of each label."""
+    rows = {}
+    if summary["intervals"]:
+        said = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in summary["intervals"].items())
+        rows["95 % sure"] = ", ".join(said)
+    for label, found in summary["by_label"].items():
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "example_count")
+        rows[f"label {label}"] = f"{scores} ({found['example_count']:,.0f} rows)"
+    return rows
 
 
 def _serving_row(verdict: Mapping[str, Any]) -> dict[str, str]:

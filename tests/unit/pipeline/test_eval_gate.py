@@ -11,7 +11,7 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.utils import proto_utils
 
-from components.evaluator.results import evaluated
+from components.evaluator.results import evaluated, intervals
 from pipeline.config import GateSettings
 from pipeline.eval_gate import eval_config
 from pipeline.summary import gate_failures
@@ -115,6 +115,10 @@ def test_without_a_baseline_the_values_decide(judge, model):
     assert evaluated(evaluation) == pytest.approx(
         {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "nsp_accuracy": 2 / 3, "example_count": 3.0}, rel=1e-5
     )
+    found = intervals(evaluation)
+    assert found["nsp_accuracy"] == pytest.approx([2 / 3 - 1.96 / 3, 1.0])
+    assert found["mlm_perplexity"] == pytest.approx([20.0, 20.0], rel=1e-4)
+    assert set(found) == {"mlm_perplexity", "mlm_accuracy", "nsp_accuracy"}
 
 
 def test_each_value_that_is_missed_is_told(judge, model):

@@ -105,7 +105,7 @@ def test_every_task_has_a_recipe_that_compiles(compiled, task):
     recipe = finetuning(task)
     assert isinstance(recipe, FineTuneRecipe) and recipe.row == TASKS[task]
     assert set(compiled(recipe)) == set(STAGES)
-    sections = {"data", "task", "training", "gate", "search", "restarts"}
+    sections = {"data", "task", "training", "gate", "search", "restarts", "serving"}
     assert {key.partition(".")[0] for key in settings_of(recipe)} == sections
 
 
