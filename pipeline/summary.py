@@ -33,6 +33,8 @@ from pipeline.samples import sample_predictions
 from pipeline.served_versions import served_version
 
 SUMMARY_FILE = "summary.json"
+# Of more labels the file alone tells.
+_MOST_LABELS = 10
 
 
 def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
@@ -197,7 +199,8 @@ def _interval_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     if summary["intervals"]:
         said = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in summary["intervals"].items())
         rows["95 % sure"] = ", ".join(said)
-    for label, found in summary["by_label"].items():
+    shown = summary["by_label"] if len(summary["by_label"]) <= _MOST_LABELS else {}
+    for label, found in shown.items():
         scores = ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "example_count")
         rows[f"label {label}"] = f"{scores} ({found['example_count']:,.0f} rows)"
     return rows

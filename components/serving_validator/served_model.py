@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -32,6 +33,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 _POLL_SECONDS = 0.1
+# From the end of a connection to that of the process.
+_SECONDS_TO_DIE = 5.0
 
 
 class NotServable(Exception):
@@ -68,6 +71,7 @@ class ServedModel:
         self._process = subprocess.Popen(
             [sys.executable, "-m", bound_command.__name__, "serve", "--model-dir", self._folder.name, *ports],
             stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for this process, and says nothing of the model
             stdout=subprocess.DEVNULL,  # its errors go where this process's go: into the run's log
             # A training's process keeps the memory of the GPUs to itself.
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
@@ -101,10 +105,11 @@ class ServedModel:
         try:
             return self._prediction.Predict(named, timeout=seconds)
         except grpc.RpcError as error:
-            died = self._process.poll()
-            reason = f"the server died of it ({_exit(died)})" if died is not None else f"{error.code().name}"
-            details = "" if died is not None else f": {error.details()}"
-            raise NotServable(f"{request.model_spec.signature_name} is not answered: {reason}{details}") from error
+            reason = f"{error.code().name}: {error.details()}"
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    reason = f"the server died of it ({_exit(self._process.wait(_SECONDS_TO_DIE))})"
+            raise NotServable(f"{request.model_spec.signature_name} is not answered: {reason}") from error
 
     def memory_mb(self) -> float:
         """The most that the process has had in use so far, MiB; where the system does not say so, what it has now."""

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 
+import grpc
 import psutil
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tfx.components.util import model_utils
 from tfx.types import standard_artifacts
 
@@ -21,6 +22,7 @@ from bert_keras.servable_ops import save_servable
 from components.serving_validator import bound_command, served_model
 from components.serving_validator.component import Executor
 from components.serving_validator.limits import ServingLimits
+from components.serving_validator.served_model import NotServable
 
 TEXTS = [tf.TensorSpec([None], tf.string, name="text")]
 WARMUP = "assets.extra/tf_serving_warmup_requests"
@@ -175,3 +177,15 @@ time.sleep(600)
     while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_server_that_dies_of_a_request_is_told(exported):
+    """In place of a server: a process that ends, and a connection to nobody."""
+    served = served_model.ServedModel(str(exported), 1.0)
+    served._process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    with grpc.insecure_channel("127.0.0.1:9") as channel:
+        served._prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        request = predict_pb2.PredictRequest()
+        request.model_spec.signature_name = "share"
+        with pytest.raises(NotServable, match=r"^share is not answered: the server died of it \(signal 9\)$"):
+            served.predict(request, 5.0)
