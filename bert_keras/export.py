@@ -30,19 +30,22 @@ from bert_keras.heads import BertForPreTraining
 from bert_keras.left_to_right import LeftToRightLM
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.objective import Objective
+from bert_keras.servable_ops import save_servable
 from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
 from bert_keras.train_step import RandomStates
 from bert_keras.truncation import truncate_pair as truncate_pair
 
 TOP_K = 5
-_TEXT, _PAIR = "A text to warm up.", "And its pair."
-_WARMUP_REQUESTS = (
-    ("fill_mask", {"text": ["A [MASK] to warm up."]}),
-    ("encode", {"text": [_TEXT]}),
-    ("encode_pair", {"text": [_TEXT], "text_pair": [_PAIR]}),
-    ("next_sentence", {"text": [_TEXT], "text_pair": [_PAIR]}),
-)
+_TEXTS = ["A text to warm up.", "Another one: longer, with accents (café), 漢字, numbers like 3.14, and a pair."]
+_PAIRS = ["And its pair.", "Its pair."]
+# Two texts each, of which one is padded; masks are where a model of any length reads them.
+_WARMUP_INPUTS = {
+    "fill_mask": {"text": ["A [MASK] to warm up.", "[MASK] [MASK]: " + _TEXTS[1]]},
+    "encode": {"text": _TEXTS},
+    "encode_pair": {"text": _TEXTS, "text_pair": _PAIRS},
+    "next_sentence": {"text": _TEXTS, "text_pair": _PAIRS},
+}
 
 
 class ServedBert(tf.Module):
@@ -160,6 +163,9 @@ def export_saved_model(
         directory: where all that is written.
         layout: of the examples that `evaluate` reads.
         objective: whose sums `evaluate` gives; None is BERT's, mlm_nsp.
+
+    Raises:
+        StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.servable_ops`).
     """
     # float32, whatever the model was trained in
     served = type(model).from_config(model.get_config())
@@ -167,8 +173,10 @@ def export_saved_model(
     served.set_weights(model.get_weights())
     module = ServedBert(served, tokenizer, layout, objective or mlm_nsp.OBJECTIVE)
     signatures = module.signatures()
-    tf.saved_model.save(module, directory, signatures=signatures)
-    write_warmup_requests(directory, [request for request in _WARMUP_REQUESTS if request[0] in signatures])
+    save_servable(module, directory, signatures)
+    requests = {name: inputs for name, inputs in _WARMUP_INPUTS.items() if name in signatures}
+    default = next(iter(requests.values()))  # the first one's, as `signatures` has it
+    write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
     write_model_files(directory, _for_fine_tuning(served), _config_json(served), tokenizer)
 
 

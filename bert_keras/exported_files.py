@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,29 +14,48 @@ from bert_keras.tokenizer import BertTokenizer
 
 WEIGHTS_FILE = "model.weights.h5"
 CONFIG_FILE = "bert_config.json"
-_WARMUP_FILE = "tf_serving_warmup_requests"
+EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"
 
 # A signature, and the strings of each input.
 WarmupRequest = tuple[str, Mapping[str, Any]]
 
 
-def write_warmup_requests(directory: str, requests: Sequence[WarmupRequest]) -> None:
-    """The requests that TensorFlow Serving replays before a version of the SavedModel in `directory` takes traffic."""
-    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+def write_warmup_requests(directory: str, functions: Mapping[str, Callable], requests: Sequence[WarmupRequest]) -> None:
+    """The requests that TensorFlow Serving replays before a version of the SavedModel in `directory` takes traffic.
 
-    def record(signature: str, inputs: Mapping[str, Any]) -> bytes:
-        predict = predict_pb2.PredictRequest()
-        predict.model_spec.signature_name = signature
-        for name, texts in inputs.items():
-            predict.inputs[name].CopyFrom(tf.make_tensor_proto(texts, dtype=tf.string))
-        log = prediction_log_pb2.PredictLog(request=predict)
-        return prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString(deterministic=True)
+    Beside each is what the model in memory answers, by which `components.serving_validator` judges what a server does;
+    TensorFlow Serving passes over it.
 
-    extra = os.path.join(directory, "assets.extra")
+    Args:
+        directory: of the SavedModel.
+        functions: the signatures of the model in memory.
+        requests: their inputs in the order of the functions' arguments.
+    """
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    extra = os.path.join(directory, EXTRA_FOLDER)
     tf.io.gfile.makedirs(extra)
-    with tf.io.TFRecordWriter(os.path.join(extra, _WARMUP_FILE)) as writer:
+    with tf.io.TFRecordWriter(os.path.join(extra, WARMUP_FILE)) as writer:
         for signature, inputs in requests:
-            writer.write(record(signature, inputs))
+            log = prediction_log_pb2.PredictionLog()
+            predict = log.predict_log
+            predict.request.model_spec.signature_name = signature
+            for name, texts in inputs.items():
+                predict.request.inputs[name].CopyFrom(tf.make_tensor_proto(texts, dtype=tf.string))
+            for name, value in _answers(functions[signature], list(inputs.values())).items():
+                predict.response.outputs[name].CopyFrom(tf.make_tensor_proto(value.numpy()))
+            writer.write(log.SerializeToString(deterministic=True))
+
+
+def _answers(function: Callable, texts: Sequence[Any]) -> dict[str, tf.Tensor]:
+    """In full float32 and, where it can be, on the CPU, as a server on any machine would."""
+    was = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        with tf.device("CPU:0"):
+            return function(*(tf.constant(values, tf.string) for values in texts))
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(was)
 
 
 def write_model_files(directory: str, model, config_json: str, tokenizer: BertTokenizer) -> None:

@@ -18,6 +18,7 @@ from pipeline import (
     convert_command,
     deploy_command,
     finetune_command,
+    models_command,
     predict_command,
     score_command,
     text_commands,
@@ -183,6 +184,7 @@ app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
+app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")
 
 

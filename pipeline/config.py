@@ -16,6 +16,7 @@ from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
 from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
+from components.serving_validator.limits import ServingLimits
 from components.vocab_gen.settings import VocabularySettings
 
 _Settings = typing.TypeVar("_Settings")
@@ -69,6 +70,7 @@ class Recipe:
         second_phase: its last steps, on longer examples.
         gate: what a model must reach to be pushed.
         pretraining: which model the encoder is part of.
+        serving: what a server with the model must keep to for it to be pushed.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Recipe:
     gate: GateSettings
     second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
     pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
+    serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
 
     def __post_init__(self) -> None:
         if self.examples.max_seq_length > self.model.max_position_embeddings:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow_model_analysis as tfma
 
 from bert_keras.tasks.table import Task
 from components.evaluator import metrics, task_scores
+from components.evaluator.results import BASELINE, CANDIDATE, LABEL_FEATURE
 from pipeline.config import GateSettings
 from pipeline.finetune_recipes import TaskGate
 from pipeline.objective_parts import BOUNDS, metric_names
-
-CANDIDATE, BASELINE = "candidate", "baseline"
 
 
 def eval_config(gate: GateSettings, objective: str) -> tfma.EvalConfig:
@@ -24,7 +25,7 @@ def eval_config(gate: GateSettings, objective: str) -> tfma.EvalConfig:
     for name in metric_names(objective):
         metric = tfma.MetricConfig(class_name=metrics.class_name(name), module=metrics.__name__)
         if name in BOUNDS:
-            metric.threshold.CopyFrom(_threshold(gate, BOUNDS[name], compared=name.endswith("perplexity")))
+            _judge(metric, _threshold(gate, BOUNDS[name], compared=name.endswith("perplexity")))
         found.append(metric)
     return _eval_config([*found, tfma.MetricConfig(class_name="ExampleCount")])
 
@@ -42,7 +43,10 @@ def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.Metr
 
 
 def task_eval_config(task: Task, gate: TaskGate) -> tfma.EvalConfig:
-    """The same of a fine-tuned model: the first of its task's scores is judged, the others are shown."""
+    """The same of a fine-tuned model: the first of its task's scores is judged, the others are shown.
+
+    Of classifiers so are the scores of the rows of each label.
+    """
     threshold = tfma.MetricThreshold(
         value_threshold=tfma.GenericValueThreshold(lower_bound={"value": gate.min_score}),
         change_threshold=tfma.GenericChangeThreshold(
@@ -50,18 +54,25 @@ def task_eval_config(task: Task, gate: TaskGate) -> tfma.EvalConfig:
         ),
     )
     name = task_scores.class_name(task.name)
-    metric = tfma.MetricConfig(class_name=name, module=task_scores.__name__, threshold=threshold)
-    return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")])
+    metric = tfma.MetricConfig(class_name=name, module=task_scores.__name__)
+    _judge(metric, threshold)
+    slices = [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] if task.kind == "classification" else []
+    return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")], slices)
 
 
-def _eval_config(metrics: list[tfma.MetricConfig]) -> tfma.EvalConfig:
-    """Metrics of the candidate's and the baseline's `evaluate` signature over all examples."""
+def _judge(metric: tfma.MetricConfig, threshold: tfma.MetricThreshold) -> None:
+    """A threshold for all examples together; `metric.threshold` would be one for every slice too."""
+    metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
+
+
+def _eval_config(metrics: list[tfma.MetricConfig], slices: Sequence[tfma.SlicingSpec] = ()) -> tfma.EvalConfig:
+    """Metrics of the candidate's and the baseline's `evaluate` signature over all examples, and over slices of them."""
     model = {"model_type": "tf_generic", "signature_name": "evaluate"}
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(name=CANDIDATE, **model),
             tfma.ModelSpec(name=BASELINE, is_baseline=True, **model),
         ],
-        slicing_specs=[tfma.SlicingSpec()],
+        slicing_specs=[tfma.SlicingSpec(), *slices],
         metrics_specs=[tfma.MetricsSpec(metrics=metrics)],
     )

@@ -105,7 +105,7 @@ def create_pipeline(
             example_gen,
             *([tuner] if tuner else []),
             trainer,
-            *judge_and_push(trainer, examples, gate, run_dir),
+            *judge_and_push(trainer, examples, gate, recipe.serving, run_dir),
         ],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),

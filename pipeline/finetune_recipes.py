@@ -9,6 +9,7 @@ import dataclasses
 
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import Task, task_of
+from components.serving_validator.limits import ServingLimits
 from components.task_example_gen.settings import TaskDataSettings
 from pipeline.config import with_settings
 
@@ -40,6 +41,7 @@ class FineTuneRecipe:
         gate: what a model must reach to be pushed.
         search: whether, and among which values, the best settings of the training are looked for.
         restarts: how many models are trained, and how many of them are pushed as one.
+        serving: what a server with the model must keep to for it to be pushed.
     """
 
     name: str
@@ -49,6 +51,7 @@ class FineTuneRecipe:
     gate: TaskGate
     search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
     restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
+    serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
 
     @property
     def row(self) -> Task:

@@ -1,4 +1,4 @@
-"""The end of every pipeline: a trained model is compared, judged and, if it is blessed, pushed. Wiring only."""
+"""The end of every pipeline: a trained model is compared, judged, tried in a server, and pushed. Wiring only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from tfx.types import channel, standard_artifacts
 
 from components.baseline.strategy import LatestComparableStrategy
 from components.model_push.component import ModelPush
+from components.serving_validator.component import ServingValidator
+from components.serving_validator.limits import ServingLimits
 from pipeline.run_dir import serving_dir
 
 
 def judge_and_push(
-    trainer: Trainer, examples: channel.BaseChannel, eval_config: tfma.EvalConfig, run_dir: str
+    trainer: Trainer,
+    examples: channel.BaseChannel,
+    eval_config: tfma.EvalConfig,
+    limits: ServingLimits,
+    run_dir: str,
 ) -> list[BaseComponent]:
-    """Baseline, Evaluator and ModelPush.
+    """Baseline, Evaluator, ServingValidator and ModelPush.
 
     Args:
         trainer: whose model it is.
         examples: whose `eval` split it is judged on.
         eval_config: metrics and thresholds (`pipeline.eval_gate`).
+        limits: what a server with the model must keep to.
         run_dir: whose serving folder the model is pushed to.
     """
     baseline = Resolver(
@@ -37,11 +44,15 @@ def judge_and_push(
         baseline_model=baseline.outputs["model"],
         eval_config=eval_config,
     )
+    validator = ServingValidator(trainer.outputs["model"], gate.outputs["blessing"], limits)
     push = ModelPush(
         model=trainer.outputs["model"],
+        model_run=trainer.outputs["model_run"],
         model_blessing=gate.outputs["blessing"],
+        evaluation=gate.outputs["evaluation"],
+        infra_blessing=validator.outputs["blessing"],
         push_destination=pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(run_dir))
         ),
     )
-    return [baseline, gate, push]
+    return [baseline, gate, validator, push]

@@ -84,7 +84,9 @@ def create_pipeline(
             vocab_gen,
             *(stage for phase in phases for stage in phase),
             trainer,
-            *judge_and_push(trainer, example_channels[-1], eval_config(recipe.gate, recipe.learned), run_dir),
+            *judge_and_push(
+                trainer, example_channels[-1], eval_config(recipe.gate, recipe.learned), recipe.serving, run_dir
+            ),
         ],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),

@@ -19,18 +19,22 @@ from tfx.utils import path_utils
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.unigram import unigram_perplexity
 from components.corpus_gen.transforms import COUNTS_FILE
+from components.evaluator.results import evaluated, evaluated_by_label, intervals
 from components.example_gate.component import VERDICT_FILE
 from components.example_gate.limits import Figure
 from components.pretrain_example_gen.settings import EVAL, TRAIN
+from components.serving_validator.component import VERDICT_FILE as SERVING_VERDICT_FILE
 from components.shards import write_json
 from pipeline.config import Recipe
-from pipeline.eval_gate import CANDIDATE
 from pipeline.lineage import Run
 from pipeline.objective_parts import PARTS, Part, metric_names
 from pipeline.run_dir import serving_dir
 from pipeline.samples import sample_predictions
+from pipeline.served_versions import served_version
 
 SUMMARY_FILE = "summary.json"
+# Of more labels the file alone tells.
+_MOST_LABELS = 10
 
 
 def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
@@ -79,13 +83,24 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
 
 
 def outcome(run: Run, run_dir: str) -> dict[str, Any]:
-    """What the gate decided, what is served now, and what each stage took: of any pipeline."""
+    """What the gates of quality and of serving decided, what is served now, and what each stage took: of any pipeline.
+
+    `gate_failures` has what either of them missed; those of serving begin "serving:".
+    """
     evaluation, pushed = run.output("Evaluator", "evaluation").uri, run.output("ModelPush", "pushed_model").properties
+    serving_file = os.path.join(run.output("ServingValidator", "blessing").uri, SERVING_VERDICT_FILE)
+    with open(serving_file, encoding="utf-8") as file:
+        serving = json.load(file)
+    served = served_version(serving_dir(run_dir))
     return {
-        "blessed": bool(run.output("Evaluator", "blessing").properties.get("blessed", 0)),
-        "gate_failures": gate_failures(evaluation),
+        # Serving is tried only with what has the quality.
+        "blessed": serving["blessed"],
+        "gate_failures": gate_failures(evaluation) + [f"serving: {problem}" for problem in serving["problems"]],
+        "intervals": intervals(evaluation),
+        "by_label": evaluated_by_label(evaluation),
+        "serving": serving,
         "pushed_version": pushed.get("pushed_version"),
-        "served_version": max(pushed_versions(run_dir), key=int, default=None),
+        "served_version": None if served is None else str(served),
         "seconds_by_stage": {name: stage.seconds for name, stage in run.stages.items()},
         "stage_states": {name: stage.state for name, stage in run.stages.items()},
         "versions": versions(),
@@ -171,8 +186,35 @@ def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
     return {
         "gate": "blessed" if summary["blessed"] else "NOT blessed: " + "; ".join(summary["gate_failures"]),
+        **_interval_rows(summary),
+        **_serving_row(summary["serving"]),
         "pushed": f"{pushed}; serving {summary['served_version'] or 'nothing'}",
         "stages": _stage_line(summary),
+    }
+
+
+def _interval_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """How sure the figures are, and what they are of each label."""
+    rows = {}
+    if summary["intervals"]:
+        said = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in summary["intervals"].items())
+        rows["95 % sure"] = ", ".join(said)
+    shown = summary["by_label"] if len(summary["by_label"]) <= _MOST_LABELS else {}
+    for label, found in shown.items():
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "example_count")
+        rows[f"label {label}"] = f"{scores} ({found['example_count']:,.0f} rows)"
+    return rows
+
+
+def _serving_row(verdict: Mapping[str, Any]) -> dict[str, str]:
+    """What the ServingValidator measured; nothing where it did not come so far."""
+    if not verdict["answers"]:
+        return {}
+    name, slowest = max(verdict["latency_ms"].items(), key=lambda item: item[1])
+    answers = f"{verdict['answers']} answers{' as trained' if verdict['blessed'] else ''}"
+    return {
+        "serving": f"{answers}, 95 % within {slowest:.3g} ms ({name}); {verdict['memory_mb']:.0f} MiB; "
+        f"loaded in {verdict['load_seconds']:.1f} s"
     }
 
 
@@ -198,15 +240,6 @@ def _stage_line(summary: Mapping[str, Any]) -> str:
     return ", ".join(slow + ([f"{cached} of {len(states)} cached"] if cached else []))
 
 
-def evaluated(evaluation: str) -> dict[str, float]:
-    """What the Evaluator measured of the candidate, by the names of its metrics."""
-    # Models have names only where there are two.
-    results = (tfma.load_eval_result(evaluation, model_name=name) for name in (CANDIDATE, None))
-    ((_, outputs),) = next(result.slicing_metrics for result in results if result.slicing_metrics)
-    metrics = outputs[""][""]
-    return {name: value["doubleValue"] for name, value in metrics.items()}
-
-
 def _without_reading(metrics: Mapping[str, float], examples: str) -> dict[str, Any]:
     """What knowing only the shares would reach, where a part of the objective is a choice of two.
 
@@ -220,9 +253,3 @@ def _without_reading(metrics: Mapping[str, float], examples: str) -> dict[str, A
     if "disc_accuracy" in metrics:
         return {"disc_least_original": 1.0 - counts["masked"] / max(1, counts["real_tokens"])}
     return {}
-
-
-def pushed_versions(run_dir: str) -> list[str]:
-    """The versions in the serving folder."""
-    folder = serving_dir(run_dir)
-    return [name for name in os.listdir(folder) if name.isdigit()] if os.path.isdir(folder) else []

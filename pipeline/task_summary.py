@@ -10,12 +10,13 @@ from typing import Any
 
 from bert_keras.tasks.results import PREDICTIONS_FOLDER, RESTARTS_FILE
 from bert_keras.tasks.settings import TaskSpec
+from components.evaluator.results import evaluated
 from components.shards import write_json
 from pipeline.finetune_recipes import FineTuneRecipe
 from pipeline.lineage import Run
 from pipeline.report.page import REPORT_FILE
 from pipeline.search_report import BATCH, EPOCHS, RATE, write_search
-from pipeline.summary import SUMMARY_FILE, evaluated, outcome, outcome_rows, print_rows
+from pipeline.summary import SUMMARY_FILE, outcome, outcome_rows, print_rows
 
 # In the run directory.
 SEARCH_FOLDER = "search"

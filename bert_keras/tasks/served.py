@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from bert_keras.ensemble import Ensemble
 from bert_keras.exported_files import write_model_files, write_texts, write_warmup_requests
+from bert_keras.servable_ops import save_servable
 from bert_keras.tasks.served_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.span_served import SpanAnswers
@@ -32,13 +33,13 @@ from bert_keras.tasks.tagging_served import TagAnswers
 from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
 
-# What a request to warm up says, by input.
+# What a request to warm up says, by input: two texts each, of which one is padded.
 _WARMUP_TEXTS = {
-    "text": ["A text to warm up."],
-    "text_pair": ["And its pair."],
-    "question": ["What gets warm?"],
-    "context": ["It gets warm."],
-    "choices": [["It gets warm.", "It does not."]],
+    "text": ["A text to warm up.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14."],
+    "text_pair": ["And its pair.", "Its pair."],
+    "question": ["What gets warm?", "And what does not?"],
+    "context": ["It gets warm.", "The café gets warm, 漢字 do not."],
+    "choices": [["It gets warm.", "It does not."], ["Neither.", "Both do."]],
 }
 
 
@@ -84,15 +85,17 @@ def export_task_model(
         settings: those it was trained with.
         tokenizer: its vocabulary.
         directory: of the SavedModel.
+
+    Raises:
+        StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.servable_ops`).
     """
     served = _float32(model)
     module = ServedTask(served, tokenizer, task, settings)
-    tf.saved_model.save(module, directory, signatures=module.served)
+    save_servable(module, directory, module.served)
     warmed = [name for name in module.served if name != "evaluate"]
     inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
-    write_warmup_requests(
-        directory, [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
-    )
+    requests = [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
+    write_warmup_requests(directory, module.served, requests)
     first = served.models[0] if isinstance(served, Ensemble) else served
     write_model_files(directory, first, first.config.to_json(), tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"

@@ -11,6 +11,8 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
+from components.model_push.lineage import write_lineage
+
 # Inside the serving folder, so that the rename stays on one file system; no model server takes it for a version.
 STAGING = ".pushing"
 
@@ -39,6 +41,7 @@ class Executor(pusher_executor.Executor):
         versions = [int(name) for name in fileio.listdir(base) if name.isdigit()]
         version = str(max([int(staged), *(v + 1 for v in versions)]))
         target = os.path.join(base, version)
+        write_lineage(os.path.join(staging, staged), version, input_dict, self._context)
         fileio.rename(os.path.join(staging, staged), target)
         fileio.rmtree(staging)
         self._MarkPushed(pushed, pushed_destination=target, pushed_version=version)

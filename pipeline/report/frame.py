@@ -94,13 +94,9 @@ def baseline_metrics(run: Run) -> dict[str, float] | None:
     """What the gate measured of the last blessed model, if it had one to compare with."""
     if not run.stages["Evaluator"].inputs.get("baseline_model"):
         return None
-    import tensorflow_model_analysis as tfma
+    from components.evaluator.results import BASELINE, evaluated
 
-    from pipeline.eval_gate import BASELINE
-
-    result = tfma.load_eval_result(run.output("Evaluator", "evaluation").uri, model_name=BASELINE)
-    ((_, outputs),) = result.slicing_metrics
-    return {name: value["doubleValue"] for name, value in outputs[""][""].items()}
+    return evaluated(run.output("Evaluator", "evaluation").uri, BASELINE)
 
 
 def percent(share: float, digits: int = 1) -> str:

@@ -25,6 +25,7 @@ from components.evaluator.metrics import MlmPerplexity
 from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import MakeExamplesShard
+from components.serving_validator.limits import ServingLimits
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
@@ -66,6 +67,7 @@ SETTINGS = (
     ExampleSettings,
     VocabularySettings,
     DataLimits,
+    ServingLimits,
     GateSettings,
     Columns,
     TaskDataSettings,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ STAGES = [
     "Trainer",
     "Baseline",
     "Evaluator",
+    "ServingValidator",
     "ModelPush",
 ]
 FIGURES = {
@@ -69,6 +71,20 @@ def test_the_first_run_pushes(first_run, corpus):
         assert word in first_run.out
     report = (first_run.dir / "report.html").read_text()
     assert figures["pushed_version"] in report
+    assert set(figures["serving"]["latency_ms"]) == {
+        "serving_default",
+        "fill_mask",
+        "encode",
+        "encode_pair",
+        "next_sentence",
+    }
+    code, listed, _ = bert_tfx("models", "list", "--run-dir", first_run.dir)
+    assert code == 0
+    assert re.fullmatch(
+        rf"{figures['pushed_version']}  newest    blessed \S+Z, pushed \S+Z; bert-pretrain run {figures['run']}, "
+        rf"model #\d+, 120 steps; .*mlm_perplexity {figures['mlm_perplexity']:.4g}.*\n",
+        listed,
+    ), listed
 
 
 def test_the_same_command_again_is_served_from_the_cache(first_run, corpus):
@@ -78,7 +94,7 @@ def test_the_same_command_again_is_served_from_the_cache(first_run, corpus):
     states = {name: stage.state for name, stage in latest_run(str(first_run.dir)).stages.items()}
     assert states == {name: "COMPLETE" if name == "Baseline" else "CACHED" for name in STAGES}
     assert versions(first_run.dir) == before
-    assert "10 of 11 cached" in out
+    assert "11 of 12 cached" in out
 
 
 def test_examples_are_what_their_spec_says(first_run):
@@ -107,6 +123,19 @@ def test_a_run_that_is_cut_short_is_not_pushed(first_run, corpus):
     assert run.stages["CorpusGen"].state == "CACHED"
     assert len(run.stages["Evaluator"].inputs["baseline_model"]) == 1
     assert any("change against the last blessed model" in failure for failure in figures["gate_failures"])
+
+
+def test_a_model_that_a_server_cannot_keep_up_with_is_kept_and_not_pushed(first_run, corpus):
+    """The model of the first run, out of the cache, with a limit that nothing keeps to."""
+    before = versions(first_run.dir)
+    code, out, err = bert_tfx(*arguments(corpus, first_run.dir, serving__max_latency_ms=1e-4, serving__repetitions=1))
+    assert code == 3
+    assert f"the gate refused this model, nothing was pushed; version {before[0]} stays served" in err
+    assert "NOT blessed: serving: " in out
+    figures = summary(first_run.dir)
+    assert figures["gate_failures"][0].endswith(" ms (at most 0.0001 is asked: serving.max_latency_ms)")
+    assert figures["pushed_version"] is None and versions(first_run.dir) == before
+    assert figures["stage_states"]["Trainer"] == figures["stage_states"]["Evaluator"] == "CACHED"
 
 
 def test_a_changed_text_is_never_served_from_the_cache(first_run, corpus, tmp_path):

@@ -196,14 +196,24 @@ def test_beside_it_lies_what_fine_tuning_needs(exported, examples):
 
 
 def test_warm_up_requests_run(exported):
-    """As TensorFlow Serving replays them: every text signature, none refused."""
+    """As TensorFlow Serving replays them: every text signature, none refused, each answered as in memory."""
     from tensorflow_serving.apis import prediction_log_pb2
 
     path = exported[2] / "assets.extra" / "tf_serving_warmup_requests"
     seen = []
     for record in tf.data.TFRecordDataset(str(path)):
-        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
+        log = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log
+        request = log.request
         feeds = {name: tf.constant(tf.make_ndarray(value)) for name, value in request.inputs.items()}
-        exported[3].signatures[request.model_spec.signature_name](**feeds)
+        answer = exported[3].signatures[request.model_spec.signature_name](**feeds)
         seen.append(request.model_spec.signature_name)
-    assert sorted(seen) == ["encode", "encode_pair", "fill_mask", "next_sentence"]
+        # The model in memory answered the same before it was saved.
+        assert set(answer) == set(log.response.outputs)
+        for name, value in answer.items():
+            recorded = tf.make_ndarray(log.response.outputs[name])
+            assert recorded.shape[0] == 2
+            if recorded.dtype == object:
+                np.testing.assert_array_equal(recorded, value)
+            else:
+                np.testing.assert_allclose(recorded, value, rtol=1e-5, atol=1e-5)
+    assert sorted(seen) == ["encode", "encode_pair", "fill_mask", "next_sentence", "serving_default"]

@@ -233,10 +233,11 @@ def test_warm_up_requests_are_of_every_text_signature(exported):
     path = exported.directory / "assets.extra" / "tf_serving_warmup_requests"
     seen = set()
     for record in tf.data.TFRecordDataset(str(path)):
-        request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
-        name = request.model_spec.signature_name
-        feeds = {text: tf.constant(tf.make_ndarray(value)) for text, value in request.inputs.items()}
-        exported.signatures[name](**feeds)
+        log = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log
+        name = log.request.model_spec.signature_name
+        feeds = {text: tf.constant(tf.make_ndarray(value)) for text, value in log.request.inputs.items()}
+        # Beside each is the answer of the model in memory.
+        assert set(exported.signatures[name](**feeds)) == set(log.response.outputs)
         seen.add(name)
     assert seen == set(exported.signatures) - {"evaluate"}
 

@@ -11,9 +11,10 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.utils import proto_utils
 
+from components.evaluator.results import evaluated, intervals
 from pipeline.config import GateSettings
 from pipeline.eval_gate import eval_config
-from pipeline.summary import evaluated, gate_failures
+from pipeline.summary import gate_failures
 
 # Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.
 EXAMPLES = [
@@ -114,6 +115,10 @@ def test_without_a_baseline_the_values_decide(judge, model):
     assert evaluated(evaluation) == pytest.approx(
         {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "nsp_accuracy": 2 / 3, "example_count": 3.0}, rel=1e-5
     )
+    found = intervals(evaluation)
+    assert found["nsp_accuracy"] == pytest.approx([2 / 3 - 1.96 / 3, 1.0])
+    assert found["mlm_perplexity"] == pytest.approx([20.0, 20.0], rel=1e-4)
+    assert set(found) == {"mlm_perplexity", "mlm_accuracy", "nsp_accuracy"}
 
 
 def test_each_value_that_is_missed_is_told(judge, model):

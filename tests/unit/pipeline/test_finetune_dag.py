@@ -12,7 +12,7 @@ from pipeline.config import settings_of, with_settings
 from pipeline.finetune_dag import PIPELINE_NAME, Beginning, create_pipeline
 from pipeline.finetune_recipes import FineTuneRecipe, finetuning
 
-STAGES = ["TaskExampleGen", "Trainer", "Baseline", "Evaluator", "ModelPush"]
+STAGES = ["TaskExampleGen", "Trainer", "Baseline", "Evaluator", "ServingValidator", "ModelPush"]
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def test_the_stages_in_order(compiled):
         ("Evaluator", "baseline_model", "Baseline"),
         ("ModelPush", "model", "Trainer"),
         ("ModelPush", "model_blessing", "Evaluator"),
+        ("ModelPush", "infra_blessing", "ServingValidator"),
     ],
 )
 def test_what_a_stage_reads(compiled, stage, key, producer):
@@ -104,7 +105,7 @@ def test_every_task_has_a_recipe_that_compiles(compiled, task):
     recipe = finetuning(task)
     assert isinstance(recipe, FineTuneRecipe) and recipe.row == TASKS[task]
     assert set(compiled(recipe)) == set(STAGES)
-    sections = {"data", "task", "training", "gate", "search", "restarts"}
+    sections = {"data", "task", "training", "gate", "search", "restarts", "serving"}
     assert {key.partition(".")[0] for key in settings_of(recipe)} == sections
 
 

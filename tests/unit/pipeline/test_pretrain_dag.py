@@ -27,6 +27,7 @@ STAGES = [
     "Trainer",
     "Baseline",
     "Evaluator",
+    "ServingValidator",
     "ModelPush",
 ]
 
@@ -77,6 +78,7 @@ def test_the_stages_in_order(compiled):
             "Trainer",
             "Baseline",
             "Evaluator",
+            "ServingValidator",
             "ModelPush",
         ]
     ):
@@ -106,7 +108,12 @@ def test_training_waits_for_the_gate_of_the_examples(compiled):
         ("Evaluator", "baseline_model", "Baseline"),
         ("Evaluator", "examples", "PretrainExampleGen"),
         ("ModelPush", "model", "Trainer"),
+        ("ServingValidator", "model", "Trainer"),
+        ("ServingValidator", "model_blessing", "Evaluator"),
+        ("ModelPush", "model_run", "Trainer"),
         ("ModelPush", "model_blessing", "Evaluator"),
+        ("ModelPush", "infra_blessing", "ServingValidator"),
+        ("ModelPush", "evaluation", "Evaluator"),
     ],
 )
 def test_what_a_stage_reads(compiled, stage, key, producer):
@@ -130,6 +137,7 @@ def test_settings_reach_their_stages_and_only_those(compiled, tmp_path):
         "examples.seed=7": {"PretrainExampleGen"},
         "training.seed=7": {"Trainer"},
         "gate.min_mlm_accuracy=0.3": {"Evaluator"},
+        "serving.max_latency_ms=5": {"ServingValidator"},
         "data.max_unknown_fraction=0.3": {"ExampleGate"},
         "model.vocab_size=9000": {"VocabGen", "ImportSchemaGen", "Trainer"},
         "examples.masking.max_predictions_per_seq=9": {"PretrainExampleGen", "ImportSchemaGen"},

@@ -131,3 +131,33 @@ def test_what_is_reached_without_reading(tmp_path):
     found = summary._without_reading({"mlm_accuracy": 0.3, "disc_accuracy": 0.9}, str(tmp_path))
     assert found == {"disc_least_original": 0.85}
     assert summary._without_reading({"lm_accuracy": 0.3}, str(tmp_path)) == {}
+
+
+VERDICT = {"blessed": True, "checked": True, "problems": [], "answers": 40, "memory_mb": 612.4, "load_seconds": 3.21}
+OUTCOME = {
+    "blessed": True, "gate_failures": [], "intervals": {"accuracy": [0.8512, 0.9]},
+    "serving": VERDICT | {"latency_ms": {"a": 2.0, "b": 3.456}},
+    "by_label": {"0": {"accuracy": 0.75, "example_count": 1200.0}}, "pushed_version": "17", "served_version": "17",
+    "stage_states": {}, "seconds_by_stage": {},
+}  # fmt: skip
+
+
+def test_how_sure_the_figures_are_and_what_the_server_did_are_told():
+    assert summary.outcome_rows(OUTCOME) == {
+        "gate": "blessed",
+        "95 % sure": "accuracy 0.8512 to 0.9",
+        "label 0": "accuracy 0.75 (1,200 rows)",
+        "serving": "40 answers as trained, 95 % within 3.46 ms (b); 612 MiB; loaded in 3.2 s",
+        "pushed": "version 17; serving 17",
+        "stages": "",
+    }
+
+
+def test_what_a_refused_model_never_came_to_is_left_out():
+    """Neither labels, nor intervals, nor a server that was not started."""
+    refused = OUTCOME | {"blessed": False, "gate_failures": ["serving: nothing is recorded"], "by_label": {}}
+    refused |= {"intervals": {}, "serving": VERDICT | {"answers": 0, "latency_ms": {}}, "pushed_version": None}
+    rows = summary.outcome_rows(refused)
+    assert rows == {"gate": "NOT blessed: serving: nothing is recorded", "pushed": "nothing; serving 17", "stages": ""}
+    many = {str(label): {"accuracy": 1.0, "example_count": 1.0} for label in range(77)}
+    assert not [name for name in summary.outcome_rows(OUTCOME | {"by_label": many}) if name.startswith("label")]

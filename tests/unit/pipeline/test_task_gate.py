@@ -1,6 +1,7 @@
 """The gate of fine-tuned models, through TFX's Evaluator and TFMA, on a model that answers what it is told."""
 
 import json
+import math
 
 import pytest
 import tensorflow as tf
@@ -12,9 +13,10 @@ from tfx.utils import proto_utils
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS, task_of
 from components.evaluator import task_scores
+from components.evaluator.results import HIGH, LOW, evaluated, evaluated_by_label, intervals
 from pipeline.eval_gate import task_eval_config
 from pipeline.finetune_recipes import TaskGate
-from pipeline.summary import evaluated, gate_failures
+from pipeline.summary import gate_failures
 
 
 class Told(tf.Module):
@@ -103,11 +105,20 @@ def test_each_kind_is_judged_by_its_official_score(judge, task, rows, expected):
     found = evaluated(evaluation)
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert found["example_count"] == len(rows)
+    # Of two rows one of which is right nothing is sure.
+    assert set(intervals(evaluation)) <= {*found} - {"example_count"}
+    by_label = {
+        "0": {"f1": 0.0, "accuracy": 0.5, "example_count": 2.0},
+        "1": {"f1": 1.0, "accuracy": 1.0, "example_count": 1.0},
+    }
+    assert evaluated_by_label(evaluation) == (by_label if task == "mrpc" else {})
 
 
 def test_a_score_below_the_threshold_is_told(judge):
+    """Once: that of all rows is judged, not that of each label, of which one has none right."""
     blessed, evaluation = judge("sst-2", TaskGate(min_score=0.6), [("1", "1"), ("0", "1")])
     assert not blessed
+    assert evaluated_by_label(evaluation)["0"]["accuracy"] == 0.0
     assert gate_failures(evaluation) == ["accuracy: value 0.5 (at least 0.6 is asked)"]
 
 
@@ -129,4 +140,28 @@ def test_every_task_has_a_metric_that_is_called_like_its_first_score():
         metric = getattr(task_scores, task_scores.class_name(task.name))()
         assert metric.name == task.metrics[0]
         (computation,) = metric.computations(model_names=[""])
-        assert [key.name for key in computation.keys] == list(task.metrics)
+        assert [key.name for key in computation.keys] == [
+            *task.metrics,
+            *(name + LOW for name in task.metrics),
+            *(name + HIGH for name in task.metrics),
+        ]
+
+
+def ends(rows):
+    """(lower end, upper end) of the accuracy of rows of SST-2."""
+    (computation,) = task_scores.Score_sst_2().computations(model_names=[""])
+    found = computation.combiner.extract_output(rows)
+    return tuple(value for key, value in found.items() if key.name.endswith((LOW, HIGH)))
+
+
+def test_the_interval_of_a_score_by_hand():
+    """Of a share, leaving one out is the textbook's sqrt(p (1 - p) / (n - 1)), times Student's t of n - 1."""
+    right, wrong = (b'"1"', b"1"), (b'"1"', b"0")
+    # p = 3/4 of 4: 0.25 times 3.182446.
+    assert ends([right, wrong, right, right]) == pytest.approx((0.75 - 0.795612, 0.75 + 0.795612), abs=1e-6)
+    assert all(map(math.isnan, ends([right])))
+    # Whatever order they come in; of many rows it is near the textbook's too.
+    many = [right] * 700 + [wrong] * 300
+    low, high = ends(many)
+    assert ends(many[::-1]) == (low, high)
+    assert (high - low) / 2 == pytest.approx(2.093 * math.sqrt(0.7 * 0.3 / 999), rel=0.35)

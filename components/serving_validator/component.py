@@ -1,0 +1,88 @@
+"""ServingValidator: a model and what the quality gate says of it -> an infra blessing, by which Pusher goes.
+
+It stands where TFX's InfraValidator does, for machines without Docker and Kubernetes: docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+import tensorflow as tf
+from pydantic import TypeAdapter
+from tfx.components.util import model_utils
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.types import artifact, artifact_utils, channel, component_spec, standard_artifacts
+from tfx.utils import path_utils
+
+from components import serving_validator
+from components.code_version import code_fingerprint
+from components.serving_validator.check import ServingVerdict, check_model
+from components.serving_validator.limits import ServingLimits
+from components.shards import write_json
+
+VERDICT_FILE = "verdict.json"
+# As InfraValidator's: Pusher reads the property, people the file.
+BLESSED_FILE, NOT_BLESSED_FILE, BLESSED_KEY = "INFRA_BLESSED", "INFRA_NOT_BLESSED", "blessed"
+
+
+class Executor(base_executor.BaseExecutor):
+    """Tries the model in a server, unless the quality gate has refused it: then nobody would push it.
+
+    A model that does not hold is a result, not a failure: it is kept and told of, and Pusher pushes nothing.
+
+    Raises:
+        StageError: there is no server to try it in.
+    """
+
+    def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
+        model = artifact_utils.get_single_instance(input_dict["model"])
+        blessing = artifact_utils.get_single_instance(output_dict["blessing"])
+        verdict = ServingVerdict(blessed=False, checked=False)
+        if model_utils.is_model_blessed(artifact_utils.get_single_instance(input_dict["model_blessing"])):
+            limits = TypeAdapter(ServingLimits).validate_json(exec_properties["limits"])
+            verdict = check_model(path_utils.serving_model_path(model.uri), limits)
+        _write(verdict, blessing)
+
+
+def _write(verdict: ServingVerdict, blessing: artifact.Artifact) -> None:
+    tf.io.gfile.makedirs(blessing.uri)
+    name = BLESSED_FILE if verdict.blessed else NOT_BLESSED_FILE
+    with tf.io.gfile.GFile(os.path.join(blessing.uri, name), "w") as file:
+        file.write("".join(f"{problem}\n" for problem in verdict.problems))
+    write_json(os.path.join(blessing.uri, VERDICT_FILE), dataclasses.asdict(verdict))
+    blessing.set_int_custom_property(BLESSED_KEY, int(verdict.blessed))
+    blessing.set_string_custom_property("reason", "; ".join(verdict.problems))
+
+
+class ServingValidatorSpec(component_spec.ComponentSpec):
+    """`limits`: JSON of `ServingLimits`."""
+
+    PARAMETERS = {
+        "limits": component_spec.ExecutionParameter(type=str),
+        "code": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
+        "model_blessing": component_spec.ChannelParameter(type=standard_artifacts.ModelBlessing),
+    }
+    OUTPUTS = {"blessing": component_spec.ChannelParameter(type=standard_artifacts.InfraBlessing)}
+
+
+class ServingValidator(base_component.BaseComponent):
+    """`model` (Model), `model_blessing` (ModelBlessing) -> `blessing` (InfraBlessing, with `verdict.json`)."""
+
+    SPEC_CLASS = ServingValidatorSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(self, model: channel.BaseChannel, model_blessing: channel.BaseChannel, limits: ServingLimits):
+        spec = ServingValidatorSpec(
+            model=model,
+            model_blessing=model_blessing,
+            limits=json.dumps(dataclasses.asdict(limits), sort_keys=True),
+            code=code_fingerprint(serving_validator),
+            blessing=channel.Channel(type=standard_artifacts.InfraBlessing),
+        )
+        super().__init__(spec=spec)

@@ -1,0 +1,159 @@
+"""A model in a server of its own: `bert-tfx serve` as a process, asked over gRPC by TensorFlow Serving's own stubs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import grpc
+import psutil
+from tensorflow_serving.apis import (
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+from tfx.utils import io_utils
+from typing_extensions import Self
+
+from bert_keras.errors import StageError
+from components.serving_validator import bound_command
+
+_MODEL, _VERSION, _HOST = "bert", "1", "127.0.0.1"
+_CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_http_proxy", 0),
+    # The first attempts come before the server listens.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+_POLL_SECONDS = 0.1
+# From the end of a connection to that of the process.
+_SECONDS_TO_DIE = 5.0
+
+
+class NotServable(Exception):
+    """What is wrong with the model, in one line."""
+
+
+class ServedModel:
+    """Serves a SavedModel on free ports of the loopback interface, on the CPU; usable as a context manager.
+
+    The process is gone when the context is left, or when this process is, however that ends.
+
+    Args:
+        directory: of the SavedModel.
+        max_load_seconds: until it is served.
+
+    Raises:
+        NotServable: the server does not load it in time, or dies of it.
+        StageError: there is no server to ask, which says nothing of the model.
+    """
+
+    def __init__(self, directory: str, max_load_seconds: float):
+        self._directory, self._max_load_seconds = directory, max_load_seconds
+        self.load_seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="serving-validator-")
+        version = os.path.join(self._folder.name, _VERSION)
+        if os.path.isdir(self._directory):
+            os.symlink(os.path.abspath(self._directory), version)
+        else:
+            io_utils.copy_dir(self._directory, version)
+        grpc_port, rest_port = _free_ports(2)
+        ports = ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", bound_command.__name__, "serve", "--model-dir", self._folder.name, *ports],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for this process, and says nothing of the model
+            stdout=subprocess.DEVNULL,  # its errors go where this process's go: into the run's log
+            # A training's process keeps the memory of the GPUs to itself.
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        )
+        self._channel = grpc.insecure_channel(f"{_HOST}:{grpc_port}", options=_CHANNEL_OPTIONS)
+        self._prediction = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        try:
+            self._wait_until_available()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._folder.cleanup()
+
+    def predict(self, request: predict_pb2.PredictRequest, seconds: float) -> predict_pb2.PredictResponse:
+        """The answer to a request for any signature.
+
+        Raises:
+            NotServable: there is none within `seconds`; says why.
+        """
+        named = predict_pb2.PredictRequest()
+        named.CopyFrom(request)
+        named.model_spec.name = _MODEL
+        try:
+            return self._prediction.Predict(named, timeout=seconds)
+        except grpc.RpcError as error:
+            reason = f"{error.code().name}: {error.details()}"
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    reason = f"the server died of it ({_exit(self._process.wait(_SECONDS_TO_DIE))})"
+            raise NotServable(f"{request.model_spec.signature_name} is not answered: {reason}") from error
+
+    def memory_mb(self) -> float:
+        """The most that the process has had in use so far, MiB; where the system does not say so, what it has now."""
+        try:
+            with open(f"/proc/{self._process.pid}/status", encoding="utf-8") as file:
+                (peak,) = (line.split()[1] for line in file if line.startswith("VmHWM:"))
+                return int(peak) / 1024
+        except (OSError, ValueError):
+            return psutil.Process(self._process.pid).memory_info().rss / 2**20
+
+    def _wait_until_available(self) -> None:
+        models = model_service_pb2_grpc.ModelServiceStub(self._channel)
+        request = get_model_status_pb2.GetModelStatusRequest()
+        request.model_spec.name = _MODEL
+        started, reached = time.monotonic(), False
+        while (waited := time.monotonic() - started) < self._max_load_seconds:
+            if (died := self._process.poll()) is not None:
+                if reached:
+                    raise NotServable(f"the server died while it loaded the model ({_exit(died)})")
+                raise StageError(f"no server to try the model in: bert-tfx serve ended ({_exit(died)}), see the log")
+            try:
+                (status,) = models.GetModelStatus(request, timeout=self._max_load_seconds).model_version_status
+            except grpc.RpcError as error:
+                # Not there yet, or it has not yet looked for versions.
+                reached |= error.code() is grpc.StatusCode.NOT_FOUND
+            else:
+                reached = True
+                if status.state == get_model_status_pb2.ModelVersionStatus.AVAILABLE:
+                    self.load_seconds = waited
+                    return
+                if status.state == get_model_status_pb2.ModelVersionStatus.END:
+                    raise NotServable(f"the server does not load it: {status.status.error_message}")
+            time.sleep(_POLL_SECONDS)
+        raise NotServable(f"not loaded after {self._max_load_seconds:g} seconds (serving.max_load_seconds)")
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
