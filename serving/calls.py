@@ -95,7 +95,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def intercept_service(self, continuation: Callable[..., Any], details: grpc.HandlerCallDetails) -> Any:
         handler = continuation(details)
-        if handler is None or handler.request_deserializer is None and handler.unary_unary is None:
+        if handler is None or (handler.request_deserializer is None and handler.unary_unary is None):
             return handler
         parse = _parser(handler.request_deserializer)
         if handler.unary_unary is not None:

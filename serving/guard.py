@@ -48,7 +48,9 @@ class Guard:
         self.limits = limits or LimitSettings()
         self.metrics = Metrics()
         self.health = Health(available)
-        self.rest_context = rest_context(self._security)
+        context = rest_context(self._security)
+        # uvicorn's: None speaks plain HTTP.
+        self.ssl_context_factory = None if context is None else lambda *_: context
         self._tokens = Tokens(self._security.token_file) if self._security.token_file else None
         self._log = AccessLog(logs or LogSettings())
         self._observers: Sequence[calls.Observer] = (self.metrics, self._log)

@@ -41,10 +41,10 @@ class Health:
         self._servicer = _Servicer(self._refresh)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
-        self._refresh()
 
     def add_to(self, server: grpc.Server) -> None:
         """Registers both services on `server`."""
+        self._refresh()
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
         names = (PREDICTION_SERVICE, MODEL_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -67,9 +67,9 @@ class Health:
             models = self._available()
             self._complete = self._complete or (bool(models) and all(models.values()))
             ready = self._complete and any(models.values())
-            states = {name: _NOT_SERVING for name in self._told}  # a model that is configured no more
+            states = dict.fromkeys(self._told, _NOT_SERVING)  # a model that is configured no more
             states |= {name: _SERVING if there else _NOT_SERVING for name, there in models.items()}
-            states |= {name: _SERVING if ready else _NOT_SERVING for name in ("", PREDICTION_SERVICE)}
+            states |= dict.fromkeys(("", PREDICTION_SERVICE), _SERVING if ready else _NOT_SERVING)
             states[MODEL_SERVICE] = _SERVING
             for name, state in states.items():
                 if self._told.get(name) != state:

@@ -38,11 +38,12 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise errors.invalid(f"JSON Value: {show(request)} Is not object")
     if not isinstance(request.get("signature_name", ""), str):
         raise errors.invalid("'signature_name' key must be a string value.")
+    to_bytes(request.get("signature_name", ""))  # refuses what is not UTF-8
     return request
 
 
 def parse_request(body: bytes) -> dict[str, Any]:
-    """The JSON object of a Predict request, with exactly one of "instances" and "inputs"; INVALID_ARGUMENT otherwise."""
+    """A Predict request's JSON object, with exactly one of "instances" and "inputs"; INVALID_ARGUMENT otherwise."""
     request = parse_object(body)
     if (ROWS in request) == (COLUMNS in request):
         raise errors.invalid(f"expecting exactly one of the keys '{COLUMNS}' and '{ROWS}'")

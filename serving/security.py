@@ -5,8 +5,8 @@ What is protected by what:
 | | TLS, client certificate | token |
 |---|---|---|
 | gRPC: every method of every service, server reflection too | yes | yes |
-| gRPC: `grpc.health.v1` (a probe of Kubernetes carries no token, and learns only that the server is up) | yes | no |
-| REST: every path, `/monitoring/prometheus/metrics` too (it tells which models there are and how busy they are) | yes | yes |
+| gRPC: `grpc.health.v1` | yes | no: a probe carries none, and learns only that the server is up |
+| REST: every path, `/monitoring/prometheus/metrics` too | yes | yes: it tells which models there are, and how busy |
 
 Files are read again when they change, looked at no more than once in RELOAD_SECONDS: new certificates, a new CA and
 new tokens hold from the next connection, or request, on. A file that turned bad is reported, and what it held before
