@@ -7,6 +7,7 @@ shares these message classes (protobuf keeps one class a descriptor).
 """
 
 import contextlib
+import importlib
 import importlib.util
 import sys
 import types
@@ -37,7 +38,6 @@ with _without_running_tensorflow():
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-    from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
     from tensorflow_serving.apis.classification_pb2 import (
         ClassificationRequest,
         ClassificationResponse,
@@ -70,8 +70,14 @@ with _without_running_tensorflow():
     )
     from tensorflow_serving.apis.regression_pb2 import RegressionRequest, RegressionResponse, RegressionResult
 
-MODEL_SERVICE: str = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-PREDICTION_SERVICE: str = prediction_service_pb2.DESCRIPTOR.services_by_name["PredictionService"].full_name
+    for _module in ("model_service_pb2", "prediction_service_pb2"):
+        # They put the services' descriptors into protobuf's pool, where server reflection finds them, and then fail:
+        # an old compiler made them, and what they set next is not writable in today's protobuf.
+        with contextlib.suppress(AttributeError):
+            importlib.import_module(f"tensorflow_serving.apis.{_module}")
+
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 
 __all__ = [
     "MODEL_SERVICE",

@@ -8,6 +8,9 @@ Signatures (B rows):
         span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
                           start, end int64[B] (`bert_keras.tasks.span_served`)
         tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
+    classify              of classification: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
+                          classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
+    regress               of regression: inputs as above -> outputs float[B]; for its Regress
     encode, encode_pair   as those of a pre-trained model (`bert_keras.export`); an ensemble has none
     evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
                           `serving_default`, as `bert_keras.tasks.answers` writes them; of spans also
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -42,6 +46,13 @@ _WARMUP_TEXTS = {
 }
 
 
+# By kind: the signature for TensorFlow Serving's calls on tf.Examples, and its outputs out of those of serving_default.
+_EXAMPLE_METHODS = {
+    "classification": ("classify", {"classes": "labels", "scores": "scores"}),
+    "regression": ("regress", {"outputs": "score"}),
+}
+
+
 class ServedTask(tf.Module):
     """Raw text in, answers out: a task model with its tokenizer in the graph.
 
@@ -62,6 +73,9 @@ class ServedTask(tf.Module):
             "serving_default": tf.function(answers.__call__, input_signature=answers.specs),
             "evaluate": tf.function(lambda examples: _evaluate(answers, examples), text_specs("examples")),
         }
+        if task.kind in _EXAMPLE_METHODS:
+            name, outputs = _EXAMPLE_METHODS[task.kind]
+            self.served[name] = tf.function(lambda inputs: _on_examples(answers, inputs, outputs), text_specs("inputs"))
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
                 self.served[name] = tf.function(
@@ -88,11 +102,11 @@ def export_task_model(
     served = _float32(model)
     module = ServedTask(served, tokenizer, task, settings)
     tf.saved_model.save(module, directory, signatures=module.served)
+    _name_example_method(directory, task)
     warmed = [name for name in module.served if name != "evaluate"]
     inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
-    write_warmup_requests(
-        directory, [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
-    )
+    texts = {**_WARMUP_TEXTS, "inputs": [_warmup_example(module.served["serving_default"].input_signature)]}
+    write_warmup_requests(directory, [(name, {of: texts[of] for of in given}) for name, given in inputs.items()])
     first = served.models[0] if isinstance(served, Ensemble) else served
     write_model_files(directory, first, first.config.to_json(), tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
@@ -114,6 +128,31 @@ def _answers(
     if task.kind == "tagging":
         return TagAnswers(outputs, inputs, task.labels)
     return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
+
+
+def _on_examples(answers: ServedAnswers, inputs: tf.Tensor, outputs: Mapping[str, str]) -> dict[str, tf.Tensor]:
+    """What `serving_default` answers to tf.Examples, string [B], that have its inputs as features."""
+    names = [spec.name for spec in answers.specs]
+    parsed = tf.io.parse_example(inputs, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
+    answered = answers(*(parsed[name] for name in names))
+    return {name: answered[source] for name, source in outputs.items()}
+
+
+def _name_example_method(directory: str, task: Task) -> None:
+    """Says in the SavedModel which of its signatures is for which call: `tf.saved_model.save` knows Predict only."""
+    if task.kind in _EXAMPLE_METHODS:
+        name, _ = _EXAMPLE_METHODS[task.kind]
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
+        updater.replace_method_name(name, f"tensorflow/serving/{name}", tags="serve")
+        updater.save()
+
+
+def _warmup_example(specs: Sequence[tf.TensorSpec]) -> bytes:
+    example = tf.train.Example()
+    for spec in specs:
+        if len(spec.shape) == 1:
+            example.features.feature[spec.name].bytes_list.value.append(_WARMUP_TEXTS[spec.name][0].encode())
+    return example.SerializeToString(deterministic=True)
 
 
 def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tensor]:
