@@ -37,7 +37,7 @@ from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
 
 # What a request to warm up says, by input.
-_WARMUP_TEXTS = {
+_WARMUP_TEXTS: dict[str, list] = {
     "text": ["A text to warm up."],
     "text_pair": ["And its pair."],
     "question": ["What gets warm?"],
@@ -75,7 +75,8 @@ class ServedTask(tf.Module):
         }
         if task.kind in _EXAMPLE_METHODS:
             name, outputs = _EXAMPLE_METHODS[task.kind]
-            self.served[name] = tf.function(lambda inputs: _on_examples(answers, inputs, outputs), text_specs("inputs"))
+            names = [spec.name for spec in answers.specs]
+            self.served[name] = _on_examples(self.served["serving_default"], names, outputs)
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
                 self.served[name] = tf.function(
@@ -105,7 +106,7 @@ def export_task_model(
     _name_example_method(directory, task)
     warmed = [name for name in module.served if name != "evaluate"]
     inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
-    texts = {**_WARMUP_TEXTS, "inputs": [_warmup_example(module.served["serving_default"].input_signature)]}
+    texts = {**_WARMUP_TEXTS, "inputs": [_warmup_example()]}
     write_warmup_requests(directory, [(name, {of: texts[of] for of in given}) for name, given in inputs.items()])
     first = served.models[0] if isinstance(served, Ensemble) else served
     write_model_files(directory, first, first.config.to_json(), tokenizer)
@@ -130,12 +131,15 @@ def _answers(
     return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
 
 
-def _on_examples(answers: ServedAnswers, inputs: tf.Tensor, outputs: Mapping[str, str]) -> dict[str, tf.Tensor]:
-    """What `serving_default` answers to tf.Examples, string [B], that have its inputs as features."""
-    names = [spec.name for spec in answers.specs]
-    parsed = tf.io.parse_example(inputs, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
-    answered = answers(*(parsed[name] for name in names))
-    return {name: answered[source] for name, source in outputs.items()}
+def _on_examples(answers: tf.types.experimental.PolymorphicFunction, names: Sequence[str], outputs: Mapping[str, str]):
+    """A function of serialized tf.Examples, string [B], with features called `names`, that asks `answers`."""
+
+    def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(inputs, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
+        answered = answers(*(parsed[name] for name in names))
+        return {name: answered[source] for name, source in outputs.items()}
+
+    return tf.function(answer, input_signature=text_specs("inputs"))
 
 
 def _name_example_method(directory: str, task: Task) -> None:
@@ -147,11 +151,10 @@ def _name_example_method(directory: str, task: Task) -> None:
         updater.save()
 
 
-def _warmup_example(specs: Sequence[tf.TensorSpec]) -> bytes:
+def _warmup_example() -> bytes:
     example = tf.train.Example()
-    for spec in specs:
-        if len(spec.shape) == 1:
-            example.features.feature[spec.name].bytes_list.value.append(_WARMUP_TEXTS[spec.name][0].encode())
+    for name in ("text", "text_pair"):
+        example.features.feature[name].bytes_list.value.append(_WARMUP_TEXTS[name][0].encode())
     return example.SerializeToString(deterministic=True)
 
 
