@@ -27,7 +27,7 @@ _REST_METHODS = {":predict": "Predict", ":classify": "Classify", ":regress": "Re
 
 
 @dataclass
-class Call:
+class Record:
     """What is known of a request.
 
     Attributes:
@@ -51,8 +51,8 @@ class Call:
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
 
 
-Observer = Callable[[Call], None]
-_current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("call", default=None)
+Observer = Callable[[Record], None]
+_current: contextvars.ContextVar[Record | None] = contextvars.ContextVar("call", default=None)
 
 
 def describe(servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray] | None = None) -> None:
@@ -120,7 +120,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
     def _observed(self, method: str, parse: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
         def observed(request: bytes, context: grpc.ServicerContext) -> Any:
-            call = Call(method, "GRPC")
+            call = Record(method, "GRPC")
             with _recorded(call, self._observers):
                 try:
                     response = answer(parse(request, context), context)
@@ -156,7 +156,7 @@ class CallMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        call = Call(_rest_method(scope["path"]), "REST")
+        call = Record(_rest_method(scope["path"]), "REST")
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":

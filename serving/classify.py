@@ -36,6 +36,8 @@ from serving.servable import DEFAULT_SIGNATURE, Servable
 
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 _INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
+# Servable, name of a signature, inputs -> outputs.
+Predict = Callable[[Servable, str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 _KIND = {CLASSIFY: "classification", REGRESS: "regression"}
 
 
@@ -43,24 +45,20 @@ class ExampleCalls:
     """Answers the three calls.
 
     Args:
-        get: the servable of a model_spec.
-        run: calls a signature of a servable, by name, and returns its outputs.
+        get: the servable of a model_spec; called once a request, so that one version answers all of it.
+        predict: the outputs of a signature of it.
     """
 
-    def __init__(
-        self,
-        get: Callable[[ModelSpec], Servable],
-        run: Callable[[Servable, str, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
-    ):
+    def __init__(self, get: Callable[[ModelSpec], Servable], predict: Predict):
         self._get = get
-        self._run = run
+        self._predict = predict
 
     def classify(self, request: ClassificationRequest) -> ClassificationResponse:
         """A label and a score a class, for every Example."""
         servable = self._servable(request)
         signature = _signature(servable, request.model_spec, CLASSIFY)
         examples = serialized_examples(request.input)
-        outputs = self._run(servable, _name(request.model_spec), {_INPUTS: examples})
+        outputs = self._predict(servable, _name(request.model_spec), {_INPUTS: examples})
         response = ClassificationResponse(result=_classifications(signature, outputs, len(examples)))
         _fill_spec(response.model_spec, servable, request.model_spec)
         return response
@@ -70,7 +68,7 @@ class ExampleCalls:
         servable = self._servable(request)
         _signature(servable, request.model_spec, REGRESS)
         examples = serialized_examples(request.input)
-        outputs = self._run(servable, _name(request.model_spec), {_INPUTS: examples})
+        outputs = self._predict(servable, _name(request.model_spec), {_INPUTS: examples})
         response = RegressionResponse(result=_regressions(outputs, len(examples)))
         _fill_spec(response.model_spec, servable, request.model_spec)
         return response
@@ -83,7 +81,7 @@ class ExampleCalls:
         response = MultiInferenceResponse()
         for task in request.tasks:
             signature = signatures[_name(task.model_spec)]
-            outputs = self._run(servable, _name(task.model_spec), {_INPUTS: examples})
+            outputs = self._predict(servable, _name(task.model_spec), {_INPUTS: examples})
             result: InferenceResult = response.results.add()
             if task.method_name == CLASSIFY:
                 result.classification_result.CopyFrom(_classifications(signature, outputs, len(examples)))

@@ -2,10 +2,11 @@
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
+import numpy as np
 
 from serving import calls, errors, tensors
 from serving.classify import ExampleCalls
@@ -72,12 +73,18 @@ class PredictionService(PredictionServiceServicer):
     def __init__(self, store: ModelStore, guard: Guard):
         self._store = store
         self._guard = guard
-        self._examples = ExampleCalls(self._get, guard.run)
+        self._examples = ExampleCalls(self._get, self._predict)
 
     def _get(self, spec: ModelSpec) -> Servable:
         servable = self._store.get(spec.name, _version(spec))
         calls.describe(servable, spec.signature_name)
         return servable
+
+    def _predict(
+        self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        self._guard.check(servable, signature_name, inputs)
+        return servable.predict(signature_name, inputs, outputs)
 
     @_answers
     def Classify(self, request: ClassificationRequest) -> ClassificationResponse:
@@ -102,7 +109,7 @@ class PredictionService(PredictionServiceServicer):
                 inputs[name] = tensors.to_array(proto)
             except ValueError as error:
                 raise errors.invalid(f"tensor parsing error: {name}: {error}") from error
-        outputs = self._guard.run(servable, spec.signature_name, inputs, request.output_filter)
+        outputs = self._predict(servable, spec.signature_name, inputs, request.output_filter)
         response = PredictResponse()
         response.model_spec.name = servable.name
         response.model_spec.signature_name = spec.signature_name or DEFAULT_SIGNATURE

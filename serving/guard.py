@@ -72,13 +72,10 @@ class Guard:
         guarded: ASGIApp = TokenMiddleware(app, self._tokens) if self._tokens else app
         return calls.CallMiddleware(guarded, self._observers)
 
-    def run(
-        self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
-    ) -> dict[str, np.ndarray]:
-        """`servable.predict` within the limits; what every request of every kind comes to."""
+    def check(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> None:
+        """Before any signature is called: records what is called, and refuses inputs above the limits."""
         calls.describe(servable, signature_name, inputs)
         check(inputs, self.limits)
-        return servable.predict(signature_name, inputs, outputs)
 
     def close(self) -> None:
         self._log.close()

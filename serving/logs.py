@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.calls import Call
+from serving.calls import Record
 from serving.errors import SettingsError
 
 _FRAMES = 6
@@ -62,7 +62,7 @@ class AccessLog:
         except OSError as error:
             raise SettingsError(f"access log {file}: {error.strerror or error}") from None
 
-    def __call__(self, call: Call) -> None:
+    def __call__(self, call: Record) -> None:
         if self._logger.disabled:
             return
         now = datetime.datetime.now(datetime.timezone.utc)

@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from serving.calls import Call
+from serving.calls import Record
 from serving.errors import from_exception
 
 PATH = "/monitoring/prometheus/metrics"
@@ -50,12 +50,8 @@ _WITHOUT_TOTAL = (
 class Metrics:
     """The metrics of one server; an observer of `serving.calls`.
 
-    Attributes:
-        queue_length: rows that wait for a batch, by model: `bert_tfx_queue_length{model_name}`.
-        batch_size: rows that were answered together: `bert_tfx_batch_size{model_name}`.
-
-    And `bert_tfx_request_rows{model_name}`, rows of a request; `bert_tfx_process_resident_bytes`, memory of the
-    process; `bert_tfx_model_version{model_name}`, the version that answered last.
+    This server's own are `bert_tfx_request_rows{model_name}`, a histogram; `bert_tfx_model_version{model_name}`, the
+    version that answered last; `bert_tfx_process_resident_bytes`, the memory of the process; and what `watch` adds.
     """
 
     def __init__(self) -> None:
@@ -81,18 +77,17 @@ class Metrics:
         )
         self._loads = counter(f"{loading}load_attempt_count", "Attempts to load.", "model_path", "status")
         self._load_latency = counter(f"{loading}load_latency", f"{wall} of loading.", "model_path")
-        self.queue_length = Gauge(
-            "bert_tfx_queue_length", "Rows that wait for a batch.", ["model_name"], registry=registry
-        )
-        self.batch_size = histogram("bert_tfx_batch_size", "Rows answered together.", _ROWS, "model_name")
         self._rows = histogram("bert_tfx_request_rows", "Rows of a request.", _ROWS, "model_name")
         self._version = Gauge(
             "bert_tfx_model_version", "The version that answered last.", ["model_name"], registry=registry
         )
-        memory = Gauge("bert_tfx_process_resident_bytes", "Resident memory of the process.", registry=registry)
-        memory.set_function(resident_bytes)
+        self.watch("process_resident_bytes", "Resident memory of the process.", resident_bytes)
 
-    def __call__(self, call: Call) -> None:
+    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
+        """Adds the gauge `bert_tfx_<name>`, read when the page is."""
+        Gauge(f"bert_tfx_{name}", what, registry=self._registry).set_function(read)
+
+    def __call__(self, call: Record) -> None:
         """Counts a call of those that TensorFlow Serving counts."""
         if call.method not in _COUNTED:
             return

@@ -5,10 +5,11 @@
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
+import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -80,7 +81,7 @@ class _RestApi:
         signature_name = request.get("signature_name", "")
         servable = self._get(path, signature_name)
         inputs = json_tensors.request_inputs(request, servable.signature(signature_name))
-        return json_tensors.answer(request, self._guard.run(servable, signature_name, inputs))
+        return json_tensors.answer(request, self._run(servable, signature_name, inputs))
 
     def _classify(self, path: dict[str, Any], body: bytes) -> bytes:
         spec, given, examples = self._examples(path, body)
@@ -96,7 +97,11 @@ class _RestApi:
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
         servable = self._get(path, spec.signature_name)
         # The path's version stays out of the spec: it may be longer than an int64.
-        return spec, json_examples.request_input(request), ExampleCalls(lambda _: servable, self._guard.run)
+        return spec, json_examples.request_input(request), ExampleCalls(lambda _: servable, self._run)
+
+    def _run(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        self._guard.check(servable, signature_name, inputs)
+        return servable.predict(signature_name, inputs)
 
     def _get(self, path: dict[str, Any], signature_name: str = "") -> Servable:
         servable = self._store.get(path["name"], path.get("version"))
