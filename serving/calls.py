@@ -72,7 +72,7 @@ def describe(servable: Servable, signature_name: str, inputs: Mapping[str, np.nd
 
 
 @contextlib.contextmanager
-def _recorded(call: Call, observers: Sequence[Observer]) -> Iterator[None]:
+def _recorded(call: Record, observers: Sequence[Observer]) -> Iterator[None]:
     began = time.perf_counter()
     token = _current.set(call)
     try:
