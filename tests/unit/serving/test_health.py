@@ -137,14 +137,16 @@ def test_reflection_lists_and_describes_the_services(served: Served) -> None:
 
 
 def test_a_server_serves_once_its_model_does(tmp_path: Path, push: Callable[[Path, int, int], Path]) -> None:
-    with Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
-        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_http_proxy", 0)]) as channel:
-            check = health_pb2_grpc.HealthStub(channel).Check
+    with (
+        Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_http_proxy", 0)]) as channel,
+    ):
+        check = health_pb2_grpc.HealthStub(channel).Check
 
-            def states() -> list[int]:
-                return [check(health_pb2.HealthCheckRequest(service=name), timeout=10).status for name in ("", "bert")]
+        def states() -> list[int]:
+            return [check(health_pb2.HealthCheckRequest(service=name), timeout=10).status for name in ("", "bert")]
 
-            assert states() == [DOWN, DOWN]
-            push(tmp_path, 1, 1)
-            assert server.wait_until_available(60)
-            assert states() == [UP, UP]
+        assert states() == [DOWN, DOWN]
+        push(tmp_path, 1, 1)
+        assert server.wait_until_available(60)
+        assert states() == [UP, UP]

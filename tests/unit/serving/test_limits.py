@@ -73,7 +73,7 @@ def limited(
     push(base, 1, 1)
     with Server(base, grpc_port=0, rest_port=0, limits=LIMITS) as server:
         assert server.wait_until_available(60)
-        url = f"http://127.0.0.1:{server.rest_port}/v1/models/bert:predict"
+        url = f"http://127.0.0.1:{server.rest_port}"
         with (
             Client(f"127.0.0.1:{server.grpc_port}") as client,
             httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
@@ -94,12 +94,12 @@ def test_both_ports_say_the_same(limited: tuple[Client, httpx.Client], given: li
     body = {"instances": given, "signature_name": "length"}
     if said is None:
         assert client.predict({"text": given}, "length")["length"].tolist() == [1, 1]
-        assert http.post("", json=body).json() == {"predictions": [1, 1]}
+        assert http.post("/v1/models/bert:predict", json=body).json() == {"predictions": [1, 1]}
         return
     with pytest.raises(ClientError) as caught:
         client.predict({"text": given}, "length")
     assert (caught.value.code, str(caught.value)) == (grpc.StatusCode.INVALID_ARGUMENT, said)
-    answer = http.post("", json=body)
+    answer = http.post("/v1/models/bert:predict", json=body)
     assert (answer.status_code, answer.json()) == (400, {"error": said})
 
 
@@ -108,7 +108,7 @@ def test_a_message_above_the_limit(limited: tuple[Client, httpx.Client]) -> None
     with pytest.raises(ClientError) as caught:
         client.predict({"text": ["a" * 2000]}, "length")
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    answer = http.post("", json={"instances": ["a" * 2000]})
+    answer = http.post("/v1/models/bert:predict", json={"instances": ["a" * 2000]})
     assert answer.status_code == 413 and "2000 bytes" in answer.json()["error"]
 
 

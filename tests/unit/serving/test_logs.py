@@ -17,6 +17,7 @@ from serving.logs import AccessLog, LogSettings, failure
 from serving.servable import Servable
 from serving.server import Server
 
+PREDICT = "/v1/models/bert:predict"
 SECRET = "my-diagnosis-is-secret"
 WHO = ("entrypoint", "method", "model", "version", "signature", "rows", "code")
 
@@ -27,9 +28,7 @@ class Asked:
     def __init__(self, server: Server, log: Path):
         self.log = log
         self.client = Client(f"127.0.0.1:{server.grpc_port}")
-        self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{server.rest_port}/v1/models/bert", trust_env=False, timeout=30
-        )
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=30)
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -56,10 +55,10 @@ def test_a_line_a_request(asked: Asked) -> None:
     asked.client.predict({"text": ["a", "b"]}, "length")
     fail(lambda: asked.client.predict({"text": ["a"]}, "no such signature"))
     asked.client.status()
-    asked.http.post(":predict", json={"instances": ["[MASK]"]})
-    asked.http.post(":predict", content=b"{")
-    asked.http.get("/metadata")
-    asked.http.get("/versions/9")
+    asked.http.post(PREDICT, json={"instances": ["[MASK]"]})
+    asked.http.post(PREDICT, content=b"{")
+    asked.http.get("/v1/models/bert/metadata")
+    asked.http.get("/v1/models/bert/versions/9")
     lines = asked.lines()
     assert [tuple(line[key] for key in WHO) for line in lines] == [
         ("GRPC", "Predict", "bert", 4, "length", 2, "OK"),
@@ -77,22 +76,22 @@ def test_a_line_a_request(asked: Asked) -> None:
 
 def test_no_text_is_in_any_log(asked: Asked, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of a request: answered, refused with a message that quotes it, or failed with one."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="serving")
     asked.client.predict({"text": [SECRET]}, "length")
     fail(lambda: asked.client.fill_mask([SECRET]))
     fail(lambda: asked.client.predict({SECRET: [SECRET]}))
     fail(lambda: asked.client.predict({"text": [SECRET]}, SECRET))
-    quoted = asked.http.post(":predict", json={"inputs": {"whole": [SECRET]}, "signature_name": "numbers"})
+    quoted = asked.http.post(PREDICT, json={"inputs": {"whole": [SECRET]}, "signature_name": "numbers"})
     assert quoted.status_code == 400 and SECRET in quoted.text
-    asked.http.post(":predict", content=f'{{"instances": ["{SECRET}"')
-    asked.http.get(f"/versions/{SECRET}")
+    asked.http.post(PREDICT, content=f'{{"instances": ["{SECRET}"')
+    asked.http.get(f"/v1/models/{SECRET}/versions/{SECRET}")
 
     def broken(*_: object) -> None:
         raise ValueError(f"cannot cope with {SECRET}")
 
     monkeypatch.setattr(Servable, "predict", broken)
     fail(lambda: asked.client.predict({"text": [SECRET]}, "length"))
-    assert asked.http.post(":predict", json={"instances": [SECRET], "signature_name": "length"}).status_code == 500
+    assert asked.http.post(PREDICT, json={"instances": [SECRET], "signature_name": "length"}).status_code == 500
     assert [line["code"] for line in asked.lines()][-2:] == ["INTERNAL", "INTERNAL"]
     assert len(asked.lines()) == 9
     assert SECRET not in asked.log.read_text()

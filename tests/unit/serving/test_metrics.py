@@ -18,8 +18,13 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def samples(page: str) -> Samples:
     """{(name, sorted labels): value}, as Prometheus reads them."""
+
+    def written(name: str) -> str:
+        # The parser adds what Prometheus' own counters end with.
+        return name if f"\n{name}" in page else name.removesuffix("_total")
+
     return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        (written(sample.name), tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(page)
         for sample in family.samples
     }
