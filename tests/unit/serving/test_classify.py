@@ -58,7 +58,7 @@ def save(path: Path) -> None:
             "elsewhere": signature(REGRESS, {"outputs": tf.cast(tf.strings.length(numbers), tf.float32)},
                                    {"inputs": numbers}),
             "two_inputs": signature(CLASSIFY, {"scores": scores}, {"inputs": serialized, "others": numbers}),
-            "two_inputs_to_regress": signature(REGRESS, {"outputs": lengths}, {"inputs": serialized, "others": numbers}),
+            "two_to_regress": signature(REGRESS, {"outputs": lengths}, {"inputs": serialized, "others": numbers}),
             "input_by_another_name": signature(CLASSIFY, {"scores": scores}, {"examples": serialized}),
             "three_outputs": signature(CLASSIFY, {"classes": classes, "scores": scores, "more": scores}),
             "other_outputs": signature(CLASSIFY, {"labels": classes}),
@@ -213,7 +213,7 @@ def test_classify_errors_are_those_of_classifier_cc(
             "INVALID_ARGUMENT",
             f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}",
         ),
-        ("two_inputs_to_regress", "INVALID_ARGUMENT", "Expected one input Tensor."),
+        ("two_to_regress", "INVALID_ARGUMENT", "Expected one input Tensor."),
         ("two_numbers", "INVALID_ARGUMENT", "Expected one output Tensor."),
         ("number_by_another_name", "FAILED_PRECONDITION", "No regression outputs found in SignatureDef: "),
         (

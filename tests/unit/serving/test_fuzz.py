@@ -1,4 +1,4 @@
-"""Malformed protos and JSON: an error with a code that says whose it is, never UNKNOWN or INTERNAL; the server lives."""
+"""Malformed protos and JSON: an error with a code that says whose it is, never INTERNAL; the server lives."""
 
 import json
 from collections.abc import Callable, Iterator
