@@ -23,6 +23,8 @@ import numpy as np
 from serving.calls import Record
 from serving.errors import SettingsError
 
+log = logging.getLogger(__name__)
+
 _FRAMES = 6
 
 
@@ -79,7 +81,10 @@ class AccessLog:
         }
         if self._log_requests:
             line["inputs"] = {name: _plain(array) for name, array in call.inputs.items()}
-        self._logger.info("%s", json.dumps(line, ensure_ascii=False))
+        try:
+            self._logger.info("%s", json.dumps(line, ensure_ascii=False))
+        except OSError as error:  # its folder is gone, say: no reason to fail a request
+            log.error("access log: %s", error.strerror)
 
     def close(self) -> None:
         for handler in self._logger.handlers:

@@ -8,6 +8,8 @@ What is protected by what:
 | gRPC: `grpc.health.v1` | yes | no: a probe carries none, and learns only that the server is up |
 | REST: every path, `/monitoring/prometheus/metrics` too | yes | yes: it tells which models there are, and how busy |
 
+Kubernetes' own gRPC probe speaks no TLS: with it, probe with `grpc_health_probe -tls` inside the container.
+
 Files are read again when they change, looked at no more than once in RELOAD_SECONDS: new certificates, a new CA and
 new tokens hold from the next connection, or request, on. A file that turned bad is reported, and what it held before
 stays in force; so a token is taken away by a file without it, not by an empty one.

@@ -123,6 +123,15 @@ def test_a_log_that_is_moved_away_is_begun_anew(asked: Asked, tmp_path: Path) ->
     assert len(asked.lines(1)) == len((tmp_path / "yesterday.jsonl").read_text().splitlines())
 
 
+def test_a_log_that_cannot_be_written_fails_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "logs").mkdir()
+    access = AccessLog(LogSettings(str(tmp_path / "logs" / "access.jsonl")))
+    (tmp_path / "logs" / "access.jsonl").unlink()
+    (tmp_path / "logs").rmdir()
+    access(Record("Predict", "GRPC", "bert"))
+    assert "access log: No such file" in caplog.text
+
+
 def test_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     AccessLog(LogSettings("-"))(Record("Predict", "GRPC", "bert"))
     assert json.loads(capsys.readouterr().err)["model"] == "bert"
