@@ -37,6 +37,7 @@ def save(path: Path) -> None:
         lengths = tf.cast(tf.strings.length(parsed["text"]), tf.float32)
         scores = tf.stack([lengths, tf.cast(tf.strings.length(parsed["text_pair"]), tf.float32)], 1)
         classes = tf.broadcast_to(tf.constant(LABELS), tf.shape(scores))
+        both = scores + tf.cast(tf.strings.length(numbers), tf.float32)[:, tf.newaxis]
         latin = tf.fill(tf.shape(scores), tf.constant(b"\xff"))
 
         def signature(method: str, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor] | None = None) -> Any:
@@ -57,8 +58,8 @@ def save(path: Path) -> None:
             "predict": signature(PREDICT, {"scores": scores}),
             "elsewhere": signature(REGRESS, {"outputs": tf.cast(tf.strings.length(numbers), tf.float32)},
                                    {"inputs": numbers}),
-            "two_inputs": signature(CLASSIFY, {"scores": scores}, {"inputs": serialized, "others": numbers}),
-            "two_to_regress": signature(REGRESS, {"outputs": lengths}, {"inputs": serialized, "others": numbers}),
+            "two_inputs": signature(CLASSIFY, {"scores": both}, {"inputs": serialized, "others": numbers}),
+            "two_to_regress": signature(REGRESS, {"outputs": both}, {"inputs": serialized, "others": numbers}),
             "input_by_another_name": signature(CLASSIFY, {"scores": scores}, {"examples": serialized}),
             "three_outputs": signature(CLASSIFY, {"classes": classes, "scores": scores, "more": scores}),
             "other_outputs": signature(CLASSIFY, {"labels": classes}),
@@ -84,7 +85,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     save(base / "under-way")
     (base / "under-way").rename(base / "6")
     with Server(base, grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(60)
+        assert server.wait_until_available(240)
         yield server
 
 
