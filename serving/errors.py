@@ -23,7 +23,7 @@ HTTP_STATUS = {
 }
 _CODE_BY_NUMBER: dict[int | None, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-_NOT_THE_REASON = ("Graph execution error", "Detected at node", "<stack traces unavailable>")
+_NOT_THE_REASON = ("Graph execution error", "Detected at node", "Node: ", "<stack traces unavailable>")
 _OP_DECORATION = re.compile(r"\{\{function_node .*?\}\}\s*| \[Op:[^\]]*\]$")
 
 
