@@ -8,7 +8,6 @@ import os
 import types
 from pathlib import Path
 
-import grpc
 import keras
 import numpy as np
 import pytest
@@ -254,20 +253,16 @@ def test_the_calls_on_examples_answer_what_predict_does(exported):
         example = given.example_list_with_context.examples.add()
         example.features.feature["text"].bytes_list.value.append(row.inputs["text"].encode())
     texts = column(rows, "text"), column(rows, "text_pair")
-    with grpc.insecure_channel(exported.client.address) as channel:
-        stub = protos.PredictionServiceStub(channel)
-        if exported.task.kind == "classification":
-            spec = protos.ModelSpec(name="bert", signature_name="classify")
-            result = stub.Classify(protos.ClassificationRequest(model_spec=spec, input=given)).result
-            found = [
-                sorted(((one.label, one.score) for one in row.classes), key=lambda x: -x[1])
-                for row in result.classifications
-            ]
-            assert found == exported.client.classify(*texts)
-        else:
-            spec = protos.ModelSpec(name="bert", signature_name="regress")
-            result = stub.Regress(protos.RegressionRequest(model_spec=spec, input=given)).result
-            assert [row.value for row in result.regressions] == exported.client.regress(*texts).tolist()
+    stub = exported.client._prediction
+    if exported.task.kind == "classification":
+        spec = protos.ModelSpec(name="bert", signature_name="classify")
+        result = stub.Classify(protos.ClassificationRequest(model_spec=spec, input=given)).result
+        found = [[(one.label, one.score) for one in row.classes] for row in result.classifications]
+        assert [sorted(row, key=lambda one: -one[1]) for row in found] == exported.client.classify(*texts)
+    else:
+        spec = protos.ModelSpec(name="bert", signature_name="regress")
+        result = stub.Regress(protos.RegressionRequest(model_spec=spec, input=given)).result
+        assert [row.value for row in result.regressions] == exported.client.regress(*texts).tolist()
 
 
 def test_the_saved_model_says_which_signature_is_for_which_call(exported):
