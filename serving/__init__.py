@@ -10,6 +10,9 @@ Read in this order:
 - ``warmup.py``       replays a version's recorded requests before it takes over
 - ``grpc_service.py`` PredictionService and ModelService
 - ``rest_service.py`` the same over REST v1; ``json_tensors.py`` is its JSON
+- ``guard.py``        what stands before the services: ``security.py`` (TLS, tokens), ``limits.py``, ``health.py``,
+                      ``calls.py`` (a record a request), which ``metrics.py`` counts and ``logs.py`` writes down
+- ``classify.py``     Classify, Regress and MultiInference;  ``json_examples.py`` their JSON
 - ``tensors.py``      NumPy arrays and TensorProto;  ``protos.py`` the protos, imported without TensorFlow
 - ``errors.py``       one error, its gRPC and HTTP codes
 - ``client.py``       a client that starts in well under a second

@@ -7,6 +7,7 @@ Example, against a running `bert-tfx serve`:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
@@ -26,6 +27,7 @@ from serving.protos import (
     SignatureDef,
     SignatureDefMap,
 )
+from serving.security import is_loopback
 from serving.servable import DEFAULT_SIGNATURE
 
 _CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
@@ -83,21 +85,38 @@ class Client:
         address: HOST:PORT of the gRPC port.
         model: the served name.
         timeout: seconds that a call may take.
+        ca_file: PEM, the CAs that may have signed the server's certificate; with it, TLS is spoken.
+        certificate, key: PEM files, this client's, for a server that asks for one (mutual TLS).
+        token: sent with every call; never in the clear to another machine, which is refused.
     """
 
-    def __init__(self, address: str = "127.0.0.1:8500", model: str = "bert", timeout: float = 60.0):
+    def __init__(
+        self,
+        address: str = "127.0.0.1:8500",
+        model: str = "bert",
+        timeout: float = 60.0,
+        ca_file: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        token: str | None = None,
+    ):
         self.address = address
         self.model = model
         self.timeout = timeout
-        self._channel = grpc.insecure_channel(
-            address,
-            options=[
-                # Answers are as long as the question makes them: `encode` returns a vector a token.
-                ("grpc.max_receive_message_length", -1),
-                # A web proxy in the environment is not meant for a model server, least of all a local one.
-                ("grpc.enable_http_proxy", 0),
-            ],
-        )
+        if token is not None and ca_file is None and not is_loopback(address.rpartition(":")[0]):
+            raise ClientError(f"refused to send the token to {address} in the clear: speak TLS, by giving a CA file")
+        self._metadata = None if token is None else [("authorization", f"Bearer {token}")]
+        options = [
+            # Answers are as long as the question makes them: `encode` returns a vector a token.
+            ("grpc.max_receive_message_length", -1),
+            # A web proxy in the environment is not meant for a model server, least of all a local one.
+            ("grpc.enable_http_proxy", 0),
+        ]
+        credentials = _credentials(ca_file, certificate, key)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, options)
         self._prediction = PredictionServiceStub(self._channel)
         self._models = ModelServiceStub(self._channel)
 
@@ -221,14 +240,31 @@ class Client:
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
-            return method(request, timeout=self.timeout)
+            return method(request, timeout=self.timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
             if code is grpc.StatusCode.UNAVAILABLE:
-                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?"
+                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{_tls_reason(details)}"
             elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 details = f"{self.address} did not answer within {self.timeout:g} seconds"
             raise ClientError(details or code.name, code) from error
+
+
+def _credentials(ca_file: str | None, certificate: str | None, key: str | None) -> grpc.ChannelCredentials | None:
+    if (certificate is None) != (key is None) or (certificate is not None and ca_file is None):
+        raise ClientError("a client certificate takes its key, and the CA file of the server")
+    if ca_file is None:
+        return None
+    try:
+        ca, chain, private = (None if file is None else Path(file).read_bytes() for file in (ca_file, certificate, key))
+    except OSError as error:
+        raise ClientError(f"{error.filename}: {error.strerror}") from None
+    return grpc.ssl_channel_credentials(ca, private, chain)
+
+
+def _tls_reason(details: str | None) -> str:
+    """What gRPC says of a handshake that failed; other reasons are nothing but "connection refused" in many words."""
+    return f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
 
 
 def _texts(texts: Sequence[str], pairs: Sequence[str] | None) -> dict[str, list[str]]:

@@ -6,12 +6,15 @@ import grpc
 
 # gRPC carries the message in a trailer, and clients refuse trailers above 8 KiB.
 MAX_MESSAGE_CHARS = 1000
+# There, a byte outside ASCII takes three.
+_MAX_MESSAGE_BYTES = 2000
 
 # As TensorFlow Serving's HTTP server maps them; any other code is a 500.
 HTTP_STATUS = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
     grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.UNIMPLEMENTED: 501,
@@ -20,15 +23,21 @@ HTTP_STATUS = {
 }
 _CODE_BY_NUMBER: dict[int | None, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-_NOT_THE_REASON = ("Graph execution error", "Detected at node", "<stack traces unavailable>")
+_NOT_THE_REASON = ("Graph execution error", "Detected at node", "Node: ", "<stack traces unavailable>")
 _OP_DECORATION = re.compile(r"\{\{function_node .*?\}\}\s*| \[Op:[^\]]*\]$")
+
+
+class SettingsError(Exception):
+    """Settings that the server refuses to start with: one line that says why, and what to do."""
 
 
 class ServingError(Exception):
     """A request that cannot be answered: a gRPC status code and one line for the client."""
 
     def __init__(self, code: grpc.StatusCode, message: str):
-        super().__init__(message[:MAX_MESSAGE_CHARS])
+        # Names that came as JSON may hold half of a surrogate pair, which nothing can send.
+        encoded = message[:MAX_MESSAGE_CHARS].encode(errors="backslashreplace")
+        super().__init__(encoded[:_MAX_MESSAGE_BYTES].decode(errors="ignore"))
         self.code = code
 
     @property

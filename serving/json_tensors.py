@@ -10,7 +10,6 @@ An answer is bare where the signature has one output, and objects keyed by outpu
 """
 
 import base64
-import binascii
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -27,8 +26,8 @@ _ANSWER_KEY = {ROWS: "predictions", COLUMNS: "outputs"}
 _BYTES_SUFFIX = "_bytes"
 
 
-def parse_request(body: bytes) -> dict[str, Any]:
-    """The request's JSON object, with exactly one of "instances" and "inputs"; INVALID_ARGUMENT otherwise."""
+def parse_object(body: bytes) -> dict[str, Any]:
+    """A request's JSON object, whose `signature_name`, if it has one, is a string; INVALID_ARGUMENT otherwise."""
     try:
         request = json.loads(body)
     except RecursionError:
@@ -36,11 +35,18 @@ def parse_request(body: bytes) -> dict[str, Any]:
     except ValueError as error:  # malformed JSON, not UTF-8, or a number of thousands of digits
         raise errors.invalid(f"JSON Parse error: {error}") from None
     if not isinstance(request, dict):
-        raise errors.invalid(f"JSON Value: {_show(request)} Is not object")
-    if (ROWS in request) == (COLUMNS in request):
-        raise errors.invalid(f"expecting exactly one of the keys '{COLUMNS}' and '{ROWS}'")
+        raise errors.invalid(f"JSON Value: {show(request)} Is not object")
     if not isinstance(request.get("signature_name", ""), str):
         raise errors.invalid("'signature_name' key must be a string value.")
+    to_bytes(request.get("signature_name", ""))  # refuses what is not UTF-8
+    return request
+
+
+def parse_request(body: bytes) -> dict[str, Any]:
+    """A Predict request's JSON object, with exactly one of "instances" and "inputs"; INVALID_ARGUMENT otherwise."""
+    request = parse_object(body)
+    if (ROWS in request) == (COLUMNS in request):
+        raise errors.invalid(f"expecting exactly one of the keys '{COLUMNS}' and '{ROWS}'")
     return request
 
 
@@ -96,12 +102,23 @@ def _only_input(signature: SignatureDef) -> str:
     return required[0]
 
 
-def _is_b64(value: Any) -> bool:
+def is_b64(value: Any) -> bool:
+    """Whether a JSON value is bytes: `{"b64": "..."}`."""
     return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
 
 
+def to_bytes(value: str | dict[str, str]) -> bytes:
+    """The bytes of a JSON string, or of `{"b64": "..."}`; INVALID_ARGUMENT where it is malformed."""
+    try:
+        return value.encode() if isinstance(value, str) else base64.b64decode(value["b64"], validate=True)
+    except UnicodeEncodeError:
+        raise errors.invalid(f"JSON Value: {show(value)} holds half of a surrogate pair") from None
+    except ValueError as error:  # binascii's, or a character outside ASCII
+        raise errors.invalid(f"Unable to base64 decode: {error}") from None
+
+
 def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) and not _is_b64(value)
+    return isinstance(value, dict) and not is_b64(value)
 
 
 def _array(name: str, value: Any, info: TensorInfo) -> np.ndarray:
@@ -125,31 +142,24 @@ def _leaves(name: str, value: Any, shape: list[int]) -> Iterator[Any]:
         return
     if not isinstance(value, list) or len(value) != shape[0]:
         raise errors.invalid(
-            f"input {name}: expected a list of size {shape[0]} as in the first element, got {_show(value)}"
+            f"input {name}: expected a list of size {shape[0]} as in the first element, got {show(value)}"
         )
     for item in value:
         yield from _leaves(name, item, shape[1:])
 
 
 def _leaf(value: Any, dtype: np.dtype) -> Any:
-    try:
-        if dtype.kind == "O" and isinstance(value, str):
-            return value.encode()
-        if dtype.kind == "O" and _is_b64(value):
-            return base64.b64decode(value["b64"], validate=True)
-    except UnicodeEncodeError:
-        raise errors.invalid(f"JSON Value: {_show(value)} holds half of a surrogate pair") from None
-    except binascii.Error as error:
-        raise errors.invalid(f"Unable to base64 decode: {error}") from None
+    if dtype.kind == "O" and (isinstance(value, str) or is_b64(value)):
+        return to_bytes(value)
     kinds: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}.get(dtype.kind, ())
     if not isinstance(value, kinds) or (isinstance(value, bool) and dtype.kind != "b"):
-        raise errors.invalid(f"JSON Value: {_show(value)} is not of expected type: {tensors.dtype_name(dtype)}")
+        raise errors.invalid(f"JSON Value: {show(value)} is not of expected type: {tensors.dtype_name(dtype)}")
     if dtype.kind in "iuf":
         limit: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
         # NaN and Infinity stay; an integer may be too long for math.isfinite.
         finite = not isinstance(value, float) or math.isfinite(value)
         if finite and not limit.min <= value <= limit.max:
-            raise errors.invalid(f"Cannot convert JSON value: {_show(value)} to {dtype} without loss of precision.")
+            raise errors.invalid(f"Cannot convert JSON value: {show(value)} to {dtype} without loss of precision.")
     return value
 
 
@@ -176,6 +186,7 @@ def _text(item: bytes) -> str | dict[str, str]:
         return _b64(item)
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A JSON value in at most 83 characters, for a message."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

@@ -21,6 +21,7 @@ from pathlib import Path
 import grpc
 
 from serving import errors
+from serving.metrics import Metrics
 from serving.protos import ModelVersionStatus
 from serving.servable import SAVED_MODEL_FILE, Servable
 from serving.warmup import warm_up
@@ -54,10 +55,11 @@ class ModelStore:
     no lock.
     """
 
-    def __init__(self, name: str, base_path: str | Path, poll_seconds: float = 1.0):
+    def __init__(self, name: str, base_path: str | Path, poll_seconds: float = 1.0, metrics: Metrics | None = None):
         self.name = name
         self.base_path = Path(base_path)
         self._poll_seconds = poll_seconds
+        self._metrics = metrics or Metrics()
         self._available: dict[int, Servable] = {}
         self._status: dict[int, VersionStatus] = {}
         self._failed: dict[int, object] = {}  # version -> fingerprint of the files that failed
@@ -154,8 +156,10 @@ class ModelStore:
     def _load(self, version: int, path: Path) -> bool:
         self._status[version] = VersionStatus(version, "LOADING")
         try:
-            servable = Servable(self.name, version, path)
-            warm_up(servable)
+            with self._metrics.loading(path):
+                servable = Servable(self.name, version, path)
+            with self._metrics.warming(path):
+                warm_up(servable)
         except Exception as error:
             reason = errors.from_exception(error)
             self._status[version] = VersionStatus(version, "END", reason.code, str(reason))

@@ -7,6 +7,7 @@ shares these message classes (protobuf keeps one class a descriptor).
 """
 
 import contextlib
+import importlib
 import importlib.util
 import sys
 import types
@@ -32,10 +33,16 @@ def _without_running_tensorflow() -> Iterator[None]:
 
 
 with _without_running_tensorflow():
+    from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework import types_pb2
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+    from tensorflow_serving.apis.classification_pb2 import (
+        ClassificationRequest,
+        ClassificationResponse,
+        ClassificationResult,
+    )
     from tensorflow_serving.apis.get_model_metadata_pb2 import (
         GetModelMetadataRequest,
         GetModelMetadataResponse,
@@ -46,6 +53,8 @@ with _without_running_tensorflow():
         GetModelStatusResponse,
         ModelVersionStatus,
     )
+    from tensorflow_serving.apis.inference_pb2 import InferenceResult, MultiInferenceRequest, MultiInferenceResponse
+    from tensorflow_serving.apis.input_pb2 import Input
     from tensorflow_serving.apis.model_pb2 import ModelSpec
     from tensorflow_serving.apis.model_service_pb2_grpc import (
         ModelServiceServicer,
@@ -59,21 +68,44 @@ with _without_running_tensorflow():
         PredictionServiceStub,
         add_PredictionServiceServicer_to_server,
     )
+    from tensorflow_serving.apis.regression_pb2 import RegressionRequest, RegressionResponse, RegressionResult
+
+    for _module in ("model_service_pb2", "prediction_service_pb2"):
+        # They put the services' descriptors into protobuf's pool, where server reflection finds them, and then fail:
+        # an old compiler made them, and what they set next is not writable in today's protobuf.
+        with contextlib.suppress(AttributeError):
+            importlib.import_module(f"tensorflow_serving.apis.{_module}")
+
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 
 __all__ = [
+    "MODEL_SERVICE",
+    "PREDICTION_SERVICE",
+    "ClassificationRequest",
+    "ClassificationResponse",
+    "ClassificationResult",
+    "Example",
     "GetModelMetadataRequest",
     "GetModelMetadataResponse",
     "GetModelStatusRequest",
     "GetModelStatusResponse",
+    "InferenceResult",
+    "Input",
     "ModelServiceServicer",
     "ModelServiceStub",
     "ModelSpec",
     "ModelVersionStatus",
+    "MultiInferenceRequest",
+    "MultiInferenceResponse",
     "PredictRequest",
     "PredictResponse",
     "PredictionLog",
     "PredictionServiceServicer",
     "PredictionServiceStub",
+    "RegressionRequest",
+    "RegressionResponse",
+    "RegressionResult",
     "SavedModel",
     "SignatureDef",
     "SignatureDefMap",

@@ -15,8 +15,12 @@ import uvicorn
 from typing_extensions import Self
 
 from serving.grpc_service import add_services
+from serving.guard import Guard
+from serving.limits import LimitSettings
+from serving.logs import LogSettings
 from serving.model_store import ModelStore
 from serving.rest_service import rest_app
+from serving.security import SecuritySettings
 
 # Requests under way get this long to finish when the server stops.
 DRAIN_SECONDS = 5.0
@@ -37,11 +41,12 @@ class Server:
         rest_port: likewise.
         host: the address to listen on.
         poll_seconds: how often to look for a new version.
-        max_request_bytes: above it gRPC answers RESOURCE_EXHAUSTED and REST 413; the default is gRPC's own.
         workers: gRPC requests answered at once; more wait.
+        security, limits, logs: None is the defaults of their dataclasses.
 
     Raises:
         CannotListen: a port is taken.
+        SettingsError: `host` must not be listened on without TLS, or a file of the settings is bad.
     """
 
     def __init__(
@@ -52,31 +57,38 @@ class Server:
         rest_port: int = 8501,
         host: str = "127.0.0.1",
         poll_seconds: float = 1.0,
-        max_request_bytes: int = 4 * 1024 * 1024,
         workers: int = 16,
+        security: SecuritySettings | None = None,
+        limits: LimitSettings | None = None,
+        logs: LogSettings | None = None,
     ):
         self.host = host
-        self.store = ModelStore(model_name, base_path, poll_seconds)
+        guard = self.guard = Guard(
+            host, lambda: {self.store.name: self.store.newest is not None}, security, limits, logs
+        )
+        self.store = ModelStore(model_name, base_path, poll_seconds, guard.metrics)
         # The ports first: whoever finds one taken should not wait for TensorFlow to hear of it.
         self._socket = _listening_socket(host, rest_port)
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(workers, thread_name_prefix="grpc"),
+            interceptors=guard.interceptors,
             options=[
-                ("grpc.max_receive_message_length", max_request_bytes),
+                ("grpc.max_receive_message_length", guard.limits.max_request_bytes),
                 # With it, a second server would share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
             ],
         )
-        add_services(self.store, self._grpc)
+        add_services(self.store, self._grpc, guard)
         try:
-            self.grpc_port: int = self._grpc.add_insecure_port(f"{host}:{grpc_port}")
+            self.grpc_port: int = guard.add_port(self._grpc, f"{host}:{grpc_port}")
         except RuntimeError as error:
             self._socket.close()
             raise _cannot_listen(host, grpc_port) from error
         self._rest = uvicorn.Server(
             uvicorn.Config(
-                rest_app(self.store, max_request_bytes),
+                guard.around(rest_app(self.store, guard)),
+                ssl_context_factory=guard.ssl_context_factory,
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,
@@ -91,6 +103,7 @@ class Server:
     def start(self) -> None:
         """Opens both ports and begins to load; until a version is available, requests are NOT_FOUND."""
         self.store.start()
+        self.guard.health.start()
         self._grpc.start()
         self._rest_thread.start()
         _wait(lambda: self._rest.started, _STARTUP_SECONDS)
@@ -101,6 +114,7 @@ class Server:
 
     def stop(self) -> None:
         """Refuses new requests, lets those under way finish (DRAIN_SECONDS at most), and unloads."""
+        self.guard.health.drain()
         drained = self._grpc.stop(DRAIN_SECONDS)
         self._rest.should_exit = True
         if self._rest_thread.ident is not None:
@@ -108,6 +122,7 @@ class Server:
         drained.wait()
         self._socket.close()
         self.store.stop()
+        self.guard.close()
 
     def __enter__(self) -> Self:
         self.start()

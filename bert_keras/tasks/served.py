@@ -8,6 +8,9 @@ Signatures (B rows):
         span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
                           start, end int64[B] (`bert_keras.tasks.span_served`)
         tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
+    classify              of classification: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
+                          classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
+    regress               of regression: inputs as above -> outputs float[B]; for its Regress
     encode, encode_pair   as those of a pre-trained model (`bert_keras.export`); an ensemble has none
     evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
                           `serving_default`, as `bert_keras.tasks.answers` writes them; of spans also
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -34,12 +38,19 @@ from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
 from bert_keras.tokenizer import BertTokenizer
 
 # What a request to warm up says, by input: two texts each, of which one is padded.
-_WARMUP_TEXTS = {
+_WARMUP_TEXTS: dict[str, list] = {
     "text": ["A text to warm up.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14."],
     "text_pair": ["And its pair.", "Its pair."],
     "question": ["What gets warm?", "And what does not?"],
     "context": ["It gets warm.", "The café gets warm, 漢字 do not."],
     "choices": [["It gets warm.", "It does not."], ["Neither.", "Both do."]],
+}
+
+
+# By kind: the signature for TensorFlow Serving's calls on tf.Examples, and its outputs out of those of serving_default.
+_EXAMPLE_METHODS = {
+    "classification": ("classify", {"classes": "labels", "scores": "scores"}),
+    "regression": ("regress", {"outputs": "score"}),
 }
 
 
@@ -63,6 +74,10 @@ class ServedTask(tf.Module):
             "serving_default": tf.function(answers.__call__, input_signature=answers.specs),
             "evaluate": tf.function(lambda examples: _evaluate(answers, examples), text_specs("examples")),
         }
+        if task.kind in _EXAMPLE_METHODS:
+            name, outputs = _EXAMPLE_METHODS[task.kind]
+            names = [spec.name for spec in answers.specs]
+            self.served[name] = _on_examples(self.served["serving_default"], names, outputs)
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
                 self.served[name] = tf.function(
@@ -92,9 +107,11 @@ def export_task_model(
     served = _float32(model)
     module = ServedTask(served, tokenizer, task, settings)
     save_servable(module, directory, module.served)
+    _name_example_method(directory, task)
     warmed = [name for name in module.served if name != "evaluate"]
     inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
-    requests = [(name, {text: _WARMUP_TEXTS[text] for text in texts}) for name, texts in inputs.items()]
+    texts = {**_WARMUP_TEXTS, "inputs": _warmup_examples()}
+    requests = [(name, {of: texts[of] for of in given}) for name, given in inputs.items()]
     write_warmup_requests(directory, module.served, requests)
     first = served.models[0] if isinstance(served, Ensemble) else served
     write_model_files(directory, first, first.config.to_json(), tokenizer)
@@ -117,6 +134,37 @@ def _answers(
     if task.kind == "tagging":
         return TagAnswers(outputs, inputs, task.labels)
     return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
+
+
+def _on_examples(answers: tf.types.experimental.PolymorphicFunction, names: Sequence[str], outputs: Mapping[str, str]):
+    """A function of serialized tf.Examples, string [B], with features called `names`, that asks `answers`."""
+
+    def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(inputs, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
+        answered = answers(*(parsed[name] for name in names))
+        return {name: answered[source] for name, source in outputs.items()}
+
+    return tf.function(answer, input_signature=text_specs("inputs"))
+
+
+def _name_example_method(directory: str, task: Task) -> None:
+    """Says in the SavedModel which of its signatures is for which call: `tf.saved_model.save` knows Predict only."""
+    if task.kind in _EXAMPLE_METHODS:
+        name, _ = _EXAMPLE_METHODS[task.kind]
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
+        updater.replace_method_name(name, f"tensorflow/serving/{name}", tags="serve")
+        updater.save()
+
+
+def _warmup_examples() -> list[bytes]:
+    pairs = zip(_WARMUP_TEXTS["text"], _WARMUP_TEXTS["text_pair"], strict=True)
+    examples = []
+    for texts in pairs:
+        example = tf.train.Example()
+        for name, text in zip(("text", "text_pair"), texts, strict=True):
+            example.features.feature[name].bytes_list.value.append(text.encode())
+        examples.append(example.SerializeToString(deterministic=True))
+    return examples
 
 
 def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -32,6 +32,9 @@ from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.ablations.scales import AblationSettings
 from pipeline.config import GateSettings
 from serving.deploy.settings import DeploySettings
+from serving.limits import LimitSettings
+from serving.logs import LogSettings
+from serving.security import SecuritySettings
 
 ROOT = Path(__file__).parents[2]
 # A package, and the packages of this project that it may import.
@@ -73,6 +76,9 @@ SETTINGS = (
     TaskDataSettings,
     AblationSettings,
     DeploySettings,
+    LimitSettings,
+    LogSettings,
+    SecuritySettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]

@@ -23,6 +23,7 @@ from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.training import TrainedTask
 from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from serving import protos
 from serving.client import Client, ClientError
 from serving.server import Server
 
@@ -242,6 +243,36 @@ def test_warm_up_requests_are_of_every_text_signature(exported):
     assert seen == set(exported.signatures) - {"evaluate"}
 
 
+@pytest.mark.parametrize("exported", ["classification", "regression"], indirect=True)
+def test_the_calls_on_examples_answer_what_predict_does(exported):
+    """Classify and Regress over gRPC, with the pair as the context of all Examples."""
+    rows = [row for row in exported.rows if row.inputs["text_pair"] == "What cat?"]
+    assert len(rows) == len(TEXTS)
+    given = protos.Input()
+    given.example_list_with_context.context.features.feature["text_pair"].bytes_list.value.append(b"What cat?")
+    for row in rows:
+        example = given.example_list_with_context.examples.add()
+        example.features.feature["text"].bytes_list.value.append(row.inputs["text"].encode())
+    texts = column(rows, "text"), column(rows, "text_pair")
+    stub = exported.client._prediction
+    if exported.task.kind == "classification":
+        spec = protos.ModelSpec(name="bert", signature_name="classify")
+        result = stub.Classify(protos.ClassificationRequest(model_spec=spec, input=given)).result
+        found = [[(one.label, one.score) for one in row.classes] for row in result.classifications]
+        assert [sorted(row, key=lambda one: -one[1]) for row in found] == exported.client.classify(*texts)
+    else:
+        spec = protos.ModelSpec(name="bert", signature_name="regress")
+        result = stub.Regress(protos.RegressionRequest(model_spec=spec, input=given)).result
+        assert [row.value for row in result.regressions] == exported.client.regress(*texts).tolist()
+
+
+def test_the_saved_model_says_which_signature_is_for_which_call(exported):
+    metadata = exported.client.metadata()
+    methods = {name: signature.method_name.rpartition("/")[2] for name, signature in metadata.items()}
+    special = {"classification": {"classify": "classify"}, "regression": {"regress": "regress"}}
+    assert methods == dict.fromkeys(exported.signatures, "predict") | special.get(exported.task.kind, {})
+
+
 @pytest.mark.parametrize("exported", ["multiple_choice"], indirect=True)
 def test_choices(exported):
     one = exported.client.choose(["a cat", "the"], [["sat"], ["end"]])
@@ -286,7 +317,7 @@ def test_what_it_was_trained_in_does_not_matter_and_an_ensemble_is_one_model(tok
         keras.mixed_precision.set_dtype_policy("float32")
     export_task_model(Ensemble(trained), task, SETTINGS, tokenizer, str(tmp_path))
     signatures = tf.saved_model.load(str(tmp_path)).signatures
-    assert set(signatures) == {"serving_default", "evaluate"}
+    assert set(signatures) == {"serving_default", "evaluate", "classify"}
     rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(made_up_inputs(task.kind))]
     members = [TrainedTask(sharp(task, tokenizer, seed=seed), task, SETTINGS, tokenizer) for seed in (1, 2)]
     logits = np.mean([member.outputs(rows, 64)[0] for member in members], axis=0)

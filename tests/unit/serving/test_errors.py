@@ -37,6 +37,23 @@ def test_errors_of_a_graph(how: str, said: str) -> None:
     assert (reason.code, str(reason), reason.http_status) == (grpc.StatusCode.INVALID_ARGUMENT, said, 400)
 
 
+def test_errors_of_a_session() -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        text = v1.placeholder(tf.string, [None])
+        number = tf.strings.to_number(text)
+        with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+            session.run(number, {text: ["x"]})
+    assert "Node: " in str(raised.value)
+    assert str(errors.from_exception(raised.value)) == "StringToNumberOp could not correctly convert string: x"
+
+
+def test_messages_that_can_be_sent() -> None:
+    """Half of a surrogate pair cannot be, and gRPC sends three bytes for each outside ASCII, of at most 8 KiB."""
+    assert str(errors.invalid("no input \ud800")) == "no input \\ud800"
+    assert 600 < len(str(errors.invalid("漢" * 5000))) * 3 <= 2000
+
+
 def test_errors_outside_a_graph() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         tf.strings.to_number("x")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import (
-    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_management_pb2,
@@ -79,9 +78,9 @@ def test_an_input_with_a_default_may_be_left_out(stub: Any) -> None:
 
 
 def test_bytes_that_are_not_text_and_long_text_pass(stub: Any) -> None:
-    odd = [b"\xff\xfe\x00", b"", b"a\x00", b"x" * 3_000_000]
+    odd = [b"\xff\xfe\x00", b"", b"a\x00", b"x" * 1_000_000]
     response = stub.Predict(predict_request("length", text=odd), timeout=30)
-    assert list(response.outputs["length"].int_val) == [3, 0, 2, 3_000_000]
+    assert list(response.outputs["length"].int_val) == [3, 0, 2, 1_000_000]
     echoed = stub.Predict(predict_request("echo", text=odd[:3]), timeout=30)
     assert list(echoed.outputs["text"].string_val) == odd[:3]
 
@@ -142,7 +141,7 @@ def test_a_few_bytes_that_claim_a_huge_tensor_are_refused(stub: Any) -> None:
     request = predict_request("length", text=["a"])
     request.inputs["text"].tensor_shape.dim[0].size = 10**15
     code, details = error_of(stub.Predict, request)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT and "elements" in details
+    assert code is grpc.StatusCode.INVALID_ARGUMENT and "1000000000000000 rows" in details
 
 
 def test_metadata(stub: Any) -> None:
@@ -178,18 +177,16 @@ def test_status(channel: grpc.Channel) -> None:
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
 
 
-def test_the_other_methods_are_unimplemented(stub: Any, channel: grpc.Channel) -> None:
+def test_reloading_is_unimplemented(channel: grpc.Channel) -> None:
     models = model_service_pb2_grpc.ModelServiceStub(channel)
-    for call, request in [
-        (stub.Classify, classification_pb2.ClassificationRequest()),
-        (models.HandleReloadConfigRequest, model_management_pb2.ReloadConfigRequest()),
-    ]:
-        assert error_of(call, request)[0] is grpc.StatusCode.UNIMPLEMENTED
+    request = model_management_pb2.ReloadConfigRequest()
+    assert error_of(models.HandleReloadConfigRequest, request)[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_bytes_that_are_no_message_leave_the_server_alive(stub: Any, channel: grpc.Channel) -> None:
     raw = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-    for message in (b"", b"\xff" * 1000, b"\x0a\xff\xff\xff\xff\x0f"):
-        with pytest.raises(grpc.RpcError):
+    for message in (b"\xff" * 1000, b"\x0a\xff\xff\xff\xff\x0f"):
+        with pytest.raises(grpc.RpcError) as caught:
             raw(message, timeout=30)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert stub.Predict(predict_request("length", text=["abc"]), timeout=30).outputs["length"].int_val == [3]

@@ -156,7 +156,8 @@ def test_a_long_text_passes_and_a_longer_one_is_refused(http: httpx.Client) -> N
     def post(characters: int) -> Any:
         return http.post(PREDICT, json={"instances": ["x" * characters], "signature_name": "length"})
 
-    assert post(4_000_000).json() == {"predictions": [4_000_000]}
+    assert post(1_000_000).json() == {"predictions": [1_000_000]}
+    assert "a text may have at most 1048576" in post(4_000_000).json()["error"]
     refused = post(4_200_000)
     assert refused.status_code == 413 and "4194304" in refused.json()["error"]
 

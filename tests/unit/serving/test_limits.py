@@ -1,0 +1,124 @@
+"""How large a request may be, over both ports."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+
+from serving import tensors
+from serving.client import Client, ClientError
+from serving.errors import ServingError
+from serving.limits import LimitSettings, check, check_shapes
+from serving.protos import PredictRequest, TensorProto
+from serving.server import Server
+
+LIMITS = LimitSettings(max_request_bytes=2000, max_rows=3, max_text_bytes=10)
+
+
+def texts(*shape: int, text: bytes = b"a") -> np.ndarray:
+    return np.full(shape, text, object)
+
+
+@pytest.mark.parametrize(
+    "inputs, said",
+    [
+        ({"text": texts(3), "number": np.array(7)}, None),
+        ({"text": texts(3, 9), "real": np.zeros([3, 100])}, None),
+        ({"text": texts(2), "real": np.zeros([4, 1])}, 'input "real" has 4 rows; a request may have at most 3'),
+        ({"text": texts(4)}, 'input "text" has 4 rows; a request may have at most 3: send several'),
+        ({"text": texts(2, text=b"x" * 10)}, None),
+        ({"text": texts(2, text=b"x" * 11)}, 'input "text", row 0: 11 bytes; a text may have at most 10'),
+        ({"text": np.array([b"", b"x" * 12, b"x" * 11], object)}, 'input "text", row 1: 12 bytes'),
+        ({"choices": np.array([[b"", b""], [b"", b"x" * 11]], object)}, 'input "choices", row 1: 11 bytes'),
+        ({"text": np.array(b"x" * 11, object)}, 'input "text", row 0: 11 bytes'),
+        ({"text": texts(0), "wide": texts(3, 0)}, None),
+    ],
+)
+def test_check(inputs: dict[str, np.ndarray], said: str | None) -> None:
+    if said is None:
+        check(inputs, LIMITS)
+        check_shapes({name: tensors.to_proto(array) for name, array in inputs.items()}, LIMITS)
+        return
+    with pytest.raises(ServingError) as caught:
+        check(inputs, LIMITS)
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT and str(caught.value).startswith(said)
+
+
+def claiming(*shape: int) -> TensorProto:
+    proto = TensorProto(dtype=tensors.to_proto(texts(1)).dtype)
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto
+
+
+def test_what_a_few_bytes_claim_is_refused_before_it_is_spelt_out() -> None:
+    """Each input alone is below what `tensors.to_array` reads; together they would be 8 GB of pointers."""
+    request = {f"input {number}": claiming(3, tensors.MAX_ELEMENTS // 3) for number in range(128)}
+    with pytest.raises(ServingError, match="the inputs have 1073741568 elements; at most 8388608"):
+        check_shapes(request, LIMITS)
+    with pytest.raises(ServingError, match='input "text" has 8000000 rows'):
+        check_shapes({"text": claiming(8_000_000)}, LIMITS)
+    check_shapes({"text": claiming(-1, -5)}, LIMITS)  # to_array says what is wrong with it
+
+
+@pytest.fixture(scope="module")
+def limited(
+    tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]
+) -> Iterator[tuple[Client, httpx.Client]]:
+    base = tmp_path_factory.mktemp("limited")
+    push(base, 1, 1)
+    with Server(base, grpc_port=0, rest_port=0, limits=LIMITS) as server:
+        assert server.wait_until_available(60)
+        url = f"http://127.0.0.1:{server.rest_port}"
+        with (
+            Client(f"127.0.0.1:{server.grpc_port}") as client,
+            httpx.Client(base_url=url, trust_env=False, timeout=30) as http,
+        ):
+            yield client, http
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (["a"] * 4, 'input "text" has 4 rows; a request may have at most 3: send several'),
+        (["a", "é" * 6], 'input "text", row 1: 12 bytes; a text may have at most 10'),
+        (["a", "b"], None),
+    ],
+)
+def test_both_ports_say_the_same(limited: tuple[Client, httpx.Client], given: list[str], said: str | None) -> None:
+    client, http = limited
+    body = {"instances": given, "signature_name": "length"}
+    if said is None:
+        assert client.predict({"text": given}, "length")["length"].tolist() == [1, 1]
+        assert http.post("/v1/models/bert:predict", json=body).json() == {"predictions": [1, 1]}
+        return
+    with pytest.raises(ClientError) as caught:
+        client.predict({"text": given}, "length")
+    assert (caught.value.code, str(caught.value)) == (grpc.StatusCode.INVALID_ARGUMENT, said)
+    answer = http.post("/v1/models/bert:predict", json=body)
+    assert (answer.status_code, answer.json()) == (400, {"error": said})
+
+
+def test_a_message_above_the_limit(limited: tuple[Client, httpx.Client]) -> None:
+    client, http = limited
+    with pytest.raises(ClientError) as caught:
+        client.predict({"text": ["a" * 2000]}, "length")
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    answer = http.post("/v1/models/bert:predict", json={"instances": ["a" * 2000]})
+    assert answer.status_code == 413 and "2000 bytes" in answer.json()["error"]
+
+
+def test_a_claim_over_grpc_is_refused_too(limited: tuple[Client, httpx.Client]) -> None:
+    client, _ = limited
+    request: Any = PredictRequest()
+    request.model_spec.name = "bert"
+    for number in range(9):
+        request.inputs[str(number)].CopyFrom(claiming(1, 1_000_000))
+    with pytest.raises(grpc.RpcError) as caught:
+        client._prediction.Predict(request, timeout=30)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "the inputs have 9000000 elements" in caught.value.details()
