@@ -34,7 +34,7 @@ def _without_running_tensorflow() -> Iterator[None]:
 with _without_running_tensorflow():
     from tensorflow.core.framework import types_pb2
     from tensorflow.core.framework.tensor_pb2 import TensorProto
-    from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
     from tensorflow_serving.apis.get_model_metadata_pb2 import (
         GetModelMetadataRequest,
@@ -46,6 +46,7 @@ with _without_running_tensorflow():
         GetModelStatusResponse,
         ModelVersionStatus,
     )
+    from tensorflow_serving.apis.model_management_pb2 import ReloadConfigRequest, ReloadConfigResponse
     from tensorflow_serving.apis.model_pb2 import ModelSpec
     from tensorflow_serving.apis.model_service_pb2_grpc import (
         ModelServiceServicer,
@@ -59,12 +60,17 @@ with _without_running_tensorflow():
         PredictionServiceStub,
         add_PredictionServiceServicer_to_server,
     )
+    from tensorflow_serving.config.model_server_config_pb2 import ModelConfig as ModelConfigProto
+    from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 __all__ = [
     "GetModelMetadataRequest",
     "GetModelMetadataResponse",
     "GetModelStatusRequest",
     "GetModelStatusResponse",
+    "MetaGraphDef",
+    "ModelConfigProto",
+    "ModelServerConfig",
     "ModelServiceServicer",
     "ModelServiceStub",
     "ModelSpec",
@@ -74,6 +80,8 @@ __all__ = [
     "PredictionLog",
     "PredictionServiceServicer",
     "PredictionServiceStub",
+    "ReloadConfigRequest",
+    "ReloadConfigResponse",
     "SavedModel",
     "SignatureDef",
     "SignatureDefMap",
