@@ -1,4 +1,4 @@
-"""TensorFlow Serving's PredictionService and ModelService over a ModelStore."""
+"""TensorFlow Serving's PredictionService and ModelService over an Inference."""
 
 import functools
 import logging
@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+import numpy as np
 
 from serving import errors, tensors
-from serving.model_store import ModelStore
+from serving.inference import Inference
+from serving.model_config import model_configs
+from serving.model_manager import ModelManager, Target
 from serving.protos import (
     GetModelMetadataRequest,
     GetModelMetadataResponse,
@@ -19,21 +22,24 @@ from serving.protos import (
     PredictionServiceServicer,
     PredictRequest,
     PredictResponse,
+    ReloadConfigRequest,
+    ReloadConfigResponse,
+    SignatureDef,
     SignatureDefMap,
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from serving.servable import DEFAULT_SIGNATURE
+from serving.request_queue import Call
 
 log = logging.getLogger(__name__)
 
 SIGNATURE_DEF_FIELD = "signature_def"
 
 
-def add_services(store: ModelStore, server: grpc.Server) -> None:
+def add_services(inference: Inference, server: grpc.Server) -> None:
     """Registers both services on `server`."""
-    add_PredictionServiceServicer_to_server(PredictionService(store), server)
-    add_ModelServiceServicer_to_server(ModelService(store), server)
+    add_PredictionServiceServicer_to_server(PredictionService(inference), server)
+    add_ModelServiceServicer_to_server(ModelService(inference.models), server)
 
 
 def _answers(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +48,7 @@ def _answers(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
         try:
-            return method(self, request)
+            return method(self, request, context)
         except Exception as error:
             reason = errors.from_exception(error)
             if reason.code is grpc.StatusCode.INTERNAL:
@@ -61,30 +67,27 @@ class PredictionService(PredictionServiceServicer):
 
     Classify = Regress = MultiInference = _unimplemented
 
-    def __init__(self, store: ModelStore):
-        self._store = store
+    def __init__(self, inference: Inference):
+        self._inference = inference
 
     @_answers
-    def Predict(self, request: PredictRequest) -> PredictResponse:
+    def Predict(self, request: PredictRequest, context: grpc.ServicerContext) -> PredictResponse:
         spec = request.model_spec
-        servable = self._store.get(spec.name, _version(spec))
-        inputs = {}
-        for name, proto in request.inputs.items():
-            try:
-                inputs[name] = tensors.to_array(proto)
-            except ValueError as error:
-                raise errors.invalid(f"tensor parsing error: {name}: {error}") from error
-        outputs = servable.predict(spec.signature_name, inputs, request.output_filter)
+        answer = self._inference.predict(
+            _target(spec), spec.signature_name, _inputs(request), _call(context), request.output_filter
+        )
         response = PredictResponse()
-        response.model_spec.name = servable.name
-        response.model_spec.signature_name = spec.signature_name or DEFAULT_SIGNATURE
-        response.model_spec.version.value = servable.version
-        for name, array in outputs.items():
+        response.model_spec.name = answer.model
+        response.model_spec.signature_name = answer.signature_name
+        response.model_spec.version.value = answer.version
+        for name, array in answer.outputs.items():
             response.outputs[name].CopyFrom(tensors.to_proto(array))
         return response
 
     @_answers
-    def GetModelMetadata(self, request: GetModelMetadataRequest) -> GetModelMetadataResponse:
+    def GetModelMetadata(
+        self, request: GetModelMetadataRequest, context: grpc.ServicerContext
+    ) -> GetModelMetadataResponse:
         if not request.HasField("model_spec"):
             raise errors.invalid("Missing ModelSpec")
         if not request.metadata_field:
@@ -92,7 +95,7 @@ class PredictionService(PredictionServiceServicer):
         for field in request.metadata_field:
             if field != SIGNATURE_DEF_FIELD:
                 raise errors.invalid(f"Metadata field {field} is not supported; {SIGNATURE_DEF_FIELD} is")
-        servable = self._store.get(request.model_spec.name, _version(request.model_spec))
+        servable = self._inference.models.get(_target(request.model_spec))
         response = GetModelMetadataResponse()
         response.model_spec.name = servable.name
         response.model_spec.version.value = servable.version
@@ -101,22 +104,51 @@ class PredictionService(PredictionServiceServicer):
 
 
 class ModelService(ModelServiceServicer):
-    """GetModelStatus; HandleReloadConfigRequest is UNIMPLEMENTED."""
+    """GetModelStatus and HandleReloadConfigRequest.
 
-    HandleReloadConfigRequest = _unimplemented
+    A HandleReloadConfigRequest without a configuration has the server read its file again, if it was started with
+    one; TensorFlow Serving refuses it.
+    """
 
-    def __init__(self, store: ModelStore):
-        self._store = store
+    def __init__(self, models: ModelManager):
+        self._models = models
 
     @_answers
-    def GetModelStatus(self, request: GetModelStatusRequest) -> GetModelStatusResponse:
+    def GetModelStatus(self, request: GetModelStatusRequest, context: grpc.ServicerContext) -> GetModelStatusResponse:
         if not request.HasField("model_spec"):
             raise errors.invalid("Missing ModelSpec")
-        found = self._store.status(request.model_spec.name, _version(request.model_spec))
+        found = self._models.status(_target(request.model_spec))
         return GetModelStatusResponse(model_version_status=[status.to_proto() for status in found])
 
+    @_answers
+    def HandleReloadConfigRequest(
+        self, request: ReloadConfigRequest, context: grpc.ServicerContext
+    ) -> ReloadConfigResponse:
+        self._models.reload(model_configs(request.config) if request.HasField("config") else None)
+        response = ReloadConfigResponse()
+        response.status.SetInParent()  # OK
+        return response
 
-def _version(spec: ModelSpec) -> int | None:
-    if spec.WhichOneof("version_choice") == "version_label":
-        raise errors.invalid(f"Unrecognized servable version label: {spec.version_label}")
-    return spec.version.value if spec.HasField("version") else None
+
+def _target(spec: ModelSpec) -> Target:
+    return Target(spec.name, spec.version.value if spec.HasField("version") else None, spec.version_label)
+
+
+def _inputs(request: PredictRequest) -> Callable[[SignatureDef], dict[str, np.ndarray]]:
+    def read(signature: SignatureDef) -> dict[str, np.ndarray]:
+        inputs = {}
+        for name, proto in request.inputs.items():
+            try:
+                inputs[name] = tensors.to_array(proto)
+            except ValueError as error:
+                raise errors.invalid(f"tensor parsing error: {name}: {error}") from error
+        return inputs
+
+    return read
+
+
+def _call(context: grpc.ServicerContext) -> Call:
+    call = Call(context.time_remaining())
+    if not context.add_callback(call.cancel):
+        call.cancel()
+    return call

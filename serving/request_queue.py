@@ -67,6 +67,12 @@ class Call:
         if self._cancelled:
             raise ServingError(grpc.StatusCode.CANCELLED, "the client went away before the request's turn came")
 
+    def rearm(self) -> None:
+        """Before another wait: only what comes from now on wakes."""
+        self._woken.clear()
+        if self._cancelled:
+            self._woken.set()
+
     def wake(self) -> None:
         self._woken.set()
 
@@ -100,6 +106,7 @@ class Turns:
             if self._free:
                 self._free -= 1
                 return
+            call.rearm()
             self._waiting.append(call)
         while True:
             call.wait()

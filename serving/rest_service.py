@@ -1,16 +1,20 @@
-"""TensorFlow Serving's REST v1 over a ModelStore: predict, status and metadata.
+"""TensorFlow Serving's REST v1 over an Inference: predict, status and metadata.
 
-- `POST /v1/models/NAME[/versions/N]:predict`
-- `GET /v1/models/NAME[/versions/N]` and `GET /v1/models/NAME[/versions/N]/metadata`
+- `POST /v1/models/NAME[/versions/N | /labels/LABEL]:predict`
+- `GET /v1/models/NAME[/versions/N | /labels/LABEL]`, and the same with `/metadata`
+
+TensorFlow Serving's JSON does not say which version answered: here the header `X-Model-Version` of an answer does.
 """
 
+import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import grpc
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -18,17 +22,25 @@ from starlette.routing import Route
 
 from serving import errors, json_tensors
 from serving.grpc_service import SIGNATURE_DEF_FIELD
-from serving.model_store import ModelStore, VersionStatus
+from serving.inference import Inference
+from serving.model_manager import Target
+from serving.model_store import VersionStatus
 from serving.protos import TensorInfo, types_pb2
+from serving.request_queue import Call, QueueSettings
 
 log = logging.getLogger(__name__)
 
 
-def rest_app(store: ModelStore, max_request_bytes: int) -> Starlette:
+VERSION_HEADER = "X-Model-Version"
+# Beyond those that the queue admits: they are refused, or ask for the status.
+_SPARE_THREADS = 16
+
+
+def rest_app(inference: Inference, queue: QueueSettings, max_request_bytes: int) -> Starlette:
     """The ASGI application; a body above `max_request_bytes` is a 413."""
-    api = _RestApi(store, max_request_bytes)
+    api = _RestApi(inference, queue, max_request_bytes)
     routes = []
-    for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}"):
+    for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
         routes += [
             Route(f"{model}:predict", api.predict, methods=["POST"]),
             Route(f"{model}/metadata", api.metadata, methods=["GET"]),
@@ -38,11 +50,14 @@ def rest_app(store: ModelStore, max_request_bytes: int) -> Starlette:
 
 
 class _RestApi:
-    def __init__(self, store: ModelStore, max_request_bytes: int):
-        self._store = store
+    def __init__(self, inference: Inference, queue: QueueSettings, max_request_bytes: int):
+        self._inference = inference
+        self._models = inference.models
+        self._queue = queue
         self._max_request_bytes = max_request_bytes
 
     async def predict(self, request: Request) -> Response:
+        call = Call(self._queue.rest_timeout_seconds)
         body = bytearray()
         try:
             async for chunk in request.stream():
@@ -51,28 +66,52 @@ class _RestApi:
                     return _error(413, f"the request body is larger than {self._max_request_bytes} bytes")
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it
-        return await _answer(lambda: self._predict(request.path_params, bytes(body)))
+        watch = asyncio.ensure_future(_cancel_when_gone(request, call))
+        try:
+            return await self._answer(lambda: self._predict(request.path_params, bytes(body), call))
+        finally:
+            watch.cancel()
 
     async def status(self, request: Request) -> Response:
-        return await _answer(lambda: self._status(request.path_params))
+        return await self._answer(lambda: self._status(request.path_params))
 
     async def metadata(self, request: Request) -> Response:
-        return await _answer(lambda: self._metadata(request.path_params))
+        return await self._answer(lambda: self._metadata(request.path_params))
 
-    def _predict(self, path: dict[str, Any], body: bytes) -> Response:
+    async def _answer(self, work: Callable[[], Response]) -> Response:
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        except Exception as error:
+            reason = errors.from_exception(error)
+            if reason.code is grpc.StatusCode.INTERNAL:
+                log.exception("a request failed")
+            return _error(reason.http_status, str(reason))
+
+    @functools.cached_property
+    def _threads(self) -> anyio.CapacityLimiter:
+        # Starlette's own limit is 40: further requests would wait where no deadline ends them.
+        return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
+
+    def _predict(self, path: dict[str, Any], body: bytes, call: Call) -> Response:
         request = json_tensors.parse_request(body)
-        servable = self._store.get(path["name"], path.get("version"))
-        signature_name = request.get("signature_name", "")
-        inputs = json_tensors.request_inputs(request, servable.signature(signature_name))
-        outputs = servable.predict(signature_name, inputs)
-        return Response(json_tensors.answer(request, outputs), media_type="application/json")
+        answer = self._inference.predict(
+            _target(path),
+            request.get("signature_name", ""),
+            lambda signature: json_tensors.request_inputs(request, signature),
+            call,
+        )
+        return Response(
+            json_tensors.answer(request, answer.outputs),
+            media_type="application/json",
+            headers={VERSION_HEADER: str(answer.version)},
+        )
 
     def _status(self, path: dict[str, Any]) -> Response:
-        found = self._store.status(path["name"], path.get("version"))
+        found = self._models.status(_target(path))
         return JSONResponse({"model_version_status": [_status_json(status) for status in found]})
 
     def _metadata(self, path: dict[str, Any]) -> Response:
-        servable = self._store.get(path["name"], path.get("version"))
+        servable = self._models.get(_target(path))
         signature_defs = {
             name: {
                 "inputs": {key: _info_json(info) for key, info in signature.inputs.items()},
@@ -87,14 +126,14 @@ class _RestApi:
         return JSONResponse({"model_spec": spec, "metadata": metadata})
 
 
-async def _answer(work: Callable[[], Response]) -> Response:
-    try:
-        return await run_in_threadpool(work)
-    except Exception as error:
-        reason = errors.from_exception(error)
-        if reason.code is grpc.StatusCode.INTERNAL:
-            log.exception("a request failed")
-        return _error(reason.http_status, str(reason))
+def _target(path: dict[str, Any]) -> Target:
+    return Target(path["name"], path.get("version"), path.get("label", ""))
+
+
+async def _cancel_when_gone(request: Request, call: Call) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    call.cancel()
 
 
 def _error(status: int, message: str) -> JSONResponse:

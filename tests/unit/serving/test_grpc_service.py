@@ -11,7 +11,6 @@ from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
-    model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
@@ -178,13 +177,9 @@ def test_status(channel: grpc.Channel) -> None:
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
 
 
-def test_the_other_methods_are_unimplemented(stub: Any, channel: grpc.Channel) -> None:
-    models = model_service_pb2_grpc.ModelServiceStub(channel)
-    for call, request in [
-        (stub.Classify, classification_pb2.ClassificationRequest()),
-        (models.HandleReloadConfigRequest, model_management_pb2.ReloadConfigRequest()),
-    ]:
-        assert error_of(call, request)[0] is grpc.StatusCode.UNIMPLEMENTED
+def test_the_calls_on_examples_are_unimplemented(stub: Any) -> None:
+    request = classification_pb2.ClassificationRequest()
+    assert error_of(stub.Classify, request)[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_bytes_that_are_no_message_leave_the_server_alive(stub: Any, channel: grpc.Channel) -> None:
