@@ -78,6 +78,11 @@ class Inference:
                 outputs = work.run()
         return Answer(servable.name, servable.version, signature_name or DEFAULT_SIGNATURE, outputs)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn now."""
+        return self._alone.waiting + self._batched.waiting
+
     def drain(self, seconds: float) -> bool:
         """New requests are UNAVAILABLE from now on; False if some are still under way after `seconds`."""
         return self._admission.close(seconds)

@@ -91,6 +91,11 @@ class Turns:
         self._granted: set[Call] = set()
         self._lock = threading.Lock()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait now."""
+        return len(self._waiting)
+
     @contextlib.contextmanager
     def taken(self, call: Call) -> Iterator[None]:
         """Waits for a turn; DEADLINE_EXCEEDED or CANCELLED if `call` ends before."""

@@ -12,11 +12,10 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 
-from serving.client import Client
 from serving.errors import ServingError
-from serving.model_config import ModelConfig
+from serving.model_config import ALL_VERSIONS, ModelConfig, VersionPolicy
 from serving.model_manager import Target
 from serving.model_store import ModelStore
 from serving.server import Server
@@ -49,25 +48,33 @@ def add_warmup(version: Path, text: bytes) -> None:
         writer.write(log.SerializeToString())
 
 
-def test_versions_swap_under_load_without_a_failed_request(tmp_path: Path, push: Push) -> None:
+def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Path, push: Push) -> None:
+    """16 threads, batched and not: every answer is that of the version it names."""
     push(tmp_path, 1, 1)
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     failures: list[Exception] = []
-    answered = [0] * 4
+    answered = [0] * 16
     done = threading.Event()
     with Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
         assert server.wait_until_available(60)
+        channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+        predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+        batched = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "company"})
+        batched.inputs["text"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
+        alone = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "spin"})
+        alone.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int32(10)))
 
         def ask(index: int) -> None:
-            with Client(f"127.0.0.1:{server.grpc_port}") as client:
-                while not done.is_set():
-                    try:
-                        seen.add(int(client.predict({"turns": np.int32(10)}, "spin")["number"]))
-                        answered[index] += 1
-                    except Exception as error:
-                        failures.append(error)
+            while not done.is_set():
+                try:
+                    response = predict(batched if index % 2 else alone, timeout=60)
+                    numbers = set(response.outputs["number"].int64_val)
+                    seen.update((response.model_spec.version.value, number) for number in numbers)
+                    answered[index] += 1
+                except Exception as error:
+                    failures.append(error)
 
-        threads = [threading.Thread(target=ask, args=(index,)) for index in range(4)]
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(16)]
         for thread in threads:
             thread.start()
         for version in (2, 3, 4):
@@ -78,7 +85,8 @@ def test_versions_swap_under_load_without_a_failed_request(tmp_path: Path, push:
         for thread in threads:
             thread.join()
         wait_for(lambda: states(server.store) == {1: "END", 2: "END", 3: "END", 4: "AVAILABLE"})
-    assert (failures, seen) == ([], {1, 2, 3, 4})
+        channel.close()
+    assert (failures, seen) == ([], {(1, 1), (2, 2), (3, 3), (4, 4)})
     assert min(answered) > 10
 
 
@@ -154,6 +162,59 @@ def test_truncated_variables_and_a_failing_first_version(tmp_path: Path, push: P
     store = store_of(tmp_path)
     store.poll()
     assert states(store) == {1: "AVAILABLE", 2: "END"}
+
+
+def test_a_version_copied_in_place_is_loaded_once_it_is_whole(tmp_path: Path, push: Push) -> None:
+    """Whoever copies instead of renaming shows half a version: the old one serves until the rest is there."""
+    base = tmp_path / "base"
+    base.mkdir()
+    push(base, 1, 1)
+    store = store_of(base)
+    store.poll()
+    whole = push(tmp_path, 2, 2)
+    (base / "2").mkdir()
+    shutil.copy(whole / "saved_model.pb", base / "2")
+    for _ in range(2):
+        store.poll()
+        assert states(store) == {1: "AVAILABLE", 2: "END"}
+    shutil.copytree(whole, base / "2", dirs_exist_ok=True)
+    store.poll()
+    assert states(store)[2] == "AVAILABLE" and store.versions == [2]
+
+
+@pytest.mark.parametrize(
+    "policy, served",
+    [
+        (VersionPolicy(), [3]),
+        (VersionPolicy(latest=2), [2, 3]),
+        (ALL_VERSIONS, [1, 2, 3]),
+        (VersionPolicy(latest=None, specific=frozenset({1, 2, 7})), [1, 2]),
+    ],
+    ids=["latest", "latest two", "all", "specific"],
+)
+def test_a_policy_says_which_versions_serve(
+    tmp_path: Path, push: Push, policy: VersionPolicy, served: list[int]
+) -> None:
+    for version in (1, 2, 3):
+        push(tmp_path, version, version)
+    store = ModelStore(ModelConfig("bert", tmp_path, policy))
+    store.poll()
+    assert (store.versions, store.newest) == (served, max(served))
+    servables = [store.get(version) for version in (None, *served)]
+    assert [servable.version for servable in servables if servable] == [max(served), *served]
+    # Of the latest, a version that fails is made up for; nothing goes for a version that is not there.
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "saved_model.pb").write_bytes(b"no model")
+    store.poll()
+    assert store.versions == served
+    shutil.rmtree(tmp_path / str(served[0]))
+    store.poll()
+    expected = {3: [2], 2: [1, 3], 1: served[1:]}[served[0]]
+    assert store.versions == expected
+    for version in (1, 2, 3):
+        shutil.rmtree(tmp_path / str(version), ignore_errors=True)
+    store.poll()
+    assert store.versions == expected
 
 
 def test_a_version_serves_only_after_its_warm_up(tmp_path: Path, push: Push) -> None:
