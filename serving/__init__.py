@@ -12,6 +12,7 @@ Read in this order:
 - ``model_store.py``    watches ``<base>/<version>/``, loads what the policy asks for, swaps it in
 - ``servable.py``       one loaded version: its signatures, the checks of a request, the call
 - ``batching.py``       requests computed together, by TensorFlow's batching op
+- ``batching_parameters.py``  its settings, from TensorFlow Serving's file
 - ``warmup.py``         replays a version's recorded requests before it takes over
 - ``grpc_service.py``   PredictionService and ModelService
 - ``rest_service.py``   the same over REST v1; ``json_tensors.py`` is its JSON

@@ -30,6 +30,8 @@ from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.ablations.scales import AblationSettings
 from pipeline.config import GateSettings
+from serving.batching import BatchingSettings
+from serving.request_queue import QueueSettings
 
 ROOT = Path(__file__).parents[2]
 # A package, and the packages of this project that it may import.
@@ -69,6 +71,8 @@ SETTINGS = (
     Columns,
     TaskDataSettings,
     AblationSettings,
+    BatchingSettings,
+    QueueSettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]
