@@ -11,6 +11,7 @@ Read in this order:
 - ``model_manager.py``  the models, their labels, and how they change while they serve
 - ``model_store.py``    watches ``<base>/<version>/``, loads what the policy asks for, swaps it in
 - ``servable.py``       one loaded version: its signatures, the checks of a request, the call
+- ``graph_parts.py``    the part of its graph that computes a signature, optimised once
 - ``batching.py``       requests computed together, by TensorFlow's batching op
 - ``batching_parameters.py``  its settings, from TensorFlow Serving's file
 - ``warmup.py``         replays a version's recorded requests before it takes over

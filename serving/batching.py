@@ -36,7 +36,7 @@ from serving.protos import SignatureDef, TensorInfo, types_pb2
 # becomes (bert_keras/text_inputs.py, export.py, tasks/tagging_served.py).
 _PADDED = ("tokens", "words")
 _PADDING = (b"", b"[PAD]", b"<pad>")
-_NEVER_BATCHED = ("evaluate",)
+NEVER_BATCHED = ("evaluate",)
 # Requests of up to so many full batches are split; larger ones are computed alone.
 _BATCHES_A_REQUEST = 8
 
@@ -84,10 +84,11 @@ class BatchedSignature:
         settings: of the batches.
         name: the signature's.
         signature: one that `can_batch`.
+        part: what of the model's graph computes it, a GraphDef (`serving.graph_parts`).
         session: a TensorFlow session, with the model in its graph, which gets the batching ops.
     """
 
-    def __init__(self, settings: BatchingSettings, name: str, signature: SignatureDef, session: Any):
+    def __init__(self, settings: BatchingSettings, name: str, signature: SignatureDef, part: Any, session: Any):
         self._settings = settings
         self._inputs = sorted(signature.inputs)
         self._outputs = sorted(signature.outputs)
@@ -95,7 +96,7 @@ class BatchedSignature:
         self._texts = [key for key, info in signature.inputs.items() if info.dtype == types_pb2.DT_STRING]
         self._splits = settings.enable_large_batch_splitting and not self._varying
         self._max_rows = settings.max_batch_size * (_BATCHES_A_REQUEST if self._splits else 1)
-        self._call = self._build(name, signature, session)
+        self._call = self._build(name, signature, part, session)
 
     def takes(self, inputs: Mapping[str, np.ndarray]) -> bool:
         """Whether these inputs have equally many rows, and as many as fit."""
@@ -125,23 +126,23 @@ class BatchedSignature:
         lengths = zip(*(map(_bytes, inputs[key]) for key in self._texts), strict=True)
         return bisect.bisect_left(self._settings.length_buckets, max(map(sum, lengths)))
 
-    def _build(self, name: str, signature: SignatureDef, session: Any) -> Callable[..., list[np.ndarray]]:
-        """One executable for all buckets: TensorFlow optimises each of a session's executables anew, for a second."""
+    def _build(self, name: str, signature: SignatureDef, part: Any, session: Any) -> Callable[..., list[np.ndarray]]:
+        """One executable for all buckets: each that a session builds takes a second."""
         import tensorflow as tf
 
         feeds = [signature.inputs[key].name for key in self._inputs]
         fetches = [signature.outputs[key].name for key in self._outputs]
         with session.graph.as_default():
             placeholders = [session.graph.get_tensor_by_name(feed) for feed in feeds]
-            part = _subgraph(session.graph, fetches)
 
-            # Variables and tables are found by their names in the session's resources: nothing is captured.
-            @tf.function(input_signature=[tf.TensorSpec(p.shape, p.dtype) for p in placeholders], autograph=False)
+            # Variables and tables are found by their names in the session's resources: nothing is captured. Not a
+            # tf.function, whose automatic order of stateful ops is wrong for a part with conditions.
             def compute(*arguments: Any) -> Any:
                 input_map = dict(zip(feeds, arguments, strict=True))
                 return tf.graph_util.import_graph_def(part, input_map, return_elements=fetches, name="")
 
-            function = compute.get_concrete_function()
+            specs = [tf.TensorSpec(placeholder.shape, placeholder.dtype) for placeholder in placeholders]
+            function = tf.compat.v1.wrap_function(compute, specs)
             bucket = tf.compat.v1.placeholder(tf.int32, [], name="bucket")
             branches = [self._queue(name, number, function, placeholders) for number in range(self._buckets)]
             outputs = tf.switch_case(bucket, branches)
@@ -178,7 +179,7 @@ class BatchedSignature:
 
 def can_batch(name: str, signature: SignatureDef) -> bool:
     """Whether what a batch answers can be told apart into what its requests alone would have got."""
-    if name in _NEVER_BATCHED or not signature.inputs or not signature.outputs:
+    if name in NEVER_BATCHED or not signature.inputs or not signature.outputs:
         return False
     inputs, outputs = ([_sizes(info) for info in infos.values()] for infos in (signature.inputs, signature.outputs))
     if not all(sizes and sizes[0] == -1 for sizes in inputs + outputs):
@@ -208,19 +209,3 @@ def _own_width(marker: np.ndarray) -> int:
 
 def _bytes(row: Any) -> int:
     return len(row) if isinstance(row, bytes) else sum(map(len, row.flat))
-
-
-def _subgraph(graph: Any, fetches: list[str]) -> Any:
-    """The part of `graph`, as a GraphDef, that `fetches` need."""
-    import tensorflow as tf
-
-    needed: set[str] = set()
-    waiting = [graph.get_tensor_by_name(fetch).op for fetch in fetches]
-    while waiting:
-        op = waiting.pop()
-        if op.name not in needed:
-            needed.add(op.name)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    whole = graph.as_graph_def()
-    nodes = [node for node in whole.node if node.name in needed]
-    return tf.compat.v1.GraphDef(node=nodes, library=whole.library, versions=whole.versions)

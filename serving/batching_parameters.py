@@ -35,7 +35,7 @@ def read_batching_parameters(path: str | Path) -> BatchingSettings:
     """The settings in a text proto; those that it leaves out are ours. INVALID_ARGUMENT names the file."""
     try:
         proto = text_format.Parse(Path(path).read_text(), BatchingParameters())
-        given = {
+        given: dict[str, Any] = {
             name: tuple(value) if name == "allowed_batch_sizes" else value.value
             for descriptor, value in proto.ListFields()
             if (name := descriptor.name) not in _WITHOUT_EFFECT

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from serving import errors, tensors
-from serving.batching import BatchedSignature, BatchingSettings, can_batch
+from serving.batching import NEVER_BATCHED, BatchedSignature, BatchingSettings, can_batch
+from serving.graph_parts import optimised_part
 from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -52,12 +53,14 @@ class Servable:
         self._lock = threading.Lock()
         self._alone: dict[str, Callable[..., list[Any]]] = {}
         self._batched: dict[str, BatchedSignature] = {}
-        if batching is not None:
-            self._batched = {
-                key: BatchedSignature(batching, key, signature, self._session)
-                for key, signature in self.signature_defs.items()
-                if key != _INIT_SIGNATURE and can_batch(key, signature)
-            }
+        self._optimised: dict[str, list[Any]] = {}
+        for key, signature in self.signature_defs.items():
+            if key != _INIT_SIGNATURE and key not in NEVER_BATCHED:
+                part = optimised_part(self._session.graph, signature)
+                if batching is not None and can_batch(key, signature):
+                    self._batched[key] = BatchedSignature(batching, key, signature, part, self._session)
+                else:
+                    self._optimised[key] = _imported(part, signature, self._session.graph)
 
     def signature(self, name: str) -> SignatureDef:
         """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the ones there are."""
@@ -113,7 +116,9 @@ class Servable:
         """All outputs, even if some are wanted: each choice would be an executable that the first caller waits for."""
         with self._lock:
             if name not in self._alone:
-                fetches = [signature.outputs[key].name for key in sorted(signature.outputs)]
+                # Of what is batched otherwise, and of `evaluate`, as it was loaded.
+                as_loaded = [signature.outputs[key].name for key in sorted(signature.outputs)]
+                fetches = self._optimised.get(name, as_loaded)
                 feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
                 self._alone[name] = self._session.make_callable(fetches, feed_list=feeds)
             return self._alone[name]
@@ -177,8 +182,7 @@ def _load(graph_def: MetaGraphDef, path: Path) -> Any:
 
     v1 = tf.compat.v1
     config = v1.ConfigProto()
-    # The second round of optimisations finds nothing more, and takes a third of an executable's first call.
-    config.graph_options.rewrite_options.meta_optimizer_iterations = 1
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # serving.graph_parts does it
     graph = tf.Graph()
     session = v1.Session(graph=graph, config=config)
     with graph.as_default():
@@ -190,6 +194,16 @@ def _load(graph_def: MetaGraphDef, path: Path) -> Any:
             outputs = graph_def.signature_def[_INIT_SIGNATURE].outputs
             session.run(outputs[_INIT_SIGNATURE].name, feed_dict=assets)
     return session
+
+
+def _imported(part: Any, signature: SignatureDef, graph: Any) -> list[Any]:
+    """The outputs, in order of their names, of another copy of what computes `signature`."""
+    import tensorflow as tf
+
+    fetches = [signature.outputs[key].name for key in sorted(signature.outputs)]
+    with graph.as_default():
+        feeds = {info.name: graph.get_tensor_by_name(info.name) for info in signature.inputs.values()}
+        return list(tf.graph_util.import_graph_def(part, feeds, return_elements=fetches, name="optimised"))
 
 
 def _as_array(value: Any) -> np.ndarray:
