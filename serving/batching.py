@@ -93,6 +93,7 @@ class BatchedSignature:
         self._inputs = sorted(signature.inputs)
         self._outputs = sorted(signature.outputs)
         self._varying = [key for key, info in signature.outputs.items() if _is_varying(info)]
+        self._marker = _marker(signature)
         self._texts = [key for key, info in signature.inputs.items() if info.dtype == types_pb2.DT_STRING]
         self._splits = settings.enable_large_batch_splitting and not self._varying
         self._max_rows = settings.max_batch_size * (_BATCHES_A_REQUEST if self._splits else 1)
@@ -115,8 +116,7 @@ class BatchedSignature:
             return None
         outputs = dict(zip(self._outputs, values, strict=True))
         if self._varying:
-            marker = next(key for key in _PADDED if key in self._varying)
-            width = _own_width(outputs[marker])
+            width = _own_width(outputs[self._marker])
             outputs |= {key: outputs[key][:, :width] for key in self._varying}
         return outputs
 
@@ -186,8 +186,14 @@ def can_batch(name: str, signature: SignatureDef) -> bool:
         return False
     if any(-1 in sizes[1:] for sizes in inputs) or any(-1 in sizes[2:] for sizes in outputs):
         return False
-    varying = [key for key, info in signature.outputs.items() if _is_varying(info)]
-    return not varying or any(key in varying and signature.outputs[key].dtype == types_pb2.DT_STRING for key in _PADDED)
+    return not any(map(_is_varying, signature.outputs.values())) or bool(_marker(signature))
+
+
+def _marker(signature: SignatureDef) -> str:
+    """The output that tells how wide a request's own rows are; "" if there is none."""
+    infos = signature.outputs
+    strings = [key for key in _PADDED if key in infos and infos[key].dtype == types_pb2.DT_STRING]
+    return next((key for key in strings if _is_varying(infos[key])), "")
 
 
 def _sizes(info: TensorInfo) -> list[int]:
