@@ -1,19 +1,19 @@
-"""TensorFlow Serving's PredictionService and ModelService over a ModelStore."""
+"""TensorFlow Serving's PredictionService and ModelService over an Inference."""
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import numpy as np
 
-from serving import calls, errors, tensors
-from serving.classify import ExampleCalls
-from serving.guard import Guard
-from serving.limits import check_shapes
+from serving import errors, tensors
+from serving.inference import Inference
+from serving.limits import LimitSettings, check_shapes
 from serving.logs import failure
-from serving.model_store import ModelStore
+from serving.model_config import model_configs
+from serving.model_manager import ModelManager, Target
 from serving.protos import (
     ClassificationRequest,
     ClassificationResponse,
@@ -30,21 +30,24 @@ from serving.protos import (
     PredictResponse,
     RegressionRequest,
     RegressionResponse,
+    ReloadConfigRequest,
+    ReloadConfigResponse,
+    SignatureDef,
     SignatureDefMap,
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from serving.servable import DEFAULT_SIGNATURE, Servable
+from serving.request_queue import Call
 
 log = logging.getLogger(__name__)
 
 SIGNATURE_DEF_FIELD = "signature_def"
 
 
-def add_services(store: ModelStore, server: grpc.Server, guard: Guard) -> None:
+def add_services(inference: Inference, server: grpc.Server) -> None:
     """Registers both services on `server`."""
-    add_PredictionServiceServicer_to_server(PredictionService(store, guard), server)
-    add_ModelServiceServicer_to_server(ModelService(store), server)
+    add_PredictionServiceServicer_to_server(PredictionService(inference), server)
+    add_ModelServiceServicer_to_server(ModelService(inference.models), server)
 
 
 def _answers(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,7 +56,7 @@ def _answers(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
         try:
-            return method(self, request)
+            return method(self, request, context)
         except Exception as error:
             reason = errors.from_exception(error)
             if reason.code is grpc.StatusCode.INTERNAL:
@@ -63,63 +66,49 @@ def _answers(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _unimplemented(self: Any, request: Any, context: grpc.ServicerContext) -> None:
-    context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented here; call Predict with a signature_name")
-
-
 class PredictionService(PredictionServiceServicer):
     """Predict, the calls on tf.Examples, and GetModelMetadata."""
 
-    def __init__(self, store: ModelStore, guard: Guard):
-        self._store = store
-        self._guard = guard
-        self._examples = ExampleCalls(self._get, self._predict)
-
-    def _get(self, spec: ModelSpec) -> Servable:
-        servable = self._store.get(spec.name, _version(spec))
-        calls.describe(servable, spec.signature_name)
-        return servable
-
-    def _predict(
-        self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
-    ) -> dict[str, np.ndarray]:
-        self._guard.check(servable, signature_name, inputs)
-        return servable.predict(signature_name, inputs, outputs)
+    def __init__(self, inference: Inference):
+        self._inference = inference
 
     @_answers
-    def Classify(self, request: ClassificationRequest) -> ClassificationResponse:
-        return self._examples.classify(request)
-
-    @_answers
-    def Regress(self, request: RegressionRequest) -> RegressionResponse:
-        return self._examples.regress(request)
-
-    @_answers
-    def MultiInference(self, request: MultiInferenceRequest) -> MultiInferenceResponse:
-        return self._examples.multi_inference(request)
-
-    @_answers
-    def Predict(self, request: PredictRequest) -> PredictResponse:
+    def Predict(self, request: PredictRequest, context: grpc.ServicerContext) -> PredictResponse:
         spec = request.model_spec
-        servable = self._get(spec)
-        check_shapes(request.inputs, self._guard.limits)
-        inputs = {}
-        for name, proto in request.inputs.items():
-            try:
-                inputs[name] = tensors.to_array(proto)
-            except ValueError as error:
-                raise errors.invalid(f"tensor parsing error: {name}: {error}") from error
-        outputs = self._predict(servable, spec.signature_name, inputs, request.output_filter)
+        answer = self._inference.predict(
+            _target(spec),
+            spec.signature_name,
+            _inputs(request, self._inference.guard.limits),
+            _call(context),
+            request.output_filter,
+        )
         response = PredictResponse()
-        response.model_spec.name = servable.name
-        response.model_spec.signature_name = spec.signature_name or DEFAULT_SIGNATURE
-        response.model_spec.version.value = servable.version
-        for name, array in outputs.items():
+        response.model_spec.name = answer.model
+        response.model_spec.signature_name = answer.signature_name
+        response.model_spec.version.value = answer.version
+        for name, array in answer.outputs.items():
             response.outputs[name].CopyFrom(tensors.to_proto(array))
         return response
 
     @_answers
-    def GetModelMetadata(self, request: GetModelMetadataRequest) -> GetModelMetadataResponse:
+    def Classify(self, request: ClassificationRequest, context: grpc.ServicerContext) -> ClassificationResponse:
+        with self._inference.on_examples(_target, _call(context)) as examples:
+            return examples.classify(request)
+
+    @_answers
+    def Regress(self, request: RegressionRequest, context: grpc.ServicerContext) -> RegressionResponse:
+        with self._inference.on_examples(_target, _call(context)) as examples:
+            return examples.regress(request)
+
+    @_answers
+    def MultiInference(self, request: MultiInferenceRequest, context: grpc.ServicerContext) -> MultiInferenceResponse:
+        with self._inference.on_examples(_target, _call(context)) as examples:
+            return examples.multi_inference(request)
+
+    @_answers
+    def GetModelMetadata(
+        self, request: GetModelMetadataRequest, context: grpc.ServicerContext
+    ) -> GetModelMetadataResponse:
         if not request.HasField("model_spec"):
             raise errors.invalid("Missing ModelSpec")
         if not request.metadata_field:
@@ -127,7 +116,7 @@ class PredictionService(PredictionServiceServicer):
         for field in request.metadata_field:
             if field != SIGNATURE_DEF_FIELD:
                 raise errors.invalid(f"Metadata field {field} is not supported; {SIGNATURE_DEF_FIELD} is")
-        servable = self._get(request.model_spec)
+        servable = self._inference.find(_target(request.model_spec))
         response = GetModelMetadataResponse()
         response.model_spec.name = servable.name
         response.model_spec.version.value = servable.version
@@ -136,22 +125,52 @@ class PredictionService(PredictionServiceServicer):
 
 
 class ModelService(ModelServiceServicer):
-    """GetModelStatus; HandleReloadConfigRequest is UNIMPLEMENTED."""
+    """GetModelStatus and HandleReloadConfigRequest.
 
-    HandleReloadConfigRequest = _unimplemented
+    A HandleReloadConfigRequest without a configuration has the server read its file again, if it was started with
+    one; TensorFlow Serving refuses it.
+    """
 
-    def __init__(self, store: ModelStore):
-        self._store = store
+    def __init__(self, models: ModelManager):
+        self._models = models
 
     @_answers
-    def GetModelStatus(self, request: GetModelStatusRequest) -> GetModelStatusResponse:
+    def GetModelStatus(self, request: GetModelStatusRequest, context: grpc.ServicerContext) -> GetModelStatusResponse:
         if not request.HasField("model_spec"):
             raise errors.invalid("Missing ModelSpec")
-        found = self._store.status(request.model_spec.name, _version(request.model_spec))
+        found = self._models.status(_target(request.model_spec))
         return GetModelStatusResponse(model_version_status=[status.to_proto() for status in found])
 
+    @_answers
+    def HandleReloadConfigRequest(
+        self, request: ReloadConfigRequest, context: grpc.ServicerContext
+    ) -> ReloadConfigResponse:
+        self._models.reload(model_configs(request.config) if request.HasField("config") else None)
+        response = ReloadConfigResponse()
+        response.status.SetInParent()  # OK
+        return response
 
-def _version(spec: ModelSpec) -> int | None:
-    if spec.WhichOneof("version_choice") == "version_label":
-        raise errors.invalid(f"Unrecognized servable version label: {spec.version_label}")
-    return spec.version.value if spec.HasField("version") else None
+
+def _target(spec: ModelSpec) -> Target:
+    return Target(spec.name, spec.version.value if spec.HasField("version") else None, spec.version_label)
+
+
+def _inputs(request: PredictRequest, limits: LimitSettings) -> Callable[[SignatureDef], dict[str, np.ndarray]]:
+    def read(signature: SignatureDef) -> dict[str, np.ndarray]:
+        check_shapes(request.inputs, limits)
+        inputs = {}
+        for name, proto in request.inputs.items():
+            try:
+                inputs[name] = tensors.to_array(proto)
+            except ValueError as error:
+                raise errors.invalid(f"tensor parsing error: {name}: {error}") from error
+        return inputs
+
+    return read
+
+
+def _call(context: grpc.ServicerContext) -> Call:
+    call = Call(context.time_remaining())
+    if not context.add_callback(call.cancel):
+        call.cancel()
+    return call

@@ -1,4 +1,4 @@
-"""Watches a folder of pushed versions and serves the newest one that works.
+"""Watches a folder of pushed versions and serves those of its policy that work.
 
 `<base>/<integer>/saved_model.pb` is a version. A push renames a complete folder into place, so every other
 name (a copy under way) is passed over.
@@ -9,19 +9,27 @@ A version's states, as TensorFlow Serving reports them:
             -> END, with the error's code         failed to load or to warm up; the old one keeps serving
 
 TensorFlow Serving's START (seen, not yet loading) does not occur: what one thread sees, it loads.
+
+What is loaded goes only once another version of the policy serves. So it stays while the folder is missing, as with
+TensorFlow Serving (`PollFileSystemForServable` of file_system_storage_path_source.cc), and also while it is empty, or
+holds none of the versions asked for; there TensorFlow Serving would unload. Of the latest N, one that fails to load is
+made up for by the next older one.
 """
 
 import gc
 import logging
 import threading
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from serving import errors
+from serving.batching import BatchingSettings
 from serving.metrics import Metrics
+from serving.model_config import ModelConfig
 from serving.protos import ModelVersionStatus
 from serving.servable import SAVED_MODEL_FILE, Servable
 from serving.warmup import warm_up
@@ -48,23 +56,29 @@ class VersionStatus:
 
 
 class ModelStore:
-    """The versions of one model under `base_path`, polled every `poll_seconds` by one thread once started.
+    """The versions of one model, polled every `poll_seconds` by one thread once started.
 
     A request takes a Servable from `get` and holds it until it is answered, so a swap never pulls a model
-    from under it. Only the polling thread loads and swaps; readers see whole dictionaries replaced, and need
-    no lock.
+    from under it. Whoever loads and swaps holds the lock; readers see whole dictionaries replaced, and need none.
     """
 
-    def __init__(self, name: str, base_path: str | Path, poll_seconds: float = 1.0, metrics: Metrics | None = None):
-        self.name = name
-        self.base_path = Path(base_path)
+    def __init__(
+        self,
+        config: ModelConfig,
+        poll_seconds: float = 1.0,
+        batching: BatchingSettings | None = None,
+        metrics: Metrics | None = None,
+    ):
+        self.config = config
         self._poll_seconds = poll_seconds
+        self._batching = batching
         self._metrics = metrics or Metrics()
         self._available: dict[int, Servable] = {}
         self._status: dict[int, VersionStatus] = {}
         self._failed: dict[int, object] = {}  # version -> fingerprint of the files that failed
         self._garbage = False
         self._complaint = ""
+        self._loading = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -78,34 +92,34 @@ class ModelStore:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self._swap({})
+        self._keep(())
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def base_path(self) -> Path:
+        return self.config.base_path
 
     @property
     def newest(self) -> int | None:
-        """The version that serves now; None before the first."""
+        """The version that answers who asks for none; None before the first."""
         return max(self._available, default=None)
 
-    def get(self, name: str, version: int | None = None) -> Servable:
-        """The servable for a request, by default the newest; NOT_FOUND for what is not served."""
-        available = self._available
-        wanted = max(available, default=None) if version is None else version
-        if name != self.name or wanted not in available:
-            # The first sentence is TensorFlow Serving's own: clients look for it.
-            request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            served = ", ".join(f"{self.name} version {one}" for one in sorted(available)) or "nothing yet"
-            raise errors.not_found(f"Servable not found for request: {request}; served: {served}")
-        return available[wanted]
+    @property
+    def versions(self) -> list[int]:
+        """Those that serve, oldest first."""
+        return sorted(self._available)
 
-    def status(self, name: str, version: int | None = None) -> list[VersionStatus]:
-        """The state of one version, or of all ever seen, oldest first; NOT_FOUND where there is none."""
-        found = sorted(self._status.copy().values(), key=lambda status: status.version)
-        if name != self.name or not found:
-            raise errors.not_found(f"Could not find any versions of model {name}")
-        if version is None:
-            return found
-        if version not in self._status:
-            raise errors.not_found(f"Could not find version {version} of model {name}")
-        return [self._status[version]]
+    def get(self, version: int | None = None) -> Servable | None:
+        """The servable for a request, by default the newest; None for what is not served."""
+        available = self._available
+        return available.get(max(available, default=-1) if version is None else version)
+
+    def status(self) -> dict[int, VersionStatus]:
+        """The state of all versions ever seen, oldest first."""
+        return dict(sorted(self._status.copy().items()))
 
     def has_versions(self) -> bool:
         """Whether the folder holds a version now, good or bad; not if it cannot be read."""
@@ -115,21 +129,21 @@ class ModelStore:
             return False
 
     def poll(self) -> None:
-        """Looks once: loads the newest version that has not already failed, unless it serves."""
+        """Looks once: loads what the policy asks for, unless it serves or has failed, and lets the rest go."""
         if self._garbage:
             # A loaded model is full of reference cycles: without this, its memory stays for long.
             self._garbage = False
             gc.collect()
-        for version, path in sorted(self._versions().items(), reverse=True):
-            if version in self._available:
-                return
-            fingerprint = _fingerprint(path)
-            if self._failed.get(version) == fingerprint:
-                continue
-            if self._load(version, path):
-                self._failed.pop(version, None)
-                return
-            self._failed[version] = fingerprint
+        with self._loading:
+            policy, on_disk = self.config.policy, self._versions()
+            kept: list[int] = []
+            for version in policy.candidates(on_disk):
+                if len(kept) == policy.latest:
+                    break
+                if version in self._available or self._load_changed(version, on_disk[version]):
+                    kept.append(version)
+            if kept:
+                self._keep(kept)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -153,11 +167,23 @@ class ModelStore:
             if int(path.name) <= _MAX_VERSION and (path / SAVED_MODEL_FILE).is_file()
         }
 
+    def _load_changed(self, version: int, path: Path) -> bool:
+        """Loads a version, unless its files are those that failed before."""
+        fingerprint = _fingerprint(path)
+        if self._failed.get(version) == fingerprint:
+            return False
+        loaded = self._load(version, path)
+        if loaded:
+            self._failed.pop(version, None)
+        else:
+            self._failed[version] = fingerprint
+        return loaded
+
     def _load(self, version: int, path: Path) -> bool:
         self._status[version] = VersionStatus(version, "LOADING")
         try:
             with self._metrics.loading(path):
-                servable = Servable(self.name, version, path)
+                servable = Servable(self.name, version, path, self._batching)
             with self._metrics.warming(path):
                 warm_up(servable)
         except Exception as error:
@@ -165,18 +191,20 @@ class ModelStore:
             self._status[version] = VersionStatus(version, "END", reason.code, str(reason))
             serving = "nothing is served" if self.newest is None else f"version {self.newest} keeps serving"
             log.error("%s version %d in %s failed to load, %s: %s", self.name, version, path, serving, reason)
+            self._garbage = True
             return False
         weakref.finalize(servable, self._ended, version).atexit = False
         self._status[version] = VersionStatus(version, "AVAILABLE")
-        self._swap({version: servable})
+        self._available = {**self._available, version: servable}
         log.info("%s version %d is available", self.name, version)
         return True
 
-    def _swap(self, available: dict[int, Servable]) -> None:
-        for version in set(self._available) - set(available):
+    def _keep(self, versions: Iterable[int]) -> None:
+        kept = {version: self._available[version] for version in versions}
+        for version in set(self._available) - set(kept):
             self._status[version] = VersionStatus(version, "UNLOADING")
             self._garbage = True
-        self._available = available
+        self._available = kept
 
     def _ended(self, version: int) -> None:
         # Runs wherever the last reference goes, so it takes no lock. The version may be back (a rollback).

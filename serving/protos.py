@@ -36,7 +36,7 @@ with _without_running_tensorflow():
     from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework import types_pb2
     from tensorflow.core.framework.tensor_pb2 import TensorProto
-    from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
     from tensorflow_serving.apis.classification_pb2 import (
         ClassificationRequest,
@@ -55,6 +55,7 @@ with _without_running_tensorflow():
     )
     from tensorflow_serving.apis.inference_pb2 import InferenceResult, MultiInferenceRequest, MultiInferenceResponse
     from tensorflow_serving.apis.input_pb2 import Input
+    from tensorflow_serving.apis.model_management_pb2 import ReloadConfigRequest, ReloadConfigResponse
     from tensorflow_serving.apis.model_pb2 import ModelSpec
     from tensorflow_serving.apis.model_service_pb2_grpc import (
         ModelServiceServicer,
@@ -69,6 +70,8 @@ with _without_running_tensorflow():
         add_PredictionServiceServicer_to_server,
     )
     from tensorflow_serving.apis.regression_pb2 import RegressionRequest, RegressionResponse, RegressionResult
+    from tensorflow_serving.config.model_server_config_pb2 import ModelConfig as ModelConfigProto
+    from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
     for _module in ("model_service_pb2", "prediction_service_pb2"):
         # They put the services' descriptors into protobuf's pool, where server reflection finds them, and then fail:
@@ -92,6 +95,9 @@ __all__ = [
     "GetModelStatusResponse",
     "InferenceResult",
     "Input",
+    "MetaGraphDef",
+    "ModelConfigProto",
+    "ModelServerConfig",
     "ModelServiceServicer",
     "ModelServiceStub",
     "ModelSpec",
@@ -106,6 +112,8 @@ __all__ = [
     "RegressionRequest",
     "RegressionResponse",
     "RegressionResult",
+    "ReloadConfigRequest",
+    "ReloadConfigResponse",
     "SavedModel",
     "SignatureDef",
     "SignatureDefMap",

@@ -1,39 +1,47 @@
-"""TensorFlow Serving's REST v1 over a ModelStore: predict, classify, regress, status and metadata.
+"""TensorFlow Serving's REST v1 over an Inference: predict, classify, regress, status and metadata.
 
-- `POST /v1/models/NAME[/versions/N]:predict`, `:classify`, `:regress`
-- `GET /v1/models/NAME[/versions/N]` and `GET /v1/models/NAME[/versions/N]/metadata`
+- `POST /v1/models/NAME[/versions/N | /labels/LABEL]:predict`, `:classify`, `:regress`
+- `GET /v1/models/NAME[/versions/N | /labels/LABEL]`, and the same with `/metadata`
+
+TensorFlow Serving's JSON does not say which version answered: here the header `X-Model-Version` of an answer does.
 """
 
+import asyncio
+import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+import anyio
 import grpc
-import numpy as np
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from serving import calls, errors, json_examples, json_tensors
-from serving.classify import ExampleCalls
+from serving import errors, json_examples, json_tensors
 from serving.grpc_service import SIGNATURE_DEF_FIELD
-from serving.guard import Guard
+from serving.inference import Inference
 from serving.logs import failure
-from serving.model_store import ModelStore, VersionStatus
+from serving.model_manager import Target
+from serving.model_store import VersionStatus
 from serving.protos import ClassificationRequest, Input, ModelSpec, RegressionRequest, TensorInfo, types_pb2
-from serving.servable import Servable
+from serving.request_queue import Call, QueueSettings
 
 log = logging.getLogger(__name__)
 
 
-def rest_app(store: ModelStore, guard: Guard) -> Starlette:
+VERSION_HEADER = "X-Model-Version"
+# Beyond those that the queue admits: they are refused, or ask for the status.
+_SPARE_THREADS = 16
+
+
+def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
     """The ASGI application; a body above the guard's `max_request_bytes` is a 413."""
-    api = _RestApi(store, guard)
+    api = _RestApi(inference, queue)
     routes = []
-    for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}"):
+    for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
         routes += [
             Route(f"{model}:predict", api.predict, methods=["POST"]),
             Route(f"{model}:classify", api.classify, methods=["POST"]),
@@ -45,9 +53,10 @@ def rest_app(store: ModelStore, guard: Guard) -> Starlette:
 
 
 class _RestApi:
-    def __init__(self, store: ModelStore, guard: Guard):
-        self._store = store
-        self._guard = guard
+    def __init__(self, inference: Inference, queue: QueueSettings):
+        self._inference = inference
+        self._models = inference.models
+        self._queue = queue
 
     async def predict(self, request: Request) -> Response:
         return await self._post(request, self._predict)
@@ -58,8 +67,8 @@ class _RestApi:
     async def regress(self, request: Request) -> Response:
         return await self._post(request, self._regress)
 
-    async def _post(self, request: Request, work: Callable[[dict[str, Any], bytes], bytes]) -> Response:
-        most = self._guard.limits.max_request_bytes
+    async def _post(self, request: Request, work: Callable[[dict[str, Any], bytes, Call], Response]) -> Response:
+        call, most = Call(self._queue.rest_timeout_seconds), self._inference.guard.limits.max_request_bytes
         body = bytearray()
         try:
             async for chunk in request.stream():
@@ -68,52 +77,60 @@ class _RestApi:
                     return _error(413, f"the request body is larger than {most} bytes")
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it
-        return await _answer(lambda: Response(work(request.path_params, bytes(body)), media_type="application/json"))
+        watch = asyncio.ensure_future(_cancel_when_gone(request, call))
+        try:
+            return await self._answer(lambda: work(request.path_params, bytes(body), call))
+        finally:
+            watch.cancel()
 
     async def status(self, request: Request) -> Response:
-        return await _answer(lambda: self._status(request.path_params))
+        return await self._answer(lambda: self._status(request.path_params))
 
     async def metadata(self, request: Request) -> Response:
-        return await _answer(lambda: self._metadata(request.path_params))
+        return await self._answer(lambda: self._metadata(request.path_params))
 
-    def _predict(self, path: dict[str, Any], body: bytes) -> bytes:
+    async def _answer(self, work: Callable[[], Response]) -> Response:
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        except Exception as error:
+            reason = errors.from_exception(error)
+            if reason.code is grpc.StatusCode.INTERNAL:
+                log.error("a request failed: %s", failure(error))
+            return _error(reason.http_status, str(reason))
+
+    @functools.cached_property
+    def _threads(self) -> anyio.CapacityLimiter:
+        # Starlette's own limit is 40: further requests would wait where no deadline ends them.
+        return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
+
+    def _predict(self, path: dict[str, Any], body: bytes, call: Call) -> Response:
         request = json_tensors.parse_request(body)
-        signature_name = request.get("signature_name", "")
-        servable = self._get(path, signature_name)
-        inputs = json_tensors.request_inputs(request, servable.signature(signature_name))
-        return json_tensors.answer(request, self._run(servable, signature_name, inputs))
+        answer = self._inference.predict(
+            _target(path),
+            request.get("signature_name", ""),
+            lambda signature: json_tensors.request_inputs(request, signature),
+            call,
+        )
+        return _answered(json_tensors.answer(request, answer.outputs), answer.version)
 
-    def _classify(self, path: dict[str, Any], body: bytes) -> bytes:
-        spec, given, examples = self._examples(path, body)
-        response = examples.classify(ClassificationRequest(model_spec=spec, input=given))
-        return json_examples.classifications(response)
+    def _classify(self, path: dict[str, Any], body: bytes, call: Call) -> Response:
+        spec, given = _example_request(path, body)
+        with self._inference.on_examples(lambda _: _target(path), call) as examples:
+            response = examples.classify(ClassificationRequest(model_spec=spec, input=given))
+        return _answered(json_examples.classifications(response), response.model_spec.version.value)
 
-    def _regress(self, path: dict[str, Any], body: bytes) -> bytes:
-        spec, given, examples = self._examples(path, body)
-        return json_examples.regressions(examples.regress(RegressionRequest(model_spec=spec, input=given)))
-
-    def _examples(self, path: dict[str, Any], body: bytes) -> tuple[ModelSpec, Input, ExampleCalls]:
-        request = json_tensors.parse_object(body)
-        spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-        servable = self._get(path, spec.signature_name)
-        # The path's version stays out of the spec: it may be longer than an int64.
-        return spec, json_examples.request_input(request), ExampleCalls(lambda _: servable, self._run)
-
-    def _run(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        self._guard.check(servable, signature_name, inputs)
-        return servable.predict(signature_name, inputs)
-
-    def _get(self, path: dict[str, Any], signature_name: str = "") -> Servable:
-        servable = self._store.get(path["name"], path.get("version"))
-        calls.describe(servable, signature_name)
-        return servable
+    def _regress(self, path: dict[str, Any], body: bytes, call: Call) -> Response:
+        spec, given = _example_request(path, body)
+        with self._inference.on_examples(lambda _: _target(path), call) as examples:
+            response = examples.regress(RegressionRequest(model_spec=spec, input=given))
+        return _answered(json_examples.regressions(response), response.model_spec.version.value)
 
     def _status(self, path: dict[str, Any]) -> Response:
-        found = self._store.status(path["name"], path.get("version"))
+        found = self._models.status(_target(path))
         return JSONResponse({"model_version_status": [_status_json(status) for status in found]})
 
     def _metadata(self, path: dict[str, Any]) -> Response:
-        servable = self._get(path)
+        servable = self._inference.find(_target(path))
         signature_defs = {
             name: {
                 "inputs": {key: _info_json(info) for key, info in signature.inputs.items()},
@@ -128,14 +145,25 @@ class _RestApi:
         return JSONResponse({"model_spec": spec, "metadata": metadata})
 
 
-async def _answer(work: Callable[[], Response]) -> Response:
-    try:
-        return await run_in_threadpool(work)
-    except Exception as error:
-        reason = errors.from_exception(error)
-        if reason.code is grpc.StatusCode.INTERNAL:
-            log.error("a request failed: %s", failure(error))
-        return _error(reason.http_status, str(reason))
+def _target(path: dict[str, Any]) -> Target:
+    return Target(path["name"], path.get("version"), path.get("label", ""))
+
+
+def _example_request(path: dict[str, Any], body: bytes) -> tuple[ModelSpec, Input]:
+    request = json_tensors.parse_object(body)
+    # The path's version stays out of the spec: it may be longer than an int64.
+    spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
+    return spec, json_examples.request_input(request)
+
+
+def _answered(body: bytes, version: int) -> Response:
+    return Response(body, media_type="application/json", headers={VERSION_HEADER: str(version)})
+
+
+async def _cancel_when_gone(request: Request, call: Call) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    call.cancel()
 
 
 def _error(status: int, message: str) -> JSONResponse:

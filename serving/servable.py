@@ -1,24 +1,42 @@
-"""One loaded version of a model: its signatures, the checks of a request against them, and the call."""
+"""One loaded version of a model: its signatures, the checks of a request against them, and the call.
 
-from collections.abc import Mapping, Sequence
+The SavedModel is loaded into a session of its own, as TensorFlow Serving does it. All that the session made, its
+batching threads included, goes with it, which the resources of eager functions do not.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from serving import errors, tensors
-from serving.protos import SavedModel, SignatureDef, TensorInfo
+from serving.batching import NEVER_BATCHED, BatchedSignature, BatchingSettings, can_batch
+from serving.graph_parts import optimised_part
+from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 
 DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
+# A signature by its form alone: it runs the initialisers.
+_INIT_SIGNATURE = "__saved_model_init_op"
 
 
 class Servable:
     """The SavedModel in `path`, ready to answer; whatever TensorFlow raises while loading passes through.
 
     Calls may come from any number of threads at once.
+
+    Args:
+        name: the model's.
+        version: its number.
+        path: the SavedModel, of TensorFlow 2.
+        batching: how requests are batched; None for not at all.
     """
 
-    def __init__(self, name: str, version: int, path: Path):
+    def __init__(self, name: str, version: int, path: Path, batching: BatchingSettings | None = None):
         # Here, not above: the import takes seconds, and the client and `--help` do without it.
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers the ops that a model's graph may hold
@@ -26,48 +44,84 @@ class Servable:
         self.name = name
         self.version = version
         self.path = path
-        self._tf = tf
-        self._model = tf.saved_model.load(str(path))
-        self._functions = dict(self._model.signatures)
         graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
-        serve = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
-        self.signature_defs: dict[str, SignatureDef] = dict(serve.signature_def)
+        graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
+        self.signature_defs: dict[str, SignatureDef] = dict(graph.signature_def)
+        self._session = _load(graph, path)
+        weakref.finalize(self, self._session.close).atexit = False
+        self._errors = tf.errors
+        self._lock = threading.Lock()
+        self._alone: dict[str, Callable[..., list[Any]]] = {}
+        self._batched: dict[str, BatchedSignature] = {}
+        self._optimised: dict[str, list[Any]] = {}
+        for key, signature in self.signature_defs.items():
+            if key != _INIT_SIGNATURE and key not in NEVER_BATCHED:
+                part = optimised_part(self._session.graph, signature)
+                if batching is not None and can_batch(key, signature):
+                    self._batched[key] = BatchedSignature(batching, key, signature, part, self._session)
+                else:
+                    self._optimised[key] = _imported(part, signature, self._session.graph)
 
     def signature(self, name: str) -> SignatureDef:
         """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the ones there are."""
         name = name or DEFAULT_SIGNATURE
-        if name not in self._functions:
-            known = ", ".join(sorted(self._functions))
+        if name not in self.signature_defs or name == _INIT_SIGNATURE:
+            known = ", ".join(sorted(set(self.signature_defs) - {_INIT_SIGNATURE}))
             raise errors.invalid(
                 f'Serving signature name: "{name}" not found in signature def;'
                 f" {self.name} version {self.version} has: {known}"
             )
         return self.signature_defs[name]
 
-    def predict(
+    def prepare(
         self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
-    ) -> dict[str, np.ndarray]:
-        """Calls one signature.
+    ) -> "Work":
+        """Checks a request and computes nothing yet.
 
         Args:
             signature_name: "" is serving_default.
             inputs: an array an input, in the signature's dtype; one that has a default may be left out.
             output_filter: the outputs wanted; none is all.
 
-        Returns: the outputs by name.
-
         Raises:
-            ServingError: INVALID_ARGUMENT naming what was expected, or the graph's error under its own code.
+            ServingError: INVALID_ARGUMENT naming what was expected.
         """
         signature = self.signature(signature_name)
-        wanted = self._outputs(signature, output_filter)
-        arrays = self._inputs(signature_name or DEFAULT_SIGNATURE, signature, inputs)
+        name = signature_name or DEFAULT_SIGNATURE
+        wanted = tuple(self._outputs(signature, output_filter))
+        arrays = self._inputs(name, signature, inputs)
+        batched = name in self._batched and self._batched[name].takes(arrays)
+        return Work(self, name, arrays, wanted, batched)
+
+    def predict(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """Calls one signature now, whoever else computes: `prepare` and `Work.run`."""
+        return self.prepare(signature_name, inputs, output_filter).run()
+
+    def compute(self, work: "Work") -> dict[str, np.ndarray]:
+        """All outputs of `work`'s signature; ServingError with the graph's error under its own code."""
+        outputs = self._batched[work.signature_name](work.inputs) if work.batched else None
+        if outputs is not None:
+            return outputs
+        signature = self.signature_defs[work.signature_name]
+        call = self._call_alone(work.signature_name, signature)
         try:
-            fed = {name: self._tf.constant(array) for name, array in arrays.items()}
-            outputs = self._functions[signature_name or DEFAULT_SIGNATURE](**fed)
-            return {name: np.asarray(outputs[name]) for name in wanted}
-        except self._tf.errors.OpError as error:
+            values = call(*(work.inputs[key] for key in sorted(signature.inputs)))
+        except self._errors.OpError as error:
             raise errors.from_exception(error) from error
+        return dict(zip(sorted(signature.outputs), values, strict=True))
+
+    def _call_alone(self, name: str, signature: SignatureDef) -> Callable[..., list[Any]]:
+        """All outputs, even if some are wanted: each choice would be an executable that the first caller waits for."""
+        with self._lock:
+            if name not in self._alone:
+                # Of what is batched otherwise, and of `evaluate`, as it was loaded.
+                as_loaded = [signature.outputs[key].name for key in sorted(signature.outputs)]
+                fetches = self._optimised.get(name, as_loaded)
+                feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
+                self._alone[name] = self._session.make_callable(fetches, feed_list=feeds)
+            return self._alone[name]
 
     def _outputs(self, signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
         for name in output_filter:
@@ -96,6 +150,65 @@ class Servable:
         left_out = set(signature.defaults) - set(inputs)
         defaults = {key: tensors.to_array(signature.defaults[key]) for key in left_out}
         return {**defaults, **inputs}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A request that has been checked, with the servable that will answer it.
+
+    Attributes:
+        servable: held until the answer is there, whatever is swapped meanwhile.
+        signature_name: in full.
+        inputs: all of the signature's, by name.
+        wanted: names of the outputs.
+        batched: whether it is computed together with others.
+    """
+
+    servable: Servable
+    signature_name: str
+    inputs: Mapping[str, np.ndarray]
+    wanted: tuple[str, ...]
+    batched: bool
+
+    def run(self) -> dict[str, np.ndarray]:
+        """The outputs by name; ServingError with the graph's error under its own code."""
+        outputs = self.servable.compute(self)
+        return {name: _as_array(outputs[name]) for name in self.wanted}
+
+
+def _load(graph_def: MetaGraphDef, path: Path) -> Any:
+    """A session with the model in its graph, restored and initialised."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    config = v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True  # serving.graph_parts does it
+    graph = tf.Graph()
+    session = v1.Session(graph=graph, config=config)
+    with graph.as_default():
+        saver = v1.train.import_meta_graph(graph_def)
+        if saver is not None:
+            saver.restore(session, str(path / "variables" / "variables"))
+        assets = {asset.tensor_info.name: str(path / "assets" / asset.filename) for asset in graph_def.asset_file_def}
+        if _INIT_SIGNATURE in graph_def.signature_def:
+            outputs = graph_def.signature_def[_INIT_SIGNATURE].outputs
+            session.run(outputs[_INIT_SIGNATURE].name, feed_dict=assets)
+    return session
+
+
+def _imported(part: Any, signature: SignatureDef, graph: Any) -> list[Any]:
+    """The outputs, in order of their names, of another copy of what computes `signature`."""
+    import tensorflow as tf
+
+    fetches = [signature.outputs[key].name for key in sorted(signature.outputs)]
+    with graph.as_default():
+        feeds = {info.name: graph.get_tensor_by_name(info.name) for info in signature.inputs.values()}
+        return list(tf.graph_util.import_graph_def(part, feeds, return_elements=fetches, name="optimised"))
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """A session gives a single string as bytes, which NumPy would make an array of characters."""
+    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
 
 
 def _fits(shape: tuple[int, ...], info: TensorInfo) -> bool:

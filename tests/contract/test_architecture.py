@@ -31,9 +31,11 @@ from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.ablations.scales import AblationSettings
 from pipeline.config import GateSettings
+from serving.batching import BatchingSettings
 from serving.deploy.settings import DeploySettings
 from serving.limits import LimitSettings
 from serving.logs import LogSettings
+from serving.request_queue import QueueSettings
 from serving.security import SecuritySettings
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +81,8 @@ SETTINGS = (
     LimitSettings,
     LogSettings,
     SecuritySettings,
+    BatchingSettings,
+    QueueSettings,
 )
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]

@@ -60,6 +60,28 @@ class Toy(tf.Module):
     def echo(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"text": text, "as_bytes": text}
 
+    @tf.function(input_signature=[TEXTS])
+    def sequence(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """A vector a word, as `encode` of the real model gives one a piece: as wide as the batch's longest text."""
+        words = tf.strings.split(text)
+        lengths = tf.cast(tf.strings.length(words.to_tensor("[PAD]")), tf.float32)
+        return {
+            "tokens": words.to_tensor("[PAD]"),
+            "sequence_output": lengths[:, :, tf.newaxis] / tf.constant([3.0, 7.0]),
+            "pooled_output": tf.cast(tf.strings.length(text), tf.float32)[:, tf.newaxis] / tf.constant([3.0, 7.0]),
+        }
+
+    @tf.function(input_signature=[TEXTS])
+    def company(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Who answered, and with whom each row was computed: how many rows, and the longest text's length."""
+        rows = tf.shape(text)
+        longest = tf.reduce_max(tf.strings.length(text))
+        return {
+            "number": tf.fill(rows, self.number),
+            "rows": tf.fill(rows, rows[0]),
+            "longest": tf.fill(rows, longest),
+        }
+
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="turns")])
     def spin(self, turns: tf.Tensor) -> dict[str, tf.Tensor]:
         """Takes a while (some microseconds a turn), and says who answered."""
@@ -78,7 +100,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
         path = folder / str(number)
         if not path.exists():
             model = Toy(number)
-            names = ("fill_mask", "length", "encode", "next_sentence", "numbers", "echo", "spin")
+            names = ("fill_mask", "length", "encode", "next_sentence", "numbers", "echo", "sequence", "company", "spin")
             signatures = {name: getattr(model, name) for name in names}
             signatures |= {"serving_default": model.fill_mask, "encode_pair": model.encode}
             tf.saved_model.save(model, str(path), signatures)

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
-    model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
@@ -175,12 +174,6 @@ def test_status(channel: grpc.Channel) -> None:
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
     request.model_spec.name = "../bert"
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
-
-
-def test_reloading_is_unimplemented(channel: grpc.Channel) -> None:
-    models = model_service_pb2_grpc.ModelServiceStub(channel)
-    request = model_management_pb2.ReloadConfigRequest()
-    assert error_of(models.HandleReloadConfigRequest, request)[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_bytes_that_are_no_message_leave_the_server_alive(stub: Any, channel: grpc.Channel) -> None:

@@ -70,7 +70,7 @@ def test_a_line_a_request(asked: Asked) -> None:
     lines = asked.lines(7)
     assert [tuple(line[key] for key in WHO) for line in lines] == [
         ("GRPC", "Predict", "bert", 4, "length", 2, "OK"),
-        ("GRPC", "Predict", "bert", 4, "", 1, "INVALID_ARGUMENT"),
+        ("GRPC", "Predict", "bert", 4, "", None, "INVALID_ARGUMENT"),
         ("GRPC", "GetModelStatus", "", None, "", None, "OK"),
         ("REST", "Predict", "bert", 4, "serving_default", 1, "OK"),
         ("REST", "Predict", "", None, "", None, "INVALID_ARGUMENT"),
@@ -97,7 +97,7 @@ def test_no_text_is_in_any_log(asked: Asked, caplog: pytest.LogCaptureFixture, m
     def broken(*_: object) -> None:
         raise ValueError(f"cannot cope with {SECRET}")
 
-    monkeypatch.setattr(Servable, "predict", broken)
+    monkeypatch.setattr(Servable, "compute", broken)
     fail(lambda: asked.client.predict({"text": [SECRET]}, "length"))
     assert asked.http.post(PREDICT, json={"instances": [SECRET], "signature_name": "length"}).status_code == 500
     assert [line["code"] for line in asked.lines(9)][-2:] == ["INTERNAL", "INTERNAL"]

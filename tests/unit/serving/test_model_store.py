@@ -6,15 +6,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 
-from serving.client import Client
 from serving.errors import ServingError
+from serving.model_config import ALL_VERSIONS, ModelConfig, VersionPolicy
+from serving.model_manager import Target
 from serving.model_store import ModelStore
 from serving.server import Server
 from serving.warmup import WARMUP_FILE
@@ -30,7 +32,11 @@ def wait_for(done: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def states(store: ModelStore) -> dict[int, str]:
-    return {status.version: status.state for status in store.status("bert")}
+    return {version: status.state for version, status in store.status().items()}
+
+
+def store_of(base: Path, **options: Any) -> ModelStore:
+    return ModelStore(ModelConfig("bert", base), **options)
 
 
 def add_warmup(version: Path, text: bytes) -> None:
@@ -42,25 +48,33 @@ def add_warmup(version: Path, text: bytes) -> None:
         writer.write(log.SerializeToString())
 
 
-def test_versions_swap_under_load_without_a_failed_request(tmp_path: Path, push: Push) -> None:
+def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Path, push: Push) -> None:
+    """16 threads, batched and not: every answer is that of the version it names."""
     push(tmp_path, 1, 1)
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     failures: list[Exception] = []
-    answered = [0] * 4
+    answered = [0] * 16
     done = threading.Event()
     with Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
         assert server.wait_until_available(60)
+        channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+        predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+        batched = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "company"})
+        batched.inputs["text"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
+        alone = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "spin"})
+        alone.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int32(10)))
 
         def ask(index: int) -> None:
-            with Client(f"127.0.0.1:{server.grpc_port}") as client:
-                while not done.is_set():
-                    try:
-                        seen.add(int(client.predict({"turns": np.int32(10)}, "spin")["number"]))
-                        answered[index] += 1
-                    except Exception as error:
-                        failures.append(error)
+            while not done.is_set():
+                try:
+                    response = predict(batched if index % 2 else alone, timeout=60)
+                    numbers = set(response.outputs["number"].int64_val)
+                    seen.update((response.model_spec.version.value, number) for number in numbers)
+                    answered[index] += 1
+                except Exception as error:
+                    failures.append(error)
 
-        threads = [threading.Thread(target=ask, args=(index,)) for index in range(4)]
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(16)]
         for thread in threads:
             thread.start()
         for version in (2, 3, 4):
@@ -71,18 +85,20 @@ def test_versions_swap_under_load_without_a_failed_request(tmp_path: Path, push:
         for thread in threads:
             thread.join()
         wait_for(lambda: states(server.store) == {1: "END", 2: "END", 3: "END", 4: "AVAILABLE"})
-    assert (failures, seen) == ([], {1, 2, 3, 4})
+        channel.close()
+    assert (failures, seen) == ([], {(1, 1), (2, 2), (3, 3), (4, 4)})
     assert min(answered) > 10
 
 
 def test_a_request_under_way_finishes_on_its_version(tmp_path: Path, push: Push) -> None:
     push(tmp_path, 1, 1)
-    store = ModelStore("bert", tmp_path)
+    store = store_of(tmp_path)
     store.poll()
     answers = []
 
     def ask() -> None:
-        servable = store.get("bert")
+        servable = store.get()
+        assert servable is not None
         answers.append(int(servable.predict("spin", {"turns": np.array(150_000, np.int32)})["number"]))
 
     thread = threading.Thread(target=ask)
@@ -90,7 +106,7 @@ def test_a_request_under_way_finishes_on_its_version(tmp_path: Path, push: Push)
     push(tmp_path, 2, 2)
     store.poll()
     assert states(store) == {1: "UNLOADING", 2: "AVAILABLE"}, "the request was too short to be caught"
-    assert store.get("bert").version == 2
+    assert store.newest == 2
     thread.join()
     assert answers == [1]
     wait_for(lambda: states(store)[1] == "END")
@@ -104,7 +120,7 @@ def test_only_complete_integer_folders_are_versions(tmp_path: Path, push: Push) 
         shutil.copytree(tmp_path / "1", tmp_path / name)
     (tmp_path / "7").mkdir()
     (tmp_path / "8").write_text("not a folder")
-    store = ModelStore("bert", tmp_path)
+    store = store_of(tmp_path)
     store.poll()
     assert states(store) == {1: "AVAILABLE"}
     (tmp_path / "2.under-way").rename(tmp_path / "2")
@@ -116,7 +132,7 @@ def test_a_version_that_fails_is_logged_once_and_the_old_one_serves(
     tmp_path: Path, push: Push, caplog: pytest.LogCaptureFixture
 ) -> None:
     push(tmp_path, 1, 1)
-    store = ModelStore("bert", tmp_path)
+    store = store_of(tmp_path)
     store.poll()
     good = push(tmp_path, 2, 2) / "saved_model.pb"
     store.poll()
@@ -128,8 +144,8 @@ def test_a_version_that_fails_is_logged_once_and_the_old_one_serves(
         store.poll()
     (record,) = caplog.records
     assert "bert version 3" in record.getMessage() and "version 2 keeps serving" in record.getMessage()
-    assert store.get("bert").version == 2
-    (failed,) = store.status("bert", 3)
+    assert store.newest == 2
+    failed = store.status()[3]
     assert failed.state == "END" and failed.error_code is not grpc.StatusCode.OK and failed.error_message
     assert "\n" not in failed.error_message
     # Only a change is a reason to try again.
@@ -143,14 +159,67 @@ def test_truncated_variables_and_a_failing_first_version(tmp_path: Path, push: P
     push(tmp_path, 1, 1)
     (data,) = (push(tmp_path, 2, 2) / "variables").glob("variables.data*")
     data.write_bytes(b"")
-    store = ModelStore("bert", tmp_path)
+    store = store_of(tmp_path)
     store.poll()
     assert states(store) == {1: "AVAILABLE", 2: "END"}
 
 
+def test_a_version_copied_in_place_is_loaded_once_it_is_whole(tmp_path: Path, push: Push) -> None:
+    """Whoever copies instead of renaming shows half a version: the old one serves until the rest is there."""
+    base = tmp_path / "base"
+    base.mkdir()
+    push(base, 1, 1)
+    store = store_of(base)
+    store.poll()
+    whole = push(tmp_path, 2, 2)
+    (base / "2").mkdir()
+    shutil.copy(whole / "saved_model.pb", base / "2")
+    for _ in range(2):
+        store.poll()
+        assert states(store) == {1: "AVAILABLE", 2: "END"}
+    shutil.copytree(whole, base / "2", dirs_exist_ok=True)
+    store.poll()
+    assert states(store)[2] == "AVAILABLE" and store.versions == [2]
+
+
+@pytest.mark.parametrize(
+    "policy, served",
+    [
+        (VersionPolicy(), [3]),
+        (VersionPolicy(latest=2), [2, 3]),
+        (ALL_VERSIONS, [1, 2, 3]),
+        (VersionPolicy(latest=None, specific=frozenset({1, 2, 7})), [1, 2]),
+    ],
+    ids=["latest", "latest two", "all", "specific"],
+)
+def test_a_policy_says_which_versions_serve(
+    tmp_path: Path, push: Push, policy: VersionPolicy, served: list[int]
+) -> None:
+    for version in (1, 2, 3):
+        push(tmp_path, version, version)
+    store = ModelStore(ModelConfig("bert", tmp_path, policy))
+    store.poll()
+    assert (store.versions, store.newest) == (served, max(served))
+    servables = [store.get(version) for version in (None, *served)]
+    assert [servable.version for servable in servables if servable] == [max(served), *served]
+    # Of the latest, a version that fails is made up for; nothing goes for a version that is not there.
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "saved_model.pb").write_bytes(b"no model")
+    store.poll()
+    assert store.versions == served
+    shutil.rmtree(tmp_path / str(served[0]))
+    store.poll()
+    expected = {3: [2], 2: [1, 3], 1: served[1:]}[served[0]]
+    assert store.versions == expected
+    for version in (1, 2, 3):
+        shutil.rmtree(tmp_path / str(version), ignore_errors=True)
+    store.poll()
+    assert store.versions == expected
+
+
 def test_a_version_serves_only_after_its_warm_up(tmp_path: Path, push: Push) -> None:
     push(tmp_path, 1, 1)
-    store = ModelStore("bert", tmp_path)
+    store = store_of(tmp_path)
     store.poll()
     for version, text in ((2, b"no mask at all"), (3, b"a [MASK]")):
         under_way = push(tmp_path / "..", version, version).rename(tmp_path / f"{version}.under-way")
@@ -159,7 +228,7 @@ def test_a_version_serves_only_after_its_warm_up(tmp_path: Path, push: Push) -> 
         store.poll()
         if version == 2:
             assert store.newest == 1
-            (status,) = store.status("bert", 2)
+            status = store.status()[2]
             assert status.error_message == "no [MASK] in text 0"
             assert status.error_code is grpc.StatusCode.INVALID_ARGUMENT
     assert store.newest == 3
@@ -170,7 +239,7 @@ def test_rollback_and_a_folder_that_vanishes(tmp_path: Path, push: Push) -> None
     base.mkdir()
     push(base, 1, 1)
     push(base, 2, 2)
-    store = ModelStore("bert", base)
+    store = store_of(base)
     store.poll()
     assert store.newest == 2
     shutil.rmtree(base / "2")
@@ -178,17 +247,17 @@ def test_rollback_and_a_folder_that_vanishes(tmp_path: Path, push: Push) -> None
     assert states(store) == {1: "AVAILABLE", 2: "END"}
     base.rename(tmp_path / "gone")
     store.poll()
-    assert store.get("bert").version == 1
+    assert store.newest == 1
 
 
 def test_nothing_is_served_before_the_first_version(tmp_path: Path, push: Push) -> None:
     with Server(tmp_path / "later", grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
         assert not server.wait_until_available(0.2)
         with pytest.raises(ServingError) as raised:
-            server.store.status("bert")
+            server.models.status(Target("bert"))
         assert str(raised.value) == "Could not find any versions of model bert"
         with pytest.raises(ServingError) as raised:
-            server.store.get("bert")
+            server.models.get(Target("bert"))
         assert raised.value.code is grpc.StatusCode.NOT_FOUND
         assert str(raised.value) == "Servable not found for request: Latest(bert); served: nothing yet"
         (tmp_path / "later").mkdir()
@@ -204,7 +273,7 @@ def test_a_folder_that_cannot_be_read_is_logged_once_and_does_not_end_the_watch(
     def refuse() -> None:
         raise PermissionError("Permission denied")
 
-    store = ModelStore("bert", tmp_path, poll_seconds=0.02)
+    store = store_of(tmp_path, poll_seconds=0.02)
     with monkeypatch.context() as patched:
         patched.setattr(store, "_versions", refuse)
         store.start()

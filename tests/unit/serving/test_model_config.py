@@ -1,0 +1,68 @@
+"""models.config, by the rules of TensorFlow Serving's `ValidateModelConfigList` and of its version policies."""
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from serving.errors import ServingError
+from serving.model_config import ALL_VERSIONS, ModelConfig, VersionPolicy, read_model_configs
+
+BERT = 'name: "bert" base_path: "/models/bert"'
+
+
+def read(tmp_path: Path, *configs: str) -> list[ModelConfig]:
+    path = tmp_path / "models.config"
+    path.write_text("model_config_list { " + " ".join(f"config {{ {config} }}" for config in configs) + " }")
+    return read_model_configs(path)
+
+
+def test_a_model_as_the_documentation_writes_it(tmp_path: Path) -> None:
+    labels = 'version_labels { key: "stable" value: 41 } version_labels { key: "canary" value: 42 }'
+    policy = "model_version_policy { specific { versions: 41 versions: 42 } }"
+    (config,) = read(tmp_path, f'{BERT} model_platform: "tensorflow" {policy} {labels}')
+    versions = VersionPolicy(latest=None, specific=frozenset({41, 42}))
+    assert config == ModelConfig("bert", Path("/models/bert"), versions, {"stable": 41, "canary": 42})
+    assert config.policy.candidates([40, 41, 42, 43]) == [42, 41]
+
+
+@pytest.mark.parametrize(
+    "written, policy",
+    [
+        ("", VersionPolicy(latest=1)),
+        ("latest {}", VersionPolicy(latest=1)),
+        ("latest { num_versions: 3 }", VersionPolicy(latest=3)),
+        ("all {}", ALL_VERSIONS),
+        ("specific {}", VersionPolicy(latest=None, specific=frozenset())),
+    ],
+)
+def test_version_policies(tmp_path: Path, written: str, policy: VersionPolicy) -> None:
+    (config,) = read(tmp_path, f"{BERT} model_version_policy {{ {written} }}")
+    assert config.policy == policy
+
+
+@pytest.mark.parametrize(
+    "configs, said",
+    [
+        ([BERT, BERT], "Illegal to list model bert multiple times in config list"),
+        (['name: "bert" base_path: "models"'], "Expected model bert to have an absolute path or URI; got base_path()="),
+        (['name: "../bert" base_path: "/models"'], "a model name without / and :, got '../bert'"),
+        (['base_path: "/models"'], "a model name without / and :, got ''"),
+        ([f'{BERT} model_platform: "torch"'], "Model bert requests unsupported platform torch"),
+        ([f"{BERT} modell: 1"], "no field named"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_the_file(tmp_path: Path, configs: list[str], said: str) -> None:
+    with pytest.raises(ServingError) as raised:
+        read(tmp_path, *configs)
+    assert raised.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert said in str(raised.value) and str(tmp_path / "models.config") in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_no_file_and_no_list(tmp_path: Path) -> None:
+    with pytest.raises(ServingError, match=r"No such file.*models\.config"):
+        read_model_configs(tmp_path / "models.config")
+    (tmp_path / "models.config").write_text("")
+    with pytest.raises(ServingError, match="Only ModelConfigList is currently supported"):
+        read_model_configs(tmp_path / "models.config")
