@@ -21,10 +21,11 @@ from pipeline import (
     models_command,
     predict_command,
     score_command,
+    serve_command,
     text_commands,
     train_command,
 )
-from pipeline.options import DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
+from pipeline.options import DEFAULT_RUN_DIR, DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
 from pipeline.run_dir import made_for_run
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ class Exit(IntEnum):
 
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
-DEFAULT_RUN_DIR = "runs/demo"
 SECONDS_TO_LOAD = 120.0
 DEMO_SENTENCE = "The function returns a new [MASK]."
 DEMO_TEXT = "The function returns a new array."
@@ -196,25 +196,7 @@ def report(run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
     typer.echo(write_report(os.path.abspath(run_dir)))
 
 
-@app.command()
-def serve(
-    run_dir: RunDir = DEFAULT_RUN_DIR,
-    model_dir: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="A folder of versions to serve, instead of the run's serving/."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    grpc_port: Annotated[int, typer.Option(help="Port of TensorFlow Serving's gRPC API.")] = 8500,
-    rest_port: Annotated[int, typer.Option(help="Port of its REST API.")] = 8501,
-) -> None:
-    """Serve the newest pushed version; a newer one is picked up without a restart."""
-    from pipeline.run_dir import serving_dir
-    from serving.server import serve as serve_forever
-
-    base = model_dir or serving_dir(run_dir)
-    if not os.path.isdir(base):
-        raise InputError(f"{base}: no such folder; bert-tfx pretrain pushes a model there")
-    serve_forever(base, host=host, grpc_port=grpc_port, rest_port=rest_port)
+app.command()(serve_command.serve)
 
 
 @app.command("fill-mask")
@@ -296,9 +278,10 @@ def main() -> None:
     except KeyboardInterrupt:
         message = "stopped; the same command goes on where it was"
     except Exception as error:
-        # Only a command that talks to a server has loaded these.
-        serving = sys.modules.get("serving.client"), sys.modules.get("serving.server")
-        known = tuple(getattr(m, n) for m, n in zip(serving, ("ClientError", "CannotListen"), strict=True) if m)
+        # Only a command that has to do with a server has loaded these.
+        names = {"client": "ClientError", "server": "CannotListen", "errors": "SettingsError"}
+        serving = ((sys.modules.get(f"serving.{module}"), name) for module, name in names.items())
+        known = tuple(getattr(module, name) for module, name in serving if module)
         if not isinstance(error, known):
             raise
         message = str(error)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
+from pipeline.options import DEFAULT_RUN_DIR
 from pipeline.run_dir import serving_dir
 
 app = typer.Typer(
@@ -20,7 +21,6 @@ RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Whose pus
 ModelDir = Annotated[
     str | None, typer.Option("--model-dir", metavar="DIR", help="A folder of versions, instead of the run's serving/.")
 ]
-DEFAULT_RUN_DIR = "runs/demo"
 
 
 class Label(str, Enum):

@@ -34,3 +34,4 @@ RunDir = Annotated[
 ]
 Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
 DEFAULT_SERVER = "127.0.0.1:8500"
+DEFAULT_RUN_DIR = "runs/demo"

@@ -5,13 +5,15 @@ tensorflow/serving's `ServerCore::ReloadConfig` and `UpdateModelVersionLabelMap`
 
 - A label is assigned to an AVAILABLE version only; with `allow_version_labels_for_unavailable_models` a new label may
   point to a version that is yet to load, but no label moves to one. So a canary takes two reloads: one loads the
-  version, the next one labels it.
+  version, the next one labels it. Of a file that is read again `reload` does both.
 - A label whose version has gone is NOT_FOUND, an unknown one INVALID_ARGUMENT.
 
 It differs in three points. A refused configuration changes nothing. The first configuration may label what will be
 loaded, since nothing is yet. A model whose base path changes is loaded from the new one before the old one goes.
 """
 
+import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Iterable, Mapping
@@ -24,7 +26,7 @@ from serving import errors
 from serving.batching import BatchingSettings
 from serving.errors import ServingError
 from serving.metrics import Metrics
-from serving.model_config import ModelConfig, read_model_configs
+from serving.model_config import ModelConfig, VersionPolicy, read_model_configs
 from serving.model_store import ModelStore, VersionStatus
 from serving.servable import Servable
 
@@ -49,8 +51,8 @@ class ModelManager:
     """The models of `configs`; reading is safe from any thread, and `reload` from any, one after another.
 
     Args:
-        configs: as in the file, which is read if they are None.
-        file: a ModelServerConfig in text format; None if there is none.
+        configs: the models; None for those of `file`.
+        file: a ModelServerConfig in text format; None if there is none. With `configs`, it rules while it exists.
         poll_seconds: how often to look for new versions.
         file_poll_seconds: how often to look whether `file` has changed (TensorFlow Serving's
             model_config_file_poll_wait_seconds); 0 for never.
@@ -76,10 +78,11 @@ class ModelManager:
         self._poll_seconds, self._file_poll_seconds = poll_seconds, file_poll_seconds
         self._batching, self._metrics = batching, metrics
         self._labels_for_unavailable = allow_version_labels_for_unavailable_models
-        if configs is None:
+        self._without_file = None if configs is None else list(configs)
+        if file is not None:
             configs = self._read_file()
         # Replaced as a whole, never changed: readers need no lock.
-        self._stores = {config.name: self._store(config) for config in configs}
+        self._stores = {config.name: self._store(config) for config in configs or ()}
         self._reloading = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -138,15 +141,20 @@ class ModelManager:
         """Serves `configs` and nothing else from now on; returns once their versions are loaded.
 
         Args:
-            configs: None for what the file says now.
+            configs: None for what the file says now. Its labels may move to versions that are yet to load: these are
+                loaded first, beside those that serve.
 
         Raises:
             ServingError: INVALID_ARGUMENT for a wrong file, FAILED_PRECONDITION for a label on a version that is not
                 available: nothing has changed. UNKNOWN if a model has no version that loads: it is watched further,
                 and all others serve.
         """
+        if configs is None:
+            configs = self._read_file()
+            with contextlib.suppress(ServingError):  # the reload below says what is wrong
+                self.reload([self._before_labels(config) for config in configs])
         with self._reloading:
-            configs = list(self._read_file() if configs is None else configs)
+            configs = list(configs)
             for config in configs:
                 self._check_labels(config)
             stores = {config.name: self._updated(config) for config in configs}
@@ -160,6 +168,14 @@ class ModelManager:
                     grpc.StatusCode.UNKNOWN,
                     f"{len(missing)} model(s) did not become available: {{{', '.join(map(self._why_not, missing))}}}",
                 )
+
+    def _before_labels(self, config: ModelConfig) -> ModelConfig:
+        """The first of the two reloads in which a label moves to a version that is not loaded."""
+        store = self._stores.get(config.name)
+        if store is None or store.base_path != config.base_path:
+            return dataclasses.replace(config, labels={})
+        both = VersionPolicy(latest=None, specific=frozenset([*store.versions, *config.labels.values()]))
+        return dataclasses.replace(config, policy=both, labels=store.config.labels)
 
     def _store(self, config: ModelConfig) -> ModelStore:
         return ModelStore(config, self._poll_seconds, self._batching, self._metrics)
@@ -220,6 +236,9 @@ class ModelManager:
     def _read_file(self) -> list[ModelConfig]:
         if self._file is None:
             raise errors.invalid("the server was started without a file of models: send a ModelConfigList")
+        if self._without_file is not None and not self._file.exists():
+            self._file_content = b""
+            return self._without_file
         configs = read_model_configs(self._file)
         self._file_content = self._file.read_bytes()
         return configs
@@ -230,7 +249,8 @@ class ModelManager:
             content = b""
             try:
                 assert self._file is not None
-                content = self._file.read_bytes()
+                if self._without_file is None or self._file.exists():
+                    content = self._file.read_bytes()
                 if content not in (self._file_content, complaint):
                     self.reload()
             except (OSError, ServingError) as error:

@@ -46,7 +46,8 @@ class Server:
     Args:
         base_path: holds `<version>/saved_model.pb`; may be empty, or missing, for now. Its newest version is served.
         model_name: the name that clients ask for.
-        model_config_file: instead of `base_path`: a ModelServerConfig in text format (`serving.model_config`).
+        model_config_file: a ModelServerConfig in text format (`serving.model_config`), instead of `base_path`; or
+            beside it, and then it rules while it exists.
         model_config_poll_seconds: how often to look whether the file has changed; 0 for never, since a
             HandleReloadConfigRequest without a configuration has it read again.
         allow_version_labels_for_unavailable_models: see `serving.model_manager`.
@@ -81,8 +82,8 @@ class Server:
         limits: LimitSettings | None = None,
         logs: LogSettings | None = None,
     ):
-        if (base_path is None) == (model_config_file is None):
-            raise ValueError("give either base_path or model_config_file")
+        if base_path is None and model_config_file is None:
+            raise ValueError("give base_path or model_config_file")
         self.host = host
         self._queue = queue
         guard = self.guard = Guard(host, self._available, security, limits, logs)

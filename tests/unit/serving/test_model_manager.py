@@ -230,5 +230,25 @@ def test_labels_of_versions_that_are_yet_to_load(bases: Path, allowed: bool) -> 
 def test_a_server_without_a_file_is_not_asked_to_read_one(server: Server) -> None:
     with pytest.raises(ServingError, match="started without a file"):
         server.models.reload()
-    with pytest.raises(ValueError, match="either base_path or model_config_file"):
+    with pytest.raises(ValueError, match="give base_path or model_config_file"):
         Server()
+
+
+def test_a_file_may_come_and_go_and_moves_its_labels_in_one_reload(bases: Path, tmp_path: Path) -> None:
+    """What `bert-tfx models promote` and `rollback` do while a server runs."""
+    file = tmp_path / "models.config"
+    models = ModelManager([ModelConfig("a", bases / "a")], file)
+    models.stores["a"].poll()
+    assert models.get(Target("a")).version == 2
+    for stable in (1, 2):
+        only = f"model_version_policy {{ specific {{ versions: {stable} }} }} {label('stable', stable)}"
+        file.write_text(listed(written(bases, "a", only)))
+        models.reload()
+        assert models.stores["a"].versions == [stable]
+        assert models.get(Target("a", label="stable")).version == stable
+    file.unlink()
+    models.reload()
+    assert models.stores["a"].versions == [2]
+    with pytest.raises(ServingError, match="Unrecognized servable version label: stable"):
+        models.get(Target("a", label="stable"))
+    models.stop()
