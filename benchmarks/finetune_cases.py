@@ -98,7 +98,7 @@ CASES: dict[str, FinetuneCase] = {
         ("train-v1.1.json", "dev-v1.1.json"),
         16,
         5e-5,
-        2,
+        3,
         task_settings=TaskSettings(max_seq_length=256, doc_stride=128),
     ),
 }
