@@ -16,7 +16,7 @@ from bert_keras.graph_tokenizer import GraphPieces, GraphTokenizer
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span_features import room_for_context
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 # Windows that the model reads at a time: what bounds the memory that a long context takes.
 SLICE_WINDOWS = 16
@@ -78,7 +78,7 @@ class SpanAnswers(tf.Module):
         task: whether there may be no answer.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: BertTokenizer, settings: TaskSettings, task: Task):
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, settings: TaskSettings, task: Task):
         super().__init__()
         room_for_context(settings)
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.

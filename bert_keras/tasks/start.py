@@ -13,7 +13,7 @@ from bert_keras.errors import InputError
 from bert_keras.interchange.any_format import read_any, tokenizer_of
 from bert_keras.interchange.architecture import FAMILY_NAMES, backbone_of
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Start:
     """
 
     config: BertConfig
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     backbone: BertBackbone | None = None
 
     def __post_init__(self) -> None:
