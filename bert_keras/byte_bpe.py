@@ -41,7 +41,7 @@ def _pre_tokenizer():
 
 @functools.cache
 def character_classes() -> np.ndarray:
-    """int8 [0x110000]: what each code point is to GPT-2's pattern (see above; 0: nothing of that), by the library itself.
+    """int8 [0x110000]: what each code point is to GPT-2's pattern (0: nothing of that), by the library itself.
 
     So what is served cuts words as what was trained, whatever Unicode the library knows.
     """

@@ -13,14 +13,14 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.byte_bpe import LETTER, WHITE_SPACE, ByteBpeTokenizer, byte_characters, character_classes, spaces_around
+from bert_keras.byte_bpe import WHITE_SPACE, ByteBpeTokenizer, byte_characters, character_classes, spaces_around
 from bert_keras.graph_tokenizer import GraphPieces, is_punctuation, is_space, utf8_length
 from bert_keras.unicode_tables import fold_table
 
 _NO_MERGE = 1 << 40  # above every rank
 _APOSTROPHE, _SPACE = ord("'"), ord(" ")
 # What GPT-2's pattern cuts off behind an apostrophe that begins a word.
-_ONE_LETTER, _TWO_LETTERS = "stmd", ("re", "ve", "ll")
+_ONE_LETTER, _TWO_LETTERS = "stmd", (("r", "e"), ("v", "e"), ("l", "l"))
 
 
 class GraphByteBpe(tf.Module):
@@ -99,7 +99,7 @@ class GraphByteBpe(tf.Module):
     def _begins_word(self, code_points: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """Whether a word of GPT-2's pattern begins at code points int32 [N] of the texts `row` int64 [N]; bool [N].
 
-            's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
+        's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
         """
 
         def shifted(values, by):

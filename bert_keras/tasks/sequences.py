@@ -80,9 +80,7 @@ def kept_of_single(lengths: np.ndarray, max_seq_length: int, truncation: str) ->
     return head, kept - head
 
 
-def pair_sequences(
-    first: Pieces, second: Pieces, max_seq_length: int, tokenizer: Tokenizer
-) -> dict[str, np.ndarray]:
+def pair_sequences(first: Pieces, second: Pieces, max_seq_length: int, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """The encoder's inputs for pairs of texts, int32 [N, T]."""
     between = tokenizer.pair_separators
     kept_a, kept_b = truncate_pair(first.lengths, second.lengths, max_seq_length - 2 - between)

@@ -201,16 +201,24 @@ def _labels(rows, windows: SpanWindows, tokenizer: Tokenizer) -> tuple[dict[str,
     for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
         if not answer:
             continue
-        words = answer_words(_text(row, "context"), answer[0]["text"], answer[0]["answer_start"])
+        first, begin = answer[0]["text"], answer[0]["answer_start"]
+        words = answer_words(_text(row, "context"), first, begin)
         text = windows.context_of[i]
         pieces = slice(*windows.context.row_splits[text : text + 2])
-        start, end = np.searchsorted(windows.context.starts[pieces], words) if words else (0, 0)
-        if start == end:  # no words, or words that are cleaned away
+        starts, ends = windows.context.starts[pieces], windows.context.ends[pieces]
+        start, end = 0, 0
+        if words and tokenizer.words_stand_alone:
+            start, end = map(int, np.searchsorted(starts, words))
+        elif words:
+            start = int(np.searchsorted(ends, begin, side="right"))
+            end = int(np.searchsorted(starts, begin + len(first)))
+        if start >= end:  # no words, or words that are cleaned away
             not_recovered.append(i)
             continue
-        spans[i] = improve_answer_span(
-            windows.context.ids[pieces], int(start), int(end) - 1, answer_ids[answer_splits[i] : answer_splits[i + 1]]
-        )
+        spans[i] = start, end - 1
+        if tokenizer.words_stand_alone:
+            pieces_of_answer = answer_ids[answer_splits[i] : answer_splits[i + 1]]
+            spans[i] = improve_answer_span(windows.context.ids[pieces], start, end - 1, pieces_of_answer)
     if not_recovered:
         logging.getLogger(__name__).warning(
             "%d of %d rows are left out of training: their first answer is not in the context at its answer_start "

@@ -14,7 +14,10 @@ SENTENCES = (
     "हिन्दी भाषा है। اللُّغَةُ العَرَبِيَّة، أين؟ ภาษาไทยง่ายๆ ครับ 😀😃 👩‍👩‍👧 ----- ===== ... aaaa aaaaa",
 )
 # Each is a way to stand beside another: apostrophes, white space of all kinds, letters, numbers, marks, controls.
-TRICKY = "aAbstmdrevl'’1²Ⅷé漢가\u0301_-.😀\u200d\u00ad\ufffd\ufffe\uffff\U0010ffff\x00\x1c\x85\ufeff \t\n\r\x0b\xa0\u2003\u2028\u3000"
+TRICKY = (
+    "aAbstmdrevl'’1²Ⅷé漢가\u0301_-.😀\u200d\u00ad\ufffd\ufffe\uffff\U0010ffff\x00\x1c\x85\ufeff"
+    " \t\n\r\x0b\xa0\u2003\u2028\u3000"
+)
 TEXTS = (
     "",
     " ",
