@@ -12,10 +12,11 @@ from bert_keras.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
 from bert_keras.interchange.any_format import read_any, tokenizer_of
-from bert_keras.interchange.architecture import backbone_of
+from bert_keras.interchange.architecture import FAMILY_NAMES, backbone_of
 from bert_keras.interchange.names import Family
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tokenization import Tokenizer
+from bert_keras.tokenizer import BertTokenizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,6 +82,12 @@ def read_start(directory: str, cased: bool | None = None) -> Start:
     tokenizer = tokenizer_of(found, directory, cased)
     if tokenizer is None:
         raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
+    if isinstance(tokenizer, ByteBpeTokenizer) != (found.family == "roberta"):
+        raise InputError(
+            f"{directory}: is a {FAMILY_NAMES[found.family]} with a vocabulary of "
+            f"{'word pieces' if isinstance(tokenizer, BertTokenizer) else 'byte-level BPE'}; a RoBERTa is fine-tuned "
+            "with byte-level BPE (vocab.json and merges.txt), all others with word pieces (vocab.txt)"
+        )
     if isinstance(tokenizer, ByteBpeTokenizer):
         try:
             check_order(tokenizer.merges)
