@@ -141,15 +141,6 @@ def test_d10_dropout_on_both_sides_of_the_dense_layer(is_roberta, monkeypatch):
     np.testing.assert_allclose(model(inputs, training=False), pooled @ kernel + out, atol=1e-5)
 
 
-def test_d10_dropout_draws_both_at_once():
-    task, model = task_of("sst-2"), built(task_of("sst-2"))
-    Start(CONFIG, TOKENIZER, family="roberta").initialize(model)
-    inputs = kind_of(task).features(text_rows(TEXTS * 8), task, SETTINGS, TOKENIZER).arrays
-    whole, dropped = np.array(model(inputs)), np.array(model(inputs, training=True))
-    assert np.abs(whole - dropped).max() > 0.01
-    np.testing.assert_array_equal(np.isfinite(dropped), True)
-
-
 def test_d10_sequences():
     arrays = (
         kind_of(task_of("mrpc"))
