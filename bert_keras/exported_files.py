@@ -9,7 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.features import VOCABULARY_FILE, VOCABULARY_SPEC_FILE
+from bert_keras.byte_bpe import ByteBpeTokenizer
+from bert_keras.features import VOCABULARY_SPEC_FILE
+from bert_keras.interchange.vocabularies import vocabulary_files
+from bert_keras.tokenization import Tokenizer
 from bert_keras.tokenizer import BertTokenizer
 
 WEIGHTS_FILE = "model.weights.h5"
@@ -58,16 +61,17 @@ def _answers(function: Callable, texts: Sequence[Any]) -> dict[str, tf.Tensor]:
         tf.config.experimental.enable_tensor_float_32_execution(was)
 
 
-def write_model_files(directory: str, model, config_json: str, tokenizer: BertTokenizer) -> None:
-    """Weights, configuration and vocabulary, for whoever goes on from the model."""
-    write_texts(
-        directory,
-        {
-            CONFIG_FILE: config_json,
-            VOCABULARY_FILE: "".join(t + "\n" for t in tokenizer.vocabulary),
-            VOCABULARY_SPEC_FILE: json.dumps({"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}) + "\n",
-        },
-    )
+def write_model_files(directory: str, model, config_json: str, tokenizer: Tokenizer) -> None:
+    """Weights, configuration and vocabulary, for whoever goes on from the model.
+
+    The vocabulary is `vocab.txt`, of byte-level BPE `vocab.json` and `merges.txt`; its spec says which.
+    """
+    assert isinstance(tokenizer, (BertTokenizer, ByteBpeTokenizer))
+    spec: dict[str, Any] = {"algorithm": "byte_bpe"}
+    if isinstance(tokenizer, BertTokenizer):
+        spec = {"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}
+    texts = {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: json.dumps(spec) + "\n"}
+    write_texts(directory, texts | vocabulary_files(tokenizer))
     model.save_weights(os.path.join(directory, WEIGHTS_FILE))
 
 

@@ -63,7 +63,31 @@ def _order_marks(
     return tuple(tf.tensor_scatter_nd_update(x, places[:, None], tf.gather(x, moved)) for x in (output, source))
 
 
-def _utf8_length(code_points: tf.Tensor) -> tf.Tensor:
+def kind_of(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+    """The bits of `unicode_tables` of code points int32 [N]."""
+    return tf.cast(_paged_gather(table.kind_pages, table.kind_index, code_points), tf.int32)
+
+
+def _offsets(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+    """int32 [N, 3]: what to add to each code point for those of its replacement."""
+    return _paged_gather(table.offset_pages, table.offset_index, code_points)
+
+
+def is_space(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+    """Whether code points int32 [N] are white space to the original, that is, become a space; bool [N]."""
+    length = tf.bitwise.bitwise_and(kind_of(code_points, table), ut.LENGTH_MASK)
+    offset = _offsets(code_points, table)[:, 0]
+    return (length == 1) & (code_points + offset == ut.SPACE)
+
+
+def is_punctuation(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+    """Whether code points int32 [N] are punctuation to the original; bool [N]."""
+    blocks = tf.constant(ut.IDEOGRAPH_BLOCKS)
+    ideograph = (code_points[:, None] >= blocks[:, 0]) & (code_points[:, None] <= blocks[:, 1])
+    return _has(kind_of(code_points, table), ut.ISOLATED) & ~tf.reduce_any(ideograph, axis=1)
+
+
+def utf8_length(code_points: tf.Tensor) -> tf.Tensor:
     """Bytes of each code point, int64."""
     return 1 + sum(tf.cast(code_points >= least, tf.int64) for least in (0x80, 0x800, 0x10000))
 
@@ -174,25 +198,24 @@ class GraphTokenizer(tf.Module):
             ends = tf.math.segment_max(tf.gather(self._ends(code_points), words.source), piece)
             ragged = by_word.merge_dims(1, 2)
             text_start = tf.gather(decoded.row_starts(), ragged.value_rowids())
-            last_bytes = tf.gather(at_byte.values, ends - 1) + _utf8_length(tf.gather(code_points, ends - 1))
+            last_bytes = tf.gather(at_byte.values, ends - 1) + utf8_length(tf.gather(code_points, ends - 1))
             return GraphPieces(
                 ragged, starts - text_start, ends - text_start, tf.gather(at_byte.values, starts), last_bytes
             )
 
+    def of_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Ids int32 [W, (pieces)] of words, of each its code points, int32 [W, (code points)]."""
+        with tf.device("CPU:0"):
+            ended = tf.concat([words, tf.fill([words.nrows(), 1], ord("\n"))], axis=1)
+            return self._pieces_of(self._split_words(ended.values), ended.row_splits).merge_dims(1, 2)
+
     def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Whether code points int32 [N] are white space to the original, that is, become a space; bool [N]."""
-        length = tf.bitwise.bitwise_and(self._kind(code_points, self._table), ut.LENGTH_MASK)
-        return (length == 1) & (code_points + self._offsets(code_points)[:, 0] == ut.SPACE)
+        """`is_space`, as the tokenizer folds."""
+        return is_space(code_points, self._table)
 
     def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Whether code points int32 [N] are punctuation to the original; bool [N]."""
-        blocks = tf.constant(ut.IDEOGRAPH_BLOCKS)
-        ideograph = (code_points[:, None] >= blocks[:, 0]) & (code_points[:, None] <= blocks[:, 1])
-        return _has(self._kind(code_points, self._table), ut.ISOLATED) & ~tf.reduce_any(ideograph, axis=1)
-
-    def _offsets(self, code_points: tf.Tensor) -> tf.Tensor:
-        """int32 [N, 3]: what to add to each code point for those of its replacement."""
-        return _paged_gather(self._table.offset_pages, self._table.offset_index, code_points)
+        """`is_punctuation`, as the tokenizer folds."""
+        return is_punctuation(code_points, self._table)
 
     def _ends(self, code_points: tf.Tensor) -> tf.Tensor:
         """int64 [N]: behind each code point and the accents after it that stripping deletes."""
@@ -200,7 +223,7 @@ class GraphTokenizer(tf.Module):
         if not self._lower_case:
             return ends
         uncased, cased = (
-            tf.bitwise.bitwise_and(self._kind(code_points, ut.fold_table(lower_case)), ut.LENGTH_MASK)
+            tf.bitwise.bitwise_and(kind_of(code_points, ut.fold_table(lower_case)), ut.LENGTH_MASK)
             for lower_case in (True, False)
         )
         kept = tf.where(uncased > 0)[:, 0]
@@ -208,10 +231,6 @@ class GraphTokenizer(tf.Module):
         before = tf.searchsorted(kept, marks) - 1
         marks, before = tf.boolean_mask(marks, before >= 0), tf.boolean_mask(before, before >= 0)
         return tf.tensor_scatter_nd_max(ends, tf.gather(kept, before)[:, None], marks + 1)
-
-    @staticmethod
-    def _kind(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
-        return tf.cast(_paged_gather(table.kind_pages, table.kind_index, code_points), tf.int32)
 
     def _pieces_of(self, words: _Words, text_splits: tf.Tensor) -> tf.RaggedTensor:
         """Ids int32 [B, (words), (pieces)]; the code points of text i begin at `text_splits[i]`, int64 [B + 1]."""
@@ -225,7 +244,7 @@ class GraphTokenizer(tf.Module):
         """Words of all texts in order, from their code points int32 [N]."""
         code_points, preserved = self._find_preserved(code_points)
         # A preserved token is one sign that nothing else in the text can see.
-        kind = tf.where(preserved > 0, 1 | ut.ISOLATED | ut.STARTER, self._kind(code_points, self._table))
+        kind = tf.where(preserved > 0, 1 | ut.ISOLATED | ut.STARTER, kind_of(code_points, self._table))
         output, source = self._fold(code_points, kind)
 
         alone = tf.gather(_has(kind, ut.ISOLATED), source)
@@ -270,7 +289,7 @@ class GraphTokenizer(tf.Module):
         """
         if self._lower_case:
             code_points = _final_sigma(code_points, kind)
-        offsets = self._offsets(code_points)
+        offsets = _offsets(code_points, self._table)
         length = tf.bitwise.bitwise_and(kind, ut.LENGTH_MASK)
         places = tf.where(tf.sequence_mask(length, ut.MAX_LENGTH))  # [M, 2]
         source = places[:, 0]

@@ -10,28 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_keras import unicode_tables as ut
+from bert_keras.tokenization import EncodedTexts
 from bert_keras.tokenizer import SUFFIX_INDICATOR, BertTokenizer, chunks_of, fold, lay_out, words_of
-
-
-class EncodedTexts(NamedTuple):
-    """Pieces of many texts, and where they come from.
-
-    Attributes:
-        ids: int32 [pieces]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
-        row_splits: int64 [texts + 1].
-        starts: int64 [pieces], the first character of each piece, counted in its text.
-        ends: int64 [pieces], behind its last.
-    """
-
-    ids: np.ndarray
-    row_splits: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
 
 
 def piece_lengths(vocabulary: Sequence[str]) -> np.ndarray:

@@ -26,8 +26,11 @@ class _TaskModel(keras.Model):
     A sentence's output is that of the first token, of a causal encoder that of the last (`BertBackbone`), as GPT's (A.
     Radford et al. 2018, section 3.2). With `has_bilstm` there is a BiLSTM on the encoder (paper section 5.1, "+
     BiLSTM"), for a sentence both directions where they end: the forward one's last token beside the backward one's
-    first.
+    first. Of RoBERTa (`drops_encoder_output`) there is dropout before the pooler too, which is the dense layer of its
+    head (FACTS D10); that matters in training alone, and `bert_keras.tasks.start.Start` says it.
     """
+
+    drops_encoder_output = False
 
     def __init__(
         self,
@@ -65,6 +68,12 @@ class _TaskModel(keras.Model):
             pooled = self.backbone.pooler(
                 self._ends(self.bilstm(outputs["sequence_output"], inputs["input_mask"]), inputs)
             )
+        elif self.drops_encoder_output and training:
+            first = outputs["sequence_output"][:, 0]
+            # Drawn at once: what a second call draws, the next step's first one would draw again.
+            kept = self.dropout(ops.ones_like(ops.concatenate([first, first], axis=-1)), training=True)
+            before, after = ops.split(kept, 2, axis=-1)
+            return self.classifier(self.backbone.pooler(first * before) * after)
         return self.classifier(self.dropout(pooled, training=training))
 
     def _sequence(self, inputs, training):

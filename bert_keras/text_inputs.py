@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_keras.byte_bpe import ByteBpeTokenizer
+from bert_keras.graph_byte_bpe import GraphByteBpe
 from bert_keras.graph_tokenizer import GraphTokenizer
+from bert_keras.tokenization import Tokenizer
 from bert_keras.tokenizer import BertTokenizer
 from bert_keras.truncation import head_room, truncate_pair
+
+
+def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe:
+    """The same tokenizer in a graph."""
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        return GraphByteBpe(tokenizer)
+    assert isinstance(tokenizer, BertTokenizer)
+    return GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
 
 
 class TextInputs(tf.Module):
@@ -21,32 +32,37 @@ class TextInputs(tf.Module):
         truncation: which pieces of single texts are kept (`bert_keras.truncation`); pairs lose the end of the longer.
     """
 
-    def __init__(self, tokenizer: BertTokenizer, max_seq_length: int, truncation: str):
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, truncation: str):
         super().__init__()
         self._tokenizer, self._max_seq_length, self._truncation = tokenizer, max_seq_length, truncation
-        self.pieces = GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+        self.pieces = graph_tokenizer_of(tokenizer)
 
     def __call__(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The inputs of texts or pairs string [B], int32 [B, T']."""
         return self.pack(self.pieces(text), None if text_pair is None else self.pieces(text_pair))
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
-        """[CLS] first [SEP] (second [SEP]), cut to T, padded to the longest: the model's inputs, int32 [B, T']."""
+        """[CLS] first [SEP] (second [SEP]), cut to T, padded to the longest: the model's inputs, int32 [B, T'].
+
+        As `bert_keras.tasks.sequences`, RoBERTa's layout too.
+        """
         rows = first.nrows(out_type=tf.int32)
         cls_id = tf.fill([rows, 1], self._tokenizer.cls_id)
         sep_id = tf.fill([rows, 1], self._tokenizer.sep_id)
+        between = [sep_id] * self._tokenizer.pair_separators
         if second is None:
             segments = [[cls_id, tf.ragged.boolean_mask(first, self.places(first) > 0), sep_id]]
         else:
             kept_a, kept_b = truncate_pair(
                 tf.cast(first.row_lengths(), tf.int32),
                 tf.cast(second.row_lengths(), tf.int32),
-                self._max_seq_length - 3,
+                self._max_seq_length - 2 - len(between),
             )
-            segments = [[cls_id, _keep_first(first, kept_a), sep_id], [_keep_first(second, kept_b), sep_id]]
+            segments = [[cls_id, _keep_first(first, kept_a), *between], [_keep_first(second, kept_b), sep_id]]
         ragged = [tf.concat(parts, axis=1) for parts in segments]
         ids = tf.concat(ragged, axis=1)
-        segment_ids = tf.concat([tf.ones_like(part) * index for index, part in enumerate(ragged)], axis=1)
+        number_of = tf.ones_like if self._tokenizer.has_segments else tf.zeros_like
+        segment_ids = tf.concat([number_of(part) * index for index, part in enumerate(ragged)], axis=1)
         # At least one position: the pooler reads it, if for no rows.
         shape = tf.stack([-1, tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))])
         return {

@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_keras import unicode_tables as ut
 from bert_keras.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenization import EncodedTexts
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SUFFIX_INDICATOR = "##"
@@ -206,6 +207,8 @@ class BertTokenizer:
         lower_case: lower-case and strip accents; must be what the vocabulary was made with.
     """
 
+    pair_separators, has_segments, words_stand_alone = 1, True, True
+
     def __init__(self, vocabulary: Sequence[str], lower_case: bool):
         check_vocabulary(vocabulary)
         self.vocabulary = tuple(vocabulary)
@@ -255,6 +258,15 @@ class BertTokenizer:
             ids.append(chunk_ids)
             counts.append(np.diff(piece_splits[word_splits]))
         return np.concatenate(ids), np.cumsum(np.concatenate(counts))
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
+        """`bert_keras.offsets.encode_with_offsets`."""
+        from bert_keras.offsets import encode_with_offsets  # which imports this module
+
+        return encode_with_offsets(self, texts)
+
+    # A word is cut alike wherever it stands.
+    encode_words = encode
 
     def pieces_of(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Ids int32 of the pieces of words that are split and folded, and int64 [len(words) + 1] row splits."""

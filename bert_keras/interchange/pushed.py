@@ -50,7 +50,9 @@ def read_pushed(directory: str) -> ReadModel:
         electra = ElectraConfig(config, **sizes) if sizes else None
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
-    vocabulary = vocabularies.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config, CONFIG_FILE)
+    spec = os.path.join(directory, VOCABULARY_SPEC_FILE)
+    fields = json.loads(files.read_text(spec)) if os.path.exists(spec) else {}
+    tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
     weights = os.path.join(directory, WEIGHTS_FILE)
     if not os.path.exists(weights):
         raise InputError(f"{weights} is not there; the folder of a pushed model has it")
@@ -60,12 +62,26 @@ def read_pushed(directory: str) -> ReadModel:
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{weights}: is not the weights of {CONFIG_FILE} beside it ({reason})") from error
-    spec = os.path.join(directory, VOCABULARY_SPEC_FILE)
-    lower_case = json.loads(files.read_text(spec))["lower_case"] if os.path.exists(spec) else None
+    lower_case = fields.get("lower_case")
     if task is not None:
         remarks = (f"the output layer of {task.name} in {directory} is dropped",)
-        return ReadModel(model.backbone, vocabulary, lower_case, (), remarks=remarks)
-    return ReadModel(model, vocabulary, lower_case, (), family="electra" if electra else "bert")
+        # No other has a vocabulary of byte-level BPE.
+        family: Family = "bert" if merges is None else "roberta"
+        return ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks)
+    return ReadModel(model, tokens, lower_case, (), family="electra" if electra else "bert")
+
+
+def _read_vocabulary(
+    directory: str, config: BertConfig, byte_bpe: bool
+) -> tuple[list[str] | None, list[tuple[str, str]] | None]:
+    """Tokens, and merges of byte-level BPE."""
+    from bert_keras.export import CONFIG_FILE
+
+    if not byte_bpe:
+        return vocabularies.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config, CONFIG_FILE), None
+    names = vocabularies.BPE_VOCABULARY_FILE, vocabularies.MERGES_FILE
+    found = vocabularies.read_byte_bpe(directory, names, config, CONFIG_FILE)
+    return (found.tokens, found.merges) if found else (None, None)
 
 
 def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any, Task | None]:

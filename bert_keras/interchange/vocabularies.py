@@ -112,12 +112,16 @@ def wordpiece(tokenizer: Tokenizer | None, whose: str) -> BertTokenizer | None:
     return tokenizer
 
 
-def write_vocabulary(directory: str, tokenizer: Tokenizer) -> None:
-    """`vocab.txt`, or `vocab.json` and `merges.txt`."""
+def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str]:
+    """The texts of `vocab.txt`, or of `vocab.json` and `merges.txt`, by name."""
     if isinstance(tokenizer, BertTokenizer):
-        write_text(directory, VOCABULARY_FILE, "".join(token + "\n" for token in tokenizer.vocabulary))
-        return
+        return {VOCABULARY_FILE: "".join(token + "\n" for token in tokenizer.vocabulary)}
     ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
-    write_text(directory, BPE_VOCABULARY_FILE, json.dumps(ids, ensure_ascii=False) + "\n")
     merges = "".join(f"{left} {right}\n" for left, right in tokenizer.merges)
-    write_text(directory, MERGES_FILE, f"#version: 0.2\n{merges}")
+    return {BPE_VOCABULARY_FILE: json.dumps(ids, ensure_ascii=False) + "\n", MERGES_FILE: f"#version: 0.2\n{merges}"}
+
+
+def write_vocabulary(directory: str, tokenizer: Tokenizer) -> None:
+    """Writes `vocabulary_files`."""
+    for name, text in vocabulary_files(tokenizer).items():
+        write_text(directory, name, text)

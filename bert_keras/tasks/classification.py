@@ -14,7 +14,7 @@ from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.sequences import Pieces, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 objective = label_objective("classification")
 
@@ -24,7 +24,7 @@ def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: i
     return BertForSequenceClassification(config, len(task.labels), seed, has_bilstm=settings.bilstm)
 
 
-def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
     """See `bert_keras.tasks.kinds.Kind`; `labels` int32 [N]."""
     arrays = text_sequences(rows, task, settings, tokenizer)
     if has_golds(rows):
@@ -48,7 +48,7 @@ def answers(
 
 
 def text_sequences(
-    rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer
+    rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer
 ) -> dict[str, np.ndarray]:
     """The encoder's inputs, int32 [N, T], for `text` and, of pairs, `text_pair`."""
     text = Pieces.of(tokenizer, [str(row.inputs["text"]) for row in rows])

@@ -13,7 +13,7 @@ from bert_keras.tasks import classification, multiple_choice, regression, span, 
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 
 class Kind(Protocol):
@@ -27,7 +27,7 @@ class Kind(Protocol):
         """A model with drawn weights, not built; its encoder is the attribute `backbone`."""
 
     def features(
-        self, rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer
+        self, rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer
     ) -> TaskFeatures:
         """What the model reads of rows. With golds also what the objective reads: labels, and
         `weights`, all 1.

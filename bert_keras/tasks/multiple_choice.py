@@ -18,7 +18,7 @@ from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.sequences import Pieces, pair_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 objective = label_objective("multiple_choice")
 
@@ -28,7 +28,7 @@ def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: i
     return BertForMultipleChoice(config, seed, has_bilstm=settings.bilstm)
 
 
-def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
     """See `bert_keras.tasks.kinds.Kind`; the encoder's inputs are int32 [N, C, T], `labels` int32 [N].
 
     Raises:

@@ -19,7 +19,7 @@ from bert_keras.tasks.classification import has_golds, text_sequences
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 
 def _example_sums(outputs, batch):
@@ -51,7 +51,7 @@ def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: i
     return BertForRegression(config, seed, has_bilstm=settings.bilstm)
 
 
-def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
     """See `bert_keras.tasks.kinds.Kind`; `labels` float32 [N]."""
     arrays = text_sequences(rows, task, settings, tokenizer)
     if has_golds(rows):

@@ -3,6 +3,11 @@
     [CLS] text [SEP]               segments 0 0 0
     [CLS] text [SEP] pair [SEP]    segments 0 0 0 1 1
 
+Of RoBERTa, as fairseq (FACTS D10); which it is, the tokenizer says:
+
+    <s> text </s>                  segments 0 0 0
+    <s> text </s> </s> pair </s>   segments 0 0 0 0 0 0
+
 Shapes: N sequences, T tokens.
 """
 
@@ -13,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 from bert_keras.truncation import head_room, truncate_pair
 
 
@@ -31,9 +36,17 @@ class Pieces:
     lengths: np.ndarray
 
     @classmethod
-    def of(cls, tokenizer: BertTokenizer, texts: Sequence[str]) -> Pieces:
+    def of(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Pieces:
         """The pieces of texts."""
-        ids, splits = tokenizer.encode(texts)
+        return cls._of(*tokenizer.encode(texts))
+
+    @classmethod
+    def of_words(cls, tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
+        """The pieces of words that stand in a text."""
+        return cls._of(*tokenizer.encode_words(words))
+
+    @classmethod
+    def _of(cls, ids: np.ndarray, splits: np.ndarray) -> Pieces:
         return cls(ids, splits[:-1], np.diff(splits))
 
     def first(self, counts: np.ndarray) -> Pieces:
@@ -50,11 +63,11 @@ class Pieces:
 
 
 def single_sequences(
-    pieces: Pieces, max_seq_length: int, truncation: str, tokenizer: BertTokenizer
+    pieces: Pieces, max_seq_length: int, truncation: str, tokenizer: Tokenizer
 ) -> dict[str, np.ndarray]:
     """The encoder's inputs for single texts, int32 [N, T]."""
     head, tail = kept_of_single(pieces.lengths, max_seq_length, truncation)
-    return _laid_out([[pieces.first(head), pieces.last(tail)]], tokenizer)
+    return _laid_out([([pieces.first(head), pieces.last(tail)], 1)], tokenizer)
 
 
 def kept_of_single(lengths: np.ndarray, max_seq_length: int, truncation: str) -> tuple[np.ndarray, np.ndarray]:
@@ -67,33 +80,33 @@ def kept_of_single(lengths: np.ndarray, max_seq_length: int, truncation: str) ->
     return head, kept - head
 
 
-def pair_sequences(
-    first: Pieces, second: Pieces, max_seq_length: int, tokenizer: BertTokenizer
-) -> dict[str, np.ndarray]:
+def pair_sequences(first: Pieces, second: Pieces, max_seq_length: int, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """The encoder's inputs for pairs of texts, int32 [N, T]."""
-    kept_a, kept_b = truncate_pair(first.lengths, second.lengths, max_seq_length - 3)
-    return _laid_out([[first.first(np.asarray(kept_a))], [second.first(np.asarray(kept_b))]], tokenizer)
+    between = tokenizer.pair_separators
+    kept_a, kept_b = truncate_pair(first.lengths, second.lengths, max_seq_length - 2 - between)
+    return _laid_out([([first.first(np.asarray(kept_a))], between), ([second.first(np.asarray(kept_b))], 1)], tokenizer)
 
 
-def _laid_out(segments: list[list[Pieces]], tokenizer: BertTokenizer) -> dict[str, np.ndarray]:
-    """[CLS], and the runs of each segment with a [SEP] behind; no longer than the longest of the sequences."""
-    rows = len(segments[0][0].lengths)
-    total = np.sum([run.lengths for segment in segments for run in segment], axis=0) + 1 + len(segments)
+def _laid_out(segments: list[tuple[list[Pieces], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    """[CLS], and the runs of each segment with so many [SEP] behind; no longer than the longest of the sequences."""
+    rows = len(segments[0][0][0].lengths)
+    total = 1 + sum(sum(run.lengths for run in runs) + separators for runs, separators in segments)
     length = int(np.max(total, initial=1))
     ids = np.full((rows, length), tokenizer.pad_id, np.int32)
     segment_ids = np.zeros((rows, length), np.int32)
     ids[:, 0] = tokenizer.cls_id
     column = np.ones(rows, np.int64)
-    for number, segment in enumerate(segments):
+    for number, (runs, separators) in enumerate(segments):
         begin = column
-        for run in segment:
+        for run in runs:
             row, within = _each(run.lengths)
             ids[row, column[row] + within] = run.ids[run.starts[row] + within]
             column = column + run.lengths
-        ids[np.arange(rows), column] = tokenizer.sep_id
-        column = column + 1
         places = np.arange(length)
-        segment_ids[(places >= begin[:, None]) & (places < column[:, None])] = number
+        ids[(places >= column[:, None]) & (places < column[:, None] + separators)] = tokenizer.sep_id
+        column = column + separators
+        if tokenizer.has_segments:
+            segment_ids[(places >= begin[:, None]) & (places < column[:, None])] = number
     mask = np.arange(length) < column[:, None]
     return {"input_ids": ids, "input_mask": mask.astype(np.int32), "segment_ids": segment_ids}
 

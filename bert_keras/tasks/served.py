@@ -35,7 +35,7 @@ from bert_keras.tasks.span_served import SpanAnswers
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.tagging_served import TagAnswers
 from bert_keras.text_inputs import TextInputs, encode, refuse, text_specs
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 # What a request to warm up says, by input: two texts each, of which one is padded.
 _WARMUP_TEXTS: dict[str, list] = {
@@ -64,7 +64,7 @@ class ServedTask(tf.Module):
         settings: those it was trained with.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: BertTokenizer, task: Task, settings: TaskSettings):
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, task: Task, settings: TaskSettings):
         super().__init__()
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
         self.variables_used = [weight.value for weight in model.weights]
@@ -86,7 +86,7 @@ class ServedTask(tf.Module):
 
 
 def export_task_model(
-    model: keras.Model, task: Task, settings: TaskSettings, tokenizer: BertTokenizer, directory: str
+    model: keras.Model, task: Task, settings: TaskSettings, tokenizer: Tokenizer, directory: str
 ) -> None:
     """Writes the SavedModel, its warm-up requests, and what is needed to go on from the model.
 
@@ -120,7 +120,7 @@ def export_task_model(
 
 
 def _answers(
-    model: keras.Model, inputs: TextInputs, tokenizer: BertTokenizer, task: Task, settings: TaskSettings
+    model: keras.Model, inputs: TextInputs, tokenizer: Tokenizer, task: Task, settings: TaskSettings
 ) -> ServedAnswers:
     def outputs(packed):
         return model(packed, training=False)

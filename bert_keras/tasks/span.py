@@ -19,7 +19,7 @@ from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span_answers import span_answers
 from bert_keras.tasks.span_features import span_features
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 SUMS = ("start_nll", "end_nll", "start_correct", "end_correct", "weight")
 
@@ -67,7 +67,7 @@ def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: i
     return BertForSpanExtraction(config, seed, has_bilstm=settings.bilstm)
 
 
-def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
     """Windows of the rows; see `span_features`."""
     return span_features(rows, settings, tokenizer)
 

@@ -5,6 +5,7 @@
     window 0   [CLS] who wrote it ? [SEP] my dog wrote it , in [SEP]      start 0, end 0: it does not hold the answer
     window 1   [CLS] who wrote it ? [SEP] it , in may . [SEP] [PAD]       start 8, end 9
 
+Of RoBERTa two </s> stand between question and context, and the answer's pieces are those that hold its characters.
 Shapes: R rows, N windows, T tokens, P pieces of a row's context.
 """
 
@@ -18,10 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.offsets import EncodedTexts, encode_with_offsets
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import EncodedTexts, Tokenizer
 
 # White space, as run_squad.py splits a context at it; the tokenizer knows more.
 SPACES = " \t\r\n\u202f"
@@ -99,23 +99,29 @@ def _context_score(inside: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.minimum(inside, sizes - 1 - inside) + 0.01 * sizes
 
 
-def room_for_context(settings: TaskSettings) -> int:
+def special_tokens(tokenizer: Tokenizer) -> int:
+    """How many there are in a window: [CLS], [SEP] behind the question and behind the window."""
+    return 2 + tokenizer.pair_separators
+
+
+def room_for_context(settings: TaskSettings, tokenizer: Tokenizer) -> int:
     """Pieces of a context that a window holds at least, beside the longest question.
 
     Raises:
         InputError: none.
     """
-    room = settings.max_seq_length - settings.max_query_length - 3
+    special = special_tokens(tokenizer)
+    room = settings.max_seq_length - settings.max_query_length - special
     if room < 1:
         raise InputError(
             f"task.max_seq_length={settings.max_seq_length} has no room for a context beside a question of "
-            f"task.max_query_length={settings.max_query_length} pieces and 3 special tokens: set the first to more "
-            f"than {settings.max_query_length + 3}, or the second to less"
+            f"task.max_query_length={settings.max_query_length} pieces and {special} special tokens: set the first to "
+            f"more than {settings.max_query_length + special}, or the second to less"
         )
     return room
 
 
-def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
     """Windows of rows: `input_ids`, `input_mask`, `segment_ids`, int32 [N, T], T being the longest window's length.
 
     If all rows have golds, also `start_positions`, `end_positions` int32 [N] of the first answer, 0 where the window
@@ -125,13 +131,13 @@ def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: Be
     Raises:
         InputError: the settings leave no room for a context.
     """
-    room_for_context(settings)
+    room_for_context(settings, tokenizer)
     contexts: dict[str, int] = {}
     context_of = np.array([contexts.setdefault(_text(row, "context"), len(contexts)) for row in rows], np.int64)
-    context = encode_with_offsets(tokenizer, contexts)
+    context = tokenizer.encode_with_offsets(contexts)
     question_ids, question_splits = tokenizer.encode(_text(row, "question") for row in rows)
     question_lengths = np.minimum(np.diff(question_splits), settings.max_query_length)
-    windows = _cut(context, context_of, question_lengths, settings)
+    windows = _cut(context, context_of, question_lengths, settings, special_tokens(tokenizer))
     arrays = _inputs(windows, question_ids, question_splits, tokenizer)
     if all(row.gold is not None for row in rows):
         labels, windows = _labels(rows, windows, tokenizer)
@@ -145,20 +151,21 @@ def _text(row: TaskRow, name: str) -> str:
     return text
 
 
-def _cut(context: EncodedTexts, context_of: np.ndarray, question_lengths: np.ndarray, settings) -> SpanWindows:
+def _cut(context: EncodedTexts, context_of: np.ndarray, question_lengths: np.ndarray, settings, special: int):
     """Where the windows are. A context without pieces has one window without any."""
     pieces = np.diff(context.row_splits)[context_of]  # [R], P
-    room = settings.max_seq_length - question_lengths - 3
+    room = settings.max_seq_length - question_lengths - special
     step = np.minimum(room, settings.doc_stride)
     counts = 1 + np.maximum(-(-(pieces - room) // step), 0)
     row = np.repeat(np.arange(len(pieces)), counts)
     number = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
     first = number * step[row]
     length = np.minimum(room[row], pieces[row] - first)
-    return SpanWindows(context, context_of, row, number, first, length, question_lengths[row] + 2, step[row])
+    offset = question_lengths[row] + special - 1
+    return SpanWindows(context, context_of, row, number, first, length, offset, step[row])
 
 
-def _inputs(windows: SpanWindows, question_ids, question_splits, tokenizer: BertTokenizer) -> dict[str, np.ndarray]:
+def _inputs(windows: SpanWindows, question_ids, question_splits, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """[CLS] question [SEP] window [SEP], int32 [N, T]."""
     longest = int(np.max(windows.offset + windows.length, initial=0)) + 1
     arrays = {
@@ -170,21 +177,22 @@ def _inputs(windows: SpanWindows, question_ids, question_splits, tokenizer: Bert
     for block in (slice(start, start + _BLOCK) for start in range(0, len(windows.row), _BLOCK)):
         row, offset = windows.row[block], windows.offset[block, None]
         end = offset + windows.length[block, None]
-        in_question, in_context = (at > 0) & (at < offset - 1), (at >= offset) & (at < end)
+        question_end = offset - tokenizer.pair_separators
+        in_question, in_context = (at > 0) & (at < question_end), (at >= offset) & (at < end)
         question = question_splits[row][:, None] + at - 1
         pieces = windows.context.row_splits[windows.context_of[row]] + windows.first[block]
         ids = np.full(question.shape, tokenizer.pad_id, np.int32)
         ids[:, 0] = tokenizer.cls_id
-        ids[(at == offset - 1) | (at == end)] = tokenizer.sep_id
+        ids[((at >= question_end) & (at < offset)) | (at == end)] = tokenizer.sep_id
         ids[in_question] = question_ids[question[in_question]]
         ids[in_context] = context_ids[(pieces[:, None] + at - offset)[in_context]]
         arrays["input_ids"][block] = ids
         arrays["input_mask"][block] = at <= end
-        arrays["segment_ids"][block] = (at >= offset) & (at <= end)
+        arrays["segment_ids"][block] = (at >= offset) & (at <= end) & tokenizer.has_segments
     return arrays
 
 
-def _labels(rows, windows: SpanWindows, tokenizer: BertTokenizer) -> tuple[dict[str, np.ndarray], SpanWindows]:
+def _labels(rows, windows: SpanWindows, tokenizer: Tokenizer) -> tuple[dict[str, np.ndarray], SpanWindows]:
     """(start_positions, end_positions, weights), and the windows with the rows that were not recovered."""
     answers = [row.gold["answers"] for row in rows]
     answer_ids, answer_splits = tokenizer.encode(answer[0]["text"] if answer else "" for answer in answers)
@@ -193,16 +201,24 @@ def _labels(rows, windows: SpanWindows, tokenizer: BertTokenizer) -> tuple[dict[
     for i, (row, answer) in enumerate(zip(rows, answers, strict=True)):
         if not answer:
             continue
-        words = answer_words(_text(row, "context"), answer[0]["text"], answer[0]["answer_start"])
+        first, begin = answer[0]["text"], answer[0]["answer_start"]
+        words = answer_words(_text(row, "context"), first, begin)
         text = windows.context_of[i]
         pieces = slice(*windows.context.row_splits[text : text + 2])
-        start, end = np.searchsorted(windows.context.starts[pieces], words) if words else (0, 0)
-        if start == end:  # no words, or words that are cleaned away
+        starts, ends = windows.context.starts[pieces], windows.context.ends[pieces]
+        start, end = 0, 0
+        if words and tokenizer.words_stand_alone:
+            start, end = map(int, np.searchsorted(starts, words))
+        elif words:
+            start = int(np.searchsorted(ends, begin, side="right"))
+            end = int(np.searchsorted(starts, begin + len(first)))
+        if start >= end:  # no words, or words that are cleaned away
             not_recovered.append(i)
             continue
-        spans[i] = improve_answer_span(
-            windows.context.ids[pieces], int(start), int(end) - 1, answer_ids[answer_splits[i] : answer_splits[i + 1]]
-        )
+        spans[i] = start, end - 1
+        if tokenizer.words_stand_alone:
+            pieces_of_answer = answer_ids[answer_splits[i] : answer_splits[i + 1]]
+            spans[i] = improve_answer_span(windows.context.ids[pieces], start, end - 1, pieces_of_answer)
     if not_recovered:
         logging.getLogger(__name__).warning(
             "%d of %d rows are left out of training: their first answer is not in the context at its answer_start "

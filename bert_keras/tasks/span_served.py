@@ -12,11 +12,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.graph_tokenizer import GraphPieces, GraphTokenizer
+from bert_keras.graph_tokenizer import GraphPieces
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tasks.span_features import room_for_context
+from bert_keras.tasks.span_features import room_for_context, special_tokens
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.text_inputs import graph_tokenizer_of
+from bert_keras.tokenization import Tokenizer
 
 # Windows that the model reads at a time: what bounds the memory that a long context takes.
 SLICE_WINDOWS = 16
@@ -35,6 +36,7 @@ class _Windows(NamedTuple):
         context: where the pieces of the row's context begin.
         question: where those of its question begin.
         question_length: how many of them are used.
+        offset: the position of the first piece of the context in the window.
     """
 
     row: tf.Tensor
@@ -46,6 +48,7 @@ class _Windows(NamedTuple):
     context: tf.Tensor
     question: tf.Tensor
     question_length: tf.Tensor
+    offset: tf.Tensor
 
     @property
     def first(self) -> tf.Tensor:
@@ -54,10 +57,6 @@ class _Windows(NamedTuple):
     @property
     def length(self) -> tf.Tensor:
         return tf.minimum(self.room, self.pieces - self.first)
-
-    @property
-    def offset(self) -> tf.Tensor:
-        return self.question_length + 2
 
 
 class SpanAnswers(tf.Module):
@@ -78,21 +77,21 @@ class SpanAnswers(tf.Module):
         task: whether there may be no answer.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: BertTokenizer, settings: TaskSettings, task: Task):
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, settings: TaskSettings, task: Task):
         super().__init__()
-        room_for_context(settings)
+        room_for_context(settings, tokenizer)
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
         self.variables_used = [weight.value for weight in model.weights]
         self._model = lambda: model
         self._tokenizer, self._settings, self._task = tokenizer, settings, task
-        self._pieces = GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+        self._pieces = graph_tokenizer_of(tokenizer)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in ("question", "context")])
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         tf.debugging.assert_equal(tf.size(question), tf.size(context), "as many contexts are needed as questions")
         questions, contexts = self._pieces(question), self._pieces.with_offsets(context)
         with tf.device("CPU:0"):
-            windows = _cut(questions, contexts.ids, self._settings)
+            windows = _cut(questions, contexts.ids, self._settings, special_tokens(self._tokenizer))
             # One more, so that there is something to look up where all are empty.
             question_ids, context_ids = (
                 tf.concat([ids, [self._tokenizer.pad_id]], axis=0) for ids in (questions.values, contexts.ids.values)
@@ -121,19 +120,20 @@ class SpanAnswers(tf.Module):
             return self._best_of_rows(windows.row, of_windows, context, contexts)
 
     def _inputs(self, windows: _Windows, question_ids: tf.Tensor, context_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        """[CLS] question [SEP] window [SEP], padded to the longest, int32 [S, T]."""
+        """[CLS] question [SEP] window [SEP], padded to the longest, int32 [S, T]; of RoBERTa as `span_features`."""
         offset, end = windows.offset[:, None], (windows.offset + windows.length)[:, None]
+        question_end = offset - self._tokenizer.pair_separators
         at = tf.range(tf.reduce_max(end) + 1)
-        question = tf.where((at > 0) & (at < offset - 1), windows.question[:, None] + at - 1, 0)
+        question = tf.where((at > 0) & (at < question_end), windows.question[:, None] + at - 1, 0)
         in_context = (at >= offset) & (at < end)
         piece = tf.where(in_context, (windows.context + windows.first)[:, None] + at - offset, 0)
         ids = tf.where(in_context, tf.gather(context_ids, piece), tf.gather(question_ids, question))
         ids = tf.where(at == 0, self._tokenizer.cls_id, ids)
-        ids = tf.where((at == offset - 1) | (at == end), self._tokenizer.sep_id, ids)
+        ids = tf.where(((at >= question_end) & (at < offset)) | (at == end), self._tokenizer.sep_id, ids)
         return {
             "input_ids": tf.where(at > end, self._tokenizer.pad_id, ids),
             "input_mask": tf.cast(at <= end, tf.int32),
-            "segment_ids": tf.cast((at >= offset) & (at <= end), tf.int32),
+            "segment_ids": tf.cast((at >= offset) & (at <= end) & self._tokenizer.has_segments, tf.int32),
         }
 
     def _best_of_windows(self, windows: _Windows, input_mask: tf.Tensor, outputs) -> tuple[tf.Tensor, ...]:
@@ -194,16 +194,17 @@ class SpanAnswers(tf.Module):
         }
 
 
-def _cut(questions: tf.RaggedTensor, contexts: tf.RaggedTensor, settings: TaskSettings) -> _Windows:
+def _cut(questions: tf.RaggedTensor, contexts: tf.RaggedTensor, settings: TaskSettings, special: int) -> _Windows:
     """Where the windows of all rows are. A context without pieces has one window without any."""
     question_length = tf.minimum(questions.row_lengths(), settings.max_query_length)
     pieces = contexts.row_lengths()
-    room = settings.max_seq_length - 3 - question_length
+    room = settings.max_seq_length - special - question_length
     step = tf.minimum(room, settings.doc_stride)
     count = 1 + tf.maximum(-((room - pieces) // step), 0)
     row = tf.repeat(tf.range(tf.size(count, tf.int64)), count)
     number = tf.range(tf.size(row, tf.int64)) - tf.gather(tf.cumsum(count, exclusive=True), row)
-    of_rows = (count, pieces, room, step, contexts.row_starts(), questions.row_starts(), question_length)
+    offset = question_length + special - 1
+    of_rows = (count, pieces, room, step, contexts.row_starts(), questions.row_starts(), question_length, offset)
     return _Windows(row, number, *(tf.gather(values, row) for values in of_rows))
 
 

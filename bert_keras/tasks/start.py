@@ -8,11 +8,14 @@ import keras
 from keras import ops
 
 from bert_keras.backbone import BertBackbone
+from bert_keras.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
 from bert_keras.interchange.any_format import read_any, tokenizer_of
 from bert_keras.interchange.architecture import FAMILY_NAMES, backbone_of
+from bert_keras.interchange.names import Family
 from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tokenization import Tokenizer
 from bert_keras.tokenizer import BertTokenizer
 
 
@@ -23,12 +26,14 @@ class Start:
     Attributes:
         config: its shape.
         tokenizer: its vocabulary.
-        backbone: its weights; None: they are drawn, as for a new model.
+        backbone: its weights; None: they are drawn, as for a new model. A pooler that it has not is drawn too.
+        family: what it is; of RoBERTa the head of a text's tasks is RoBERTa's.
     """
 
     config: BertConfig
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     backbone: BertBackbone | None = None
+    family: Family = "bert"
 
     def __post_init__(self) -> None:
         if len(self.tokenizer.vocabulary) != self.config.vocab_size:
@@ -47,33 +52,47 @@ class Start:
 
     def initialize(self, model: keras.Model) -> None:
         """Gives the encoder of a built task model these weights; its seeds stay its own."""
-        if self.backbone is not None:
-            for variable, value in zip(model.backbone.weights, self.backbone.weights, strict=True):
-                variable.assign(ops.convert_to_tensor(value))
+        model.drops_encoder_output = self.family == "roberta"
+        if self.backbone is None:
+            return
+        variables = model.backbone.weights
+        if not self.backbone.has_pooler:
+            drawn = {variable.path for variable in model.backbone.pooler.weights}
+            variables = [variable for variable in variables if variable.path not in drawn]
+        for variable, value in zip(variables, self.backbone.weights, strict=True):
+            variable.assign(ops.convert_to_tensor(value))
 
 
 def read_start(directory: str, cased: bool | None = None) -> Start:
     """The encoder of a folder: google-research/bert's, Hugging Face's, keras-hub's, or one that was pushed.
 
-    A BERT's, SpanBERT's or left-to-right model's, or an ELECTRA's whose embeddings are as wide as its encoder: then it
-    has the weights of a BERT. Heads are left behind, but for the pooler; one that the folder does not hold is drawn.
+    A BERT's, SpanBERT's or left-to-right model's, a RoBERTa's, or an ELECTRA's whose embeddings are as wide as its
+    encoder: then it has the weights of a BERT. Heads are left behind, but for the pooler; one that the folder does not
+    hold is drawn by the seed of the run, as RoBERTa's, which is the dense layer of its classification head.
 
     Args:
         directory: the folder.
         cased: whether the vocabulary keeps case; None: as the folder says.
 
     Raises:
-        InputError: it cannot be read, is another model, has no vocabulary, or does not say whether that is lower-cased.
+        InputError: it cannot be read, has no vocabulary or another model's, or does not say whether that is
+            lower-cased.
     """
     found = read_any(directory)
-    if found.family not in ("bert", "electra"):
-        raise InputError(
-            f"{directory}: is of the family {FAMILY_NAMES[found.family]}; only a BERT or an ELECTRA can be fine-tuned: "
-            "the heads of the tasks are a BERT's"
-        )
     tokenizer = tokenizer_of(found, directory, cased)
-    if not isinstance(tokenizer, BertTokenizer):
-        raise InputError(f"{directory}: has no vocab.txt; put the one that the model was trained with there")
+    if tokenizer is None:
+        raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
+    if isinstance(tokenizer, ByteBpeTokenizer) != (found.family == "roberta"):
+        raise InputError(
+            f"{directory}: is a {FAMILY_NAMES[found.family]} with a vocabulary of "
+            f"{'word pieces' if isinstance(tokenizer, BertTokenizer) else 'byte-level BPE'}; a RoBERTa is fine-tuned "
+            "with byte-level BPE (vocab.json and merges.txt), all others with word pieces (vocab.txt)"
+        )
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        try:
+            check_order(tokenizer.merges)
+        except ValueError as error:
+            raise InputError(f"{directory}: {error}") from error
     backbone = backbone_of(found.model)
     if backbone.embeddings_project is not None:
         raise InputError(
@@ -81,14 +100,4 @@ def read_start(directory: str, cased: bool | None = None) -> Start:
             f"{backbone.config.hidden_size}; only one with both of one width (pretraining.embedding_size = "
             "model.hidden_size) can be fine-tuned"
         )
-    return Start(backbone.config, tokenizer, backbone if backbone.has_pooler else with_pooler(backbone))
-
-
-def with_pooler(encoder: BertBackbone) -> BertBackbone:
-    """The same encoder with a pooler that is drawn, as BERT's heads read one; ELECTRA has none (FACTS D8)."""
-    backbone = BertBackbone(encoder.config, encoder.seed)
-    backbone.build()
-    backbone.embeddings.set_weights(encoder.embeddings.get_weights())
-    for ours, theirs in zip(backbone.encoder_layers, encoder.encoder_layers, strict=True):
-        ours.set_weights(theirs.get_weights())
-    return backbone
+    return Start(backbone.config, tokenizer, backbone, found.family)

@@ -22,7 +22,7 @@ from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.sequences import Pieces, kept_of_single, single_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 
 objective = label_objective("tagging", "token_labels")
 OUTSIDE = "O"
@@ -41,7 +41,7 @@ def _layer(features: str) -> str | int:
     return int(features) if features.lstrip("-").isdigit() else features
 
 
-def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: BertTokenizer) -> TaskFeatures:
+def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
     """See `bert_keras.tasks.kinds.Kind`.
 
     `token_labels` int32 [N, T]: -1 where no word begins, and for a tag that is none of the task's labels, which a model
@@ -50,7 +50,7 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
     """
     words = [str(row.inputs["text"]).split(" ") for row in rows]
     counts = np.fromiter(map(len, words), np.int64, len(rows))  # [N]
-    pieces = Pieces.of(tokenizer, [word for of_row in words for word in of_row])
+    pieces = Pieces.of_words(tokenizer, [word for of_row in words for word in of_row])
     ends = np.cumsum(counts)
     starts = np.concatenate([pieces.starts, [len(pieces.ids)]])
     of_rows = Pieces(pieces.ids, starts[ends - counts], starts[ends] - starts[ends - counts])

@@ -1,7 +1,6 @@
 """Tagging in the served graph: the words of raw text, their tags, and where they are.
 
-Shapes: B rows, N code points of all texts, W words of all texts (in the outputs: the most words of a row), P pieces of
-all texts, L labels.
+Shapes: B rows, N code points of all texts, W words of all texts (in the outputs: the most words of a row), L labels.
 """
 
 from __future__ import annotations
@@ -36,22 +35,21 @@ class TagAnswers:
             code_points = tf.strings.unicode_decode(tf.strings.join([text, "\n"]), "UTF-8", errors="ignore")
             starts, ends = self._edges(code_points.values)  # [W]
             word_splits = tf.searchsorted(starts, code_points.row_splits, out_type=tf.int64)  # [B + 1]
-            pieces = self._inputs.pieces.with_offsets(text)
-            begin = tf.gather(code_points.row_starts(), pieces.ids.value_rowids()) + pieces.starts  # [P]
-            word = tf.searchsorted(starts, begin, side="right", out_type=tf.int64) - 1
-            counts = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(starts))  # [W], of pieces
-            first = tf.cumsum(counts, exclusive=True)  # [W], in pieces
-            place = tf.where(counts > 0, tf.gather(tf.pad(self._inputs.places(pieces.ids).values, [[0, 1]]), first), 0)
+            words = _slices(code_points.values, starts, ends)  # [W, (code points)]
+            of_words = self._inputs.pieces.of_words(words)  # [W, (pieces)]
+            ids = _rows(of_words.values, tf.gather(of_words.row_splits, word_splits))  # [B, (pieces)]
+            places = tf.gather(tf.pad(self._inputs.places(ids).values, [[0, 1]]), of_words.row_starts())
+            place = tf.where(of_words.row_lengths() > 0, places, 0)
             row = _rows(place, word_splits).value_rowids()
-            packed = self._inputs.pack(pieces.ids)
+            packed = self._inputs.pack(ids)
         scores = tf.nn.softmax(tf.cast(self._outputs(packed), tf.float32))  # [B, T', L]
         with tf.device("CPU:0"):
-            of_words = tf.gather_nd(scores, tf.stack([row, place], axis=1))  # [W, L]
-            tags = tf.gather(self._labels, tf.argmax(of_words, axis=-1))
+            odds = tf.gather_nd(scores, tf.stack([row, place], axis=1))  # [W, L]
+            tags = tf.gather(self._labels, tf.argmax(odds, axis=-1))
             by_row = {
-                "words": tf.strings.unicode_encode(_slices(code_points.values, starts, ends), "UTF-8"),
+                "words": tf.strings.unicode_encode(words, "UTF-8"),
                 "tags": tf.where(place > 0, tags, OUTSIDE),
-                "scores": tf.where(place > 0, tf.reduce_max(of_words, axis=-1), 0.0),
+                "scores": tf.where(place > 0, tf.reduce_max(odds, axis=-1), 0.0),
             }
             begin = tf.gather(code_points.row_starts(), row)
             within = self._without_punctuation(code_points.values, starts, ends)

@@ -20,7 +20,7 @@ from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.start import Start
 from bert_keras.tasks.table import Task
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.tokenization import Tokenizer
 from bert_keras.training_loop import TrainingLoop
 
 
@@ -92,7 +92,7 @@ class TrainedTask:
     model: keras.Model
     task: Task
     settings: TaskSettings
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
 
     def outputs(self, rows: Sequence[TaskRow], batch_size: int) -> tuple[Any, TaskFeatures]:
         """The model's outputs (`predict`) for rows, and the features that they are of; no gold is looked at."""

@@ -23,7 +23,7 @@ from bert_keras.pretraining_models import pretraining_model
 from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.scores import score
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
-from bert_keras.tasks.start import Start, read_start, with_pooler
+from bert_keras.tasks.start import Start, read_start
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.tasks.training import TrainedTask, fine_tune
 from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint
@@ -190,5 +190,4 @@ class LocalTrainer:
         checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
         checkpoint.restore(path.removesuffix(".index")).assert_existing_objects_matched()
         encoder = (model.discriminator if isinstance(model, ElectraForPreTraining) else model).backbone
-        encoder = encoder if encoder.has_pooler else with_pooler(encoder)
         return Start(encoder.config, load_tokenizer(examples, spec), encoder)
