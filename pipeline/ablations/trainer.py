@@ -33,7 +33,7 @@ from pipeline.ablations.results import Results, Unit
 from pipeline.ablations.run import Begin
 from pipeline.ablations.scales import AblationRecipe
 from pipeline.example_generation import BEAM_PIPELINE_ARGS, ExampleJob, generate
-from pipeline.report.curves import HELD_OUT, LOG_FILE, read_log
+from pipeline.report.curves import HELD_OUT, read_log
 
 _MODEL, _LOGS, _TRAINING = "model", "logs", "training"
 # Beside the examples: the vocabularies, which arms of any objective share.
@@ -104,7 +104,7 @@ class LocalTrainer:
                 },
             )
         )
-        last = [line for line in read_log(os.path.join(folder, _LOGS, LOG_FILE)) if line["kind"] == HELD_OUT][-1]
+        last = [line for line in read_log(os.path.join(folder, _LOGS)) if line["kind"] == HELD_OUT][-1]
         figures = {name: value for name, value in last.items() if name not in ("kind", "time", "step")}
         if "mlm_loss" in figures:
             figures["mlm_perplexity"] = math.exp(figures["mlm_loss"])
