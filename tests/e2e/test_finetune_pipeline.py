@@ -160,7 +160,7 @@ def test_the_same_command_again_is_served_from_the_cache(fine_tune, init):
     assert code == 0
     states = {name: stage.state for name, stage in latest_run(str(run.dir)).stages.items()}
     assert states.pop("Baseline") == "COMPLETE" and set(states.values()) == {"CACHED"}
-    assert "4 of them cached" in (run.dir / "report.html").read_text()
+    assert f"{len(states)} of them cached" in (run.dir / "report.html").read_text()
 
 
 def test_a_worse_model_is_refused_and_the_better_one_stays_served(fine_tune, init):
