@@ -26,19 +26,19 @@ function loadModels() {
 }
 
 function modelTable(models) {
-  const rows = models.flatMap(({ name, labels, model_version_status: versions }) => {
-    const title = element("th", { scope: "rowgroup", rowspan: Math.max(versions.length, 1) }, name);
-    if (!versions.length) return [element("tr", {}, title, element("td", { colspan: 3 }, "no version yet"))];
-    return versions.map(({ version, state, status }, index) => {
+  const groups = models.map(({ name, labels, model_version_status: versions }) => {
+    const rows = versions.map(({ version, state, status }) => {
       const named = Object.keys(labels).filter((label) => labels[label] === version);
       const said = element("td", {}, state);
       if (status.error_message) said.append(element("div", { class: "error" }, status.error_message));
-      const cells = [element("td", {}, version), said, element("td", {}, named.join(", "))];
-      return element("tr", {}, ...(index ? cells : [title, ...cells]));
+      return element("tr", {}, element("td", {}, version), said, element("td", {}, named.join(", ")));
     });
+    if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: 3 }, "no version yet")));
+    const title = element("tr", {}, element("th", { scope: "rowgroup", colspan: 3 }, name));
+    return element("tbody", {}, title, ...rows);
   });
-  const heads = ["Model", "Version", "State", "Labels"].map((head) => element("th", { scope: "col" }, head));
-  return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
+  const heads = ["Version", "State", "Labels"].map((head) => element("th", { scope: "col" }, head));
+  return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), ...groups);
 }
 
 /** What can be asked of each model: its newest version, any that serves, and its labels. The value is the path. */
