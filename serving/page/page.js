@@ -72,6 +72,7 @@ function fillMasks() {
   const body = JSON.stringify({ signature_name: "fill_mask", inputs: { text: texts } });
   return compare("fill", "predict", body, ({ value }, other) => {
     const { tokens, scores } = value.outputs;
+    if (!tokens || !scores) return [element("p", {}, "These are no tokens and scores: see JSON.")];
     return texts.flatMap((text, row) => {
       const filled = element("p", { class: "text", dir: "auto" });
       text.split(MASK).forEach((piece, index) => {
@@ -79,7 +80,7 @@ function fillMasks() {
         filled.append(piece);
       });
       const masks = tokens[row].map((_, mask) =>
-        maskTable(mask, tokens[row][mask], scores[row][mask], other?.value.outputs.tokens[row]?.[mask]),
+        maskTable(mask, tokens[row][mask], scores[row][mask], other?.value.outputs.tokens?.[row]?.[mask]),
       );
       return [filled, element("div", { class: "masks" }, ...masks.filter(Boolean))];
     });
