@@ -17,6 +17,7 @@ Read in this order:
 - ``warmup.py``         replays a version's recorded requests before it takes over
 - ``grpc_service.py``   PredictionService and ModelService
 - ``rest_service.py``   the same over REST v1; ``json_tensors.py`` is its JSON
+- ``page.py``           the page at ``/``, out of the files of ``page/``
 - ``guard.py``          what stands before the services: ``security.py`` (TLS, tokens), ``limits.py``, ``health.py``,
                         ``calls.py`` (a record a request), which ``metrics.py`` counts and ``logs.py`` writes down
 - ``classify.py``       Classify, Regress and MultiInference;  ``json_examples.py`` their JSON

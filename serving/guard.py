@@ -7,7 +7,7 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from serving import calls
+from serving import calls, page
 from serving.health import Health
 from serving.limits import LimitSettings, check
 from serving.logs import AccessLog, LogSettings
@@ -67,9 +67,9 @@ class Guard:
         return add_port(server, address, self._security)
 
     def around(self, app: Starlette) -> ASGIApp:
-        """The REST application with metrics, tokens and records."""
-        app.router.routes.append(self.metrics.route())
-        guarded: ASGIApp = TokenMiddleware(app, self._tokens) if self._tokens else app
+        """The REST application with metrics, the page at `/`, tokens and records."""
+        app.router.routes += [self.metrics.route(), *page.routes()]
+        guarded: ASGIApp = TokenMiddleware(app, self._tokens, page.PATHS) if self._tokens else app
         return calls.CallMiddleware(guarded, self._observers)
 
     def check(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> None:

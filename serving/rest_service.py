@@ -3,6 +3,10 @@
 - `POST /v1/models/NAME[/versions/N | /labels/LABEL]:predict`, `:classify`, `:regress`
 - `GET /v1/models/NAME[/versions/N | /labels/LABEL]`, and the same with `/metadata`
 
+`GET /v1/models` is ours, TensorFlow Serving has no such path: what is served, in the words of its status.
+
+    {"models": [{"name": "bert", "labels": {"stable": "3"}, "model_version_status": [{"version": "3", ...}]}]}
+
 TensorFlow Serving's JSON does not say which version answered: here the header `X-Model-Version` of an answer does.
 """
 
@@ -40,7 +44,7 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
     """The ASGI application; a body above the guard's `max_request_bytes` is a 413."""
     api = _RestApi(inference, queue)
-    routes = []
+    routes = [Route("/v1/models", api.models, methods=["GET"])]
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
         routes += [
             Route(f"{model}:predict", api.predict, methods=["POST"]),
@@ -89,6 +93,9 @@ class _RestApi:
     async def metadata(self, request: Request) -> Response:
         return await self._answer(lambda: self._metadata(request.path_params))
 
+    async def models(self, request: Request) -> Response:
+        return await self._answer(self._list_models)
+
     async def _answer(self, work: Callable[[], Response]) -> Response:
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._threads)
@@ -128,6 +135,17 @@ class _RestApi:
     def _status(self, path: dict[str, Any]) -> Response:
         found = self._models.status(_target(path))
         return JSONResponse({"model_version_status": [_status_json(status) for status in found]})
+
+    def _list_models(self) -> Response:
+        listed = [
+            {
+                "name": name,
+                "labels": {label: str(version) for label, version in store.config.labels.items()},
+                "model_version_status": [_status_json(status) for status in store.status().values()],
+            }
+            for name, store in self._models.stores.items()
+        ]
+        return JSONResponse({"models": listed})
 
     def _metadata(self, path: dict[str, Any]) -> Response:
         servable = self._inference.find(_target(path))

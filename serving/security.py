@@ -6,7 +6,8 @@ What is protected by what:
 |---|---|---|
 | gRPC: every method of every service, server reflection too | yes | yes |
 | gRPC: `grpc.health.v1` | yes | no: a probe carries none, and learns only that the server is up |
-| REST: every path, `/monitoring/prometheus/metrics` too | yes | yes: it tells which models there are, and how busy |
+| REST: every other path, `/monitoring/prometheus/metrics` too | yes | yes: it tells which models there are |
+| REST: the files of the page at `/` (`serving.page`) | yes | no: they hold no secret, and ask for a token to send |
 
 Kubernetes' own gRPC probe speaks no TLS: with it, probe with `grpc_health_probe -tls` inside the container.
 
@@ -23,7 +24,7 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -190,15 +191,16 @@ class TokenInterceptor(grpc.ServerInterceptor):
 
 
 class TokenMiddleware:
-    """HTTP 401 for a request without a token; its body is not read."""
+    """HTTP 401 for a request without a token, unless its path is one of `open_paths`; its body is not read."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens):
+    def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()):
         self._app = app
         self._tokens = tokens
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         values = [value.decode("latin-1") for key, value in scope.get("headers", ()) if key == b"authorization"]
-        if scope["type"] != "http" or self._tokens.accept(values):
+        if scope["type"] != "http" or scope["path"] in self._open_paths or self._tokens.accept(values):
             await self._app(scope, receive, send)
             return
         # Closed, because the client may still be sending a body that nobody reads.

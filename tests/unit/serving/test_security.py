@@ -122,7 +122,7 @@ def test_without_a_token_nothing_is_answered(secured: tuple[Server, Files], toke
     with client_of(secured, token=token) as client:
         for call in (client.status, client.metadata, lambda: client.predict({"text": ["a"]})):
             assert refused(call) is grpc.StatusCode.UNAUTHENTICATED
-    for path in (STATUS, "/v1/models/bert:predict", "/monitoring/prometheus/metrics", "/", "/elsewhere"):
+    for path in (STATUS, "/v1/models/bert:predict", "/monitoring/prometheus/metrics", "/v1/models", "/elsewhere"):
         answer = rest(server, files.context("client"), token, path)
         assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith("Bearer")
     assert rest(server, files.context("client"), TOKEN, "/monitoring/prometheus/metrics").status_code == 200

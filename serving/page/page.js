@@ -1,0 +1,129 @@
+// The page at `/` (serving/page.py): the models, filled masks, and what happens when.
+
+import { $, ask, choose, compare, count, element, latest, lines, say } from "./answers.js";
+import { callSignature, loadSignatures, showInputs } from "./signatures.js";
+
+const MASK = "[MASK]";
+
+// --- Models and versions
+
+function loadModels() {
+  return latest("models", async (signal) => {
+    let models = [];
+    say("models-status", "Asking the server …");
+    try {
+      models = (await ask("/v1/models", undefined, signal)).value.models;
+      say("models-status", models.length ? `${count(models.length, "model")}.` : "The server has no model.");
+    } catch (error) {
+      if (signal.aborted) return;
+      say("models-status", error.message, true);
+      if (error.status === 401) $("token").focus();
+    }
+    $("models").replaceChildren(...(models.length ? [modelTable(models)] : []));
+    fillTargets(models);
+    await loadSignatures();
+  });
+}
+
+function modelTable(models) {
+  const groups = models.map(({ name, labels, model_version_status: versions }) => {
+    const rows = versions.map(({ version, state, status }) => {
+      const named = Object.keys(labels).filter((label) => labels[label] === version);
+      const said = element("td", {}, state);
+      if (status.error_message) said.append(element("div", { class: "error" }, status.error_message));
+      return element("tr", {}, element("td", {}, version), said, element("td", {}, named.join(", ")));
+    });
+    if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: 3 }, "no version yet")));
+    const title = element("tr", {}, element("th", { scope: "rowgroup", colspan: 3 }, name));
+    return element("tbody", {}, title, ...rows);
+  });
+  const heads = ["Version", "State", "Labels"].map((head) => element("th", { scope: "col" }, head));
+  return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), ...groups);
+}
+
+/** What can be asked of each model: its newest version, any that serves, and its labels. The value is the path. */
+function fillTargets(models) {
+  const groups = () =>
+    models.map(({ name, labels, model_version_status: versions }) => {
+      const path = `/v1/models/${encodeURIComponent(name)}`;
+      const serving = versions.filter(({ state }) => state === "AVAILABLE").map(({ version }) => version);
+      const options = [
+        ["newest version", path],
+        ...Object.entries(labels).map(([label, version]) => [
+          `label ${label} (version ${version})`,
+          `${path}/labels/${encodeURIComponent(label)}`,
+        ]),
+        ...serving.reverse().map((version) => [`version ${version}`, `${path}/versions/${version}`]),
+      ];
+      const made = options.map(([what, value]) => element("option", { value }, `${name}, ${what}`));
+      return element("optgroup", { label: name }, ...made);
+    });
+  for (const [id, first] of [["target", []], ["other", [element("option", { value: "" }, "nothing")]]]) {
+    const before = $(id).value;
+    $(id).replaceChildren(...first, ...groups());
+    choose($(id), before);
+  }
+}
+
+// --- Fill masks
+
+function fillMasks() {
+  const texts = lines($("texts").value);
+  const body = JSON.stringify({ signature_name: "fill_mask", inputs: { text: texts } });
+  return compare("fill", "predict", body, ({ value }, other) => {
+    const { tokens, scores } = value.outputs;
+    if (!tokens || !scores) return [element("p", {}, "These are no tokens and scores: see JSON.")];
+    return texts.flatMap((text, row) => {
+      const filled = element("p", { class: "text", dir: "auto" });
+      text.split(MASK).forEach((piece, index) => {
+        if (index) filled.append(element("mark", {}, tokens[row][index - 1]?.[0] || MASK));
+        filled.append(piece);
+      });
+      const masks = tokens[row].map((_, mask) =>
+        maskTable(mask, tokens[row][mask], scores[row][mask], other?.value.outputs.tokens?.[row]?.[mask]),
+      );
+      return [filled, element("div", { class: "masks" }, ...masks.filter(Boolean))];
+    });
+  });
+}
+
+/** The tokens for one mask, best first; null for a row's padding. Those that `others` does not have here are marked. */
+function maskTable(mask, tokens, scores, others) {
+  const ranked = tokens.map((token, rank) => ({ token, score: scores[rank], rank }));
+  const known = ranked.filter(({ token }) => token);
+  if (!known.length) return null;
+  const differs = ({ token, rank }) => Boolean(others) && others[rank] !== token;
+  const rows = known.map((one) => {
+    const name = element("span", { class: differs(one) && "differs", dir: "auto" }, one.token);
+    const meter = element("meter", { min: 0, max: 1, value: one.score, "aria-hidden": "true" });
+    const cells = [element("td", {}, name), element("td", { class: "number" }, Number(one.score).toFixed(3))];
+    return element("tr", {}, ...cells, element("td", {}, meter));
+  });
+  const caption = `Mask ${mask + 1}${known.some(differs) ? "; underlined: the other has another token here" : ""}`;
+  const heads = [["Token", {}], ["Score", { class: "number" }]].map(([head, more]) =>
+    element("th", { scope: "col", ...more }, head),
+  );
+  const head = element("thead", {}, element("tr", {}, ...heads, element("td", {})));
+  return element("table", {}, element("caption", {}, caption), head, element("tbody", {}, ...rows));
+}
+
+// --- Events
+
+for (const [id, work] of [["access", loadModels], ["fill", fillMasks], ["call", callSignature]]) {
+  $(id).addEventListener("submit", (event) => {
+    event.preventDefault();
+    work();
+  });
+  $(id).addEventListener("keydown", (event) => {
+    const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+    if (sends && event.target.matches("textarea")) $(id).requestSubmit();
+  });
+}
+$("insert").addEventListener("click", () => {
+  const area = $("texts");
+  area.setRangeText(MASK, area.selectionStart, area.selectionEnd, "end");
+  area.focus();
+});
+$("target").addEventListener("change", loadSignatures);
+$("signature").addEventListener("change", showInputs);
+loadModels();
