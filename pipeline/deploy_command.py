@@ -70,7 +70,7 @@ def tf_serving(
         "cpus": cpus,
         "memory_mib": memory_mib,
         "max_batch_size": max_batch_size,
-        "batching": batching,
+        "merge_requests": batching,
         "ssl": ssl,
         "namespace": namespace,
     }

@@ -50,13 +50,11 @@ def serve(
     token_file: Annotated[
         str | None, typer.Option(metavar=_FILE, help="Bearer tokens, one a line; a request must carry one.")
     ] = None,
-    allow_insecure: Annotated[
-        bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")
-    ] = False,
+    insecure: Annotated[bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")] = False,
     access_log: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="Gets a line of JSON a request, without its texts.")
     ] = None,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="With their texts.")] = False,
+    with_texts: Annotated[bool, typer.Option("--log-requests", help="With their texts.")] = False,
 ) -> None:
     """Serve the newest pushed version, or those that `bert-tfx models promote` chose, without restarts in between.
 
@@ -95,9 +93,9 @@ def serve(
             rest_port=rest_port,
             batching=how,
             queue=QueueSettings(**({} if max_requests is None else {"max_requests": max_requests})),
-            security=SecuritySettings(tls_certificate, tls_key, client_ca, token_file, allow_insecure),
+            security=SecuritySettings(tls_certificate, tls_key, client_ca, token_file, insecure),
             limits=LimitSettings(**{name: value for name, value in limits.items() if value is not None}),
-            logs=LogSettings(access_log, log_requests),
+            logs=LogSettings(access_log, with_texts),
         )
     except (ServingError, ValueError) as error:
         # What a file or an option says; requests have their own answers.

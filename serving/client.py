@@ -88,7 +88,7 @@ class Client:
         ca_file: PEM, the CAs that may have signed the server's certificate; with it, TLS is spoken.
         certificate, key: PEM files, this client's, for a server that asks for one (mutual TLS).
         token: sent with every call; never in the clear to another machine, which is refused.
-        label: of the version that is asked, such as `stable`; empty: the newest that is served.
+        version_label: of the version that is asked, such as `stable`; None: the newest that is served.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class Client:
         certificate: str | None = None,
         key: str | None = None,
         token: str | None = None,
-        label: str = "",
+        version_label: str | None = None,
     ):
         self.address = address
         self.model = model
         self.timeout = timeout
-        self.label = label
+        self.version_label = version_label
         if token is not None and ca_file is None and not is_loopback(address.rpartition(":")[0]):
             raise ClientError(f"refused to send the token to {address} in the clear: speak TLS, by giving a CA file")
         self._metadata = None if token is None else [("authorization", f"Bearer {token}")]
@@ -136,7 +136,7 @@ class Client:
 
         Returns: the outputs by name; strings as object arrays of bytes.
         """
-        spec = ModelSpec(name=self.model, signature_name=signature, version_label=self.label or None)
+        spec = ModelSpec(name=self.model, signature_name=signature, version_label=self.version_label)
         request = PredictRequest(model_spec=spec, output_filter=outputs)
         for name, value in inputs.items():
             try:
@@ -227,7 +227,7 @@ class Client:
 
     def metadata(self) -> dict[str, SignatureDef]:
         """The signatures of the newest version, by name."""
-        spec = ModelSpec(name=self.model, version_label=self.label or None)
+        spec = ModelSpec(name=self.model, version_label=self.version_label)
         request = GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
         signatures = SignatureDefMap()
         self._call(self._prediction.GetModelMetadata, request).metadata["signature_def"].Unpack(signatures)

@@ -27,8 +27,8 @@ class DeploySettings:
         memory_mib: of each pod, requested and its limit, in MiB; None derives it from the models.
         max_batch_size: most rows that the server puts into one batch, and most of one request (TensorFlow Serving
             refuses a larger one).
-        batching: whether the server batches; None: unless an input's shape may differ between requests, because then
-            one request fails all that were batched with it.
+        merge_requests: whether the server batches; None: unless an input's shape may differ between requests, because
+            then one request fails all that were batched with it.
         ssl: whether gRPC asks for client certificates and shows its own.
         namespace: of Kubernetes, which is made as well; None leaves it to kubectl.
     """
@@ -40,7 +40,7 @@ class DeploySettings:
     cpus: int = 2
     memory_mib: int | None = None
     max_batch_size: int = 32
-    batching: bool | None = None
+    merge_requests: bool | None = None
     ssl: bool = False
     namespace: str | None = None
 

@@ -47,7 +47,7 @@ def sizing_of(settings: DeploySettings, versions: Sequence[PushedVersion]) -> Si
     if requests cannot hold all of them: what runs and what may wait, of every version, and some to spare.
     """
     varying = [name for version in versions for name in version.varying_inputs]
-    batching = settings.batching if settings.batching is not None else not varying
+    batching = settings.merge_requests if settings.merge_requests is not None else not varying
     threads, rows = settings.cpus, settings.max_batch_size
     held = threads * rows * (1 + len(versions)) if batching else 4 * threads
     return Sizing(
