@@ -79,8 +79,8 @@ def test_inputs_of_varying_shape_are_not_batched(make, base):
     assert not {flag for flag in result.flags if "batching" in flag} and "config/batching.config" not in result.files
     assert "serving_default/choices" in result.files["README.md"]
     assert make(stable=7).flags["enable_batching"] == "true"
-    assert make(DeploySettings(batching=True), stable=9).flags["enable_batching"] == "true"
-    assert "enable_batching" not in make(DeploySettings(batching=False), stable=7).flags
+    assert make(DeploySettings(merge_requests=True), stable=9).flags["enable_batching"] == "true"
+    assert "enable_batching" not in make(DeploySettings(merge_requests=False), stable=7).flags
 
 
 def test_flags_are_the_servers(make, settings):
