@@ -143,16 +143,11 @@ def _cpu(turn: Mapping[str, float]) -> float:
 
 
 def measure(
-    raw: Process,
-    load: Process,
-    sides: Mapping[str, Served],
-    clients: Sequence[int],
-    seconds: float,
-    n: int,
+    raw: Process, load: Process, sides: Mapping[str, Served], clients: Sequence[int], rounds: int, seconds: float
 ) -> dict[tuple[str, int], list[dict[str, float]]]:
-    """`n` rounds; in each everyone has a turn, beginning with another one."""
+    """In each round everyone has a turn; each begins with another side."""
     turns: dict[tuple[str, int], list[dict[str, float]]] = {}
-    for number in range(n):
+    for number in range(rounds):
         for kind in (MATMUL, ALONE, BATCHES):
             turns.setdefault((f"{RAW}, {kind}", 0), []).append(raw.ask(kind, seconds))
         for count in clients:
