@@ -1,7 +1,7 @@
 """How fast a BERT of MiniLM's size is served here from raw text: bert-tfx, torch, ONNX Runtime, and no server at all.
 
-    BERT_DATA_DIR=../shared/data PYTHONPATH=$PWD .venv-bench/bin/python benchmarks/bench_serving.py    # 15 minutes
-    ... benchmarks/bench_serving.py --rounds 1 --seconds 1 --clients 1 --clients 16                    # 3 minutes
+    BERT_DATA_DIR=../shared/data PYTHONPATH=$PWD .venv-bench/bin/python benchmarks/bench_serving.py    # 20 minutes
+    ... benchmarks/bench_serving.py --rounds 1 --seconds 1 --clients 1 --clients 16                    # 4 minutes
 
 One model (6 layers of 384, a number a text) on each side (`serving_sides.py`), in a process of its own on the same
 cores, behind gRPC on the loopback interface; real sentences of mixed length, one a request; 1 to 64 clients, each in a
@@ -10,7 +10,8 @@ texts, with 16 clients at once: scores must be the raw model's to 1e-3 (bfloat16
 
     raw                  the SavedModel called in a loop: a text at a time, and in batches of up to 32 out of the
                          buckets of length that the server has, which is as good as batching can get
-    bert-tfx             the embedded server as `bert-tfx serve` runs it; also without batching
+    bert-tfx             the embedded server as `bert-tfx serve` runs it; also without batching, and with a
+                         model exported with bfloat16 products
     torch, onnx          eager `transformers` and its fast tokenizer; ONNX Runtime, `tokenizers` in front: a request a
                          call, a thread each, as they are commonly put behind a service; `batched`: up to 32 requests
                          that wait are one call. Both are judged by the better of the two in each round.

@@ -35,7 +35,7 @@ OURS, UNBATCHED, BFLOAT16 = "bert-tfx", "bert-tfx, no batching", "bert-tfx, bflo
 TORCH, TORCH_BATCHED = "torch", "torch, batched"
 ONNX, ONNX_BATCHED = "onnx", "onnx, batched"
 RAW = "raw"
-SERVED = (OURS, UNBATCHED, TORCH, TORCH_BATCHED, ONNX, ONNX_BATCHED)
+SERVED = (OURS, UNBATCHED, BFLOAT16, TORCH, TORCH_BATCHED, ONNX, ONNX_BATCHED)
 
 Score = Callable[[Sequence[str]], np.ndarray]
 
@@ -45,6 +45,7 @@ Score = Callable[[Sequence[str]], np.ndarray]
 
 def export(folder: Path) -> None:
     """Writes the SavedModel, torch's model, ONNX's, and what a text is at least to compute."""
+    import keras
     from finetune_cases import weights_directory
 
     from bert_keras.flops import training_flops
@@ -61,7 +62,10 @@ def export(folder: Path) -> None:
     start.initialize(model)
     kernel = np.random.default_rng(0).normal(0, 0.3, (start.config.hidden_size, 1)).astype(np.float32)
     model.classifier.set_weights([kernel, np.zeros(1, np.float32)])
-    export_task_model(model, task, settings, start.tokenizer, str(folder / "saved_model" / "1"))
+    for name, policy in (("saved_model", "float32"), ("bfloat16", "mixed_bfloat16")):
+        # The served copy is of the global policy: there is no setting for it yet.
+        keras.config.set_dtype_policy(policy)
+        export_task_model(model, task, settings, start.tokenizer, str(folder / name / "1"))
     texts = json.loads((folder / "texts.json").read_text())
     lengths = [min(len(start.tokenizer.encode([text])[0]) + 2, MAX_SEQ_LENGTH) for text in texts]
     flops = [training_flops(start.config, length, 0) / 3 for length in lengths]
