@@ -10,8 +10,8 @@ texts, with 16 clients at once: scores must be the raw model's to 1e-3 (bfloat16
 
     raw                  the SavedModel called in a loop: a text at a time, and in batches of up to 32 out of the
                          buckets of length that the server has, which is as good as batching can get
-    bert-tfx             the embedded server as `bert-tfx serve` runs it; also without batching, and with a
-                         model exported with bfloat16 products
+    bert-tfx             the embedded server as `bert-tfx serve` runs it; also without batching, and (where it is
+                         named: --side "bert-tfx, bfloat16") with bfloat16 products
     torch, onnx          eager `transformers` and its fast tokenizer; ONNX Runtime, `tokenizers` in front: a request a
                          call, a thread each, as they are commonly put behind a service; `batched`: up to 32 requests
                          that wait are one call. Both are judged by the better of the two in each round.

@@ -35,7 +35,7 @@ OURS, UNBATCHED, BFLOAT16 = "bert-tfx", "bert-tfx, no batching", "bert-tfx, bflo
 TORCH, TORCH_BATCHED = "torch", "torch, batched"
 ONNX, ONNX_BATCHED = "onnx", "onnx, batched"
 RAW = "raw"
-SERVED = (OURS, UNBATCHED, BFLOAT16, TORCH, TORCH_BATCHED, ONNX, ONNX_BATCHED)
+SERVED = (OURS, UNBATCHED, TORCH, TORCH_BATCHED, ONNX, ONNX_BATCHED)
 
 Score = Callable[[Sequence[str]], np.ndarray]
 
