@@ -1,0 +1,129 @@
+"""What the benchmark of serving says of its turns: percentiles, batches, aims."""
+
+import importlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = str(Path(__file__).parents[3] / "benchmarks")
+
+
+@pytest.fixture(scope="module")
+def modules():
+    # `benchmarks` is no installed package: its scripts see each other as Python runs one of them.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield [importlib.import_module(name) for name in ("bench_serving", "serving_sides", "serving_load")]
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "wanted"),
+    [
+        ([7.0], 99, 7.0),
+        (range(100, 0, -1), 50, 50),
+        (range(1, 101), 99, 99),
+        (range(1, 11), 95, 10),
+        ([3, 1, 2], 50, 2),
+    ],
+)
+def test_a_percentile_is_the_nearest_rank(modules, values, percent, wanted):
+    assert modules[2].percentile(list(values), percent) == wanted
+
+
+def test_raw_batches_are_of_one_bucket_and_hold_every_text_once(modules):
+    texts = ["a" * 64, "é" * 33, "b", "c" * 129, "d" * 2, "e" * 64]
+    # 64 bytes are in the first bucket, 66 in the second.
+    assert modules[1].batches(texts, (64, 128), 3) == [["a" * 64, "b", "d" * 2], ["e" * 64], ["é" * 33], ["c" * 129]]
+
+
+def turns(rate, cpu=0.0):
+    """A turn a round, of a second."""
+    return [{"requests": each, "wall": 1.0, "cpu": cpu * each} for each in rate]
+
+
+def test_aims_are_judged_by_the_median_of_ratios_of_one_round(modules):
+    bench, sides = modules[:2]
+    found = bench.aims(
+        {
+            ("raw, batches", 0): turns([100, 100, 100], cpu=0.010),
+            (sides.OURS, 16): turns([90, 50, 90], cpu=0.0114),
+            (sides.UNBATCHED, 16): turns([45, 20, 10]),
+            # Each round has its own better one.
+            (sides.TORCH, 16): turns([100, 10, 60]),
+            (sides.TORCH_BATCHED, 16): turns([10, 40, 100]),
+            (sides.ONNX, 16): turns([100, 50, 100]),
+        }
+    )
+    by_name = {aim.what.split(":")[0] + (" CPU" if "CPU" in aim.what else ""): aim for aim in found}
+    overhead = by_name["overhead over raw batches, 16 clients CPU"]
+    assert overhead.values == pytest.approx([0.14] * 3)
+    assert overhead.is_met
+    assert by_name["overhead over raw batches, 16 clients"].values == pytest.approx([1 / 9, 1, 1 / 9])
+    assert by_name["batching over none, 16 clients"].values == pytest.approx([2, 2.5, 9])
+    torch = by_name["bert-tfx over torch, 16 clients"]
+    assert torch.values == pytest.approx([0.9, 1.25, 0.9])
+    assert not torch.is_met
+    assert by_name["bert-tfx over ONNX Runtime, 16 clients"].is_met
+    assert len(found) == 5
+
+
+def test_sides_that_did_not_run_are_not_judged(modules):
+    assert modules[0].aims({("raw, batches", 0): turns([1]), (modules[1].ONNX, 4): turns([1])}) == []
+
+
+def test_the_report_has_a_row_a_side_and_an_aim(modules):
+    turn = {"requests": 10, "wall": 1.0, "cpu": 0.1, "client_cpu": 0.01, "p50": 5.0, "p95": 6.0, "p99": 7.0}
+    matmul = {"requests": 1, "wall": 1.0, "cpu": 1.0, "flops": 1e11}
+    measured = {("raw, matmul", 0): [matmul], ("raw, batches", 0): [turn], (modules[1].OURS, 4): [turn]}
+    about = {"texts": "some", "tokens": 9.0, "flops": 5e8, "cores": [0], "client_cores": [1], "rounds": 1, "seconds": 1}
+    text = modules[0].report(measured, about | {"differences": {modules[1].OURS: 2e-6}})
+    # 5e8 FLOPs at 1e11 a second are 5 ms, half of 10 ms.
+    assert "| 4 | bert-tfx | 10 | 5.0 | 6.0 | 7.0 | 10.00 | 1.00 | 50% |" in text
+    assert "at most 0.15 | 0.00 [0.00 - 0.00] | yes |" in text
+    assert "bert-tfx 2.0e-06" in text
+
+
+def test_a_loop_asks_one_by_one_a_client_and_raises_what_a_call_raises(modules):
+    under_way, most, asked = [0, 0], [0, 0], set()
+    lock = threading.Lock()
+
+    def call(client, text):
+        with lock:
+            under_way[client] += 1
+            most[client] = max(most[client], under_way[client])
+            asked.add(text)
+        under_way[client] -= 1
+
+    calls = [lambda text, client=client: call(client, text) for client in range(2)]
+    latencies, wall = modules[2].closed_loop(calls, 0.05, 5)
+    assert most == [1, 1]
+    assert asked == set(range(5))
+    assert len(latencies) > 5
+    assert 0.05 <= wall < 5
+
+    def fails(text):
+        raise ValueError(text)
+
+    with pytest.raises(ValueError, match="0"):
+        modules[2].closed_loop([fails], 0.05, 5)
+
+
+def test_sentences_are_the_same_each_time_and_of_both_sources(modules, tmp_path, monkeypatch):
+    for name, header, line in (
+        ("SST-2/train.tsv", "sentence\tlabel", "short {} \t1"),
+        ("MRPC/msr_paraphrase_train.txt", "Quality\t1\t2\tfirst\tsecond", "1\t2\t3\tlonger {}\tother"),
+    ):
+        path = tmp_path / "glue" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("\n".join([header, *(line.format(i) for i in range(20)), ""]), encoding="utf-8-sig")
+    monkeypatch.setenv("BERT_DATA_DIR", str(tmp_path))
+    texts, _ = modules[2].sentences(10)
+    assert sorted(text.split()[0] for text in texts) == ["longer"] * 5 + ["short"] * 5
+    assert len(set(texts)) == 10
+    assert texts == modules[2].sentences(10)[0]
+    monkeypatch.delenv("BERT_DATA_DIR")
+    generated, origin = modules[2].sentences(10)
+    assert "generated" in origin
+    assert len(json.dumps(generated)) > 100
