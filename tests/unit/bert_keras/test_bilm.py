@@ -98,7 +98,7 @@ def test_real_sentences_are_learned_by_heart():
     """Both directions, to the least loss that there is; see `least_loss`."""
     features, tokenizer = real_sequences()
     model = BiLM(BiLMConfig(len(tokenizer.vocabulary), 64, 1, 128, dropout_prob=0.0))
-    overfit(model, features, lambda x: bidirectional_loss(summed(bidirectional_sums(x, features))), 300, 1e-2)
+    overfit(model, features, lambda x: bidirectional_loss(summed(bidirectional_sums(x, features))), 400, 1e-2)
     sums = summed(bidirectional_sums(model(features), features))
     least = least_loss(features)
     for direction in ("forward", "backward"):
