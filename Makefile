@@ -11,7 +11,7 @@ setup:          ## make .venv from the hashed lock, if it is not there
 demo: setup     ## text to a served BERT (ARGS="--corpus 'text/*.txt'" for your own)
 	$(RUN)/bert-tfx demo $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
-	$(RUN)/python -m pytest -m "not slow" -n 2 --dist loadfile $(ARGS)
+	@scripts/test.sh $(ARGS)
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
 	.venv-bench/bin/python -m pytest tests/parity $(ARGS)

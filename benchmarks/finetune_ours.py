@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import numpy as np
 from finetune_cases import CASES, REPORTED, SEEDS, case_rows, training_config, weights_directory, write_case
 
 EVAL_BATCH_SIZE = 64
@@ -34,6 +35,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
     from bert_keras.tasks.settings import FineTuningConfig
     from bert_keras.tasks.start import read_start
     from bert_keras.tasks.training import TrainedTask, fine_tune
+    from bert_keras.training_log import LOG_FILE
 
     case = CASES[name]
     with tempfile.TemporaryDirectory() as directory:
@@ -60,6 +62,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
         model = fine_tune(
             task, case.task_settings, config, start, train_rows, test_rows, os.path.join(directory, "run")
         )
+        train_loss = mean_train_loss(Path(directory, "run", LOG_FILE))
         trained = TrainedTask(model, task, case.task_settings, start.tokenizer)
         answers = trained.answers(test_rows, EVAL_BATCH_SIZE)
     scores = score(task, [row.gold for row in test_rows], answers)
@@ -68,6 +71,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
         "case": name,
         "seed": seed,
         "metrics": {metric: round(percent * scores[metric], 3) for metric in task.metrics},
+        "train_loss": round(train_loss, 4),
         "train_rows": len(train_rows),
         "test_rows": len(test_rows),
         "settings": {
@@ -77,6 +81,13 @@ def run(name: str, seed: int) -> dict[str, Any]:
         },
         "versions": {"tensorflow": tf.__version__, "keras": keras.__version__},
     }
+
+
+def mean_train_loss(log: Path) -> float:
+    """The mean over all steps: a record has that of the steps since the one before."""
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    steps, losses = zip(*((one["step"], one["loss"]) for one in records if one["kind"] == "train"), strict=True)
+    return float(np.average(losses, weights=np.diff([0, *steps])))
 
 
 def main() -> None:

@@ -45,9 +45,9 @@ Score = Callable[[Sequence[str]], np.ndarray]
 
 def export(folder: Path) -> None:
     """Writes the SavedModel, torch's model, ONNX's, and what a text is at least to compute."""
-    import keras
     from finetune_cases import weights_directory
 
+    from bert_keras.config import ExportSettings
     from bert_keras.flops import training_flops
     from bert_keras.tasks.kinds import kind_of
     from bert_keras.tasks.served import export_task_model
@@ -63,9 +63,7 @@ def export(folder: Path) -> None:
     kernel = np.random.default_rng(0).normal(0, 0.3, (start.config.hidden_size, 1)).astype(np.float32)
     model.classifier.set_weights([kernel, np.zeros(1, np.float32)])
     for name, policy in (("saved_model", "float32"), ("bfloat16", "mixed_bfloat16")):
-        # The served copy is of the global policy: there is no setting for it yet.
-        keras.config.set_dtype_policy(policy)
-        export_task_model(model, task, settings, start.tokenizer, str(folder / name / "1"))
+        export_task_model(model, task, settings, start.tokenizer, str(folder / name / "1"), ExportSettings(policy))
     texts = json.loads((folder / "texts.json").read_text())
     lengths = [min(len(start.tokenizer.encode([text])[0]) + 2, MAX_SEQ_LENGTH) for text in texts]
     flops = [training_flops(start.config, length, 0) / 3 for length in lengths]

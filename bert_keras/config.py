@@ -244,6 +244,18 @@ class SecondPhase:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExportSettings:
+    """How a trained model is written for serving.
+
+    Attributes:
+        precision: of what it computes, whatever it was trained in: `float32`, or `mixed_bfloat16`, with matrix products
+            in bfloat16. Weights and answers are float32. The gate judges what is exported.
+    """
+
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
     """Which model is pre-trained.
 

@@ -20,10 +20,11 @@ import json
 import keras
 import tensorflow as tf
 
+from bert_keras.config import ExportSettings
 from bert_keras.electra import ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.exported_files import CONFIG_FILE as CONFIG_FILE
 from bert_keras.exported_files import WEIGHTS_FILE as WEIGHTS_FILE
-from bert_keras.exported_files import write_model_files, write_warmup_requests
+from bert_keras.exported_files import served_copy, write_model_files, write_warmup_requests
 from bert_keras.features import ExampleLayout, feature_spec
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
@@ -52,7 +53,7 @@ class ServedBert(tf.Module):
     """Raw text in, answers out: a pre-trained model with its tokenizer in the graph.
 
     Args:
-        model: a float32 model, of `bert_keras.pretraining_models`.
+        model: a model as `served_copy` gives it, of `bert_keras.pretraining_models`.
         tokenizer: its vocabulary.
         layout: of the examples it was trained on, which `evaluate` reads; T is its `max_seq_length`: longer texts are
             cut at the end.
@@ -108,6 +109,7 @@ class ServedBert(tf.Module):
         outputs = self._backbone()(inputs, training=False)
         table = self._backbone().embeddings.word_embeddings.embeddings
         logits = self._model().mlm_head(outputs["sequence_output"], positions.to_tensor(0), table)  # [B, M, V]
+        logits = tf.cast(logits, tf.float32)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
         used = tf.sequence_mask(seen)[:, :, None]  # [B, M, 1]
         return {"tokens": tf.where(used, self._inputs.tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
@@ -127,7 +129,7 @@ class ServedBert(tf.Module):
         """The probability that `text_pair` follows `text`."""
         inputs = self._inputs(text, text_pair)
         logits = self._model().nsp_head(self._backbone()(inputs, training=False)["pooled_output"])
-        return {"is_next": tf.nn.softmax(logits)[:, 0]}
+        return {"is_next": tf.nn.softmax(tf.cast(logits, tf.float32))[:, 0]}
 
     @tf.function(input_signature=text_specs("examples"))
     def evaluate(self, examples):
@@ -150,6 +152,7 @@ def export_saved_model(
     directory: str,
     layout: ExampleLayout,
     objective: Objective | None = None,
+    export: ExportSettings | None = None,
 ) -> None:
     """Writes the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
 
@@ -163,14 +166,12 @@ def export_saved_model(
         directory: where all that is written.
         layout: of the examples that `evaluate` reads.
         objective: whose sums `evaluate` gives; None is BERT's, mlm_nsp.
+        export: None is as the defaults say.
 
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.servable_ops`).
     """
-    # float32, whatever the model was trained in
-    served = type(model).from_config(model.get_config())
-    served.build()
-    served.set_weights(model.get_weights())
+    served = served_copy(model, (export or ExportSettings()).precision)
     module = ServedBert(served, tokenizer, layout, objective or mlm_nsp.OBJECTIVE)
     signatures = module.signatures()
     save_servable(module, directory, signatures)

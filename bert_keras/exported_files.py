@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_keras.byte_bpe import ByteBpeTokenizer
@@ -21,6 +22,19 @@ EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"
 
 # A signature, and the strings of each input.
 WarmupRequest = tuple[str, Mapping[str, Any]]
+
+
+def served_copy(model: keras.Model, precision: str) -> keras.Model:
+    """A copy of a model that computes in `precision` (`ExportSettings`), whatever it was trained in."""
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy(precision)
+    try:
+        served = type(model).from_config(model.get_config())
+        served.build()
+    finally:
+        keras.mixed_precision.set_dtype_policy(before)
+    served.set_weights(model.get_weights())
+    return served
 
 
 def write_warmup_requests(directory: str, functions: Mapping[str, Callable], requests: Sequence[WarmupRequest]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.config import ExportSettings
 from bert_keras.run_folder import copy_logs
 from bert_keras.strategy import create_strategy
 from bert_keras.tasks.experiment import read_experiment, read_spec
@@ -19,7 +20,7 @@ from bert_keras.tasks.restarts import train_restarts
 from bert_keras.tasks.results import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.scores import score
-from bert_keras.tasks.served import export_task_model
+from bert_keras.tasks.served import export_task_model, served_task_model
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
 from bert_keras.tasks.span_answers import n_best_predictions, span_answers
 from bert_keras.tasks.squad_predictions import write_details
@@ -31,8 +32,8 @@ def run_fn(fn_args) -> None:
     """Fine-tunes on the rows beside `fn_args.train_files` and exports to `fn_args.serving_model_dir`.
 
     `fn_args.custom_config` holds
-        task, task_settings, training, restarts: a task's name, fields of `TaskSettings`, of `FineTuningConfig` and of
-            `RestartSettings`;
+        task, task_settings, training, restarts, export: a task's name, fields of `TaskSettings`, of `FineTuningConfig`,
+            of `RestartSettings` and of `ExportSettings`;
         init: the folder of a model (`bert_keras.tasks.start`), and `cased` (None: as it says); or "", and then `model`,
             fields of `BertConfig`, and `vocabulary`, the folder of a `vocab.txt` and its spec: all weights are drawn;
         training_root: as of `bert_keras.pretrain.run_fn`.
@@ -54,7 +55,9 @@ def run_fn(fn_args) -> None:
     chosen = train_restarts(experiment, config, RestartSettings(**custom["restarts"]), strategy)
     if chosen is None:
         return
-    trained = chosen.trained
+    # What is scored is what is served.
+    export = ExportSettings(**custom.get("export", {}))
+    trained = dataclasses.replace(chosen.trained, model=served_task_model(chosen.trained.model, export.precision))
     predictions = os.path.join(fn_args.model_run_dir, PREDICTIONS_FOLDER)
     scores: dict[str, dict[str, float]] = {}
     for split, rows in experiment.rows.items():
@@ -68,7 +71,9 @@ def run_fn(fn_args) -> None:
     for name, figures in {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}.items():
         with tf.io.gfile.GFile(os.path.join(fn_args.model_run_dir, name), "w") as file:
             file.write(json.dumps(figures, indent=2, sort_keys=True) + "\n")
-    export_task_model(trained.model, trained.task, trained.settings, trained.tokenizer, fn_args.serving_model_dir)
+    export_task_model(
+        trained.model, trained.task, trained.settings, trained.tokenizer, fn_args.serving_model_dir, export
+    )
 
 
 def answer(

@@ -6,7 +6,7 @@ import os
 
 import tensorflow as tf
 
-from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
+from bert_keras.config import BertConfig, ExportSettings, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.export import export_saved_model
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec, read_vocabulary
@@ -63,7 +63,12 @@ def run_fn(fn_args) -> None:
         return
     last, _, _ = found[-1]
     export_saved_model(
-        model, load_tokenizer(last, examples[-1].spec), fn_args.serving_model_dir, examples[-1].spec.layout, objective
+        model,
+        load_tokenizer(last, examples[-1].spec),
+        fn_args.serving_model_dir,
+        examples[-1].spec.layout,
+        objective,
+        ExportSettings(**custom.get("export", {})),
     )
     # What the model was made for goes with it.
     tf.io.gfile.copy(os.path.join(last, EXAMPLE_SPEC_FILE), os.path.join(fn_args.serving_model_dir, EXAMPLE_SPEC_FILE))

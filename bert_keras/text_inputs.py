@@ -93,8 +93,8 @@ def encode(backbone, inputs: TextInputs, text: tf.Tensor, text_pair: tf.Tensor |
     packed = inputs(text, text_pair)
     outputs = backbone(packed, training=False)
     return {
-        "pooled_output": outputs["pooled_output"],
-        "sequence_output": outputs["sequence_output"],
+        "pooled_output": tf.cast(outputs["pooled_output"], tf.float32),
+        "sequence_output": tf.cast(outputs["sequence_output"], tf.float32),
         "tokens": inputs.tokens(packed["input_ids"]),
     }
 

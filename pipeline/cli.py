@@ -25,7 +25,8 @@ from pipeline import (
     text_commands,
     train_command,
 )
-from pipeline.options import DEFAULT_RUN_DIR, DEFAULT_SERVER, Address, Corpus, RunDir, Settings, Vocab
+from pipeline.asked_server import AskedServer, asks_server
+from pipeline.options import DEFAULT_RUN_DIR, Corpus, RunDir, Settings, Vocab
 from pipeline.run_dir import made_for_run
 
 if TYPE_CHECKING:
@@ -200,32 +201,30 @@ app.command()(serve_command.serve)
 
 
 @app.command("fill-mask")
+@asks_server
 def fill_mask(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts with one [MASK] or more.")],
-    server: Address = DEFAULT_SERVER,
+    server: AskedServer,
 ) -> None:
     """The five likeliest tokens for each [MASK], with their probabilities.
 
     A text may have any number of masks, in its first pieces (as many as the model was trained on; what comes after is
     not read). A text without a mask, or with one further on, is refused. Bytes that are not UTF-8 are dropped.
     """
-    from serving.client import Client
-
-    with Client(server) as client:
+    with server.client() as client:
         _print_masks(texts, client.fill_mask(texts))
 
 
 @app.command()
+@asks_server
 def encode(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Texts to encode.")],
-    server: Address = DEFAULT_SERVER,
+    server: AskedServer,
 ) -> None:
     """The pooled vector of each text, as a line of JSON."""
     import json
 
-    from serving.client import Client
-
-    with Client(server) as client:
+    with server.client() as client:
         for text, vector in zip(texts, client.encode(texts)["pooled_output"], strict=True):
             typer.echo(json.dumps({"text": text, "pooled_output": [round(float(x), 6) for x in vector]}))
 
@@ -261,6 +260,21 @@ def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:end], words[end + 1 :]
 
 
+def _code_of_serving(error: Exception) -> Exit | None:
+    """The exit code of what `serving` raises for people; None for a defect.
+
+    What a server refused as invalid is the user's, as is what was never sent: it is an option that is wrong.
+    """
+    # Only a command that has to do with a server has loaded these.
+    client, server, errors = (sys.modules.get(f"serving.{module}") for module in ("client", "server", "errors"))
+    if errors and isinstance(error, errors.SettingsError):
+        return Exit.BAD_INPUT
+    if client and isinstance(error, client.ClientError):
+        of_the_user = error.code is None or error.code.name == "INVALID_ARGUMENT"
+        return Exit.BAD_INPUT if of_the_user else Exit.FAILED
+    return Exit.FAILED if server and isinstance(error, server.CannotListen) else None
+
+
 def main() -> None:
     """Runs a command. What the user can mend is one line on standard error; a defect is a traceback."""
     _quiet()
@@ -278,14 +292,9 @@ def main() -> None:
     except KeyboardInterrupt:
         message = "stopped; the same command goes on where it was"
     except Exception as error:
-        # Only a command that has to do with a server has loaded these.
-        names = {"client": "ClientError", "server": "CannotListen", "errors": "SettingsError"}
-        serving = ((sys.modules.get(f"serving.{module}"), name) for module, name in names.items())
-        known = tuple(getattr(module, name) for module, name in serving if module)
-        if not isinstance(error, known):
+        told = _code_of_serving(error)
+        if told is None:
             raise
-        message = str(error)
-        if getattr(error, "code", None) is not None and error.code.name == "INVALID_ARGUMENT":
-            code = Exit.BAD_INPUT
+        code, message = told, str(error)
     print(f"bert-tfx: {message}", file=sys.stderr)
     sys.exit(code)

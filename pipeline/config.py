@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
+from bert_keras.config import BertConfig, ExportSettings, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
+from components.evaluator.settings import SliceSettings
 from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.serving_validator.limits import ServingLimits
@@ -55,6 +56,15 @@ class GateSettings:
             )
 
 
+def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
+    """Refuses limits that a model in bfloat16 cannot keep: each graph of it rounds in another order."""
+    if export.precision == "mixed_bfloat16" and serving.max_difference < 1e-3:
+        raise ValueError(
+            f"serving.max_difference is {serving.max_difference:g}, below what bfloat16 rounds off: with "
+            "export.precision=mixed_bfloat16 also set serving.max_difference, to 0.05 for example"
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """Everything that decides what a pre-training run makes, but for the text itself.
@@ -70,7 +80,9 @@ class Recipe:
         second_phase: its last steps, on longer examples.
         gate: what a model must reach to be pushed.
         pretraining: which model the encoder is part of.
+        export: how the model is written for serving.
         serving: what a server with the model must keep to for it to be pushed.
+        slices: in which parts the held-out examples are measured, too.
     """
 
     name: str
@@ -83,9 +95,12 @@ class Recipe:
     gate: GateSettings
     second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
     pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
+    export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
     serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
+    slices: SliceSettings = dataclasses.field(default_factory=SliceSettings)
 
     def __post_init__(self) -> None:
+        check_precision(self.export, self.serving)
         if self.examples.max_seq_length > self.model.max_position_embeddings:
             raise ValueError(
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
@@ -174,10 +189,10 @@ def with_settings(recipe: _Settings, settings: Sequence[str]) -> _Settings:
 
 
 def _parse(annotation: Any, text: str) -> object:
-    """The value of a type that a text says; of a tuple with commas between."""
+    """The value of a type that a text says; of a tuple with commas between, or nothing for an empty one."""
     if typing.get_origin(annotation) is tuple:
         (item, _) = typing.get_args(annotation)
-        return tuple(_parse(item, part) for part in text.split(","))
+        return tuple(_parse(item, part) for part in text.split(",")) if text.strip() else ()
     return TypeAdapter(annotation, config=_NO_NAN).validate_strings(text.strip())
 
 

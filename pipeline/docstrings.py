@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import multiprocessing
 import os
 import sysconfig
 import warnings
@@ -61,7 +62,8 @@ def write_docstring_corpus(path: str, size: int) -> None:
     files.sort(key=lambda p: hashlib.sha256(p.relative_to(site_packages).as_posix().encode()).digest())
     documents: dict[bytes, str] = {}
     left = size
-    with ProcessPoolExecutor() as pool:
+    # Not forked: TensorFlow's threads, where the caller has them, do not survive that, and the child may crash.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         for start in range(0, len(files), FILES_AT_A_TIME):
             for found in pool.map(_docstrings, files[start : start + FILES_AT_A_TIME], chunksize=20):
                 new = {digest: text for digest, text in found.items() if digest not in documents}

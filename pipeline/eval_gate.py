@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import tensorflow_model_analysis as tfma
 
 from bert_keras.tasks.table import Task
 from components.evaluator import metrics, task_scores
-from components.evaluator.results import BASELINE, CANDIDATE, LABEL_FEATURE
+from components.evaluator.results import BASELINE, CANDIDATE
+from components.evaluator.settings import (
+    LABEL_FEATURE,
+    LENGTH_FEATURE,
+    SLICED_BY,
+    SOURCE_FEATURE,
+    SliceSettings,
+    TaskSliceSettings,
+)
 from pipeline.config import GateSettings
 from pipeline.finetune_recipes import TaskGate
 from pipeline.objective_parts import BOUNDS, metric_names
 
 
-def eval_config(gate: GateSettings, objective: str) -> tfma.EvalConfig:
+def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tfma.EvalConfig:
     """What TFMA computes of a pre-trained model, and what it takes to be blessed.
 
     Args:
         gate: the thresholds.
         objective: what the model learned (`pipeline.objective_parts.PARTS`).
+        slices: in which parts examples are measured, too.
     """
     found = []
     for name in metric_names(objective):
@@ -27,7 +37,7 @@ def eval_config(gate: GateSettings, objective: str) -> tfma.EvalConfig:
         if name in BOUNDS:
             _judge(metric, _threshold(gate, BOUNDS[name], compared=name.endswith("perplexity")))
         found.append(metric)
-    return _eval_config([*found, tfma.MetricConfig(class_name="ExampleCount")])
+    return _eval_config([*found, tfma.MetricConfig(class_name="ExampleCount")], _of_lengths(slices))
 
 
 def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.MetricThreshold:
@@ -42,10 +52,10 @@ def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.Metr
     return threshold
 
 
-def task_eval_config(task: Task, gate: TaskGate) -> tfma.EvalConfig:
+def task_eval_config(task: Task, gate: TaskGate, slices: TaskSliceSettings) -> tfma.EvalConfig:
     """The same of a fine-tuned model: the first of its task's scores is judged, the others are shown.
 
-    Of classifiers so are the scores of the rows of each label.
+    So are the scores of parts of the rows, unless the gate names one.
     """
     threshold = tfma.MetricThreshold(
         value_threshold=tfma.GenericValueThreshold(lower_bound={"value": gate.min_score}),
@@ -56,13 +66,31 @@ def task_eval_config(task: Task, gate: TaskGate) -> tfma.EvalConfig:
     name = task_scores.class_name(task.name)
     metric = tfma.MetricConfig(class_name=name, module=task_scores.__name__)
     _judge(metric, threshold)
-    slices = [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] if task.kind == "classification" else []
-    return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")], slices)
+    for by, of, least in gate.slice_bounds:
+        bound = tfma.GenericValueThreshold(lower_bound={"value": least})
+        _judge(metric, tfma.MetricThreshold(value_threshold=bound), _slice_of(by, of))
+    specs = _of_lengths(slices)
+    specs += [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] * (slices.by_label and task.kind == "classification")
+    specs += [tfma.SlicingSpec(feature_keys=[SOURCE_FEATURE])] * slices.by_source
+    return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")], specs)
 
 
-def _judge(metric: tfma.MetricConfig, threshold: tfma.MetricThreshold) -> None:
-    """A threshold for all examples together; `metric.threshold` would be one for every slice too."""
-    metric.per_slice_thresholds.add(slicing_specs=[tfma.SlicingSpec()], threshold=threshold)
+def _of_lengths(slices: SliceSettings) -> list[tfma.SlicingSpec]:
+    """A slice a part by name: it is these names that tell `components.evaluator.slices` what to look for."""
+    return [_slice_of(SLICED_BY[LENGTH_FEATURE], group) for group in slices.length_groups]
+
+
+def _slice_of(by: str, of: str) -> tfma.SlicingSpec:
+    """The slice that `components.evaluator.results.slice_name` calls so."""
+    (feature,) = (feature for feature, name in SLICED_BY.items() if name == by)
+    return tfma.SlicingSpec(
+        feature_values={feature: json.dumps(of, ensure_ascii=False) if feature == LABEL_FEATURE else of}
+    )
+
+
+def _judge(metric: tfma.MetricConfig, threshold: tfma.MetricThreshold, of: tfma.SlicingSpec | None = None) -> None:
+    """A threshold for a slice, or for all examples together; `metric.threshold` would be one for every slice."""
+    metric.per_slice_thresholds.add(slicing_specs=[of or tfma.SlicingSpec()], threshold=threshold)
 
 
 def _eval_config(metrics: list[tfma.MetricConfig], slices: Sequence[tfma.SlicingSpec] = ()) -> tfma.EvalConfig:

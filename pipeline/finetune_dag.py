@@ -95,9 +95,13 @@ def create_pipeline(
         examples=examples,
         hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
         **splits,
-        custom_config={**custom_config, "restarts": dataclasses.asdict(recipe.restarts)},
+        custom_config={
+            **custom_config,
+            "restarts": dataclasses.asdict(recipe.restarts),
+            "export": dataclasses.asdict(recipe.export),
+        },
     )
-    gate = task_eval_config(recipe.row, recipe.gate)
+    gate = task_eval_config(recipe.row, recipe.gate, recipe.slices)
     return Pipeline(
         pipeline_name=PIPELINE_NAME,
         pipeline_root=artifacts_dir(run_dir),

@@ -6,12 +6,15 @@ The defaults are the paper's (appendix A.3) and google-research/bert's.
 from __future__ import annotations
 
 import dataclasses
+import math
 
+from bert_keras.config import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import Task, task_of
+from components.evaluator.settings import SLICED_BY, TaskSliceSettings
 from components.serving_validator.limits import ServingLimits
 from components.task_example_gen.settings import TaskDataSettings
-from pipeline.config import with_settings
+from pipeline.config import check_precision, with_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +26,35 @@ class TaskGate:
             percent, the others' are shares of 1.
         max_score_decrease: how much lower it may be than that of the last blessed model of the same task and labels;
             negative asks for an improvement.
+        min_slice_scores: the same lowest score of parts of the rows, as `label=1:0.7`, `length=over 256:0.5` or
+            `source=fiction:0.6`; a part must have rows.
     """
 
     min_score: float = 0.0
     max_score_decrease: float = 0.0
+    min_slice_scores: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for text in self.min_slice_scores:
+            _slice_bound(text)
+
+    @property
+    def slice_bounds(self) -> list[tuple[str, str, float]]:
+        """`min_slice_scores` by what, of what and how low: ("length", "over 256", 0.5)."""
+        return [_slice_bound(text) for text in self.min_slice_scores]
+
+
+def _slice_bound(text: str) -> tuple[str, str, float]:
+    by, _, rest = text.partition("=")
+    of, _, least = rest.rpartition(":")
+    try:
+        bound = float(least)
+    except ValueError:
+        bound = math.nan
+    if by not in SLICED_BY.values() or not of or not math.isfinite(bound):
+        known = ", ".join(sorted(SLICED_BY.values()))
+        raise ValueError(f"gate.min_slice_scores has {text!r}; it takes {known} as in 'length=over 256:0.5'")
+    return by, of, bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +69,9 @@ class FineTuneRecipe:
         gate: what a model must reach to be pushed.
         search: whether, and among which values, the best settings of the training are looked for.
         restarts: how many models are trained, and how many of them are pushed as one.
+        export: how the model is written for serving.
         serving: what a server with the model must keep to for it to be pushed.
+        slices: in which parts the held-out rows are scored, too.
     """
 
     name: str
@@ -51,7 +81,18 @@ class FineTuneRecipe:
     gate: TaskGate
     search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
     restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
+    export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
     serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
+    slices: TaskSliceSettings = dataclasses.field(default_factory=TaskSliceSettings)
+
+    def __post_init__(self) -> None:
+        check_precision(self.export, self.serving)
+        of_labels = self.slices.by_label and self.row.kind == "classification"
+        scored = {"label": of_labels, "source": self.slices.by_source}
+        for by, of, _ in self.gate.slice_bounds:
+            if not scored.get(by, of in self.slices.length_groups):
+                groups = f"; lengths are {', '.join(self.slices.length_groups) or 'none'}" if by == "length" else ""
+                raise ValueError(f"gate.min_slice_scores has {by} {of!r}, which slices does not have{groups}")
 
     @property
     def row(self) -> Task:

@@ -10,6 +10,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import channel, standard_artifacts
 
 from components.baseline.strategy import LatestComparableStrategy
+from components.evaluator import slices
 from components.model_push.component import ModelPush
 from components.serving_validator.component import ServingValidator
 from components.serving_validator.limits import ServingLimits
@@ -43,6 +44,8 @@ def judge_and_push(
         model=trainer.outputs["model"],
         baseline_model=baseline.outputs["model"],
         eval_config=eval_config,
+        # Not `module_file`: that packs files flat, and needs pip in the environment.
+        module_path=slices.__name__,
     )
     validator = ServingValidator(trainer.outputs["model"], gate.outputs["blessing"], limits)
     push = ModelPush(

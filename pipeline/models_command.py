@@ -55,7 +55,8 @@ def promote(
     """Serve a version as `stable` (or as `canary` beside the stable one), until another one is promoted.
 
     `latest` takes the labels away: the newest version is served again, and each newer one as soon as it is pushed. It
-    is written to models.config in the folder of the versions, in the format of TensorFlow Serving.
+    is written to models.config in the folder of the versions, in the format of TensorFlow Serving, which takes absolute
+    paths alone: after the folder is moved, promote again.
     """
     from pipeline.served_versions import CANARY, STABLE, read_labels, write_labels
 

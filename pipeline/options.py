@@ -32,6 +32,4 @@ RunDir = Annotated[
     str,
     typer.Option("--run-dir", metavar="DIR", help="Where the run's artifacts, metadata, checkpoints and models live."),
 ]
-Address = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="The gRPC address of the server.")]
-DEFAULT_SERVER = "127.0.0.1:8500"
 DEFAULT_RUN_DIR = "runs/demo"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.options import DEFAULT_SERVER, Address
+from pipeline.asked_server import AskedServer, asks_server
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _INPUTS = (("text",), ("text", "text_pair"), ("question", "context"), ("text", "choices"))
 
 
+@asks_server
 def predict(
     texts: Annotated[
         list[str],
@@ -24,23 +25,23 @@ def predict(
             metavar="TEXT...", help="A text; a text and its pair; a question and its context; a text and its choices."
         ),
     ],
-    server: Address = DEFAULT_SERVER,
+    server: AskedServer,
 ) -> None:
     """The answer of a served, fine-tuned model to one row of its task, as a line of JSON."""
-    from serving.client import Client
     from serving.servable import DEFAULT_SIGNATURE
 
-    with Client(server) as client:
+    with server.client() as client:
         asked = set(client.metadata()[DEFAULT_SIGNATURE].inputs)
         inputs = next((names for names in _INPUTS if set(names) == asked), None)
         if inputs is None:
-            raise InputError(f"the model at {server} takes {', '.join(sorted(asked))}: it is not a fine-tuned one")
+            takes = ", ".join(sorted(asked))
+            raise InputError(f"the model at {server.address} takes {takes}: it is not a fine-tuned one")
         row: dict[str, Any] = dict(zip(inputs, texts, strict=False))
         if "choices" in inputs:
             row["choices"] = texts[1:]
         elif len(texts) != len(inputs):
             raise InputError(
-                f"{len(texts)} text(s) given; the model at {server} takes {len(inputs)}: {', '.join(inputs)}"
+                f"{len(texts)} text(s) given; the model at {server.address} takes {len(inputs)}: {', '.join(inputs)}"
             )
         answer = client.predict({name: [value] for name, value in row.items()})
     typer.echo(json.dumps({name: _plain(value[0]) for name, value in answer.items()}, ensure_ascii=False))

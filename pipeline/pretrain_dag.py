@@ -70,12 +70,14 @@ def create_pipeline(
             "training": dataclasses.asdict(recipe.training),
             "second_phase": dataclasses.asdict(recipe.second_phase),
             "pretraining": dataclasses.asdict(recipe.pretraining),
+            "export": dataclasses.asdict(recipe.export),
             "training_root": training_dir(run_dir),
             "code": code_fingerprint(bert_keras),
         },
     )
     for *_, example_gate in phases:
         trainer.add_upstream_node(example_gate)
+    gate = eval_config(recipe.gate, recipe.learned, recipe.slices)
     return Pipeline(
         pipeline_name=PIPELINE_NAME,
         pipeline_root=artifacts_dir(run_dir),
@@ -84,9 +86,7 @@ def create_pipeline(
             vocab_gen,
             *(stage for phase in phases for stage in phase),
             trainer,
-            *judge_and_push(
-                trainer, example_channels[-1], eval_config(recipe.gate, recipe.learned), recipe.serving, run_dir
-            ),
+            *judge_and_push(trainer, example_channels[-1], gate, recipe.serving, run_dir),
         ],
         enable_cache=True,
         metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),

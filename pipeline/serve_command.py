@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from pipeline.options import DEFAULT_RUN_DIR, RunDir
 
 # How soon `bert-tfx models promote` is heard.
 CONFIG_POLL_SECONDS = 1.0
-_FILE = "FILE"
+_FILE, _LAST_PORT = "FILE", 65535
 
 
 def serve(
@@ -28,8 +28,12 @@ def serve(
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    grpc_port: Annotated[int, typer.Option(help="Port of TensorFlow Serving's gRPC API.")] = 8500,
-    rest_port: Annotated[int, typer.Option(help="Port of its REST API.")] = 8501,
+    grpc_port: Annotated[
+        int, typer.Option(min=0, max=_LAST_PORT, help="Port of TensorFlow Serving's gRPC API; 0 takes a free one.")
+    ] = 8500,
+    rest_port: Annotated[
+        int, typer.Option(min=0, max=_LAST_PORT, help="Port of its REST API; 0 takes a free one.")
+    ] = 8501,
     batching: Annotated[bool, typer.Option(help="Whether requests that wait are computed together.")] = True,
     batching_parameters_file: Annotated[
         str | None, typer.Option(metavar=_FILE, help="How: TensorFlow Serving's batching parameters.")
@@ -40,6 +44,9 @@ def serve(
     max_request_bytes: Annotated[int | None, typer.Option(help="Most bytes of a message.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Most rows of a request.")] = None,
     max_text_bytes: Annotated[int | None, typer.Option(help="Most bytes of a text.")] = None,
+    max_receive_seconds: Annotated[
+        float | None, typer.Option(help="Most seconds a message may take to arrive.")
+    ] = None,
     tls_certificate: Annotated[
         str | None, typer.Option(metavar=_FILE, help="PEM; with it, both ports speak TLS alone.")
     ] = None,
@@ -79,7 +86,12 @@ def serve(
             raise InputError(f"{base}: no such folder; bert-tfx pretrain pushes a model there")
     elif model_dir is not None:
         raise InputError("give --model-dir or --model-config-file, not both")
-    limits = {"max_request_bytes": max_request_bytes, "max_rows": max_rows, "max_text_bytes": max_text_bytes}
+    limits: dict[str, Any] = {
+        "max_request_bytes": max_request_bytes,
+        "max_rows": max_rows,
+        "max_text_bytes": max_text_bytes,
+        "max_receive_seconds": max_receive_seconds,
+    }
     try:
         how = BatchingSettings() if batching else None
         if batching_parameters_file is not None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from tfx.utils import path_utils
 from bert_keras.features import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.unigram import unigram_perplexity
 from components.corpus_gen.transforms import COUNTS_FILE
-from components.evaluator.results import evaluated, evaluated_by_label, intervals
+from components.evaluator.results import evaluated, evaluated_by_slice, intervals, slice_name
 from components.example_gate.component import VERDICT_FILE
 from components.example_gate.limits import Figure
 from components.pretrain_example_gen.settings import EVAL, TRAIN
@@ -33,8 +34,8 @@ from pipeline.samples import sample_predictions
 from pipeline.served_versions import served_version
 
 SUMMARY_FILE = "summary.json"
-# Of more labels the file alone tells.
-_MOST_LABELS = 10
+# Of more labels or sources the file and the page alone tell.
+_MOST_SLICES = 10
 
 
 def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def outcome(run: Run, run_dir: str) -> dict[str, Any]:
         "blessed": serving["blessed"],
         "gate_failures": gate_failures(evaluation) + [f"serving: {problem}" for problem in serving["problems"]],
         "intervals": intervals(evaluation),
-        "by_label": evaluated_by_label(evaluation),
+        "slices": evaluated_by_slice(evaluation),
         "serving": serving,
         "pushed_version": pushed.get("pushed_version"),
         "served_version": None if served is None else str(served),
@@ -122,14 +123,20 @@ def nsp_against_chance(accuracy: float, examples: int, random_share: float) -> d
 
 
 def gate_failures(evaluation: str) -> list[str]:
-    """Each threshold that was missed, in words: metric, kind of threshold, value, what was asked."""
+    """Each threshold that was missed, in words: metric, of which part, kind of threshold, value, what was asked."""
     result = tfma.load_validation_result(evaluation)
-    failures = [f for of_slice in result.metric_validations_per_slice for f in of_slice.failures]
-    return [_in_words(failure) for failure in failures]
+    failures = [
+        _in_words(failure, tfma.slicer.deserialize_slice_key(of_slice.slice_key))
+        for of_slice in result.metric_validations_per_slice
+        for failure in of_slice.failures
+    ]
+    missing = [slice_name(key) for spec in result.missing_slices for key in spec.feature_values.items()]
+    return failures + [f"no held-out rows are of {by} {of}, which has a threshold" for by, of in missing]
 
 
-def _in_words(failure) -> str:
-    name, value = failure.metric_key.name, failure.metric_value.double_value.value
+def _in_words(failure, key: tuple) -> str:
+    value = failure.metric_value.double_value.value
+    name = " of ".join([failure.metric_key.name, *(f"{by} {of}" for by, of in map(slice_name, key))])
     if failure.metric_key.is_diff:
         change = failure.metric_threshold.change_threshold
         relative = change.HasField("relative")
@@ -194,15 +201,16 @@ def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _interval_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """How sure the figures are, and what they are of each label."""
+    """How sure the figures are, and what they are of each part."""
     rows = {}
     if summary["intervals"]:
         said = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in summary["intervals"].items())
         rows["95 % sure"] = ", ".join(said)
-    shown = summary["by_label"] if len(summary["by_label"]) <= _MOST_LABELS else {}
-    for label, found in shown.items():
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in found.items() if name != "example_count")
-        rows[f"label {label}"] = f"{scores} ({found['example_count']:,.0f} rows)"
+    counts = Counter(part["by"] for part in summary["slices"])
+    for part in (part for part in summary["slices"] if counts[part["by"]] <= _MOST_SLICES):
+        metrics = part["metrics"]
+        scores = ", ".join(f"{name} {metrics[name]:.4g}" for name in metrics if name != "example_count")
+        rows[f"{part['by']} {part['of']}"] = f"{scores} ({metrics['example_count']:,.0f} rows)"
     return rows
 
 

@@ -19,6 +19,7 @@ Read in this order:
 - ``rest_service.py``   the same over REST v1; ``json_tensors.py`` is its JSON
 - ``page.py``           the page at ``/``, out of the files of ``page/``
 - ``guard.py``          what stands before the services: ``security.py`` (TLS, tokens), ``limits.py``, ``health.py``,
+                        ``arrivals.py`` (how slow a message may be),
                         ``calls.py`` (a record a request), which ``metrics.py`` counts and ``logs.py`` writes down
 - ``classify.py``       Classify, Regress and MultiInference;  ``json_examples.py`` their JSON
 - ``tensors.py``        NumPy arrays and TensorProto;  ``protos.py`` the protos, imported without TensorFlow

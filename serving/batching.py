@@ -22,8 +22,9 @@ What is batched must be what the request alone would have got:
 """
 
 import bisect
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -41,12 +42,18 @@ NEVER_BATCHED = ("evaluate",)
 _BATCHES_A_REQUEST = 8
 
 
+def _cores() -> int:
+    """Of this process, where the system says so."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @dataclass(frozen=True)
 class BatchingSettings:
     """How requests are batched; the first six are TensorFlow Serving's batching parameters, by their names.
 
     Attributes:
-        num_batch_threads: batches that compute at once, of one version of a model. On a CPU one batch uses all cores.
+        num_batch_threads: batches that compute at once, of one version of a model; by default as many as the process
+            has cores. A batch uses all cores, but not all the time: two of them served a quarter more than one.
         max_batch_size: most rows of a batch.
         batch_timeout_micros: how long a batch that is not full waits for more rows while a thread is free.
         max_enqueued_batches: of a signature's bucket; a request beyond is RESOURCE_EXHAUSTED.
@@ -57,7 +64,7 @@ class BatchingSettings:
         length_buckets: bytes of text; the longest row of a request decides which queue it waits in.
     """
 
-    num_batch_threads: int = 1
+    num_batch_threads: int = field(default_factory=_cores)
     max_batch_size: int = 32
     batch_timeout_micros: int = 0
     max_enqueued_batches: int = 64
@@ -78,17 +85,17 @@ class BatchingSettings:
 
 
 class BatchedSignature:
-    """One signature of a loaded model, batched.
+    """One signature of a model's graph, batched.
 
     Args:
         settings: of the batches.
         name: the signature's.
         signature: one that `can_batch`.
         part: what of the model's graph computes it, a GraphDef (`serving.graph_parts`).
-        session: a TensorFlow session, with the model in its graph, which gets the batching ops.
+        graph: the model's, which gets the batching ops.
     """
 
-    def __init__(self, settings: BatchingSettings, name: str, signature: SignatureDef, part: Any, session: Any):
+    def __init__(self, settings: BatchingSettings, name: str, signature: SignatureDef, part: Any, graph: Any):
         self._settings = settings
         self._inputs = sorted(signature.inputs)
         self._outputs = sorted(signature.outputs)
@@ -97,19 +104,26 @@ class BatchedSignature:
         self._texts = [key for key, info in signature.inputs.items() if info.dtype == types_pb2.DT_STRING]
         self._splits = settings.enable_large_batch_splitting and not self._varying
         self._max_rows = settings.max_batch_size * (_BATCHES_A_REQUEST if self._splits else 1)
-        self._call = self._build(name, signature, part, session)
+        self._feeds = [signature.inputs[key].name for key in self._inputs]
+        self._fetches = self._build(name, signature, part, graph)
+
+    def callable_in(self, session: Any) -> Callable[..., list[np.ndarray]]:
+        """What `compute` calls, for the weights of a session."""
+        return session.make_callable(self._fetches, feed_list=[self._bucket_feed, *self._feeds])
 
     def takes(self, inputs: Mapping[str, np.ndarray]) -> bool:
         """Whether these inputs have equally many rows, and as many as fit."""
         rows = {array.shape[0] for array in inputs.values()}
         return len(rows) == 1 and 0 < max(rows) <= self._max_rows
 
-    def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    def compute(
+        self, call: Callable[..., list[np.ndarray]], inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray] | None:
         """The outputs by name; None if the batch failed. RESOURCE_EXHAUSTED where the queue is full."""
         import tensorflow as tf
 
         try:
-            values = self._call(self._bucket(inputs), *(inputs[key] for key in self._inputs))
+            values = call(self._bucket(inputs), *(inputs[key] for key in self._inputs))
         except tf.errors.UnavailableError as error:
             raise ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error.message)) from error
         except tf.errors.OpError:
@@ -126,27 +140,26 @@ class BatchedSignature:
         lengths = zip(*(map(_bytes, inputs[key]) for key in self._texts), strict=True)
         return bisect.bisect_left(self._settings.length_buckets, max(map(sum, lengths)))
 
-    def _build(self, name: str, signature: SignatureDef, part: Any, session: Any) -> Callable[..., list[np.ndarray]]:
-        """One executable for all buckets: each that a session builds takes a second."""
+    def _build(self, name: str, signature: SignatureDef, part: Any, graph: Any) -> list[Any]:
+        """The outputs, of one executable for all buckets: each that a session builds takes a second."""
         import tensorflow as tf
 
-        feeds = [signature.inputs[key].name for key in self._inputs]
         fetches = [signature.outputs[key].name for key in self._outputs]
-        with session.graph.as_default():
-            placeholders = [session.graph.get_tensor_by_name(feed) for feed in feeds]
+        with graph.as_default():
+            placeholders = [graph.get_tensor_by_name(feed) for feed in self._feeds]
 
             # Variables and tables are found by their names in the session's resources: nothing is captured. Not a
             # tf.function, whose automatic order of stateful ops is wrong for a part with conditions.
             def compute(*arguments: Any) -> Any:
-                input_map = dict(zip(feeds, arguments, strict=True))
+                input_map = dict(zip(self._feeds, arguments, strict=True))
                 return tf.graph_util.import_graph_def(part, input_map, return_elements=fetches, name="")
 
             specs = [tf.TensorSpec(placeholder.shape, placeholder.dtype) for placeholder in placeholders]
             function = tf.compat.v1.wrap_function(compute, specs)
             bucket = tf.compat.v1.placeholder(tf.int32, [], name="bucket")
+            self._bucket_feed = bucket.name
             branches = [self._queue(name, number, function, placeholders) for number in range(self._buckets)]
-            outputs = tf.switch_case(bucket, branches)
-        return session.make_callable(list(outputs), feed_list=[bucket.name, *feeds])
+            return list(tf.switch_case(bucket, branches))
 
     @property
     def _buckets(self) -> int:

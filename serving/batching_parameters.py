@@ -41,7 +41,9 @@ def read_batching_parameters(path: str | Path) -> BatchingSettings:
             if (name := descriptor.name) not in _WITHOUT_EFFECT
         }
         return dataclasses.replace(BatchingSettings(), **given)
-    except (OSError, ValueError, text_format.ParseError) as error:
+    except OSError as error:
+        raise errors.invalid(f"{path}: {errors.file_reason(error)}") from error
+    except (ValueError, text_format.ParseError) as error:
         raise errors.invalid(f"{path}: {error}") from error
 
 

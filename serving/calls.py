@@ -21,7 +21,8 @@ from serving.servable import DEFAULT_SIGNATURE, Servable
 
 # HTTP says less than gRPC: the first code of each status stands for all.
 _CODE_OF_HTTP = {status: code for code, status in reversed(HTTP_STATUS.items())} | {
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _REST_METHODS = {":predict": "Predict", ":classify": "Classify", ":regress": "Regress", "/metadata": "GetModelMetadata"}
 

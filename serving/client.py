@@ -15,6 +15,7 @@ import numpy as np
 from typing_extensions import Self
 
 from serving import tensors
+from serving.errors import file_reason
 from serving.model_store import VersionStatus
 from serving.protos import (
     GetModelMetadataRequest,
@@ -88,7 +89,8 @@ class Client:
         ca_file: PEM, the CAs that may have signed the server's certificate; with it, TLS is spoken.
         certificate, key: PEM files, this client's, for a server that asks for one (mutual TLS).
         token: sent with every call; never in the clear to another machine, which is refused.
-        version_label: of the version that is asked, such as `stable`; None: the newest that is served.
+        version_label: of the version that is asked, such as `stable`.
+        version: the version that is asked, instead of a label; without either, the newest that is served.
     """
 
     def __init__(
@@ -101,11 +103,15 @@ class Client:
         key: str | None = None,
         token: str | None = None,
         version_label: str | None = None,
+        version: int | None = None,
     ):
+        if version is not None and version_label is not None:
+            raise ClientError(f"version {version} and label {version_label} are given: a request names one of them")
         self.address = address
         self.model = model
         self.timeout = timeout
         self.version_label = version_label
+        self.version = version
         if token is not None and ca_file is None and not is_loopback(address.rpartition(":")[0]):
             raise ClientError(f"refused to send the token to {address} in the clear: speak TLS, by giving a CA file")
         self._metadata = None if token is None else [("authorization", f"Bearer {token}")]
@@ -136,8 +142,7 @@ class Client:
 
         Returns: the outputs by name; strings as object arrays of bytes.
         """
-        spec = ModelSpec(name=self.model, signature_name=signature, version_label=self.version_label)
-        request = PredictRequest(model_spec=spec, output_filter=outputs)
+        request = PredictRequest(model_spec=self._spec(signature), output_filter=outputs)
         for name, value in inputs.items():
             try:
                 request.inputs[name].CopyFrom(tensors.to_proto(_array(value)))
@@ -226,9 +231,8 @@ class Client:
         ]
 
     def metadata(self) -> dict[str, SignatureDef]:
-        """The signatures of the newest version, by name."""
-        spec = ModelSpec(name=self.model, version_label=self.version_label)
-        request = GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
+        """The signatures of the version that is asked, by name."""
+        request = GetModelMetadataRequest(model_spec=self._spec(), metadata_field=["signature_def"])
         signatures = SignatureDefMap()
         self._call(self._prediction.GetModelMetadata, request).metadata["signature_def"].Unpack(signatures)
         # The graph's own initialiser is listed among them.
@@ -243,12 +247,17 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _spec(self, signature: str | None = None) -> ModelSpec:
+        version = None if self.version is None else {"value": self.version}
+        return ModelSpec(name=self.model, signature_name=signature, version=version, version_label=self.version_label)
+
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
             return method(request, timeout=self.timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
-            if code is grpc.StatusCode.UNAVAILABLE:
+            # What a server says itself, stopping or still loading, ends with what to do.
+            if code is grpc.StatusCode.UNAVAILABLE and ": ask " not in (details or ""):
                 details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{_tls_reason(details)}"
             elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 details = f"{self.address} did not answer within {self.timeout:g} seconds"
@@ -263,7 +272,7 @@ def _credentials(ca_file: str | None, certificate: str | None, key: str | None) 
     try:
         ca, chain, private = (None if file is None else Path(file).read_bytes() for file in (ca_file, certificate, key))
     except OSError as error:
-        raise ClientError(f"{error.filename}: {error.strerror}") from None
+        raise ClientError(f"{error.filename}: {file_reason(error)}") from None
     return grpc.ssl_channel_credentials(ca, private, chain)
 
 

@@ -31,6 +31,15 @@ class SettingsError(Exception):
     """Settings that the server refuses to start with: one line that says why, and what to do."""
 
 
+def file_reason(error: OSError) -> str:
+    """Why a file cannot be read, without its name and a number.
+
+    >>> file_reason(FileNotFoundError(2, "No such file or directory", "models.config"))
+    'no such file'
+    """
+    return "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+
+
 class ServingError(Exception):
     """A request that cannot be answered: a gRPC status code and one line for the client."""
 

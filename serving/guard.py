@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from serving import calls, page
+from serving.arrivals import ArrivalInterceptor
 from serving.health import Health
 from serving.limits import LimitSettings, check
 from serving.logs import AccessLog, LogSettings
@@ -47,6 +48,7 @@ class Guard:
         self._security.check(host)
         self.limits = limits or LimitSettings()
         self.metrics = Metrics()
+        self._arrivals = ArrivalInterceptor(self.limits.max_receive_seconds)
         self.health = Health(available)
         context = rest_context(self._security)
         # uvicorn's: None speaks plain HTTP.
@@ -58,8 +60,13 @@ class Guard:
     @property
     def interceptors(self) -> list[grpc.ServerInterceptor]:
         """Those of the gRPC server, outermost first."""
-        outermost = calls.CallInterceptor(self._observers)
-        return [outermost, TokenInterceptor(self._tokens)] if self._tokens else [outermost]
+        first: list[grpc.ServerInterceptor] = [self._arrivals, calls.CallInterceptor(self._observers)]
+        return [*first, TokenInterceptor(self._tokens)] if self._tokens else first
+
+    def start(self) -> None:
+        """Begins to tell the health, and to cancel calls whose message does not arrive."""
+        self.health.start()
+        self._arrivals.start()
 
     def add_port(self, server: grpc.Server, address: str) -> int:
         """Opens the gRPC port and adds health and reflection; RuntimeError if it is taken."""
@@ -78,4 +85,5 @@ class Guard:
         check(inputs, self.limits)
 
     def close(self) -> None:
+        self._arrivals.close()
         self._log.close()

@@ -1,4 +1,4 @@
-"""How large a request may be."""
+"""How large a request may be, and how slow."""
 
 import math
 from collections.abc import Mapping
@@ -9,6 +9,8 @@ import numpy as np
 from serving import errors
 from serving.protos import TensorProto
 from serving.tensors import MAX_ELEMENTS
+
+_MOST_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,22 @@ class LimitSettings:
         max_rows: of an input; INVALID_ARGUMENT above it.
         max_text_bytes: of one string of an input, be it a text (in UTF-8) or a serialized tf.Example;
             INVALID_ARGUMENT above it.
+        max_receive_seconds: how long the message may take to arrive: then gRPC's call is CANCELLED, REST's a 408.
     """
 
     max_request_bytes: int = 4 * 1024 * 1024
     max_rows: int = 4096
     max_text_bytes: int = 1024 * 1024
+    max_receive_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_request_bytes", "max_rows", "max_text_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.max_receive_seconds > 0:
+            raise ValueError(f"max_receive_seconds is {self.max_receive_seconds}; it must be above 0")
+        if self.max_request_bytes > _MOST_BYTES:
+            raise ValueError(f"max_request_bytes is {self.max_request_bytes}; gRPC takes at most {_MOST_BYTES}")
 
 
 def check_shapes(inputs: Mapping[str, TensorProto], limits: LimitSettings) -> None:

@@ -63,8 +63,12 @@ def read_model_configs(path: str | Path) -> list[ModelConfig]:
     """The models of a ModelServerConfig in text format; INVALID_ARGUMENT names the file and what is wrong."""
     try:
         proto = text_format.Parse(Path(path).read_text(), ModelServerConfig())
+        if proto.WhichOneof("config") is None:
+            raise errors.invalid("it has no model_config_list, which names the models to serve")
         return model_configs(proto)
-    except (OSError, ValueError, text_format.ParseError, errors.ServingError) as error:
+    except OSError as error:
+        raise errors.invalid(f"{path}: {errors.file_reason(error)}") from error
+    except (ValueError, text_format.ParseError, errors.ServingError) as error:
         raise errors.invalid(f"{path}: {error}") from error
 
 

@@ -110,7 +110,12 @@ class ModelManager:
         return self._stores
 
     def get(self, target: Target) -> Servable:
-        """The servable for a request; NOT_FOUND for what is not served, INVALID_ARGUMENT for an unknown label."""
+        """The servable for a request.
+
+        Raises:
+            ServingError: NOT_FOUND for what is not served, INVALID_ARGUMENT for an unknown label, UNAVAILABLE while a
+                server that has just started loads its first versions: who asks again is answered.
+        """
         target = self._resolved(target)
         store = self._stores.get(target.name)
         servable = store.get(target.version) if store else None
@@ -118,6 +123,9 @@ class ModelManager:
             # The first sentence is TensorFlow Serving's own: clients look for it.
             name, version, _ = target
             request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            if store is not None and not store.has_looked:
+                loading = f"Servable not found for request: {request}; {name} is still loading: ask again"
+                raise ServingError(grpc.StatusCode.UNAVAILABLE, loading)
             serving = [f"{one.name} version {number}" for one in self._stores.values() for number in one.versions]
             raise errors.not_found(
                 f"Servable not found for request: {request}; served: {', '.join(serving) or 'nothing yet'}"

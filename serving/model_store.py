@@ -77,6 +77,7 @@ class ModelStore:
         self._status: dict[int, VersionStatus] = {}
         self._failed: dict[int, object] = {}  # version -> fingerprint of the files that failed
         self._garbage = False
+        self._looked = False
         self._complaint = ""
         self._loading = threading.Lock()
         self._stop = threading.Event()
@@ -101,6 +102,11 @@ class ModelStore:
     @property
     def base_path(self) -> Path:
         return self.config.base_path
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether it has looked for versions once, and loaded what it found."""
+        return self._looked
 
     @property
     def newest(self) -> int | None:
@@ -135,15 +141,18 @@ class ModelStore:
             self._garbage = False
             gc.collect()
         with self._loading:
-            policy, on_disk = self.config.policy, self._versions()
-            kept: list[int] = []
-            for version in policy.candidates(on_disk):
-                if len(kept) == policy.latest:
-                    break
-                if version in self._available or self._load_changed(version, on_disk[version]):
-                    kept.append(version)
-            if kept:
-                self._keep(kept)
+            try:
+                policy, on_disk = self.config.policy, self._versions()
+                kept: list[int] = []
+                for version in policy.candidates(on_disk):
+                    if len(kept) == policy.latest:
+                        break
+                    if version in self._available or self._load_changed(version, on_disk[version]):
+                        kept.append(version)
+                if kept:
+                    self._keep(kept)
+            finally:
+                self._looked = True
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -42,7 +42,7 @@ _SPARE_THREADS = 16
 
 
 def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
-    """The ASGI application; a body above the guard's `max_request_bytes` is a 413."""
+    """The ASGI application; a body above the guard's `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
     routes = [Route("/v1/models", api.models, methods=["GET"])]
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
@@ -72,13 +72,18 @@ class _RestApi:
         return await self._post(request, self._regress)
 
     async def _post(self, request: Request, work: Callable[[dict[str, Any], bytes, Call], Response]) -> Response:
-        call, most = Call(self._queue.rest_timeout_seconds), self._inference.guard.limits.max_request_bytes
+        call, limits = Call(self._queue.rest_timeout_seconds), self._inference.guard.limits
         body = bytearray()
         try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    return _error(413, f"the request body is larger than {most} bytes")
+            with anyio.fail_after(limits.max_receive_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limits.max_request_bytes:
+                        return _error(413, f"the request body is larger than {limits.max_request_bytes} bytes")
+        except TimeoutError:
+            answer = _error(408, f"the request body did not arrive in {limits.max_receive_seconds:g} seconds")
+            answer.headers["Connection"] = "close"  # the rest of it is not waited for
+            return answer
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it
         watch = asyncio.ensure_future(_cancel_when_gone(request, call))

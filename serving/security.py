@@ -33,7 +33,7 @@ import grpc
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serving.errors import SettingsError
+from serving.errors import SettingsError, file_reason
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,9 @@ class Tokens:
     """
 
     def __init__(self, file: str):
-        self._digests = _Reloaded([file], lambda: _read_tokens(file))
+        self._digests = _Reloaded(
+            [file], lambda: [hashlib.sha256(token.encode()).digest() for token in read_tokens(file)]
+        )
 
     def accept(self, headers: Sequence[str]) -> bool:
         """Whether `headers`, the values of `authorization`, are one valid bearer token.
@@ -152,12 +154,13 @@ class Tokens:
         return found and scheme.lower() == "bearer"
 
 
-def _read_tokens(file: str) -> list[bytes]:
+def read_tokens(file: str) -> list[str]:
+    """The tokens of a file, in order; SettingsError as `Tokens` says."""
     try:
         lines = Path(file).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError as error:
-        raise SettingsError(f"token file {file}: {error.strerror or error}") from None
-    digests = []
+        raise SettingsError(f"token file {file}: {file_reason(error)}") from None
+    tokens = []
     for number, line in enumerate(lines, 1):
         token = line.partition("#")[0].strip()
         if token and (len(token) < MIN_TOKEN_CHARS or not _TOKEN.fullmatch(token)):
@@ -167,10 +170,10 @@ def _read_tokens(file: str) -> list[bytes]:
                 " make one with `openssl rand -hex 32`"
             )
         if token:
-            digests.append(hashlib.sha256(token.encode()).digest())
-    if not digests:
+            tokens.append(token)
+    if not tokens:
         raise SettingsError(f"token file {file} holds no token; make one with `openssl rand -hex 32`")
-    return digests
+    return tokens
 
 
 class TokenInterceptor(grpc.ServerInterceptor):
@@ -276,6 +279,9 @@ def _context(settings: SecuritySettings) -> ssl.SSLContext:
             context.load_verify_locations(settings.client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:  # an SSLError is an OSError
+        missing = [file for file in _tls_files(settings) if not Path(file).exists()]
+        if missing:  # OpenSSL does not say which
+            raise SettingsError(f"{missing[0]}: no such file, which TLS takes") from None
         files = ", ".join(_tls_files(settings))
         raise SettingsError(
             f"TLS files {files}: {error}; each must be PEM, and the key the certificate's, without a pass phrase"

@@ -1,7 +1,7 @@
 """One loaded version of a model: its signatures, the checks of a request against them, and the call.
 
-The SavedModel is loaded into a session of its own, as TensorFlow Serving does it. All that the session made, its
-batching threads included, goes with it, which the resources of eager functions do not.
+A version has a session of its own, as in TensorFlow Serving, over a graph that it may share (`serving.model_graph`).
+All that the session made, its batching threads included, goes with it, which the resources of eager functions do not.
 """
 
 import threading
@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from serving import errors, tensors
-from serving.batching import NEVER_BATCHED, BatchedSignature, BatchingSettings, can_batch
-from serving.graph_parts import optimised_part
-from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from serving.batching import BatchingSettings
+from serving.model_graph import INIT_SIGNATURE, model_graph
+from serving.protos import SavedModel, SignatureDef, TensorInfo
 
 DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
-# A signature by its form alone: it runs the initialisers.
-_INIT_SIGNATURE = "__saved_model_init_op"
 
 
 class Servable:
@@ -45,28 +43,21 @@ class Servable:
         self.version = version
         self.path = path
         graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
-        graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
-        self.signature_defs: dict[str, SignatureDef] = dict(graph.signature_def)
-        self._session = _load(graph, path)
+        meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
+        self.signature_defs: dict[str, SignatureDef] = dict(meta_graph.signature_def)
+        self._graph = model_graph(meta_graph, batching)
+        self._session = self._graph.session(path)
         weakref.finalize(self, self._session.close).atexit = False
         self._errors = tf.errors
         self._lock = threading.Lock()
         self._alone: dict[str, Callable[..., list[Any]]] = {}
-        self._batched: dict[str, BatchedSignature] = {}
-        self._optimised: dict[str, list[Any]] = {}
-        for key, signature in self.signature_defs.items():
-            if key != _INIT_SIGNATURE and key not in NEVER_BATCHED:
-                part = optimised_part(self._session.graph, signature)
-                if batching is not None and can_batch(key, signature):
-                    self._batched[key] = BatchedSignature(batching, key, signature, part, self._session)
-                else:
-                    self._optimised[key] = _imported(part, signature, self._session.graph)
+        self._batched = {key: batched.callable_in(self._session) for key, batched in self._graph.batched.items()}
 
     def signature(self, name: str) -> SignatureDef:
         """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the ones there are."""
         name = name or DEFAULT_SIGNATURE
-        if name not in self.signature_defs or name == _INIT_SIGNATURE:
-            known = ", ".join(sorted(set(self.signature_defs) - {_INIT_SIGNATURE}))
+        if name not in self.signature_defs or name == INIT_SIGNATURE:
+            known = ", ".join(sorted(set(self.signature_defs) - {INIT_SIGNATURE}))
             raise errors.invalid(
                 f'Serving signature name: "{name}" not found in signature def;'
                 f" {self.name} version {self.version} has: {known}"
@@ -90,7 +81,7 @@ class Servable:
         name = signature_name or DEFAULT_SIGNATURE
         wanted = tuple(self._outputs(signature, output_filter))
         arrays = self._inputs(name, signature, inputs)
-        batched = name in self._batched and self._batched[name].takes(arrays)
+        batched = name in self._batched and self._graph.batched[name].takes(arrays)
         return Work(self, name, arrays, wanted, batched)
 
     def predict(
@@ -101,11 +92,12 @@ class Servable:
 
     def compute(self, work: "Work") -> dict[str, np.ndarray]:
         """All outputs of `work`'s signature; ServingError with the graph's error under its own code."""
-        outputs = self._batched[work.signature_name](work.inputs) if work.batched else None
+        name = work.signature_name
+        outputs = self._graph.batched[name].compute(self._batched[name], work.inputs) if work.batched else None
         if outputs is not None:
             return outputs
-        signature = self.signature_defs[work.signature_name]
-        call = self._call_alone(work.signature_name, signature)
+        signature = self.signature_defs[name]
+        call = self._call_alone(name, signature)
         try:
             values = call(*(work.inputs[key] for key in sorted(signature.inputs)))
         except self._errors.OpError as error:
@@ -116,11 +108,8 @@ class Servable:
         """All outputs, even if some are wanted: each choice would be an executable that the first caller waits for."""
         with self._lock:
             if name not in self._alone:
-                # Of what is batched otherwise, and of `evaluate`, as it was loaded.
-                as_loaded = [signature.outputs[key].name for key in sorted(signature.outputs)]
-                fetches = self._optimised.get(name, as_loaded)
                 feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
-                self._alone[name] = self._session.make_callable(fetches, feed_list=feeds)
+                self._alone[name] = self._session.make_callable(self._graph.fetches[name], feed_list=feeds)
             return self._alone[name]
 
     def _outputs(self, signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
@@ -174,36 +163,6 @@ class Work:
         """The outputs by name; ServingError with the graph's error under its own code."""
         outputs = self.servable.compute(self)
         return {name: _as_array(outputs[name]) for name in self.wanted}
-
-
-def _load(graph_def: MetaGraphDef, path: Path) -> Any:
-    """A session with the model in its graph, restored and initialised."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    config = v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True  # serving.graph_parts does it
-    graph = tf.Graph()
-    session = v1.Session(graph=graph, config=config)
-    with graph.as_default():
-        saver = v1.train.import_meta_graph(graph_def)
-        if saver is not None:
-            saver.restore(session, str(path / "variables" / "variables"))
-        assets = {asset.tensor_info.name: str(path / "assets" / asset.filename) for asset in graph_def.asset_file_def}
-        if _INIT_SIGNATURE in graph_def.signature_def:
-            outputs = graph_def.signature_def[_INIT_SIGNATURE].outputs
-            session.run(outputs[_INIT_SIGNATURE].name, feed_dict=assets)
-    return session
-
-
-def _imported(part: Any, signature: SignatureDef, graph: Any) -> list[Any]:
-    """The outputs, in order of their names, of another copy of what computes `signature`."""
-    import tensorflow as tf
-
-    fetches = [signature.outputs[key].name for key in sorted(signature.outputs)]
-    with graph.as_default():
-        feeds = {info.name: graph.get_tensor_by_name(info.name) for info in signature.inputs.values()}
-        return list(tf.graph_util.import_graph_def(part, feeds, return_elements=fetches, name="optimised"))
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -134,9 +134,12 @@ class Server:
         )
 
     def start(self) -> None:
-        """Opens both ports and begins to load; until a version is available, requests are NOT_FOUND."""
+        """Opens both ports and begins to load: until the first versions are, requests are UNAVAILABLE.
+
+        Where there are none yet, or none that loads, they are NOT_FOUND.
+        """
         self.models.start()
-        self.guard.health.start()
+        self.guard.start()
         self._grpc.start()
         self._rest_thread.start()
         _wait(lambda: self._rest.started, _STARTUP_SECONDS)

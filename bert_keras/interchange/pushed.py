@@ -71,6 +71,25 @@ def read_pushed(directory: str) -> ReadModel:
     return ReadModel(model, tokens, lower_case, (), family="electra" if electra else "bert")
 
 
+def read_tokenizer(directory: str) -> Tokenizer:
+    """The tokenizer of a model that the pipeline trained.
+
+    Raises:
+        InputError: a file of it is missing or damaged.
+    """
+    from bert_keras.byte_bpe import ByteBpeTokenizer
+    from bert_keras.config import BertConfig
+    from bert_keras.export import CONFIG_FILE
+    from bert_keras.tokenizer import BertTokenizer
+
+    config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
+    fields = files.read_json(os.path.join(directory, VOCABULARY_SPEC_FILE))
+    tokens, merges = _read_vocabulary(directory, config, fields["algorithm"] == "byte_bpe")
+    if tokens is None:
+        raise InputError(f"{directory}: has no vocabulary; a model that the pipeline trained has one")
+    return BertTokenizer(tokens, fields["lower_case"]) if merges is None else ByteBpeTokenizer(tokens, merges)
+
+
 def _read_vocabulary(
     directory: str, config: BertConfig, byte_bpe: bool
 ) -> tuple[list[str] | None, list[tuple[str, str]] | None]:

@@ -1,7 +1,7 @@
 """A row of a task's data: raw text and what is right, as it is stored, trained on, served and scored.
 
 As a `tf.Example`: `row_id` bytes[1]; `gold` bytes[1], JSON; and one bytes feature an input, named and shaped as the
-served model's input. By kind of task:
+served model's input; where the file tells where a row comes from, `source` bytes[1]. By kind of task:
 
     kind             inputs                                      gold (JSON), None where it is not known
     classification   text [1], and of pairs text_pair [1]        "entailment"                 a label's name
@@ -32,15 +32,19 @@ class TaskRow:
         row_id: the official id where the data have one (SQuAD, GLUE's index), else the number of the row from 0.
         inputs: by name, as above; `choices` is a tuple.
         gold: what is right, as above; None in test sets.
+        source: where it comes from (MNLI's genre), by which rows are also scored; "" where nothing says it.
     """
 
     row_id: str
     inputs: Mapping[str, Input]
     gold: Any = None
+    source: str = ""
 
     def to_features(self) -> dict[str, list[bytes]]:
         """As the features of a `tf.Example`."""
         features = {"row_id": [self.row_id.encode()], "gold": [json.dumps(self.gold, ensure_ascii=False).encode()]}
+        if self.source:
+            features["source"] = [self.source.encode()]
         for name, value in self.inputs.items():
             features[name] = [text.encode() for text in ((value,) if isinstance(value, str) else value)]
         return features
@@ -50,10 +54,11 @@ class TaskRow:
         """The row that `to_features` gave."""
         inputs: dict[str, Input] = {}
         for name, values in features.items():
-            if name not in ("row_id", "gold"):
+            if name not in ("row_id", "gold", "source"):
                 texts = tuple(value.decode() for value in values)
                 inputs[name] = texts if name == "choices" else texts[0]
-        return cls(features["row_id"][0].decode(), inputs, json.loads(features["gold"][0]))
+        (source,) = features.get("source", [b""])
+        return cls(features["row_id"][0].decode(), inputs, json.loads(features["gold"][0]), source.decode())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -26,8 +26,9 @@ from collections.abc import Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from bert_keras.config import ExportSettings
 from bert_keras.ensemble import Ensemble
-from bert_keras.exported_files import write_model_files, write_texts, write_warmup_requests
+from bert_keras.exported_files import served_copy, write_model_files, write_texts, write_warmup_requests
 from bert_keras.servable_ops import save_servable
 from bert_keras.tasks.served_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
@@ -58,7 +59,7 @@ class ServedTask(tf.Module):
     """Raw text in, answers out: a task model with its tokenizer in the graph.
 
     Args:
-        model: a float32 task model, or an ensemble of such.
+        model: as `served_task_model` gives it.
         tokenizer: its vocabulary.
         task: with its labels.
         settings: those it was trained with.
@@ -86,7 +87,12 @@ class ServedTask(tf.Module):
 
 
 def export_task_model(
-    model: keras.Model, task: Task, settings: TaskSettings, tokenizer: Tokenizer, directory: str
+    model: keras.Model,
+    task: Task,
+    settings: TaskSettings,
+    tokenizer: Tokenizer,
+    directory: str,
+    export: ExportSettings | None = None,
 ) -> None:
     """Writes the SavedModel, its warm-up requests, and what is needed to go on from the model.
 
@@ -94,17 +100,17 @@ def export_task_model(
     weights of its first model.
 
     Args:
-        model: a task model (`bert_keras.task_heads`, `bert_keras.feature_based`), or an `Ensemble` of such. It is
-            served in float32, whatever it was trained in.
+        model: a task model (`bert_keras.task_heads`, `bert_keras.feature_based`), or an `Ensemble` of such.
         task: with the labels of the data.
         settings: those it was trained with.
         tokenizer: its vocabulary.
         directory: of the SavedModel.
+        export: None is as the defaults say.
 
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.servable_ops`).
     """
-    served = _float32(model)
+    served = served_task_model(model, (export or ExportSettings()).precision)
     module = ServedTask(served, tokenizer, task, settings)
     save_servable(module, directory, module.served)
     _name_example_method(directory, task)
@@ -182,13 +188,11 @@ def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tenso
     return {"row_id": row_id, "gold": gold, **answers.written(answers(*(parsed[name] for name in names)))}
 
 
-def _float32(model: keras.Model) -> keras.Model:
-    """A copy that computes in float32 and that runs on any device."""
+def served_task_model(model: keras.Model, precision: str) -> keras.Model:
+    """A copy of a task model, or of an `Ensemble`, that computes in `precision` and that runs on any device."""
     if isinstance(model, Ensemble):
-        return Ensemble([_float32(member) for member in model.models])
-    served = type(model).from_config(model.get_config())
-    served.build()
-    served.set_weights(model.get_weights())
+        return Ensemble([served_task_model(member, precision) for member in model.models])
+    served = served_copy(model, precision)
     for layer in served._flatten_layers():
         if isinstance(layer, keras.layers.LSTM):
             # Where there is a GPU, Keras would put cuDNN's into the graph, which runs nowhere else.

@@ -16,16 +16,18 @@ class Columns:
         text: the text.
         text_pair: the second text, of tasks with two.
         label: the label's name; a table of texts to be labelled need not have it.
+        source: where the text comes from, by which held-out rows are also scored; "": no column.
     """
 
     text: str = "text"
     text_pair: str = "text_pair"
     label: str = "label"
+    source: str = ""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if not getattr(self, field.name):
-                raise ValueError(f"data.columns.{field.name} is empty; it must be a column's name")
+        for name in ("text", "text_pair", "label"):
+            if not getattr(self, name):
+                raise ValueError(f"data.columns.{name} is empty; it must be a column's name")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import jinja2
 from pipeline.report import gate
 from pipeline.report.curves import Picture
 from pipeline.report.lineage_graph import BOX_HEIGHT, Lineage
+from pipeline.report.slice_table import SliceTable
 
 if TYPE_CHECKING:
     from pipeline.lineage import Run
@@ -38,6 +39,7 @@ class Frame:
         evaluations: the same in numbers.
         reference: what the dashed line of the curves is; empty: there is none.
         lineage: what made what.
+        slices: what was measured of parts of the held-out split.
         settings_note: below the versions; may be empty.
     """
 
@@ -46,6 +48,7 @@ class Frame:
     pictures: list[Picture]
     evaluations: Evaluations
     lineage: Lineage
+    slices: SliceTable
     reference: str = ""
     settings_note: str = ""
 

@@ -13,6 +13,7 @@ from pipeline.report import curves, data_gate, gate
 from pipeline.report.frame import Evaluations, Frame, load, percent
 from pipeline.report.frame import render as render_frame
 from pipeline.report.pretrain_lineage import pretrain_lineage
+from pipeline.report.slice_table import Column, slice_table
 
 if TYPE_CHECKING:
     from pipeline.lineage import Run
@@ -46,6 +47,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         pictures=curves.pictures(log, curves.of_objective(summary)),
         evaluations=_evaluations(curves.held_out(log), parts),
         lineage=pretrain_lineage(run, summary, spec, run_dir),
+        slices=slice_table(summary, "Examples", "Lengths are in tokens, without padding.", _slice_columns(parts)),
         reference="without reading the text",
     )
     return render_frame(
@@ -77,6 +79,15 @@ def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Evaluations:
         "the gate reads all of it."
     )
     return Evaluations(caption, titles, rows)
+
+
+def _slice_columns(parts: Sequence[Part]) -> dict[str, Column]:
+    forms = {"accuracy": percent, "perplexity": "{:,.1f}".format, "loss": "{:.3f}".format}
+    return {
+        f"{part.key}_{figure}": Column(f"{part.title} {figure}", forms[figure])
+        for part in parts
+        for figure in part.metrics
+    }
 
 
 def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from pipeline.report.frame import render as render_frame
 from pipeline.report.restarts import restarts
 from pipeline.report.score_forms import ScoreForm, figure, score_form
 from pipeline.report.search_map import epochs, search_map
+from pipeline.report.slice_table import Column, slice_table
 from pipeline.report.task_gate import task_gate_rows
 from pipeline.report.task_lineage import task_lineage
 from pipeline.report.wrong_answers import wrong_answers
@@ -68,6 +69,12 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         pictures=curves.pictures(log, _curves(log)),
         evaluations=_evaluations(curves.held_out(log), task),
         lineage=task_lineage(run, summary, forms[metric], steps, run_dir),
+        slices=slice_table(
+            summary,
+            "Rows",
+            "Lengths are in pieces, of all texts of a row before any is cut.",
+            {name: Column(form.title, form.number) for name, form in forms.items()},
+        ),
         settings_note=SEARCHED if searched else "",
     )
     return render_frame(

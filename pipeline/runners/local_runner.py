@@ -14,10 +14,12 @@ from rich.console import Console
 from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 from tfx.orchestration.pipeline import Pipeline
 
+from pipeline import example_generation
 from pipeline.run_dir import log_file
 
-# Named, because Beam's default first tries to download a runner of another language.
-BEAM_PIPELINE_ARGS = ("--runner=FnApiRunner",)
+# The workers are this process: there is no image. Without one, TFX packs itself for workers elsewhere, at every stage
+# anew, and leaves 45 MB of it in the folder for temporary files.
+BEAM_PIPELINE_ARGS = (*example_generation.BEAM_PIPELINE_ARGS, "--sdk_container_image=none")
 
 
 def run(pipeline: Pipeline, run_dir: str) -> None:

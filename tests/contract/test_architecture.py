@@ -13,7 +13,7 @@ import pytest
 from apache_beam.internal import pickler
 
 from bert_keras.bilm import BiLMConfig
-from bert_keras.config import BertConfig, PretrainingSettings, SecondPhase, TrainingConfig
+from bert_keras.config import BertConfig, ExportSettings, PretrainingSettings, SecondPhase, TrainingConfig
 from bert_keras.electra import ElectraConfig
 from bert_keras.masking import MaskingSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings
@@ -22,6 +22,8 @@ from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
 from components.evaluator.metrics import MlmPerplexity
+from components.evaluator.settings import SliceSettings, TaskSliceSettings
+from components.evaluator.slices import AddLength
 from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import MakeExamplesShard
@@ -59,6 +61,7 @@ MAX_LINES = 350
 SETTINGS = (
     BertConfig,
     TrainingConfig,
+    ExportSettings,
     SecondPhase,
     PretrainingSettings,
     ElectraConfig,
@@ -74,6 +77,8 @@ SETTINGS = (
     DataLimits,
     ServingLimits,
     GateSettings,
+    SliceSettings,
+    TaskSliceSettings,
     Columns,
     TaskDataSettings,
     AblationSettings,
@@ -170,6 +175,7 @@ FUNCTIONS = [
     MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),
     PERPLEXITY.combiner,
     TASK_SCORE.combiner,
+    AddLength(["up to 32", "over 32"], "model"),
 ]
 
 
@@ -186,6 +192,8 @@ def test_the_table_has_every_function():
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: type(function).__name__)
 def test_a_function_is_plain_data(function):
     assert isinstance(function, (beam.DoFn, beam.CombineFn))
+    # TFX loads a `module_path` of ours anew where it has run, which makes other classes of the same names.
+    function.__class__ = getattr(sys.modules[type(function).__module__], type(function).__name__)
     for copy in (pickle.loads(pickle.dumps(function)), pickler.loads(pickler.dumps(function))):
         assert type(copy) is type(function) and vars(copy) == vars(function)
 

@@ -9,9 +9,12 @@ import pytest
 import trained_bert
 from command_line import bert_tfx
 from task_files import EVAL_ROWS, write_task
+from tiny_byte_bpe import tiny_byte_bpe
 
 from bert_keras.backbone import BertBackbone
+from bert_keras.config import BertConfig
 from bert_keras.interchange.huggingface import write_huggingface
+from bert_keras.roberta import RobertaForMaskedLM
 from bert_keras.tasks.predictions import read_predictions
 from bert_keras.tasks.start import read_start
 from bert_keras.tasks.table import task_of
@@ -69,14 +72,37 @@ def init(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def fine_tune(init, tmp_path_factory):
+def roberta(tmp_path_factory):
+    """A RoBERTa that knows nothing, in Hugging Face's format."""
+    tokenizer = tiny_byte_bpe()
+    config = BertConfig(
+        len(tokenizer.vocabulary),
+        64,
+        2,
+        2,
+        128,
+        max_position_embeddings=64,
+        type_vocab_size=1,
+        initializer_range=0.1,
+        hidden_act="gelu_erf",
+    )
+    model = RobertaForMaskedLM(config, seed=1)
+    model.build()
+    folder = tmp_path_factory.mktemp("init") / "roberta"
+    write_huggingface(model, tokenizer, str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fine_tune(init, roberta, tmp_path_factory):
     """`fine_tune(task)` is a run of a task, made once: its directory, data, exit code, summary, what it printed."""
 
     @functools.cache
-    def fine_tune(name):
+    def fine_tune(name, is_roberta=False):
         root = tmp_path_factory.mktemp(name)
         data = write_task(name, root / "data")
-        code, out, err = bert_tfx(*words_of(name, init, data, root / "run"))
+        begins = {"training__learning_rate": 2e-3, "task__max_seq_length": 60} if is_roberta else {}
+        code, out, err = bert_tfx(*words_of(name, roberta if is_roberta else init, data, root / "run", **begins))
         assert code == 0, out + err
         summary = json.loads((root / "run" / "summary.json").read_text())
         return types.SimpleNamespace(dir=root / "run", data=data, summary=summary, out=out)
@@ -108,10 +134,12 @@ SLOW = ("sts-b", "codah")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in EVAL_FILES]
+    "name, is_roberta",
+    [pytest.param(name, False, marks=pytest.mark.slow if name in SLOW else (), id=name) for name in EVAL_FILES]
+    + [pytest.param("sst-2", True, id="sst-2 of a RoBERTa")],
 )
-def test_a_task_is_learned_judged_pushed_and_served_as_it_was_judged(fine_tune, name):
-    task, fine_tuned = task_of(name), fine_tune(name)
+def test_a_task_is_learned_judged_pushed_and_served_as_it_was_judged(fine_tune, name, is_roberta):
+    task, fine_tuned = task_of(name), fine_tune(name, is_roberta)
     summary = fine_tuned.summary
     assert summary["blessed"] and summary["rows"]["eval"] == EVAL_ROWS
     assert [p.name for p in (fine_tuned.dir / "serving").iterdir()] == [summary["pushed_version"]]

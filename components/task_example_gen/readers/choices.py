@@ -7,6 +7,7 @@ SWAG is a CSV with its official header:
 
 is TaskRow("7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1), as
 the paper has it (section 4.4: the sentence is the first text, each completion the second). A test set has no label.
+Where a row comes from is what the video's name begins with: anetv (ActivityNet) or lsmdc (films).
 
 CODAH is a TSV of seven columns without a header, categories, prompt, four answers and the right one from 0:
 
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from bert_keras.errors import InputError
-from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.rows import Input, TaskRow
 from components.task_example_gen.readers.found import (
     BadRow,
     Found,
@@ -58,8 +59,9 @@ def read_swag(file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
         columns = by_name(record, names)
         choices = tuple(f"{columns['sent2']} {columns[ending]}".strip() for ending in _ENDINGS)
         gold = index_of(columns["label"], "label") if "label" in columns else None
-        row = TaskRow(columns.get("") or str(number), {"text": columns["sent1"], "choices": choices}, gold)
-        return Found("", row, columns["video-id"])
+        video = columns["video-id"]
+        inputs: dict[str, Input] = {"text": columns["sent1"], "choices": choices}
+        return Found("", TaskRow(columns.get("") or str(number), inputs, gold, video.partition("_")[0]), video)
 
     yield from rows_of(records, parse)
 

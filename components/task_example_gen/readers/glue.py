@@ -15,7 +15,8 @@ Tab-separated; a quote is a character as others are. By task, the columns that a
 so that `1 TAB 702876 TAB 702977 TAB He said "no". TAB "No", he said.` of MRPC, its first row, is
 TaskRow("0", {"text": 'He said "no".', "text_pair": '"No", he said.'}, "1"). Columns are found by name: KorSTS, KorNLI
 and the Portuguese GLUE are read as sts-b, mnli and so on. A row of MNLI whose gold_label is `-` has none that its
-annotators agreed on and is left out, as its authors say (a note).
+annotators agreed on and is left out, as its authors say (a note). Where a row comes from is CoLA's source, and the
+genre of STS-B and MNLI.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ _COLUMNS = {
     "wnli": ("sentence1", "sentence2", "label", "index"),
     "qqp": ("question1", "question2", "is_duplicate", "id"),
 }
+# By task, the column that tells where a row comes from: CoLA's publication, the genre of the others.
+_SOURCES = {"cola": "source", "sts-b": "genre", "mnli": "genre"}
 _COLA_HEADER = ["source", "label", "mark", "sentence"]
 _NO_GOLD_LABEL = "-"
 
@@ -90,6 +93,7 @@ def read_glue(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRo
             columns.get(row_id) or str(number),
             inputs,
             _number(gold, label) if gold is not None and task.kind == "regression" else gold,
+            columns.get(_SOURCES[task.name], "") if task.name in _SOURCES else "",
         )
 
     yield from rows_of(lines, parse)

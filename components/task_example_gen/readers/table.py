@@ -101,7 +101,10 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns) -> T
     label = record.get(columns.label)
     if label is not None and (isinstance(label, bool) or not isinstance(label, (str, int))):
         raise RowError(f"{columns.label!r} is {type(label).__name__}, not a label's name")
-    return TaskRow(str(number), inputs, None if label is None else str(label))
+    source = record.get(columns.source, "") if columns.source else ""
+    if not isinstance(source, str):
+        raise RowError(f"{columns.source!r} is {type(source).__name__}, not text")
+    return TaskRow(str(number), inputs, None if label is None else str(label), source)
 
 
 def _object(line: bytes) -> dict[str, Any]:

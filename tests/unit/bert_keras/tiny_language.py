@@ -2,7 +2,6 @@
 
 import collections
 import math
-import re
 from pathlib import Path
 
 import keras
@@ -14,15 +13,14 @@ from bert_keras.tokenizer import BertTokenizer, split_words
 
 T, ROWS = 20, 64
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-REPOSITORY = Path(__file__).parents[3]
+# Of this repository's documents as they once were, one a line: what is learned by heart does not change with them.
+SENTENCES = Path(__file__).with_name("sentences.txt")
 
 
 def sentences():
-    """The first 64 sentences of six words or more of the repository's documents, and a tokenizer for them."""
-    documents = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
-    text = "\n\n".join(path.read_text() for path in documents)
-    found = [" ".join(part.split()) for part in re.split(r"(?<=[.:!?])\s+|\n\n", text)]
-    chosen = [part for part in dict.fromkeys(found) if len(part.split()) >= 6][:ROWS]
+    """64 sentences of six words or more, all different, and a tokenizer for them."""
+    chosen = SENTENCES.read_text(encoding="utf-8").splitlines()
+    assert len(set(chosen)) == ROWS
     words = collections.Counter(word for line in split_words(chosen, True) for word in line)
     pieces = sorted({prefix + char for word in words for prefix in ("", "##") for char in word})
     frequent = [word for word, _ in sorted(words.items(), key=lambda item: (-item[1], item[0])) if len(word) > 1]

@@ -50,6 +50,7 @@ SUMMARY = {
     "nsp_above_chance": True,
     "blessed": True,
     "gate_failures": [],
+    "slices": [],
     "pushed_version": "17",
     "served_version": "17",
     "seconds_by_stage": {"Trainer": 61.0},

@@ -90,10 +90,10 @@ def test_sizes_keep_the_paper_s_proportions():
 
 def test_steps_start_from_checkpoints_that_are_kept():
     columns = experiment_of("steps", laptop(), ["mrpc"]).columns
-    assert [(column.step, column.x) for column in columns] == [(n, n) for n in (375, 750, 1500, 3000)]
-    assert columns[0].header == "MRPC, 375 steps"
+    assert [(column.step, column.x) for column in columns] == [(n, n) for n in (200, 400, 800, 1600)]
+    assert columns[0].header == "MRPC, 200 steps"
     for setting in ("training.save_checkpoints_steps=400", "training.keep_checkpoint_max=7"):
-        with pytest.raises(InputError, match="375, 750, 1500, 3000, but checkpoints are written every"):
+        with pytest.raises(InputError, match="200, 400, 800, 1600, but checkpoints are written every"):
             experiment_of("steps", with_settings(laptop(), [setting]), ["mrpc"])
     # The last one is what was exported: the very unit that `tasks` has.
     of_steps, of_tasks = (
@@ -208,7 +208,7 @@ def test_a_model_that_is_given_is_not_pre_trained():
 def test_what_the_user_sets_wins_over_the_scale_s_own_of_a_task():
     jobs = all_jobs("tasks", Stub(["sst-2"]), ["task.max_seq_length=50"], "laptop")[1]
     assert {job.recipe.task.max_seq_length for job in jobs if job.column} == {50}
-    assert {job.recipe.task.max_seq_length for job in all_jobs("tasks", Stub(["sst-2"]), scale="laptop")[1][3:]} == {64}
+    assert {job.recipe.task.max_seq_length for job in all_jobs("tasks", Stub(["sst-2"]), scale="laptop")[1][3:]} == {32}
     with pytest.raises(InputError, match=r"max_seq_length is 256 for sst-2, above model\.max_position_embeddings, 128"):
         all_jobs("tasks", Stub(["sst-2"]), ["task.max_seq_length=256"], "laptop")
 

@@ -1,7 +1,5 @@
 """The demo's text: which docstrings, which lines of them, and always the same."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from pipeline import docstrings
@@ -69,8 +67,6 @@ def libraries(tmp_path, monkeypatch):
     monkeypatch.setattr(docstrings.sysconfig, "get_paths", lambda: {"purelib": str(tmp_path / "site")})
     monkeypatch.setattr(docstrings, "LIBRARIES", ("one", "two"))
     monkeypatch.setattr(docstrings, "FILES_AT_A_TIME", 5)
-    # The tests' process has threads, which a fork would not survive.
-    monkeypatch.setattr(docstrings, "ProcessPoolExecutor", ThreadPoolExecutor)
     for number in range(20):
         path = tmp_path / "site" / ("one", "two", "three")[number % 3] / f"deep/{number}.py"
         path.parent.mkdir(parents=True, exist_ok=True)

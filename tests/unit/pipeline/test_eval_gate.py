@@ -11,9 +11,12 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.utils import proto_utils
 
-from components.evaluator.results import evaluated, intervals
+from components.evaluator import slices as by_length
+from components.evaluator.results import evaluated, evaluated_by_slice, intervals
+from components.evaluator.settings import SliceSettings
 from pipeline.config import GateSettings
 from pipeline.eval_gate import eval_config
+from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
 from pipeline.summary import gate_failures
 
 # Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.
@@ -61,10 +64,12 @@ def examples(tmp_path_factory):
         for split, factor in {"train": 100.0, "eval": 1.0}.items():
             tf.io.gfile.makedirs(f"{artifact.uri}/Split-{split}")
             with tf.io.TFRecordWriter(f"{artifact.uri}/Split-{split}/examples.tfrecord") as writer:
-                for sums in rows_of(objective):
+                for number, sums in enumerate(rows_of(objective)):
                     example = tf.train.Example()
                     for name, value in sums.items():
                         example.features.feature[name].float_list.value.append(value * factor)
+                    mask = [1] * (3 + number) + [0] * (4 - number)
+                    example.features.feature["input_mask"].int64_list.value.extend(mask)
                     writer.write(example.SerializeToString())
         return artifact
 
@@ -96,12 +101,12 @@ def judge(tmp_path, examples):
     def judge(gate, candidate, *baseline, objective="mlm_nsp"):
         evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
         evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
-        context = Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
-        config = proto_utils.proto_to_json(eval_config(gate, objective))
+        context = Executor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))
+        config = proto_utils.proto_to_json(eval_config(gate, objective, SliceSettings((3, 4))))
         Executor(context).Do(
             {"examples": [examples(objective)], "model": [candidate], "baseline_model": list(baseline)},
             {"evaluation": [evaluation], "blessing": [blessing]},
-            {"eval_config": config, "example_splits": json.dumps(None)},
+            {"eval_config": config, "example_splits": json.dumps(None), "module_path": by_length.__name__},
         )
         assert blessing.get_int_custom_property("current_model_id") == 7
         return bool(blessing.get_int_custom_property("blessed")), evaluation.uri
@@ -119,6 +124,11 @@ def test_without_a_baseline_the_values_decide(judge, model):
     assert found["nsp_accuracy"] == pytest.approx([2 / 3 - 1.96 / 3, 1.0])
     assert found["mlm_perplexity"] == pytest.approx([20.0, 20.0], rel=1e-4)
     assert set(found) == {"mlm_perplexity", "mlm_accuracy", "nsp_accuracy"}
+    # The examples have 3, 4 and 5 real tokens.
+    parts = evaluated_by_slice(evaluation)
+    assert [(part["by"], part["of"]) for part in parts] == [("length", of) for of in ("up to 3", "4 to 4", "over 4")]
+    assert [part["metrics"]["mlm_accuracy"] for part in parts] == [0.75, 0.0, 0.5]
+    assert {part["metrics"]["example_count"] for part in parts} == {1.0}
 
 
 def test_each_value_that_is_missed_is_told(judge, model):

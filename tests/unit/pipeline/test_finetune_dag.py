@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from tfx.dsl.compiler import compiler
@@ -105,7 +106,7 @@ def test_every_task_has_a_recipe_that_compiles(compiled, task):
     recipe = finetuning(task)
     assert isinstance(recipe, FineTuneRecipe) and recipe.row == TASKS[task]
     assert set(compiled(recipe)) == set(STAGES)
-    sections = {"data", "task", "training", "gate", "search", "restarts", "serving"}
+    sections = {"data", "task", "training", "gate", "search", "restarts", "serving", "slices", "export"}
     assert {key.partition(".")[0] for key in settings_of(recipe)} == sections
 
 
@@ -114,6 +115,39 @@ def test_the_paper_s_settings():
     assert finetuning("squad1.1").task.max_seq_length == 384
     assert finetuning("squad2.0").training.num_train_epochs == 2.0
     assert (finetuning("swag").training.train_batch_size, finetuning("swag").training.learning_rate) == (16, 2e-5)
+
+
+def test_a_part_of_the_rows_may_have_a_threshold_in_one_line():
+    bounds = "gate.min_slice_scores=label=1:0.7,length=over 256:0.5,source=a=b:c:0"
+    gate = with_settings(finetuning("sst-2"), [bounds]).gate
+    assert gate.slice_bounds == [("label", "1", 0.7), ("length", "over 256", 0.5), ("source", "a=b:c", 0.0)]
+    assert with_settings(finetuning("sst-2"), [bounds, "gate.min_slice_scores="]).gate.slice_bounds == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["gate.min_slice_scores=genre=fiction:0.5"], "takes label, length, source as in 'length=over 256:0.5'"),
+        (["gate.min_slice_scores=label=1"], "has 'label=1'; it takes"),
+        (["gate.min_slice_scores=label=1:nan"], "has 'label=1:nan'; it takes"),
+        (["gate.min_slice_scores=label=:0.5"], "has 'label=:0.5'; it takes"),
+        (
+            ["gate.min_slice_scores=length=over 99:0.5"],
+            "has length 'over 99', which slices does not have; lengths are up",
+        ),
+        (["gate.min_slice_scores=length=over 99:0.5", "slices.lengths="], "lengths are none"),
+        (["gate.min_slice_scores=label=1:0.5", "slices.by_label=false"], "has label '1', which slices does not have"),
+        (["slices.lengths=64,32"], "slices.lengths is 64,32; each must be above the one before"),
+    ],
+)
+def test_a_threshold_of_a_part_that_there_is_not_is_told_before_the_run(settings, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        with_settings(finetuning("sst-2"), settings)
+
+
+def test_a_regression_has_no_labels_to_be_judged_by():
+    with pytest.raises(InputError, match="has label '1', which slices does not have"):
+        with_settings(finetuning("sts-b"), ["gate.min_slice_scores=label=1:0.5"])
 
 
 def test_a_task_that_there_is_not_is_told():

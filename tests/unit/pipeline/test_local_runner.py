@@ -1,12 +1,15 @@
-"""What is said while a pipeline runs goes to its log, and everything is as before afterwards."""
+"""What is said while a pipeline runs goes to its log, and everything is as before afterwards; no stage leaves files."""
 
 import contextlib
 import logging
 import os
+import tempfile
 import types
 
 import absl.logging
+import apache_beam as beam
 import pytest
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
 from pipeline.runners import local_runner
 
@@ -33,3 +36,15 @@ def test_messages_go_to_the_log_and_stages_to_the_terminal(tmp_path, monkeypatch
     assert "C++ says this" in log
     os.write(2, b"after")
     assert capfd.readouterr().err == "after"
+
+
+class BeamStage(BaseBeamExecutor):
+    def Do(self, *_):
+        with self._make_beam_pipeline() as pipeline:
+            _ = pipeline | beam.Create([1])
+
+
+def test_a_stage_of_beam_leaves_no_temporary_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    BeamStage(BeamStage.Context(beam_pipeline_args=list(local_runner.BEAM_PIPELINE_ARGS))).Do({}, {}, {})
+    assert list(tmp_path.iterdir()) == []

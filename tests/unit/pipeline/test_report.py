@@ -48,6 +48,18 @@ def test_a_refused_model_says_why_and_what_is_still_served(fabricated):
     assert "nothing pushed" in text and "2 thresholds missed" in text
 
 
+def test_the_lengths_of_the_examples_are_a_table(fabricated):
+    metrics = {"mlm_perplexity": 1234.5, "mlm_accuracy": 0.5, "nsp_accuracy": 0.75, "example_count": 8.0}
+    found = {"mlm_perplexity": [1200.0, 1300.0], "mlm_accuracy": [0.4, 0.6]}
+    fabricated.summary["slices"] = [{"by": "length", "of": "33 to 64", "metrics": metrics, "intervals": found}]
+    html = fabricated.write()
+    check_stands_alone(html)
+    assert (
+        "Part Examples Masked-LM perplexity Masked-LM accuracy Next-sentence accuracy "
+        "length 33 to 64 8 1,234.5 (1,200.0 to 1,300.0) 50.0% (40.0% to 60.0%) 75.0%"
+    ) in words(html)
+
+
 def test_the_first_run_served_nothing_and_has_no_baseline():
     refused = SUMMARY | {"blessed": False, "pushed_version": None, "served_version": None}
     assert verdict(refused, gate_rows(refused, None)).serving == "Nothing is served: no model has been pushed yet."

@@ -76,9 +76,9 @@ def test_without_one_the_training_takes_its_settings(compiled):
 def test_each_stage_is_told_what_it_needs_and_no_more(compiled):
     """Another number of restarts is no other search, and the cache serves it."""
     nodes = compiled(WITH)
-    of_both = told(compiled(WITHOUT)["Trainer"]).keys() - {"restarts"}
+    of_both = told(compiled(WITHOUT)["Trainer"]).keys() - {"restarts", "export"}
     assert told(nodes["Tuner"]).keys() == {*of_both, "search"}
-    assert told(nodes["Trainer"]).keys() == {*of_both, "restarts"}
+    assert told(nodes["Trainer"]).keys() == {*of_both, "restarts", "export"}
     assert told(nodes["Tuner"])["search"]["learning_rate"] == [1e-4, 2e-5]
     assert told(nodes["Trainer"])["restarts"] == {"count": 3, "ensemble": 1}
     more = compiled(with_settings(WITH, ["restarts.count=5", "restarts.ensemble=2"]))

@@ -137,7 +137,8 @@ VERDICT = {"blessed": True, "checked": True, "problems": [], "answers": 40, "mem
 OUTCOME = {
     "blessed": True, "gate_failures": [], "intervals": {"accuracy": [0.8512, 0.9]},
     "serving": VERDICT | {"latency_ms": {"a": 2.0, "b": 3.456}},
-    "by_label": {"0": {"accuracy": 0.75, "example_count": 1200.0}}, "pushed_version": "17", "served_version": "17",
+    "slices": [{"by": "label", "of": "0", "metrics": {"accuracy": 0.75, "example_count": 1200.0}, "intervals": {}}],
+    "pushed_version": "17", "served_version": "17",
     "stage_states": {}, "seconds_by_stage": {},
 }  # fmt: skip
 
@@ -154,10 +155,13 @@ def test_how_sure_the_figures_are_and_what_the_server_did_are_told():
 
 
 def test_what_a_refused_model_never_came_to_is_left_out():
-    """Neither labels, nor intervals, nor a server that was not started."""
-    refused = OUTCOME | {"blessed": False, "gate_failures": ["serving: nothing is recorded"], "by_label": {}}
+    """Neither parts, nor intervals, nor a server that was not started."""
+    refused = OUTCOME | {"blessed": False, "gate_failures": ["serving: nothing is recorded"], "slices": []}
     refused |= {"intervals": {}, "serving": VERDICT | {"answers": 0, "latency_ms": {}}, "pushed_version": None}
     rows = summary.outcome_rows(refused)
     assert rows == {"gate": "NOT blessed: serving: nothing is recorded", "pushed": "nothing; serving 17", "stages": ""}
-    many = {str(label): {"accuracy": 1.0, "example_count": 1.0} for label in range(77)}
-    assert not [name for name in summary.outcome_rows(OUTCOME | {"by_label": many}) if name.startswith("label")]
+    (part,) = OUTCOME["slices"]
+    many = [part | {"of": str(label)} for label in range(77)] + [part | {"by": "length", "of": "up to 32"}]
+    rows = summary.outcome_rows(OUTCOME | {"slices": many})
+    assert not [name for name in rows if name.startswith("label")]
+    assert rows["length up to 32"] == "accuracy 0.75 (1,200 rows)"

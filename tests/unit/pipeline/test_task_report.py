@@ -117,6 +117,44 @@ def test_the_machine_does_not_show_and_the_same_run_gives_the_same_bytes(fabrica
     assert another.write() == first
 
 
+PARTS = [
+    {"by": "length", "of": "up to 32", "metrics": {"accuracy": 0.5, "example_count": 1234.0},
+     "intervals": {"accuracy": [0.25, 0.75]}},
+    {"by": "source", "of": "<b>news</b>", "metrics": {"accuracy": 0.25, "example_count": 1.0}, "intervals": {}},
+]  # fmt: skip
+
+
+def test_the_parts_of_the_rows_are_a_table(fabricate):
+    fabricated = fabricate("sst-2")
+    assert "parts of the held-out split" not in words(fabricated.write())
+    fabricated.summary["slices"] = PARTS
+    html = fabricated.write()
+    check_stands_alone(html)
+    assert (
+        "In 2 parts of the held-out split Lengths are in pieces, of all texts of a row before any is cut. In brackets "
+        "the 95 % confidence interval. Part Rows Accuracy length up to 32 1,234 50.0% (25.0% to 75.0%) "
+        "source &lt;b&gt;news&lt;/b&gt; 1 25.0%"
+    ) in words(html)
+
+
+def test_the_thresholds_of_parts(fabricate):
+    """One that is missed is told once, like one whose part has no rows, which is not judged."""
+    fabricated = fabricate("sst-2")
+    bounds = ["length=up to 32:0.4", "source=<b>news</b>:0.3", "label=7:0.1"]
+    fabricated.summary["recipe"]["gate"]["min_slice_scores"] = bounds
+    failures = [
+        "accuracy of source <b>news</b>: value 0.25 (at least 0.3 is asked)",
+        "no held-out rows are of label 7, which has a threshold",
+    ]
+    fabricated.summary |= {"slices": PARTS, "blessed": False, "pushed_version": None, "gate_failures": failures}
+    text = words(fabricated.write())
+    assert "Accuracy of length up to 32, value ✓ passed 50.0% at least 40%" in text
+    assert "Accuracy of source &lt;b&gt;news&lt;/b&gt;, value ✗ missed 25.0% at least 30%" in text
+    assert "Accuracy of label 7, value not judged no rows at least 10%" in text
+    assert text.count("✗ missed") == 1 and text.count("of label 7, which has a threshold") == 1
+    assert "accuracy of source &lt;b&gt;news&lt;/b&gt; is 25.0%, but must be at least 30%" in text
+
+
 @pytest.mark.parametrize(
     ("name", "score", "baseline", "decrease", "failed", "reason", "row"),
     [

@@ -1,13 +1,23 @@
-"""A toy model with the shapes of the real one's signatures, and one server over it that the tests share."""
+"""A toy model with the shapes of the real one's signatures, one server over it that the tests share, and others that
+are processes of their own."""
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import tensorflow as tf
 
+from serving.client import Client
 from serving.server import Server
+
+ROOT = Path(__file__).parents[3]
 
 TEXTS = tf.TensorSpec([None], tf.string, name="text")
 PAIRS = tf.TensorSpec([None], tf.string, name="text_pair")
@@ -89,6 +99,85 @@ class Toy(tf.Module):
         for turn in tf.range(turns):
             total += turn % 2
         return {"number": self.number + tf.cast(total * 0, tf.int64)}
+
+
+class Process:
+    """`serving.server.serve` over version 1 in `base`, in a process of its own, on ports that it keeps."""
+
+    PATH = "/v1/models/bert:predict"
+    LENGTH = b'{"inputs": ["abc"], "signature_name": "length"}'
+
+    def __init__(self, base: Path, **settings: Any):
+        self._base, self._settings, self.grpc_port, self.rest_port = base, settings, 0, 0
+        self.start()
+
+    def start(self) -> None:
+        settings = "".join(f", {name}={value!r}" for name, value in self._settings.items())
+        ports = f"grpc_port={self.grpc_port}, rest_port={self.rest_port}"
+        command = (
+            "from serving.limits import LimitSettings; from serving.request_queue import QueueSettings;"
+            f" from serving.server import serve; serve({str(self._base)!r}, {ports}, poll_seconds=0.1{settings})"
+        )
+        # With an arena a thread, glibc keeps what each has freed: memory would grow until all have had a large request.
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "MALLOC_ARENA_MAX": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = re.search(r"^serving bert version 1 .*gRPC 127\.0\.0\.1:(\d+), REST http://127\.0\.0\.1:(\d+)$", line)
+        assert found, line
+        self.grpc_port, self.rest_port = int(found[1]), int(found[2])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _count(self, what: str) -> int:
+        return len(os.listdir(f"/proc/{self._process.pid}/{what}"))
+
+    @property
+    def threads(self) -> int:
+        return self._count("task")
+
+    @property
+    def descriptors(self) -> int:
+        return self._count("fd")
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    def memory_mb(self, what: str = "VmRSS") -> float:
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.search(rf"{what}:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
+
+    def ask(self) -> None:
+        """One request over each port, by new clients; the right answers."""
+        with Client(f"127.0.0.1:{self.grpc_port}", timeout=30) as client:
+            assert client.predict({"text": ["abc"]}, "length")["length"].tolist() == [3]
+        assert self.post(self.LENGTH).json() == {"outputs": [3]}
+
+    def rest(self) -> httpx.Client:
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.rest_port}", trust_env=False, verify=False, timeout=60)
+
+    def post(self, body: bytes) -> httpx.Response:
+        with self.rest() as http:
+            return http.post(self.PATH, content=body)
+
+
+@pytest.fixture(scope="session")
+def in_process() -> Iterator[Callable[..., Process]]:
+    """`in_process(base, limits=...)` serves version 1 of the toy in `base` in a process of its own."""
+    started: list[Process] = []
+
+    def start(base: Path, **settings: Any) -> Process:
+        started.append(Process(base, **settings))
+        started[-1].ask()
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from serving import errors
 
 
 def test_documented_example() -> None:
-    assert doctest.testmod(errors).attempted == 1 and doctest.testmod(errors).failed == 0
+    assert doctest.testmod(errors).attempted == 2 and doctest.testmod(errors).failed == 0
 
 
 @tf.function

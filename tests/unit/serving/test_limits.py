@@ -122,3 +122,10 @@ def test_a_claim_over_grpc_is_refused_too(limited: tuple[Client, httpx.Client]) 
         client._prediction.Predict(request, timeout=30)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "the inputs have 9000000 elements" in caught.value.details()
+
+
+@pytest.mark.parametrize("name", ["max_request_bytes", "max_rows", "max_text_bytes", "max_receive_seconds"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_that_lets_nothing_through_is_refused(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
+        LimitSettings(**{name: value})

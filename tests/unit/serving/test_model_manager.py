@@ -212,7 +212,7 @@ def test_labels_of_versions_that_are_yet_to_load(bases: Path, allowed: bool) -> 
     )
     with pytest.raises(ServingError) as raised:
         models.get(Target("a", label="stable"))
-    assert raised.value.code is grpc.StatusCode.NOT_FOUND
+    assert raised.value.code is grpc.StatusCode.UNAVAILABLE  # it has not looked yet
     models.reload([ModelConfig("a", bases / "a", labels={"stable": 2})]) if allowed else models.stores["a"].poll()
     assert models.get(Target("a", label="stable")).version == 2
     new, moved = {"stable": 2, "next": 7}, {"stable": 7}

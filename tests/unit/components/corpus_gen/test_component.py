@@ -13,6 +13,7 @@ from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import COUNTS_FILE
+from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
 
 
 def test_the_properties_are_all_that_the_documents_depend_on(tmp_path):
@@ -37,7 +38,7 @@ def test_the_executor(tmp_path):
     component = CorpusGen(find_inputs([f"{tmp_path}/a.txt"], settings), settings)
     documents = standard_artifacts.Examples()
     documents.uri = str(tmp_path / "documents")
-    context = base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
+    context = base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))
     Executor(context).Do({}, {"documents": [documents]}, component.spec.exec_properties)
     assert decode_split_names(documents.split_names) == ["train", "eval"]
     for split in ("train", "eval"):

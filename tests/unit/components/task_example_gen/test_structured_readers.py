@@ -46,7 +46,10 @@ def test_swag(tmp_path):
     )
     ((one,), _) = found("swag", path)
     assert one.row == TaskRow(
-        "7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1
+        "7",
+        {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")},
+        1,
+        "anetv",
     )
     assert (one.where, one.group) == ("line 2", "anetv_1")
     test = written(tmp_path, "test.csv", f"{SWAG}\n7,v,1,A,A,B,gold,a,b,c,d\n")

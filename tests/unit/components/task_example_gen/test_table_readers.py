@@ -41,12 +41,12 @@ def error(task, path, columns=None):
     return str(caught.value)
 
 
-def single(row_id, text, gold):
-    return TaskRow(row_id, {"text": text}, gold)
+def single(row_id, text, gold, source=""):
+    return TaskRow(row_id, {"text": text}, gold, source)
 
 
-def pair(row_id, text, text_pair, gold):
-    return TaskRow(row_id, {"text": text, "text_pair": text_pair}, gold)
+def pair(row_id, text, text_pair, gold, source=""):
+    return TaskRow(row_id, {"text": text, "text_pair": text_pair}, gold, source)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def pair(row_id, text, text_pair, gold):
         (
             "cola",
             "gj04\t0\t*\tThey drank the pub.\ngj04\t1\t\tHe ran.\n",
-            [("0", "They drank the pub.", "0"), ("1", "He ran.", "1")],
+            [("0", "They drank the pub.", "0", "gj04"), ("1", "He ran.", "1", "gj04")],
         ),
         ("cola", "index\tsentence\n7\tBill floated.\n", [("7", "Bill floated.", None)]),
         ("sst-2", "sentence\tlabel\nfine , really \t1\n", [("0", "fine , really ", "1")]),
@@ -72,13 +72,13 @@ def pair(row_id, text, text_pair, gold):
             "sts-b",
             "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
             "9\tnews\tf\t2012\t1\tn\tn\tA plane.\tAn air plane.\t3.800\n",
-            [("9", "A plane.", "An air plane.", 3.8)],
+            [("9", "A plane.", "An air plane.", 3.8, "news")],
         ),
         (
             "mnli",
             MNLI + "0\t1\t1\tg\tb\tb\tp\tp\tHe ran.\tHe moved.\tentailment\tentailment\n"
             "1\t1\t1\tg\tb\tb\tp\tp\tHe ran.\tHe won.\tneutral\t-\n",
-            [("0", "He ran.", "He moved.", "entailment")],
+            [("0", "He ran.", "He moved.", "entailment", "g")],
         ),
         (
             "qnli",
@@ -180,6 +180,18 @@ def test_tables_of_pairs_with_names_of_their_own(tmp_path):
         '{"question1": "a", "question2": "b", "is_duplicate": 1}\n{"question1": "a", "question2": "b"}',
     )
     assert rows("text-pair", path, columns=columns) == [pair("0", "a", "b", "1"), pair("1", "a", "b", None)]
+
+
+def test_where_the_rows_of_a_table_come_from_is_a_column_of_its_own(tmp_path):
+    """No column is read unless one is named, were it called "" (as pandas calls its index); rows may lack it."""
+    csv = written(tmp_path, "a.csv", ",text,label,press\n0,fine,1,AP\n1,bad,0,\n")
+    assert rows("text", csv) == [single("0", "fine", "1"), single("1", "bad", "0")]
+    found = rows("text", csv, columns=Columns(source="press"))
+    assert found == [single("0", "fine", "1", "AP"), single("1", "bad", "0")]
+    assert [TaskRow.from_features(row.to_features()) for row in found] == found
+    assert found[0].to_features()["source"] == [b"AP"] and "source" not in found[1].to_features()
+    lines = written(tmp_path, "a.jsonl", '{"text": "fine", "label": "1", "press": 7}\n')
+    assert "'press' is int, not text" in error("text", lines, Columns(source="press"))
 
 
 @pytest.mark.parametrize(

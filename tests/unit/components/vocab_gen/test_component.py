@@ -15,6 +15,7 @@ from components.shards import write_shard
 from components.vocab_gen.component import VocabGen
 from components.vocab_gen.executor import Executor
 from components.vocab_gen.settings import VocabularySettings
+from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def learn(tmp_path):
 
     def learn(vocab_size, given=None):
         component = VocabGen(as_channel([documents]), vocab_size, VocabularySettings(), given)
-        context = Executor.Context(beam_pipeline_args=["--runner=FnApiRunner"])
+        context = Executor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))
         Executor(context).Do({"documents": [documents]}, {"vocabulary": [vocabulary]}, component.spec.exec_properties)
         return tmp_path / "vocabulary"
 

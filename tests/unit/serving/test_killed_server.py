@@ -1,0 +1,115 @@
+"""A server that is killed under load, and one that has just started: what clients are told meanwhile."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+
+from serving import tensors
+from serving.client import Client, ClientError
+from serving.errors import ServingError
+from serving.model_config import ModelConfig
+from serving.model_manager import ModelManager, Target
+from serving.protos import ModelSpec, PredictionServiceStub, PredictRequest
+
+KILLS = 3
+
+
+def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Callable[[], None]:
+    """A client of both ports that asks on, whatever it gets, until `done`."""
+    request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name="length"))
+    request.inputs["text"].CopyFrom(tensors.to_proto(np.array([b"abc"], object)))
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
+
+    def ask_on() -> None:
+        address = f"127.0.0.1:{process.grpc_port}"
+        with grpc.insecure_channel(address, options) as channel, process.rest() as http:
+            predict = PredictionServiceStub(channel).Predict
+            while not done.wait(0.02):
+                try:
+                    outcomes[f"OK {predict(request, timeout=30).outputs['length'].int_val}"] += 1
+                except grpc.RpcError as error:
+                    outcomes[error.code().name] += 1
+                try:
+                    answer = http.post(process.PATH, content=process.LENGTH)
+                    outcomes[f"{answer.status_code} {answer.json().get('outputs')}"] += 1
+                except (httpx.NetworkError, httpx.RemoteProtocolError):
+                    outcomes["no connection"] += 1
+
+    return ask_on
+
+
+def test_killed_at_any_moment_and_started_again(
+    tmp_path: Path, push: Callable[[Path, int, int], Path], in_process: Callable[..., Any]
+) -> None:
+    """Several times under load: what a client gets is an answer, or that the server is not there."""
+    push(tmp_path, 1, 1)
+    process = in_process(tmp_path)
+    moments, outcomes, done = random.Random(7), Counter[str](), threading.Event()
+    clients = [threading.Thread(target=asking(process, done, outcomes)) for _ in range(3)]
+    for client in clients:
+        client.start()
+    try:
+        for _ in range(KILLS):
+            answered = outcomes["OK [3]"]
+            wait_for(lambda: outcomes["OK [3]"] > answered)  # noqa: B023  called in this turn only
+            time.sleep(moments.uniform(0, 0.5))
+            process.kill()
+            process.start()
+            process.ask()  # at once
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
+    refused = {"UNAVAILABLE", "no connection"}
+    assert refused | {"OK [3]", "200 [3]"} <= set(outcomes) <= refused | {"OK [3]", "200 [3]", "503 None"}, outcomes
+
+
+def test_who_comes_while_the_first_versions_load_is_told_to_ask_again(tmp_path: Path) -> None:
+    """NOT_FOUND, which no client asks again for, is what is not there once it has been looked for."""
+    models = ModelManager([ModelConfig("bert", tmp_path)])
+    unavailable, not_found = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
+    for code, said in ((unavailable, "still loading: ask again"), (not_found, "nothing yet")):
+        with pytest.raises(ServingError, match=f"Servable not found for request: Latest.bert.; .*{said}$") as raised:
+            models.get(Target("bert"))
+        assert raised.value.code is code
+        models.stores["bert"].poll()
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ("Servable not found for request: Latest(bert); bert is still loading: ask again", "still loading"),
+        ("the server is stopping: ask another one", "is stopping"),
+        ("failed to connect to all addresses", "no server reachable at"),
+        (None, "no server reachable at"),
+    ],
+)
+def test_the_client_says_what_an_unavailable_server_says(details: str | None, said: str) -> None:
+    class Refused(grpc.RpcError):
+        def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.UNAVAILABLE
+
+        def details(self) -> str | None:
+            return details
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused
+
+    with Client("127.0.0.1:1") as client, pytest.raises(ClientError, match=said):
+        client._call(refuse, None)
