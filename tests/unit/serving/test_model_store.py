@@ -95,18 +95,23 @@ def test_a_request_under_way_finishes_on_its_version(tmp_path: Path, push: Push)
     store = store_of(tmp_path)
     store.poll()
     answers = []
+    holds_it, swapped = threading.Event(), threading.Event()
 
     def ask() -> None:
         servable = store.get()
         assert servable is not None
-        answers.append(int(servable.predict("spin", {"turns": np.array(150_000, np.int32)})["number"]))
+        holds_it.set()
+        assert swapped.wait(60)
+        answers.append(int(servable.predict("spin", {"turns": np.array(10, np.int32)})["number"]))
 
     thread = threading.Thread(target=ask)
     thread.start()
+    assert holds_it.wait(60)
     push(tmp_path, 2, 2)
     store.poll()
-    assert states(store) == {1: "UNLOADING", 2: "AVAILABLE"}, "the request was too short to be caught"
+    assert states(store) == {1: "UNLOADING", 2: "AVAILABLE"}
     assert store.newest == 2
+    swapped.set()
     thread.join()
     assert answers == [1]
     wait_for(lambda: states(store)[1] == "END")
