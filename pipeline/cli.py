@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import warnings
-from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from pipeline import (
     deploy_command,
     finetune_command,
     models_command,
+    orchestrate_command,
     predict_command,
     score_command,
     serve_command,
@@ -26,8 +26,9 @@ from pipeline import (
     train_command,
 )
 from pipeline.asked_server import AskedServer, asks_server
+from pipeline.exit_codes import Exit, exit_if_refused
 from pipeline.options import DEFAULT_RUN_DIR, Corpus, RunDir, Settings, Vocab
-from pipeline.run_dir import made_for_run
+from pipeline.run_request import RunRequest
 
 if TYPE_CHECKING:
     from serving.client import Client
@@ -39,16 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-
-class Exit(IntEnum):
-    """Exit codes."""
-
-    OK = 0
-    FAILED = 1
-    BAD_INPUT = 2
-    NOT_BLESSED = 3
-    PREEMPTED = 4
 
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
@@ -72,7 +63,7 @@ def pretrain(
     4 stopped by SIGTERM while it trained: the same command goes on from there.
     """
     summary = _pretrain(recipe, corpus or [], vocab, settings or [], run_dir)
-    _exit_if_refused(summary)
+    exit_if_refused(summary)
 
 
 @app.command()
@@ -86,7 +77,7 @@ def demo(
     """Everything once: pretrain, serve the pushed model, and ask it over gRPC to fill a mask, or to encode a text."""
     summary = _pretrain(recipe, corpus or [], vocab, settings or [], run_dir)
     if summary["served_version"] is None:
-        _exit_if_refused(summary)
+        exit_if_refused(summary)
     from pipeline.run_dir import serving_dir
     from serving.client import Client
     from serving.server import Server
@@ -98,7 +89,7 @@ def demo(
         with Client(f"{server.host}:{server.grpc_port}") as client:
             _ask(client)
     typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
-    _exit_if_refused(summary)
+    exit_if_refused(summary)
 
 
 def _ask(client: Client) -> None:
@@ -110,47 +101,15 @@ def _ask(client: Client) -> None:
         typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one a token")
 
 
-def _exit_if_refused(summary: dict) -> None:
-    if not summary["blessed"]:
-        served = summary["served_version"]
-        stays = f"version {served} stays served" if served else "no version is served yet"
-        typer.echo(f"bert-tfx: the gate refused this model, nothing was pushed; {stays}", err=True)
-        raise typer.Exit(Exit.NOT_BLESSED)
-
-
-def _pretrain(recipe_name: str, corpus: list[str], vocab: str | None, settings: list[str], run_dir: str) -> dict:
+def _pretrain(recipe: str, corpus: list[str], vocab: str | None, settings: list[str], run_dir: str) -> dict:
     """Runs the pipeline and everything that is told of it; returns the summary."""
-    from pipeline.config import with_settings
     from pipeline.recipes import recipe_of
 
-    recipe = with_settings(recipe_of(recipe_name), settings)
-    from components.corpus_gen.inputs import InputFile, find_inputs
+    recipe_of(recipe)  # not a task
+    request = RunRequest(recipe, os.path.abspath(run_dir), settings=tuple(settings), corpus=tuple(corpus), vocab=vocab)
+    from pipeline.runners import local_runner
 
-    if vocab is not None and not os.path.isfile(vocab):
-        raise InputError(f"{vocab}: no such file; --vocab takes a vocab.txt")
-    vocabulary = InputFile(os.path.abspath(vocab), os.path.getsize(vocab)) if vocab else None
-    inputs = find_inputs(corpus, recipe.corpus) if corpus else None
-    with made_for_run(run_dir) as run_dir:
-        if inputs is None:
-            from pipeline.docstrings import CORPUS_BYTES, write_docstring_corpus
-
-            typer.echo("reading the docstrings of the installed libraries")
-            path = os.path.join(run_dir, "corpus", "docstrings.txt")
-            write_docstring_corpus(path, CORPUS_BYTES)
-            inputs = find_inputs([path], recipe.corpus)
-        from pipeline.pretrain_dag import create_pipeline
-        from pipeline.runners import local_runner
-
-        pipeline = create_pipeline(recipe, inputs, run_dir, local_runner.BEAM_PIPELINE_ARGS, vocabulary)
-        local_runner.run(pipeline, run_dir)
-    from pipeline.lineage import latest_run
-    from pipeline.report.page import write_report
-    from pipeline.summary import print_summary, summarize
-
-    summary = summarize(latest_run(run_dir), recipe, run_dir)
-    write_report(run_dir)
-    print_summary(summary, run_dir)
-    return summary
+    return local_runner.run(request)
 
 
 @app.command()
@@ -185,6 +144,9 @@ app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
+app.add_typer(orchestrate_command.compile_app, name="compile")
+app.command("run-node")(orchestrate_command.run_node)
+app.command()(orchestrate_command.finish)
 app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")
 
@@ -254,7 +216,7 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
     """The command's own words, and those after `--` of a command that hands them to Beam."""
-    if words[:1] != ["examples"] or "--" not in words:
+    if words[:1] not in (["examples"], ["compile"]) or "--" not in words:
         return words, []
     end = words.index("--")
     return words[:end], words[end + 1 :]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from pipeline.exit_codes import exit_if_refused
 from pipeline.options import Settings
-from pipeline.run_dir import made_for_run
-
-if TYPE_CHECKING:
-    from pipeline.finetune_recipes import FineTuneRecipe
+from pipeline.run_request import RunRequest
 
 DEFAULT_RUN_DIR = "runs/TASK"
 Files = list[str] | None
@@ -56,48 +54,24 @@ def finetune(
     answers raw text: `bert-tfx serve`, then `bert-tfx predict`. Answers to all held-out and test rows are written in
     the official submission formats. Exit codes as of `pretrain`.
     """
-    from pipeline.config import with_settings
     from pipeline.finetune_recipes import finetuning
 
+    recipe = finetuning(task)  # not a recipe of pre-training
     options = ["search.enabled=true"] * search + ([] if restarts is None else [f"restarts.count={restarts}"])
-    recipe = with_settings(finetuning(task), [*options, *(settings or [])])
-    given = {"train": train or [], "eval": held_out or [], "test": test or []}
-    summary = run(recipe, data, given, init, cased, os.path.abspath(run_dir.replace("TASK", recipe.name)))
-    if not summary["blessed"]:
-        from pipeline.cli import Exit
-
-        served = summary["served_version"]
-        stays = f"version {served} stays served" if served else "no version is served yet"
-        typer.echo(f"bert-tfx: the gate refused this model, nothing was pushed; {stays}", err=True)
-        raise typer.Exit(Exit.NOT_BLESSED)
-
-
-def run(
-    recipe: FineTuneRecipe,
-    data: str | None,
-    given: dict[str, list[str]],
-    init: str,
-    cased: bool | None,
-    run_dir: str,
-) -> dict[str, Any]:
-    """Runs the pipeline and tells of it; returns the summary."""
-    from components.task_example_gen.files import find_splits
-    from pipeline.finetune_dag import Beginning, create_pipeline
+    request = RunRequest(
+        recipe.name,
+        os.path.abspath(run_dir.replace("TASK", recipe.name)),
+        settings=(*options, *(settings or [])),
+        data=data,
+        train=tuple(train or []),
+        held_out=tuple(held_out or []),
+        test=tuple(test or []),
+        init=init,
+        cased=cased,
+    )
     from pipeline.runners import local_runner
 
-    files = find_splits(recipe.row, data, given)
-    beginning = Beginning.of(init, cased)
-    with made_for_run(run_dir):
-        pipeline = create_pipeline(recipe, files, beginning, run_dir, local_runner.BEAM_PIPELINE_ARGS)
-        local_runner.run(pipeline, run_dir)
-    from pipeline.lineage import latest_run
-    from pipeline.report.page import write_report
-    from pipeline.task_summary import print_summary, summarize
-
-    summary = summarize(latest_run(run_dir), recipe, run_dir)
-    write_report(run_dir)
-    print_summary(summary, run_dir)
-    return summary
+    exit_if_refused(local_runner.run(request))
 
 
 def tasks() -> None:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tfx.components import Trainer, Tuner
-from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import trainer_pb2
 
@@ -20,9 +19,8 @@ from components.task_example_gen.sources import files_below
 from pipeline.eval_gate import task_eval_config
 from pipeline.finetune_recipes import FineTuneRecipe
 from pipeline.judge_and_push import judge_and_push
-from pipeline.run_dir import artifacts_dir, metadata_file, training_dir
+from pipeline.run_dir import artifacts_dir, training_dir
 
-PIPELINE_NAME = "bert-finetune"
 TRAIN, EVAL = "train", "eval"
 
 
@@ -56,6 +54,7 @@ def create_pipeline(
     files: Mapping[str, Sequence[str]],
     begin: Beginning,
     run_dir: str,
+    name: str,
     beam_pipeline_args: Sequence[str],
 ) -> Pipeline:
     """The pipeline of one run directory; a second run with the same arguments is served from the cache.
@@ -64,7 +63,8 @@ def create_pipeline(
         recipe: what to make.
         files: of each split, as `components.task_example_gen.files.find_splits` gives them.
         begin: the model to begin with.
-        run_dir: where artifacts, metadata, checkpoints and pushed versions live.
+        run_dir: where artifacts, checkpoints and pushed versions live.
+        name: by which ML Metadata tells the pipeline from others.
         beam_pipeline_args: runner and workers of the Evaluator.
     """
     example_gen = TaskExampleGen(recipe.row, files, recipe.data)
@@ -103,7 +103,7 @@ def create_pipeline(
     )
     gate = task_eval_config(recipe.row, recipe.gate, recipe.slices)
     return Pipeline(
-        pipeline_name=PIPELINE_NAME,
+        pipeline_name=name,
         pipeline_root=artifacts_dir(run_dir),
         components=[
             example_gen,
@@ -112,6 +112,5 @@ def create_pipeline(
             *judge_and_push(trainer, examples, gate, recipe.serving, run_dir),
         ],
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
         beam_pipeline_args=list(beam_pipeline_args),
     )

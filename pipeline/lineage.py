@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
 from bert_keras.errors import InputError
-from pipeline.run_dir import metadata_file
+from pipeline.metadata_store import connection_config
+from pipeline.run_request import RunRequest, run_ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,24 +54,28 @@ class Run:
 
 
 def latest_run(run_dir: str) -> Run:
-    """The newest run of a run directory.
+    """The newest run of a run directory of which a stage has begun.
 
     Raises:
         InputError: there is none.
     """
-    path = metadata_file(run_dir)
-    if not os.path.exists(path):
-        raise InputError(f"{run_dir}: no run here (it has no {os.path.basename(path)}); bert-tfx pretrain makes one")
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = path
-    store = metadata_store.MetadataStore(config)
-    runs = store.get_contexts_by_type("pipeline_run")
-    if not runs:
-        raise InputError(f"{run_dir}: no run here; bert-tfx pretrain makes one")
-    run = max(runs, key=lambda context: context.create_time_since_epoch)
-    executions = sorted(store.get_executions_by_context(run.id), key=lambda e: e.id)
+    for run_id in run_ids(run_dir):
+        run = run_named(RunRequest.read(run_dir, run_id), run_id)
+        if run.stages:
+            return run
+    raise InputError(f"{run_dir}: no run here; bert-tfx pretrain or finetune makes one")
+
+
+def run_named(request: RunRequest, run_id: str) -> Run:
+    """What ML Metadata knows of a run; it has no stages before the first has begun."""
+    store = metadata_store.MetadataStore(connection_config(request.metadata_uri))
+    name = request.run_name(run_id)
+    context = store.get_context_by_type_and_name("pipeline_run", name)
+    if context is None:
+        return Run(name, {})
+    executions = sorted(store.get_executions_by_context(context.id), key=lambda e: e.id)
     stages = [_stage(store, execution) for execution in executions]
-    return Run(run.name, {stage.name: stage for stage in stages})
+    return Run(name, {stage.name: stage for stage in stages})
 
 
 def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Execution) -> Stage:

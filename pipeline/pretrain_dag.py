@@ -11,7 +11,6 @@ from google.protobuf import text_format
 from tfx.components import ExampleValidator, StatisticsGen, Trainer
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_component import BaseComponent
-from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import trainer_pb2
 from tfx.types import channel
@@ -28,9 +27,8 @@ from components.vocab_gen.component import VocabGen
 from pipeline.config import Recipe
 from pipeline.eval_gate import eval_config
 from pipeline.judge_and_push import judge_and_push
-from pipeline.run_dir import artifacts_dir, metadata_file, schema_dir, training_dir
+from pipeline.run_dir import artifacts_dir, schema_dir, training_dir
 
-PIPELINE_NAME = "bert-pretrain"
 # What the names of the stages of the second phase's examples end with.
 SECOND_PHASE = "_second_phase"
 
@@ -39,6 +37,7 @@ def create_pipeline(
     recipe: Recipe,
     inputs: Sequence[InputFile],
     run_dir: str,
+    name: str,
     beam_pipeline_args: Sequence[str],
     vocabulary: InputFile | None = None,
 ) -> Pipeline:
@@ -47,7 +46,8 @@ def create_pipeline(
     Args:
         recipe: what to make.
         inputs: the text, as `components.corpus_gen.inputs.find_inputs` gives it.
-        run_dir: where artifacts, metadata, checkpoints and pushed versions live.
+        run_dir: where artifacts, checkpoints and pushed versions live.
+        name: by which ML Metadata tells the pipeline from others.
         beam_pipeline_args: runner and workers of the Beam stages.
         vocabulary: a file to take the vocabulary from; None: it is learned.
     """
@@ -79,7 +79,7 @@ def create_pipeline(
         trainer.add_upstream_node(example_gate)
     gate = eval_config(recipe.gate, recipe.learned, recipe.slices)
     return Pipeline(
-        pipeline_name=PIPELINE_NAME,
+        pipeline_name=name,
         pipeline_root=artifacts_dir(run_dir),
         components=[
             corpus_gen,
@@ -89,7 +89,6 @@ def create_pipeline(
             *judge_and_push(trainer, example_channels[-1], gate, recipe.serving, run_dir),
         ],
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(metadata_file(run_dir)),
         beam_pipeline_args=list(beam_pipeline_args),
     )
 

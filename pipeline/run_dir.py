@@ -5,6 +5,8 @@ metadata.sqlite   ML Metadata: which execution made what from what
 training/HASH/    checkpoints and logs, kept when a stage fails
 serving/VERSION/  pushed models, as TensorFlow Serving reads them
 schema/           the curated schema of the examples
+lock              held while a process runs the pipeline
+compiled/RUN.*    what each run was asked for, and its compiled pipeline
 pipeline.log      what the libraries say
 summary.json, report.html
 """
@@ -15,6 +17,8 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+
+from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError
 
@@ -30,6 +34,24 @@ def made_for_run(run_dir: str) -> Iterator[str]:
         if not existed:
             shutil.rmtree(path)
         raise
+
+
+@contextlib.contextmanager
+def claimed(run_dir: str) -> Iterator[None]:
+    """Keeps others from running in the directory meanwhile; however this process ends, it is free again.
+
+    Raises:
+        InputError: another process runs in it.
+    """
+    lock = FileLock(os.path.join(run_dir, "lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InputError(f"{run_dir}: another bert-tfx runs in it; wait for it, or give another --run-dir") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def artifacts_dir(run_dir: str) -> str:
@@ -50,6 +72,11 @@ def training_dir(run_dir: str) -> str:
 def serving_dir(run_dir: str) -> str:
     """Where blessed models are pushed: a folder a version."""
     return os.path.join(run_dir, "serving")
+
+
+def compiled_dir(run_dir: str) -> str:
+    """What each run was asked for, and its compiled pipeline (`pipeline.run_request`)."""
+    return os.path.join(run_dir, "compiled")
 
 
 def schema_dir(run_dir: str) -> str:

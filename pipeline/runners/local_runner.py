@@ -1,58 +1,57 @@
-"""Runs a pipeline in this process: TFX's LocalDagRunner, Beam's in-process runner."""
+"""Runs the nodes of a pipeline one after the other, in this process; Beam's in-process runner."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import absl.logging
 from rich.console import Console
-from tfx.orchestration.local.local_dag_runner import LocalDagRunner
-from tfx.orchestration.pipeline import Pipeline
 
-from pipeline import example_generation
-from pipeline.run_dir import log_file
-
-# The workers are this process: there is no image. Without one, TFX packs itself for workers elsewhere, at every stage
-# anew, and leaves 45 MB of it in the folder for temporary files.
-BEAM_PIPELINE_ARGS = (*example_generation.BEAM_PIPELINE_ARGS, "--sdk_container_image=none")
+from pipeline.run_dir import claimed, log_file, made_for_run
+from pipeline.run_inputs import find_run_inputs
+from pipeline.run_request import RunRequest
 
 
-def run(pipeline: Pipeline, run_dir: str) -> None:
-    """Runs every stage that is not cached; prints a line a stage, the libraries' own messages go to a file.
+def run(request: RunRequest) -> dict[str, Any]:
+    """Runs every node that is not cached; prints a line a node, the libraries' own messages go to a file.
+
+    Returns:
+        The summary of the run.
 
     Raises:
-        Exception: whatever stopped a stage.
+        InputError: the input cannot be used, or another run is under way in the directory.
+        Exception: whatever stopped a node.
     """
-    path = log_file(run_dir)
-    with _logging_into(path), _standard_error_into(path):
-        LocalDagRunner().run(pipeline)
+    run_dir, run_id = request.run_dir, datetime.datetime.now().strftime("%Y%m%dT%H%M%S.%f")
+    with contextlib.ExitStack() as whole_run:
+        with made_for_run(run_dir):
+            whole_run.enter_context(claimed(run_dir))
+            inputs = find_run_inputs(request)
+            from pipeline.orchestrated import compile_run, finish, run_node
 
-
-class _StageLines(logging.Handler):
-    """Turns the runner's messages on stages into a line on the terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._console = Console(highlight=False)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if match := re.fullmatch(r"Component (\S+) is running\.", record.getMessage()):
-            self._console.print(f"[bold]{match[1]}[/bold]")
+            console, log = Console(highlight=False), log_file(run_dir)
+            nodes = compile_run(request, inputs, run_id)
+            with _logging_into(log), _standard_error_into(log):
+                for node in nodes:
+                    console.print(f"[bold]{node}[/bold]")
+                    run_node(run_dir, run_id, node)
+        return finish(run_dir, run_id)
 
 
 @contextlib.contextmanager
 def _logging_into(path: str) -> Iterator[None]:
-    """Sends Python's log records to a file, and the stages' lines to the terminal."""
+    """Sends Python's log records to a file."""
     root = logging.getLogger()
     handlers, level, verbosity = root.handlers[:], root.level, absl.logging.get_verbosity()
     file = logging.FileHandler(path)
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root.handlers[:] = [file, _StageLines()]
+    root.handlers[:] = [file]
     root.setLevel(logging.INFO)
     # absl sets its logger back to its own verbosity now and then.
     absl.logging.set_verbosity(absl.logging.INFO)

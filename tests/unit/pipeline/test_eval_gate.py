@@ -16,7 +16,7 @@ from components.evaluator.results import evaluated, evaluated_by_slice, interval
 from components.evaluator.settings import SliceSettings
 from pipeline.config import GateSettings
 from pipeline.eval_gate import eval_config
-from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
+from pipeline.orchestrated import BEAM_PIPELINE_ARGS
 from pipeline.summary import gate_failures
 
 # Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.

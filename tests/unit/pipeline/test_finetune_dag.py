@@ -10,7 +10,7 @@ from tfx.dsl.compiler import compiler
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
 from pipeline.config import settings_of, with_settings
-from pipeline.finetune_dag import PIPELINE_NAME, Beginning, create_pipeline
+from pipeline.finetune_dag import Beginning, create_pipeline
 from pipeline.finetune_recipes import FineTuneRecipe, finetuning
 
 STAGES = ["TaskExampleGen", "Trainer", "Baseline", "Evaluator", "ServingValidator", "ModelPush"]
@@ -24,9 +24,9 @@ def compiled(tmp_path):
 
     def compiled(recipe, begin=None):
         begin = begin or Beginning("model", "of its files")
-        pipeline = create_pipeline(recipe, {"train": [str(rows)]}, begin, str(tmp_path / "run"), [])
+        pipeline = create_pipeline(recipe, {"train": [str(rows)]}, begin, str(tmp_path / "run"), "named", [])
         ir = compiler.Compiler().compile(pipeline)
-        assert ir.pipeline_info.id == PIPELINE_NAME
+        assert ir.pipeline_info.id == "named"
         return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
 
     return compiled

@@ -7,12 +7,14 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from bert_keras.errors import InputError
 from pipeline.lineage import ArtifactRecord, latest_run
 from pipeline.run_dir import metadata_file
+from pipeline.run_request import RunRequest
 
 
 class Store:
     """Writes runs as TFX does: a context a run and a node, an execution a stage, events with keys."""
 
     def __init__(self, run_dir):
+        self.run_dir = run_dir
         config = mlmd.ConnectionConfig()
         config.sqlite.filename_uri = metadata_file(str(run_dir))
         config.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
@@ -29,6 +31,12 @@ class Store:
         context = mlmd.Context(type_id=self.context_types[type_name], name=name)
         (context.id,) = self.store.put_contexts([context])
         return context
+
+    def run(self, run_id, name="bert-pretrain", begun=False):
+        """What the step that compiles leaves, and, once a stage has begun, the context of TFX."""
+        request = RunRequest("tiny_cpu", str(self.run_dir), name=name)
+        request.write(run_id)
+        return self.context("pipeline_run", request.run_name(run_id)) if begun else None
 
     def artifact(self, uri):
         artifact = mlmd.Artifact(type_id=self.artifact_type, uri=uri)
@@ -51,19 +59,19 @@ class Store:
 
 
 def test_no_run(tmp_path):
-    with pytest.raises(InputError, match=r"no run here \(it has no metadata.sqlite\); bert-tfx pretrain makes one"):
+    with pytest.raises(InputError, match="no run here; bert-tfx pretrain or finetune makes one"):
         latest_run(str(tmp_path))
-    Store(tmp_path)
-    with pytest.raises(InputError, match="no run here; bert-tfx pretrain makes one"):
+    Store(tmp_path).run("never-begun")
+    with pytest.raises(InputError, match="no run here; bert-tfx pretrain or finetune makes one"):
         latest_run(str(tmp_path))
 
 
 def test_the_newest_run(tmp_path):
     store = Store(tmp_path)
     nodes = {name: store.context("node", f"bert-pretrain.{name}") for name in ("CorpusGen", "Trainer", "Push.er")}
-    old = store.context("pipeline_run", "old")
+    old = store.run("old", begun=True)
     store.execution(mlmd.Execution.COMPLETE, [old, nodes["Push.er"]])
-    new = store.context("pipeline_run", "new")
+    new = store.run("new", begun=True)
     text, model = store.artifact("/text"), store.artifact("/model")
     store.execution(mlmd.Execution.CACHED, [new, nodes["CorpusGen"]], outputs=[("documents", text)])
     store.execution(
@@ -71,8 +79,11 @@ def test_the_newest_run(tmp_path):
     )
     store.execution(mlmd.Execution.FAILED, [new, nodes["Push.er"]])
 
+    store.run("only-compiled")
+    store.context("pipeline_run", "of-another-pipeline.newest")
+
     run = latest_run(str(tmp_path))
-    assert run.id == "new"
+    assert run.id == "bert-pretrain.new"
     assert {name: stage.state for name, stage in run.stages.items()} == {
         "CorpusGen": "CACHED",
         "Trainer": "COMPLETE",

@@ -13,7 +13,7 @@ from tfx.dsl.compiler import compiler
 from components.corpus_gen.inputs import InputFile, find_inputs
 from components.example_gate.schema import example_schema
 from pipeline.config import with_settings
-from pipeline.pretrain_dag import PIPELINE_NAME, create_pipeline
+from pipeline.pretrain_dag import create_pipeline
 from pipeline.recipes import RECIPES, tiny_cpu
 
 STAGES = [
@@ -40,9 +40,9 @@ def compiled(tmp_path):
     def compiled(recipe, vocabulary=None):
         run_dir = str(tmp_path / "run")
         inputs = find_inputs([f"{tmp_path}/text.txt"], recipe.corpus)
-        pipeline = create_pipeline(recipe, inputs, run_dir, ["--runner=FnApiRunner"], vocabulary)
+        pipeline = create_pipeline(recipe, inputs, run_dir, "named", ["--runner=FnApiRunner"], vocabulary)
         ir = compiler.Compiler().compile(pipeline)
-        assert ir.pipeline_info.id == PIPELINE_NAME
+        assert ir.pipeline_info.id == "named"
         return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
 
     return compiled

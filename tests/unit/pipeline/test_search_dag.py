@@ -22,11 +22,11 @@ from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SPEC_FILE, FineTuningConfig, SearchSettings, TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizer import SPECIAL_TOKENS
-from pipeline import finetune_command
 from pipeline.cli import app
 from pipeline.config import settings_of, with_settings
 from pipeline.finetune_dag import Beginning, create_pipeline
 from pipeline.finetune_recipes import finetuning
+from pipeline.runners import local_runner
 from pipeline.search_report import write_search
 
 WITHOUT = finetuning("sst-2")
@@ -41,7 +41,7 @@ def compiled(tmp_path):
 
     def compiled(recipe):
         begin = Beginning("model", "of its files")
-        pipeline = create_pipeline(recipe, {"train": [str(rows)]}, begin, str(tmp_path / "run"), [])
+        pipeline = create_pipeline(recipe, {"train": [str(rows)]}, begin, str(tmp_path / "run"), "named", [])
         return {
             node.pipeline_node.node_info.id: node.pipeline_node for node in compiler.Compiler().compile(pipeline).nodes
         }
@@ -102,7 +102,7 @@ def test_a_grid_is_written_with_commas():
 
 def test_the_options_of_the_command_are_settings(monkeypatch):
     runs = []
-    monkeypatch.setattr(finetune_command, "run", lambda recipe, *_: runs.append(recipe) or {"blessed": True})
+    monkeypatch.setattr(local_runner, "run", lambda request: runs.append(request.resolved) or {"blessed": True})
     command = ["finetune", "sst-2", "--init", "model"]
     for options in ([], ["--search"], ["--restarts", "4", "--set", "restarts.ensemble=2"]):
         assert CliRunner().invoke(app, [*command, *options]).exit_code == 0

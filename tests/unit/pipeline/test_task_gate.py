@@ -19,7 +19,7 @@ from components.evaluator.results import HIGH, LOW, evaluated, evaluated_by_slic
 from components.evaluator.settings import TaskSliceSettings
 from pipeline.eval_gate import task_eval_config
 from pipeline.finetune_recipes import TaskGate
-from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
+from pipeline.orchestrated import BEAM_PIPELINE_ARGS
 from pipeline.summary import gate_failures
 
 VOCABULARY = {

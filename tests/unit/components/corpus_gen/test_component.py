@@ -13,7 +13,7 @@ from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import COUNTS_FILE
-from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
+from pipeline.orchestrated import BEAM_PIPELINE_ARGS
 
 
 def test_the_properties_are_all_that_the_documents_depend_on(tmp_path):

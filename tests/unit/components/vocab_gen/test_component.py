@@ -15,7 +15,7 @@ from components.shards import write_shard
 from components.vocab_gen.component import VocabGen
 from components.vocab_gen.executor import Executor
 from components.vocab_gen.settings import VocabularySettings
-from pipeline.runners.local_runner import BEAM_PIPELINE_ARGS
+from pipeline.orchestrated import BEAM_PIPELINE_ARGS
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""What the exit code of a command says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import typer
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    NOT_BLESSED = 3
+    PREEMPTED = 4
+
+
+def exit_if_refused(summary: Mapping[str, Any]) -> None:
+    """Says so, and ends with a code of its own, where the gate refused the model of a run."""
+    if not summary["blessed"]:
+        served = summary["served_version"]
+        stays = f"version {served} stays served" if served else "no version is served yet"
+        typer.echo(f"bert-tfx: the gate refused this model, nothing was pushed; {stays}", err=True)
+        raise typer.Exit(Exit.NOT_BLESSED)
