@@ -114,9 +114,9 @@ def run_node(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 4 stopped by SIGTERM while it trained: the same command goes on.
     """
-    _log_to_standard_error()
     from pipeline import orchestrated
 
+    _log_to_standard_error()
     orchestrated.run_node(os.path.abspath(run_dir), run_id, node)
 
 
@@ -135,6 +135,6 @@ def _log_to_standard_error() -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    import absl.logging
-
-    absl.logging.set_verbosity(absl.logging.INFO)
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    # The logger of TFX, which comes with a level of its own.
+    logging.getLogger("absl").setLevel(logging.INFO)

@@ -1,0 +1,40 @@
+"""Where ML Metadata lies, from one line of text; its password from the environment alone."""
+
+import pytest
+
+from bert_keras.errors import InputError
+from pipeline.metadata_store import PASSWORD_VARIABLE, connection_config
+
+
+def test_each_kind(monkeypatch):
+    monkeypatch.setenv(PASSWORD_VARIABLE, "s p:ce'\\")
+    assert connection_config("sqlite:/runs/a b/metadata.sqlite").sqlite.filename_uri == "/runs/a b/metadata.sqlite"
+    mysql = connection_config("mysql://me@db.example:3307/mlmd").mysql
+    assert (mysql.host, mysql.port, mysql.database, mysql.user, mysql.password) == (
+        "db.example", 3307, "mlmd", "me", "s p:ce'\\",
+    )  # fmt: skip
+    postgresql = connection_config("postgresql://me@127.0.0.1/mlmd").postgresql
+    assert (postgresql.host, postgresql.port, postgresql.dbname, postgresql.user, postgresql.password) == (
+        "127.0.0.1", "5432", "mlmd", "me", "s p:ce'\\",
+    )  # fmt: skip
+    grpc = connection_config("grpc://metadata-grpc-service.kubeflow:8080")
+    assert (grpc.host, grpc.port) == ("metadata-grpc-service.kubeflow", 8080)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "", "sqlite", "sqlite:", "/runs/metadata.sqlite", "oracle://me@host/db", "mysql://host/db", "mysql://me@host",
+        "mysql://me@/db", "grpc://host", "grpc://me@host:8080", "grpc://host:8080/db", "postgresql://me@host:port/db",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_told(uri):
+    with pytest.raises(InputError, match=r"must be sqlite:FILE, mysql:// or postgresql://USER@HOST"):
+        connection_config(uri)
+
+
+def test_a_password_is_refused_and_not_repeated():
+    with pytest.raises(InputError, match=PASSWORD_VARIABLE) as refused:
+        connection_config("mysql://me:planted-secret@host/db")
+    assert "planted-secret" not in str(refused.value)
+    assert "mysql://me:***@host" in str(refused.value)

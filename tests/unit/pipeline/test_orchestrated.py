@@ -1,0 +1,115 @@
+"""A run in steps, each launched by itself, in this process: the first two stages for real, on some text."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_keras.errors import InputError, StageError
+from pipeline.lineage import latest_run, run_named
+from pipeline.orchestrated import compile_run, finish, graph_of, run_node
+from pipeline.run_inputs import find_run_inputs
+from pipeline.run_request import RunRequest, run_ids
+
+SETTINGS = ("model.vocab_size=40", "examples.max_seq_length=32", "model.max_position_embeddings=32")
+
+
+@pytest.fixture
+def request_of(tmp_path):
+    """`request_of(**changes)`: a pre-training on a little text."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"Words of number {n} {n * 7919}. And more words.\n\n" for n in range(300)))
+
+    def request_of(**changes):
+        values = {"run_dir": str(tmp_path / "run"), "corpus": (str(path),), "settings": SETTINGS} | changes
+        return RunRequest("tiny_cpu", **values)
+
+    return request_of
+
+
+def compiled(request, run_id):
+    return compile_run(request, find_run_inputs(request), run_id)
+
+
+def states(request, run_id):
+    return {name: stage.state for name, stage in run_named(request, run_id).stages.items()}
+
+
+def test_nodes_run_one_by_one_and_what_is_done_is_not_done_again(request_of):
+    request = request_of()
+    nodes = compiled(request, "first")
+    assert nodes[0] == "CorpusGen" and nodes[-1] == "ModelPush" and len(nodes) == 12
+    assert (run_ids(request.run_dir), RunRequest.read(request.run_dir, "first")) == (["first"], request)
+    for node in ("CorpusGen", "VocabGen", "CorpusGen"):
+        run_node(request.run_dir, "first", node)
+    assert states(request, "first") == {"CorpusGen": "COMPLETE", "VocabGen": "COMPLETE"}
+    documents = run_named(request, "first").output("CorpusGen", "documents").id
+
+    compiled(request, "second")
+    run_node(request.run_dir, "second", "CorpusGen")
+    assert states(request, "second") == {"CorpusGen": "CACHED"}
+    assert latest_run(request.run_dir).output("CorpusGen", "documents").id == documents
+
+
+def test_a_node_whose_input_is_not_there_fails_and_can_run_later(request_of):
+    request = request_of()
+    compiled(request, "a")
+    with pytest.raises(StageError, match="VocabGen: what it reads is not there; it follows CorpusGen"):
+        run_node(request.run_dir, "a", "VocabGen")
+    run_node(request.run_dir, "a", "CorpusGen")
+    run_node(request.run_dir, "a", "VocabGen")
+    assert states(request, "a")["VocabGen"] == "COMPLETE"
+    with pytest.raises(StageError, match=r"run a has not run ImportSchemaGen, PretrainExampleGen, .*, ModelPush"):
+        finish(request.run_dir, "a")
+
+
+def test_two_pipelines_with_runs_of_one_id_share_a_store(request_of, tmp_path):
+    """The same store, the same run id, the same text: each has its own run, and neither takes the other's cache."""
+    store = f"sqlite:{tmp_path}/shared.sqlite"
+    requests = [request_of(run_dir=str(tmp_path / name), name=name, metadata=store) for name in ("one", "other")]
+    for request in requests:
+        compiled(request, "same")
+    for request in requests:
+        run_node(request.run_dir, "same", "CorpusGen")
+    assert [states(request, "same") for request in requests] == [{"CorpusGen": "COMPLETE"}] * 2
+    uris = [run_named(request, "same").output("CorpusGen", "documents").uri for request in requests]
+    assert [uri.startswith(request.run_dir) for uri, request in zip(uris, requests, strict=True)] == [True, True]
+
+
+def test_what_cannot_be_run_is_told(request_of):
+    request = request_of()
+    with pytest.raises(InputError, match=r"compiled/a\.json: no such file; `bert-tfx compile nodes`"):
+        run_node(request.run_dir, "a", "CorpusGen")
+    with pytest.raises(InputError, match=r"--run-id '\.\./a': must be letters, digits"):
+        run_node(request.run_dir, "../a", "CorpusGen")
+    compiled(request, "a")
+    with pytest.raises(InputError, match=r"Corpus: no such node in run a; there are CorpusGen, "):
+        run_node(request.run_dir, "a", "Corpus")
+    with pytest.raises(InputError, match="--metadata oracle:x"):
+        compiled(request_of(metadata="oracle:x"), "b")
+    with pytest.raises(InputError, match="give the model to begin with, --init DIR"):
+        find_run_inputs(RunRequest("sst-2", request.run_dir, data="x"))
+
+
+def test_the_graph_of_a_request_reads_nothing(request_of, tmp_path):
+    request = request_of(corpus=(), run_dir=str(tmp_path / "not-made"))
+    graph = graph_of(request)
+    assert graph["CorpusGen"] == () and graph["VocabGen"] == ("CorpusGen",)
+    assert {"ExampleGate", "PretrainExampleGen"} <= set(graph["Trainer"])
+    assert not (tmp_path / "not-made").exists()
+    seen = set()
+    for node, upstream in graph.items():
+        assert set(upstream) <= seen, node
+        seen.add(node)
+    assert list(graph_of(RunRequest("sst-2", "/nowhere")))[:2] == ["TaskExampleGen", "Trainer"]
+    assert "Tuner" in graph_of(RunRequest("sst-2", "/nowhere", settings=("search.enabled=true",)))
+
+
+def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):
+    monkeypatch.setenv("BERT_TFX_METADATA_PASSWORD", "planted-secret")
+    request = request_of(metadata="mysql://me@host/db")
+    compiled(request, "a")
+    files = {path.name: path.read_text() for path in Path(request.run_dir, "compiled").iterdir()}
+    assert set(files) == {"a.json", "a.pbtxt"}
+    assert json.loads(files["a.json"])["metadata"] == "mysql://me@host/db"
+    assert "planted-secret" not in "".join(files.values())
