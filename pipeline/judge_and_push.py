@@ -9,7 +9,10 @@ from tfx.dsl.components.common.resolver import Resolver
 from tfx.proto import pusher_pb2
 from tfx.types import channel, standard_artifacts
 
+import serving
+from components import evaluator
 from components.baseline.strategy import LatestComparableStrategy
+from components.code_version import code_fingerprint
 from components.evaluator import slices
 from components.model_push.component import ModelPush
 from components.serving_validator.component import ServingValidator
@@ -47,7 +50,11 @@ def judge_and_push(
         # Not `module_file`: that packs files flat, and needs pip in the environment.
         module_path=slices.__name__,
     )
+    # The cache must not serve what other metrics measured; TFX's component has no parameter for it.
+    gate.spec.exec_properties["code"] = code_fingerprint(evaluator)
     validator = ServingValidator(trainer.outputs["model"], gate.outputs["blessing"], limits)
+    # Nor what another server did with the model; components know no server, only a command that starts one.
+    validator.spec.exec_properties["server_code"] = code_fingerprint(serving)
     push = ModelPush(
         model=trainer.outputs["model"],
         model_run=trainer.outputs["model_run"],

@@ -10,8 +10,13 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.compiler import compiler
 
+import serving
+from components import evaluator, serving_validator
+from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import InputFile, find_inputs
 from components.example_gate.schema import example_schema
+from components.serving_validator import component
+from pipeline import judge_and_push
 from pipeline.config import with_settings
 from pipeline.pretrain_dag import create_pipeline
 from pipeline.recipes import RECIPES, tiny_cpu
@@ -172,6 +177,19 @@ def test_the_trainer_is_given_the_recipe_and_the_code(compiled, tmp_path):
     # TFX deletes a failed stage's outputs: checkpoints are elsewhere.
     assert custom["training_root"] == str(tmp_path / "run/training")
     assert len(custom["code"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("package", "stages"),
+    [(evaluator, {"Evaluator"}), (serving, {"ServingValidator"}), (serving_validator, {"ServingValidator"})],
+)
+def test_what_other_code_measured_is_not_served_from_the_cache(compiled, monkeypatch, package, stages):
+    before = compiled(tiny_cpu())
+    changed = lambda *modules: "changed" if package in modules else code_fingerprint(*modules)  # noqa: E731
+    monkeypatch.setattr(judge_and_push, "code_fingerprint", changed)
+    monkeypatch.setattr(component, "code_fingerprint", changed)
+    after = compiled(tiny_cpu())
+    assert {stage for stage in STAGES if before[stage].parameters != after[stage].parameters} == stages
 
 
 def test_the_schema_is_the_curated_one(compiled, tmp_path):

@@ -1,0 +1,42 @@
+"""kill -9 as each stage begins, then the same command again, until it ends: nothing that was finished is done twice."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from command_line import arguments
+
+from pipeline.lineage import latest_run, run_named
+from pipeline.run_request import RunRequest, run_ids
+
+
+@pytest.mark.slow  # each start of the command imports TFX
+def test_killed_at_every_stage_it_ends_with_nothing_done_twice(corpus, first_run, tmp_path):
+    run_dir = str(tmp_path / "run")
+    command = [str(Path(sys.executable).with_name("bert-tfx")), *arguments(corpus, run_dir)]
+    nodes = list(latest_run(str(first_run.dir)).stages)
+    begun = []
+    while set(begun) != set(nodes):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            for line in process.stdout:
+                if (node := line.strip()) in nodes and node not in begun:
+                    begun.append(node)
+                    process.kill()
+                    break
+                assert node in nodes, line
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    finished = Counter(
+        stage.name
+        for run_id in run_ids(run_dir)
+        for stage in run_named(RunRequest.read(run_dir, run_id), run_id).stages.values()
+        if stage.state == "COMPLETE"
+    )
+    assert len(run_ids(run_dir)) == len(nodes) + 1
+    # The Resolver asks ML Metadata anew in each run: that is its work.
+    assert {name: count for name, count in finished.items() if name != "Baseline"} == dict.fromkeys(
+        set(nodes) - {"Baseline"}, 1
+    )
+    assert len(list(Path(run_dir, "serving").iterdir())) == 1
