@@ -14,6 +14,7 @@ import typer
 from bert_keras.errors import InputError, Preempted, StageError
 from pipeline import (
     ablate_command,
+    beam_args_command,
     convert_command,
     deploy_command,
     finetune_command,
@@ -149,6 +150,7 @@ app.command("run-node")(orchestrate_command.run_node)
 app.command()(orchestrate_command.finish)
 app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")
+app.add_typer(beam_args_command.app, name="beam-args")
 
 
 @app.command()

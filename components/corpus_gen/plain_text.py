@@ -169,6 +169,9 @@ def read_lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end
             return
         if position == end:
             past_end = block.endswith(b"\n")  # a line begins right at the end
+        text_at_end = past_end or inside_line or carry_has_text or carry.strip()
+        if not started and end is not None and position >= end and text_at_end:
+            return  # No blank line begins in the stretch: it is all of a document that began before.
 
 
 def _at_line_start(file: BinaryIO, start: int) -> bool:

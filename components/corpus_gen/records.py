@@ -15,6 +15,7 @@ from bert_keras.errors import InputError
 from components.tfrecord import Example, read_records
 
 _PARQUET_ROWS = 256
+_BLOCK_BYTES = 1 << 20
 # A field of csv's may be as long as a record in memory.
 _MAX_FIELD = 2**31 - 1
 
@@ -25,8 +26,15 @@ def read_jsonl(
     """Objects, one a line; those of the lines that begin in bytes [start, end)."""
     position = start
     if start:
+        # A line that began before is not read as a whole: it may be gigabytes, over many stretches.
         file.seek(start - 1)
-        position += len(file.readline()) - 1
+        position -= 1
+        while block := file.readline(_BLOCK_BYTES):
+            position += len(block)
+            if block.endswith(b"\n"):
+                break
+            if end is not None and position >= end:
+                return
     for number, line in enumerate(iter(file.readline, b""), 1):
         if end is not None and position >= end:
             return

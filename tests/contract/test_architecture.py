@@ -33,6 +33,7 @@ from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.ablations.scales import AblationSettings
 from pipeline.config import GateSettings
+from pipeline.runners.dataflow import DataflowSettings
 from serving.batching import BatchingSettings
 from serving.deploy.settings import DeploySettings
 from serving.limits import LimitSettings
@@ -82,6 +83,7 @@ SETTINGS = (
     Columns,
     TaskDataSettings,
     AblationSettings,
+    DataflowSettings,
     DeploySettings,
     LimitSettings,
     LogSettings,

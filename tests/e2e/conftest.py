@@ -4,6 +4,7 @@ import types
 
 import pytest
 from command_line import arguments, bert_tfx
+from example_shards import SMALL_SHARDS, make
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +24,13 @@ def corpus(tmp_path_factory):
             if size > 200_000:
                 break
     return small
+
+
+@pytest.fixture(scope="session")
+def made(corpus, tmp_path_factory):
+    """Examples of the small corpus and their figures."""
+    output = tmp_path_factory.mktemp("examples") / "out"
+    return output, make(corpus, output, *SMALL_SHARDS)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """`bert-tfx examples`: from text to TFRecords, as its user runs it."""
 
-import hashlib
 import json
 import os
 import signal
@@ -13,31 +12,11 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from command_line import bert_tfx
+from example_shards import SMALL_SHARDS, digests, make
 
 BERT_TFX = Path(sys.executable).with_name("bert-tfx")
 DATA = os.environ.get("BERT_DATA_DIR")
 needs_data = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no other languages")
-SMALL_SHARDS = ("--set", "corpus.bucket_bytes=40000", "--vocab-size", "1500")
-
-
-def digests(output):
-    """{name: sha256} of the shards."""
-    paths = sorted(Path(output).glob("Split-*/*"))
-    return {f"{p.parent.name}/{p.name}": hashlib.sha256(p.read_bytes()).hexdigest() for p in paths}
-
-
-def make(corpus, output, *words):
-    """Runs the command in this process; returns the figures of its last line."""
-    code, out, err = bert_tfx("examples", "--corpus", corpus, "--output", output, *words)
-    assert code == 0, err
-    return json.loads(out.splitlines()[-1])
-
-
-@pytest.fixture(scope="module")
-def made(corpus, tmp_path_factory):
-    """Examples of the small corpus and their figures."""
-    output = tmp_path_factory.mktemp("examples") / "out"
-    return output, make(corpus, output, *SMALL_SHARDS)
 
 
 def original_features(length=128, predictions=20):

@@ -49,6 +49,19 @@ def test_however_a_file_is_cut_the_documents_are_the_same(tmp_path_factory, line
     assert counts["split_documents"] == whole["split_documents"]
 
 
+@pytest.mark.parametrize("line", ["a few words\n", "words without an end "], ids=["many lines", "one line"])
+def test_a_document_over_many_cuts_is_read_about_once(tmp_path, line):
+    """A stretch in the middle of a document ends there; to its end it would be the square of its size."""
+    content = (line * (3_000_000 // len(line))).encode()
+    path, size = write(tmp_path / "a", content), 100_000
+    counts = Counter()
+    for start in range(0, len(content), size):
+        found = list(read_unit(ReadUnit(str(path), start, start + size), CorpusSettings(), counts))
+        assert bool(found) == (start == 0)
+    # The whole of it by the first stretch, each of the others by itself.
+    assert counts["read_bytes"] <= 2 * len(content) + 40 * plain_text.BLOCK_BYTES // 16
+
+
 @given(LINES.filter(lambda lines: "\0" not in lines), st.integers(1, 20), st.integers(1, 9))
 def test_long_documents_are_cut_and_nothing_is_lost(tmp_path_factory, lines, limit, block):
     path = write(tmp_path_factory.mktemp("long") / "a", "\n".join(lines))

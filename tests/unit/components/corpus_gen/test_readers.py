@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bert_keras.errors import InputError
-from components.corpus_gen import readers
+from components.corpus_gen import readers, records
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import COUNTS, ReadUnit, read_unit, read_units
 from components.corpus_gen.settings import CorpusSettings
@@ -115,6 +115,14 @@ def test_however_json_lines_are_cut_the_documents_are_the_same(tmp_path_factory,
     for start in range(0, length, size):
         found += read_unit(ReadUnit(str(path), start, start + size), CorpusSettings(), Counter())
     assert [document.lines for document in found] == read(path)
+
+
+def test_a_json_line_over_many_cuts_is_read_once():
+    """What begins in a stretch before is passed over, and not further than the stretch goes."""
+    file = io.BytesIO(json.dumps({"text": "a few words " * 400_000}).encode() + b'\n{"text": "b"}\n')
+    assert list(records.read_jsonl(file, "a", "text", 1_000_000, 1_100_000)) == []
+    assert file.tell() <= 1_100_000 + records._BLOCK_BYTES
+    assert [text for _, text in records.read_jsonl(file, "a", "text", 1_000_000, None)] == ["b"]
 
 
 def test_a_bad_record_of_a_cut_file_is_named_by_its_place(tmp_path):
