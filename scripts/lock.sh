@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolves pyproject.toml into one hashed lock for each supported Python. Usage: make lock
+# Resolves pyproject.toml into one hashed lock for each supported Python, and one for Airflow. Usage: make lock
 # No index address is written, so the locks work behind any mirror.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,6 +9,12 @@ lock() {  # python version, wheel platform
         --generate-hashes --no-emit-index-url --no-header \
         --output-file "requirements/py$(echo "$1" | tr -d .).txt"
 }
+lock_airflow() {  # python version, wheel platform
+    .uv/bin/uv pip compile --group airflow --quiet --no-config --python-version "$1" --python-platform "$2" \
+        --generate-hashes --no-emit-index-url --no-header \
+        --output-file "requirements/airflow-py$(echo "$1" | tr -d .).txt"
+}
 lock 3.11 x86_64-manylinux_2_28
 lock 3.12 x86_64-manylinux_2_40
 lock 3.13 x86_64-manylinux_2_40
+lock_airflow 3.11 x86_64-manylinux_2_28
