@@ -25,6 +25,7 @@ from pipeline import (
     serve_command,
     text_commands,
     train_command,
+    warm_client,
 )
 from pipeline.asked_server import AskedServer, asks_server
 from pipeline.exit_codes import Exit, exit_if_refused
@@ -148,6 +149,7 @@ app.command()(ablate_command.ablate)
 app.add_typer(orchestrate_command.compile_app, name="compile")
 app.command("run-node")(orchestrate_command.run_node)
 app.command()(orchestrate_command.finish)
+app.command(context_settings={"ignore_unknown_options": True})(warm_client.warm)
 app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")
 app.add_typer(beam_args_command.app, name="beam-args")
