@@ -1,4 +1,4 @@
-"""What Airflow must know of a pipeline, as plain data: `bert-tfx compile airflow` writes it, Airflow's DAG file reads it.
+"""What Airflow must know of a pipeline, as plain data: written by `bert-tfx compile airflow`, read by the DAG file.
 
 It is read where there is neither TFX nor TensorFlow. It holds no credentials: where ML Metadata needs a password, the
 environment of Airflow's workers has it.
@@ -18,16 +18,19 @@ TRAINS = ("Trainer", "Tuner")
 COMPILE, FINISH = "compile", "finish"
 # A bad file name for some of our file systems; Airflow's own run ids are all right.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
+_Schemas = dict[str, tuple[str, dict[str, Any], str]]
 _PATHS = {"type": "array", "items": {"type": "string", "pattern": "^(/|[a-z0-9]+://)"}}
 _PATH = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://)"}
 # Run parameters: option of `compile nodes`, JSON schema, what it is.
-_OF_ALL = {"settings": ("--set", {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}, "KEY=VALUE")}
-_OF_PRETRAINING = {
+_OF_ALL: _Schemas = {
+    "settings": ("--set", {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}, "KEY=VALUE")
+}
+_OF_PRETRAINING: _Schemas = {
     "corpus": ("--corpus", _PATHS, "text: absolute files, folders or globs; none: docstrings of installed libraries"),
     "vocab": ("--vocab", _PATH, "a vocabulary to use; none: it is learned"),
     **_OF_ALL,
 }
-_OF_FINE_TUNING = {
+_OF_FINE_TUNING: _Schemas = {
     "data": ("--data", _PATH, "the task's official folder"),
     "train": ("--train", _PATHS, "training rows, in place of data"),
     "held_out": ("--eval", _PATHS, "rows to judge on"),
@@ -38,7 +41,7 @@ _OF_FINE_TUNING = {
 }
 
 
-def parameter_schemas(pretrains: bool) -> dict[str, tuple[str, dict[str, Any], str]]:
+def parameter_schemas(pretrains: bool) -> _Schemas:
     """Of each run parameter its option of `bert-tfx compile nodes`, its JSON schema, and what it is."""
     return _OF_PRETRAINING if pretrains else _OF_FINE_TUNING
 

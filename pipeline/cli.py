@@ -14,6 +14,7 @@ import typer
 from bert_keras.errors import InputError, Preempted, StageError
 from pipeline import (
     ablate_command,
+    airflow_command,
     beam_args_command,
     convert_command,
     deploy_command,
@@ -146,6 +147,7 @@ app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
+orchestrate_command.compile_app.command()(airflow_command.airflow)
 app.add_typer(orchestrate_command.compile_app, name="compile")
 app.command("run-node")(orchestrate_command.run_node)
 app.command()(orchestrate_command.finish)

@@ -1,8 +1,8 @@
 """Runs a command of `bert-tfx` in a process that has imported TFX already: `bert-tfx warm COMMAND ...`.
 
 Importing TFX costs 10 to 25 seconds, a fork of a process that has done so costs none. Such a server
-(`pipeline.warm_server`) is started by the first client and ends when it was not asked for a while. There is one for each
-user, code, and set of variables that libraries read when they are imported; its socket lies in a folder that only
+(`pipeline.warm_server`) is started by the first client and ends when it was not asked for a while. There is one for
+each user, code, and set of variables that libraries read when they are imported; its socket lies in a folder that only
 this user can enter. A command has its client's arguments, environment, folder and standard streams, and lives as long:
 a signal reaches it, and when the client or the server is killed, it is too.
 

@@ -1,7 +1,7 @@
 """Imports TFX once, and forks a process for each command that `pipeline.warm_client` asks for.
 
 A process is forked from one thread: nothing that is imported here may start threads of its own that hold locks.
-NumPy's BLAS and jemalloc start some, and know of forks; TensorFlow, gRPC and Beam start theirs when they are first used.
+NumPy's BLAS and jemalloc start some, and know of forks; TensorFlow, gRPC and Beam start theirs when first used.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WarmServer:
         die_with_parent(server)
         os.setsid()
         for key in list(self._selector.get_map().values()):
-            os.close(key.fd) if isinstance(key.fileobj, int) else key.fileobj.close()  # type: ignore[union-attr]
+            key.fileobj.close() if isinstance(key.fileobj, socket.socket) else os.close(key.fd)
         self._selector.close()
         client.close()
         for number, stream in enumerate(streams):

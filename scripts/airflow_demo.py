@@ -21,7 +21,8 @@ from airflow_stack import AIRFLOW, ROOT, airflow_stack, background
 BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
 WEB_PORT = "8080"
 SECONDS_BETWEEN_LOOKS = 5.0
-ENDED = ("success", "failed", "skipped", "upstream_failed")
+TOLD = ("success", "failed", "skipped", "up_for_retry")
+ENDED = (*TOLD[:3], "upstream_failed")
 OK, FAILED, NOT_BLESSED = 0, 1, 3
 
 
@@ -58,7 +59,7 @@ def run(dag: str, environ: dict[str, str]) -> int:
     while True:
         states = {task["task_id"]: task for task in airflow(environ, "tasks", "states-for-dag-run", dag, run_id)}
         for name, task in states.items():
-            if task["state"] != told.get(name) and task["state"] in (*ENDED, "up_for_retry"):
+            if task["state"] != told.get(name) and task["state"] in TOLD:
                 print(f"{time.monotonic() - begun:6.0f} s  {name:20} {task['state']}", flush=True)
             told[name] = task["state"]
         if all(state in ENDED for state in told.values()):
@@ -66,7 +67,11 @@ def run(dag: str, environ: dict[str, str]) -> int:
         time.sleep(SECONDS_BETWEEN_LOOKS)
     if told["finish"] == "skipped":
         return NOT_BLESSED
-    return OK if set(told.values()) == {"success"} else FAILED
+    failed = [name for name, state in told.items() if state == "failed"]
+    for name in failed:
+        log = Path(environ["AIRFLOW__LOGGING__BASE_LOG_FOLDER"], f"dag_id={dag}", f"run_id={run_id}", f"task_id={name}")
+        print(f"bert-tfx: {name} failed: see {log}", file=sys.stderr)
+    return FAILED if failed else OK
 
 
 def airflow(environ: dict[str, str], *words: str) -> list[dict]:
