@@ -3,7 +3,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo test parity lint lock docs
+.PHONY: help setup demo test parity airflow-demo lint lock docs
 help:           ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 setup:          ## make .venv from the hashed lock, if it is not there
@@ -15,6 +15,8 @@ test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
 	.venv-bench/bin/python -m pytest tests/parity $(ARGS)
+airflow-demo: setup  ## the demo as a DAG of Airflow, with its databases (ARGS="--web" for its pages)
+	@scripts/airflow.sh $(ARGS)
 lint: setup     ## ruff and mypy
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .

@@ -16,6 +16,8 @@ import selectors
 import signal
 import socket
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from pipeline.die_with_parent import die_with_parent
@@ -23,6 +25,7 @@ from pipeline.warm_client import LENGTH_BYTES, STATUS_BYTES, code_of_this_projec
 
 IDLE_SECONDS = 600.0
 REQUEST_SECONDS = 10.0
+SECONDS_BETWEEN_LOOKS = 2.0
 PRELOADED = (
     "pipeline.cli",
     "pipeline.orchestrated",
@@ -47,7 +50,7 @@ class WarmServer:
 
     Args:
         listener: a listening Unix socket; its file goes when the server ends.
-        idle_seconds: it ends when it was not asked for this long, and nothing runs.
+        idle_seconds: it ends when nothing has run for so long, or when nothing runs and its file was removed.
     """
 
     def __init__(self, listener: socket.socket, idle_seconds: float):
@@ -58,15 +61,17 @@ class WarmServer:
 
     def serve(self) -> dict[str, Any] | None:
         """Returns a request, in the process that was forked for it, or None when the server is to end."""
-        path, seconds = self._listener.getsockname(), self._idle_seconds
+        path, idle_since, gone = self._listener.getsockname(), time.monotonic(), False
         while True:
-            events = self._selector.select(None if self._running else seconds)
-            if not events and seconds == 0:
+            events = self._selector.select(0 if gone and not self._running else SECONDS_BETWEEN_LOOKS)
+            if events or self._running:
+                idle_since = time.monotonic()
+            elif gone:
                 return None
-            if not events:
+            elif time.monotonic() - idle_since >= self._idle_seconds or not os.path.exists(path):
                 # Nobody comes after this; who came just before it is served.
-                os.unlink(path)
-                seconds = 0
+                Path(path).unlink(missing_ok=True)
+                gone = True
             for key, _ in events:
                 if key.fileobj is self._listener:
                     if request := self._accept():

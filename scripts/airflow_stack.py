@@ -45,8 +45,11 @@ def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
     with contextlib.ExitStack() as running:
         url = running.enter_context(_postgresql(folder / "logs"))
         uri, password = running.enter_context(_mariadb(folder / "mariadb", folder / "logs"))
+        # Warm processes end when their folder does.
+        place = running.enter_context(tempfile.TemporaryDirectory(prefix="bert-tfx-"))
         environ = {
             **os.environ,
+            "XDG_RUNTIME_DIR": place,
             "BERT_TFX_METADATA_URI": uri,
             "BERT_TFX_METADATA_PASSWORD": password,
             "PYTHONPATH": str(ROOT),
