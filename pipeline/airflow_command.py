@@ -39,6 +39,7 @@ DEFAULTS = TaskSettings()
 
 
 def airflow(
+    context: typer.Context,
     run_dir: RunDir,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Airflow's folder of DAGs.")],
     recipe: RecipeOrTask = "tiny_cpu",
@@ -65,7 +66,7 @@ def airflow(
     """Write a DAG of Airflow into its folder: a plan, NAME.json, and the file that loads all plans.
 
     What is given here of text, data and settings is what a run takes if its trigger (`--conf`) says nothing else.
-    Inputs are looked for when a run starts. docs/orchestration.md says what Airflow needs.
+    Inputs are looked for when a run starts. Words after `--` go to Beam, as of `compile nodes`. docs/orchestration.md says what Airflow needs.
     """
     from pipeline.metadata_store import check_metadata_uri
 
@@ -100,6 +101,7 @@ def airflow(
         metadata=metadata,
         nodes=graph_of(request),
         parameters={key: parameters[key] for key in schemas},
+        beam_args=list(context.obj or []),
         schedule=schedule,
         tasks=tasks,
     )

@@ -82,6 +82,7 @@ class AirflowPlan:
         metadata: where ML Metadata lies, as `--metadata` takes it; empty: a file in the run directory.
         nodes: what each follows, in an order in which they may run.
         parameters: what a run is asked for if its trigger says nothing else; names as in `parameter_schemas`.
+        beam_args: runner and workers of the stages of Beam; none: the worker's own machine.
         schedule: when Airflow starts a run by itself, as cron has it; None: never.
         tasks: how it treats tasks.
     """
@@ -94,6 +95,7 @@ class AirflowPlan:
     metadata: str
     nodes: Mapping[str, Sequence[str]]
     parameters: Mapping[str, Any]
+    beam_args: Sequence[str]
     schedule: str | None
     tasks: TaskSettings
 
@@ -116,7 +118,7 @@ class AirflowPlan:
                 words.append("--cased" if value else "--uncased")
             elif value is not None:
                 words += [word for one in ([value] if isinstance(value, str) else value) for word in (option, one)]
-        return [*self.command, "warm", *words]
+        return [*self.command, "warm", *words, *(["--", *self.beam_args] if self.beam_args else [])]
 
     def node_words(self, node: str, run_id: str, again: bool) -> list[str]:
         """The command of a node; `again` does anew what is done."""

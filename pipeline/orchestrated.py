@@ -45,6 +45,8 @@ def compile_run(request: RunRequest, inputs: RunInputs, run_id: str) -> list[str
     runtime_parameter_utils.substitute_runtime_parameter(
         ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
     )
+    with metadata.Metadata(connection_config(request.metadata_uri)):
+        pass  # a wrong address is told now, and the nodes that start at once find its tables
     request.write(run_id)
     path = intermediate_representation(request.run_dir, run_id)
     with whole_file(path, os.path.dirname(path)) as file:

@@ -28,7 +28,7 @@ OK, FAILED, NOT_BLESSED = 0, 1, 3
 
 def main() -> int:
     """Runs the demo."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/airflow"))
     parser.add_argument("--web", action="store_true", help="Airflow's pages too; they stay until Ctrl-C")
     arguments, rest = parser.parse_known_args()
@@ -96,4 +96,7 @@ def web_server(folder: Path, environ: dict[str, str]):
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("bert-tfx: stopped")

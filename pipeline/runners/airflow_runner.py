@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,8 @@ class CommandOperator(BaseOperator):
         # Airflow gives up a task whose supervisor was killed, and starts another.
         die_with_parent(os.getppid())
         result = self._hook.run_command([*_UNTIL_TASK_ENDS, *self._command(context)])
+        if result.exit_code < 0:
+            raise AirflowException(f"the command was killed by {signal.Signals(-result.exit_code).name}")
         if result.exit_code == Exit.BAD_INPUT:
             raise AirflowFailException(result.output)
         if result.exit_code == Exit.NOT_BLESSED:

@@ -20,6 +20,7 @@ PLAN = AirflowPlan(
     metadata="mysql://mlmd@db/mlmd",
     nodes={"CorpusGen": [], "Trainer": ["CorpusGen"]},
     parameters={"corpus": ["/text"], "vocab": None, "settings": []},
+    beam_args=[],
     schedule=None,
     tasks=TaskSettings(),
 )
@@ -57,6 +58,14 @@ def test_a_fine_tuning_is_asked_for_with_its_own_options(cased, said):
     _, params = parsed(plan.compile_words(asked, "r"))
     assert (params["data"], params["train"], params["held_out"], params["test"]) == ("/d", ["/t"], ["/e"], ())
     assert (params["init"], params["cased"], params["metadata"]) == ("/i", said, "")
+
+
+def test_words_for_beam_come_last():
+    plan = dataclasses.replace(PLAN, beam_args=["--runner=DataflowRunner", "--project=p"])
+    assert plan.compile_words({}, "r")[-3:] == ["--", "--runner=DataflowRunner", "--project=p"]
+    warm = typer.main.get_command(app).commands["warm"]
+    words = plan.compile_words({}, "r")[2:]
+    assert warm.make_context("warm", words[:]).params["command"] == words  # it leaves all to the command
 
 
 def test_an_unknown_parameter_is_refused():

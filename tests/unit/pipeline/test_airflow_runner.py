@@ -24,6 +24,7 @@ PRETRAIN = AirflowPlan(
     metadata="",
     nodes=NODES,
     parameters={"corpus": ["/text"], "vocab": None, "settings": []},
+    beam_args=[],
     schedule="@daily",
     tasks=TaskSettings(),
 )
@@ -165,7 +166,7 @@ def test_what_an_exit_code_makes_of_a_task(told):
         "2": ["AirflowFailException", "the reason"],
         "3": ["AirflowSkipException", "the reason"],
         "4": ["AirflowException", "the reason (exit code 4)"],
-        "kill": ["AirflowException", " (exit code -9)"],
+        "kill": ["AirflowException", "the command was killed by SIGKILL"],
     }
 
 
