@@ -66,7 +66,8 @@ def airflow(
     """Write a DAG of Airflow into its folder: a plan, NAME.json, and the file that loads all plans.
 
     What is given here of text, data and settings is what a run takes if its trigger (`--conf`) says nothing else.
-    Inputs are looked for when a run starts. Words after `--` go to Beam, as of `compile nodes`. docs/orchestration.md says what Airflow needs.
+    Inputs are looked for when a run starts. Words after `--` go to Beam, as of `compile nodes`.
+    docs/orchestration.md says what Airflow needs.
     """
     from pipeline.metadata_store import check_metadata_uri
 
