@@ -39,14 +39,18 @@ def compile_run(request: RunRequest, inputs: RunInputs, run_id: str) -> list[str
 
     Raises:
         InputError: a file, a model, or a place of ML Metadata that cannot be used.
+        StageError: ML Metadata is not there.
     """
     check_metadata_uri(request.metadata_uri)
     ir = compiler.Compiler().compile(_pipeline(request, inputs))
     runtime_parameter_utils.substitute_runtime_parameter(
         ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
     )
-    with metadata.Metadata(connection_config(request.metadata_uri)):
-        pass  # a wrong address is told now, and the nodes that start at once find its tables
+    try:
+        with metadata.Metadata(connection_config(request.metadata_uri)):
+            pass  # the nodes that start at once find its tables
+    except Exception as error:
+        raise StageError(f"--metadata {request.metadata_uri}: cannot be reached: {error}") from error
     request.write(run_id)
     path = intermediate_representation(request.run_dir, run_id)
     with whole_file(path, os.path.dirname(path)) as file:
