@@ -118,7 +118,8 @@ def run_case(case: str, work: Path, size: int, vocabulary: Path | None) -> dict:
         shutil.copy(output / "vocab.txt", work / "vocab.txt")
     return {
         "case": case,
-        "megabytes": round(figures["corpus"]["read"]["read_bytes"] / 1e6),
+        # Of plain text: records are not counted.
+        "megabytes_read": round(figures["corpus"]["read"].get("read_bytes", 0) / 1e6),
         "documents": figures["documents"],
         "wall_seconds": round(usage.wall_seconds, 1),
         "cpu_seconds": round(usage.cpu_seconds, 1),
