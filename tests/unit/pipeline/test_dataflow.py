@@ -3,11 +3,14 @@
 import dataclasses
 import io
 import json
+import pickle
 import re
 import tarfile
 
 import pytest
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions, WorkerOptions
+from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import resource_hints
 from apache_beam.runners.dataflow.internal import apiclient
@@ -141,9 +144,14 @@ def test_the_stage_that_makes_examples_is_a_job_too(built, tmp_path):
     job, uploaded = built(SETTINGS, expand)
     assert job["type"] == "JOB_TYPE_BATCH"
     pipeline = beam_runner_api_pb2.Pipeline.FromString(uploaded["pipeline.pb"])
-    names = {transform.unique_name for transform in pipeline.components.transforms.values()}
-    assert {"Make[train]/MakeShard", "Make[eval]/MakeShard"} <= names
-    assert str(tmp_path / "vocab.txt").encode() not in uploaded["pipeline.pb"]
+    functions = {
+        transform.unique_name: beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload).do_fn.payload
+        for transform in pipeline.components.transforms.values()
+        if transform.spec.urn == common_urns.primitives.PAR_DO.urn
+    }
+    for split in ("train", "eval"):
+        function, *_ = pickler.loads(functions[f"Make[{split}]/MakeShard"])
+        assert pickle.loads(function.pickled_tokenizer).vocabulary == (*SPECIAL_TOKENS, *"abcdefghij")
 
 
 def test_memory_is_for_every_core():
