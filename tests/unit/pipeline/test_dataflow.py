@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import resource_hints
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
 from apache_beam.runners.dataflow.internal import apiclient
 from typer.testing import CliRunner
 
@@ -29,6 +30,7 @@ from components.vocab_gen.files import bring_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from pipeline import example_generation
 from pipeline.cli import app
+from pipeline.example_generation import _input_errors
 from pipeline.runners import dataflow
 from pipeline.runners.dataflow import DataflowSettings, dataflow_args, min_ram_gigabytes
 
@@ -197,3 +199,12 @@ def test_the_command_prints_what_beam_takes():
     # The help tells the settings' own defaults.
     page = " ".join(CliRunner().invoke(app, ["beam-args", "dataflow", "--help"], terminal_width=200).stdout.split())
     assert f"({DataflowSettings.machine_type})" in page and f"({DataflowSettings.max_num_workers})" in page
+
+
+def test_bad_input_that_a_worker_found_is_one_line(monkeypatch):
+    """Dataflow's error is the traceback of a worker, as text, and no `RuntimeError`."""
+    said = "Traceback ...\nbert_keras.errors.InputError: a.txt: not UTF-8 [while running 'Read']\n"
+    with pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"), _input_errors():
+        raise DataflowRuntimeException(said, None)
+    with pytest.raises(DataflowRuntimeException, match="quota"), _input_errors():
+        raise DataflowRuntimeException("quota", None)
