@@ -18,6 +18,7 @@ from pipeline import (
     convert_command,
     deploy_command,
     finetune_command,
+    kubeflow_command,
     models_command,
     orchestrate_command,
     predict_command,
@@ -146,8 +147,11 @@ app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
 app.add_typer(orchestrate_command.compile_app, name="compile")
+orchestrate_command.compile_app.command("kubeflow")(kubeflow_command.compile_kubeflow)
 app.command("run-node")(orchestrate_command.run_node)
 app.command()(orchestrate_command.finish)
+app.command("run-steps")(kubeflow_command.run_steps)
+app.command()(kubeflow_command.submit)
 app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")
 app.add_typer(beam_args_command.app, name="beam-args")

@@ -4,8 +4,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 lock() {  # python version, wheel platform
-    .uv/bin/uv pip compile pyproject.toml --extra pipeline --extra keras-hub --group test --group lint --quiet --no-config \
-        --python-version "$1" --python-platform "$2" --overrides requirements/not-installed.txt \
+    .uv/bin/uv pip compile pyproject.toml --extra pipeline --extra keras-hub --extra kubeflow --group test --group lint \
+        --quiet --no-config --python-version "$1" --python-platform "$2" --overrides requirements/not-installed.txt \
         --generate-hashes --no-emit-index-url --no-header \
         --output-file "requirements/py$(echo "$1" | tr -d .).txt"
 }
