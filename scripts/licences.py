@@ -3,7 +3,7 @@
 Usage: .venv/bin/python scripts/licences.py        (make licences)
 
 The two stacks have packages that the other lacks. So a package that a lock names and this environment has not keeps
-its row; `ci/debian13.sh make licences` tells those of Python 3.13.
+its row: docs/platforms.md says how those of Python 3.13 come in.
 """
 
 import re
@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 REQUIREMENTS = ROOT / "requirements"
 LIST = REQUIREMENTS / "licences.md"
+
+Package = tuple[str, str]  # name and version: from one release to the next the words change
 
 UNKNOWN = "not stated"
 COPYLEFT = re.compile(r"GPL|MPL|EPL|CDDL|EUPL|Mozilla|GNU|Artistic", re.IGNORECASE)
@@ -30,20 +32,24 @@ NOTES = {
     "tqdm": "copyleft by file; used unchanged",
 }
 
+_ROW = re.compile(r"^\| ([a-z0-9._-]+) \| ([0-9][^ |]*) \| (.+?) \| .*\|$", re.MULTILINE)
 _HEAD = """\
 # Licences of what is installed
 
 Made by `make licences` from the packages' own metadata, for both stacks; a test holds it complete. A licence that asks
 for something, or is not stated, has a note. This project itself is under Apache-2.0.
 
-| package | licence | note |
-|---|---|---|
+| package | version | licence | note |
+|---|---|---|---|
 """
 
 
-def locked(lock: str) -> set[str]:
-    """Names of the packages in requirements/`lock`."""
-    return set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==", (REQUIREMENTS / lock).read_text(), re.MULTILINE))
+def locked() -> set[Package]:
+    """Every package that a lock names."""
+    found: set[Package] = set()
+    for lock in REQUIREMENTS.glob("py*.txt"):
+        found |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
+    return found
 
 
 def licence(package: Distribution) -> str:
@@ -59,37 +65,38 @@ def licence(package: Distribution) -> str:
     return words if words and words != "UNKNOWN" and len(words) < 60 else UNKNOWN
 
 
-def installed() -> dict[str, str]:
+def installed() -> dict[Package, str]:
     """Licences of the locked packages that this environment has."""
     found = {}
-    for name in locked_everywhere():
+    for name, version in locked():
         try:
-            found[name] = licence(distribution(name))
+            package = distribution(name)
         except PackageNotFoundError:
             continue
+        if package.version == version:
+            found[name, version] = licence(package)
     return found
 
 
-def locked_everywhere() -> set[str]:
-    return set().union(*(locked(path.name) for path in REQUIREMENTS.glob("py*.txt")))
+def listed() -> dict[Package, str]:
+    """Licences as the list has them."""
+    text = LIST.read_text() if LIST.exists() else ""
+    return {(name, version): licence for name, version, licence in _ROW.findall(text)}
 
 
-def listed() -> dict[str, str]:
-    """Package to licence, as the list has them."""
-    rows = re.findall(r"^\| ([a-z0-9._-]+) \| (.+?) \|", LIST.read_text(), re.MULTILINE) if LIST.exists() else []
-    return dict(rows)
-
-
-def asks_for_a_note(name: str, text: str) -> bool:
-    return text == UNKNOWN or bool(COPYLEFT.search(text))
+def note(name: str, text: str) -> str:
+    """What to say of a licence; KeyError if NOTES lacks what must be said."""
+    return NOTES[name] if text == UNKNOWN or COPYLEFT.search(text) else ""
 
 
 def main() -> None:
-    everything = locked_everywhere()
-    licences = {name: text for name, text in (listed() | installed()).items() if name in everything}
-    rows = [f"| {name} | {text} | {NOTES.get(name, '')} |" for name, text in sorted(licences.items())]
+    wanted = locked()
+    licences = {package: text for package, text in (listed() | installed()).items() if package in wanted}
+    rows = [
+        f"| {name} | {version} | {text} | {note(name, text)} |" for (name, version), text in sorted(licences.items())
+    ]
     LIST.write_text(_HEAD + "\n".join(rows) + "\n")
-    print(f"{LIST.relative_to(ROOT)}: {len(licences)} packages; not known here: {sorted(everything - set(licences))}")
+    print(f"{LIST.relative_to(ROOT)}: {len(licences)} packages; not known here: {sorted(wanted - set(licences))}")
 
 
 if __name__ == "__main__":
