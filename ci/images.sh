@@ -17,7 +17,7 @@ fi
 
 command -v buildah > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah > /dev/null; }
 mkdir -p "$store"
-buildah() { command buildah --root "$store/root" --runroot "$store/run" --storage-driver vfs "$@"; }
+buildah() { command buildah --root "$store/root" --runroot "$store/run" --storage-driver overlay "$@"; }
 
 certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
 ci/debian13_root.sh "$store/debian13"
