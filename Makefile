@@ -3,25 +3,33 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo test parity airflow-demo lint lock docs
+.PHONY: help setup demo test test-debian13 parity airflow-demo lint lock licences audit docs
 help:           ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 16
 setup:          ## make .venv from the hashed lock, if it is not there
 	@scripts/setup.sh
 demo: setup     ## text to a served BERT (ARGS="--corpus 'text/*.txt'" for your own)
 	$(RUN)/bert-tfx demo $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 	@scripts/test.sh $(ARGS)
+test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesystem of their own (as root; ARGS="tests/unit/serving")
+	ci/debian13.sh $(ARGS)
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
 	.venv-bench/bin/python -m pytest tests/parity $(ARGS)
 airflow-demo: setup  ## the demo as a DAG of Airflow, with its databases (ARGS="--web" for its pages)
 	@scripts/airflow.sh $(ARGS)
-lint: setup     ## ruff and mypy
+lint: setup     ## ruff, mypy and hadolint
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	$(RUN)/hadolint docker/Dockerfile
 lock: setup     ## resolve pyproject.toml into requirements/*.txt again
 	scripts/lock.sh
+	scripts/lock_airflow.sh
+licences: setup ## requirements/licences.md from the installed packages' metadata
+	$(RUN)/python scripts/licences.py
+audit: setup    ## known vulnerabilities of the locked packages (needs PyPI's advisories)
+	@scripts/audit.sh $(ARGS)
 docs: setup     ## docs/cli.md from the command line's own help
 	$(RUN)/typer pipeline.cli utils docs --name bert-tfx --output docs/cli.md

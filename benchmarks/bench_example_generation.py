@@ -21,6 +21,8 @@ Experiments (all, if none is named):
     peers      the same text through the original's script (a part of it: it is slow), and its tokenizer against ours
     workers    two worker processes against one
     memory     peak resident memory from 10 MB to 1 GB of text and from dupe 1 to dupe 10
+    costs      CPU seconds and bytes a megabyte of text, by what is done: the inputs of scaling_model.py
+    buckets    peak resident memory against corpus.bucket_bytes
     same       sha256 of all shards for 1 and 2 workers, in memory and in processes, this Python and --other-python
                (an environment with Beam and this package's other small libraries; no TensorFlow or TFX is needed)
 """
@@ -116,6 +118,7 @@ class Bench:
         length: int = 128,
         dupe: int = 5,
         vocab: bool = True,
+        segments: str = "lines",
         keep: bool = False,
         python: str = sys.executable,
         words: tuple[str, ...] = ("--", *ONE_WORKER),
@@ -125,7 +128,7 @@ class Bench:
         output = self.work / "examples"
         shutil.rmtree(output, ignore_errors=True)
         command = [python, "-c", "from pipeline.cli import main; main()", "examples", "--corpus", str(text)]
-        command += ["--output", str(output), "--segments", "lines", "--max-seq-length", str(length)]
+        command += ["--output", str(output), "--segments", segments, "--max-seq-length", str(length)]
         run = _run([*command, "--dupe-factor", str(dupe), *vocabulary, *words])
         if not keep:
             shutil.rmtree(output)
@@ -240,7 +243,41 @@ def memory(bench: Bench) -> None:
         bench.add("memory", f"{megabytes} MB, dupe {dupe_factor}", run, growth=growth)
 
 
-EXPERIMENTS: dict[str, Callable[[Bench], None]] = {f.__name__: f for f in (speed, peers, workers, memory, same)}
+def costs(bench: Bench) -> None:
+    """What a megabyte of text costs, start-up taken off: each cost is a difference of two whole runs."""
+    large, small = bench.text(SPEED_MEGABYTES), bench.text(1)
+    megabytes = (large.stat().st_size - small.stat().st_size) / 1e6
+
+    def more(**settings) -> tuple[float, float]:
+        """CPU seconds and instances that a megabyte adds."""
+        runs = [bench.examples(text, **settings) for text in (large, small)]
+        cpu, instances = ([r.usage.cpu_seconds for r in runs], [r.figures["instances"] for r in runs])
+        return (cpu[0] - cpu[1]) / megabytes, (instances[0] - instances[1]) / megabytes
+
+    once, _ = more(dupe=1)
+    for length in (128, 512):
+        five, instances = more(dupe=5, length=length)
+        one = more(dupe=1, length=512)[0] if length == 512 else once
+        row = {"cpu_seconds": round((five - one) / 4, 4), "instances": round(instances / 5)}
+        bench.show({"experiment": "costs", "what": f"a pass at {length}"} | row)
+        if length == 128:
+            bench.show({"experiment": "costs", "what": "documents", "cpu_seconds": round(once - (five - one) / 4, 4)})
+    for what, settings in (("sentences", {"segments": "sentences"}), ("vocabulary", {"vocab": False})):
+        row = {"cpu_seconds": round(more(dupe=1, **settings)[0] - once, 4)}
+        bench.show({"experiment": "costs", "what": what} | row)
+
+
+def buckets(bench: Bench) -> None:
+    """Peak resident memory of the process against `corpus.bucket_bytes`."""
+    text = bench.text(100)
+    for bucket_bytes in (4 << 20, 16 << 20, 64 << 20):
+        words = ("--set", f"corpus.bucket_bytes={bucket_bytes}", "--", *ONE_WORKER)
+        bench.add("buckets", f"{bucket_bytes >> 20} MiB", bench.examples(text, dupe=1, words=words))
+
+
+EXPERIMENTS: dict[str, Callable[[Bench], None]] = {
+    f.__name__: f for f in (speed, peers, workers, memory, same, costs, buckets)
+}
 
 
 def main(

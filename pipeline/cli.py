@@ -19,6 +19,7 @@ from pipeline import (
     convert_command,
     deploy_command,
     finetune_command,
+    kubeflow_command,
     models_command,
     orchestrate_command,
     predict_command,
@@ -149,8 +150,11 @@ app.command()(score_command.score)
 app.command()(ablate_command.ablate)
 orchestrate_command.compile_app.command()(airflow_command.airflow)
 app.add_typer(orchestrate_command.compile_app, name="compile")
+orchestrate_command.compile_app.command("kubeflow")(kubeflow_command.compile_kubeflow)
 app.command("run-node")(orchestrate_command.run_node)
 app.command()(orchestrate_command.finish)
+app.command("run-steps")(kubeflow_command.run_steps)
+app.command()(kubeflow_command.submit)
 app.command(context_settings={"allow_interspersed_args": False})(warm_client.warm)
 app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")

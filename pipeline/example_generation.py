@@ -146,7 +146,7 @@ def _input_errors() -> Iterator[None]:
     """An `InputError` in a worker process reaches this one as text; it is one again."""
     try:
         yield
-    except RuntimeError as error:
+    except Exception as error:  # each runner has its own
         if found := re.findall(rf"{InputError.__module__}\.InputError: (.*)", str(error)):
             raise InputError(found[-1]) from error
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -44,6 +45,9 @@ Train = Annotated[Files, typer.Option(metavar="FILE", help="Of a task: training 
 HeldOut = Annotated[Files, typer.Option("--eval", metavar="FILE", help="Of a task: rows to judge on.")]
 Test = Annotated[Files, typer.Option(metavar="FILE", help="Of a task: rows to answer.")]
 Init = Annotated[str | None, typer.Option(metavar="DIR", help="Of a task: the model to begin with.")]
+AsJson = Annotated[
+    str, typer.Option(metavar="LIST", help="The same as a JSON list: so a parameter of an orchestrator may come.")
+]
 Cased = Annotated[
     bool | None, typer.Option("--cased/--uncased", help="Of a task: whether the vocabulary of --init keeps case.")
 ]
@@ -56,6 +60,7 @@ def compile_nodes(
     run_id: RunId,
     recipe: RecipeOrTask = "tiny_cpu",
     corpus: Corpus = None,
+    corpus_json: AsJson = "[]",
     vocab: Vocab = None,
     data: Data = None,
     train: Train = None,
@@ -64,6 +69,7 @@ def compile_nodes(
     init: Init = None,
     cased: Cased = None,
     settings: Settings = None,
+    set_json: AsJson = "[]",
     name: Name = "",
     metadata: MetadataUri = "",
     expect: Annotated[
@@ -77,8 +83,8 @@ def compile_nodes(
     request = RunRequest(
         recipe,
         os.path.abspath(run_dir),
-        settings=tuple(settings or []),
-        corpus=tuple(corpus or []),
+        settings=(*_texts("--set-json", set_json), *(settings or [])),
+        corpus=(*_texts("--corpus-json", corpus_json), *(corpus or [])),
         vocab=vocab,
         data=data,
         train=tuple(train or []),
@@ -121,11 +127,34 @@ def run_node(
     orchestrated.run_node(os.path.abspath(run_dir), run_id, node, again)
 
 
-def finish(run_dir: RunDir, run_id: RunId) -> None:
+def finish(
+    run_dir: RunDir,
+    run_id: RunId,
+    outcome: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write `pushed` or `refused` there, and end with 0 for both."),
+    ] = None,
+) -> None:
     """The last step of a run: summary.json, report.html, and a screen. Exit code 3: the gate refused the model."""
     from pipeline import orchestrated
 
-    exit_if_refused(orchestrated.finish(os.path.abspath(run_dir), run_id))
+    summary = orchestrated.finish(os.path.abspath(run_dir), run_id)
+    if outcome is None:
+        exit_if_refused(summary)
+    else:
+        with open(outcome, "w", encoding="utf-8") as file:
+            file.write("pushed" if summary["blessed"] else "refused")
+
+
+def _texts(option: str, text: str) -> list[str]:
+    """The texts of a JSON list."""
+    try:
+        made = json.loads(text)
+    except ValueError:
+        made = None
+    if not isinstance(made, list) or not all(isinstance(item, str) for item in made):
+        raise InputError(f"""{option} {text}: must be a list of texts, as '["a", "b"]'""")
+    return made
 
 
 def _log_to_standard_error() -> None:

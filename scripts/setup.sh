@@ -1,33 +1,45 @@
 #!/bin/sh
 # Makes .venv from the hashed lock; does nothing when .venv already matches it.
-# Usage: scripts/setup.sh        (the Makefile calls it; BERT_TFX_PYTHON names a Python to use)
+# Usage: scripts/setup.sh           (the Makefile calls it; BERT_TFX_PYTHON names a Python to use)
+#        scripts/setup.sh image     from the image's lock: without what tests and lint need (docker/Dockerfile calls it)
 set -eu
 cd "$(dirname "$0")/.."
 
 UV_VERSION=0.13.8
 
-# Prints "minor" (e.g. 311) if the interpreter runs and a TFX release has wheels for it here, else nothing.
-# Every candidate is run: a pyenv shim may exist and refuse. ml-metadata and TFDV, as TFX 1.21 needs
-# them, are built against glibc 2.38; the 1.16 ones run on anything from 2.17.
+# Prints "minor" (e.g. 311) if the interpreter runs and a TFX release has wheels for it here; else why not, or nothing.
+# Every candidate is run: a pyenv shim may exist and refuse. ml-metadata's wheels for TFX 1.21 are tagged
+# manylinux_2_39; those for TFX 1.16 run on anything from glibc 2.17.
 usable() {
     "$1" - 2>/dev/null <<'PY' || true
 import ensurepip, os, sys, venv
-glibc = tuple(int(n) for n in os.confstr("CS_GNU_LIBC_VERSION").split()[1].split(".")[:2])
+glibc = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
 version = sys.version_info[:2]
-if version == (3, 11) or (version in ((3, 12), (3, 13)) and glibc >= (2, 38)):
+old = tuple(int(n) for n in glibc.split(".")[:2]) < (2, 39)
+if version in ((3, 12), (3, 13)) and old:
+    print("Python 3.%d needs glibc 2.39 (TFX 1.21's wheels), and here it is %s" % (version[1], glibc))
+elif version in ((3, 11), (3, 12), (3, 13)):
     print("%d%d" % version)
 PY
 }
 
 find_python() {
+    refused=
     for candidate in ${BERT_TFX_PYTHON:-python3.11 /usr/bin/python3.11 python3.13 python3.12 python3}; do
         minor=$(usable "$candidate")
-        if [ -n "$minor" ]; then python=$candidate; return; fi
+        case "$minor" in
+            3*) python=$candidate; return ;;
+            ?*) refused="$candidate: $minor" ;;
+        esac
     done
+    if [ -n "$refused" ]; then
+        echo "bert-tfx: $refused; install Python 3.11, with venv, or name one: BERT_TFX_PYTHON=python3.11" >&2
+        exit 1
+    fi
     cat >&2 <<MESSAGE
 bert-tfx: no usable Python found${BERT_TFX_PYTHON:+ (BERT_TFX_PYTHON=$BERT_TFX_PYTHON)}. Needed, with its venv module, one of
   Python 3.11                 on Debian 12, Ubuntu 22.04 and later (TFX 1.16)
-  Python 3.12 or 3.13         where glibc is 2.38 or newer: Debian 13, Ubuntu 24.04 (TFX 1.21)
+  Python 3.12 or 3.13         where glibc is 2.39 or newer: Debian 13, Ubuntu 24.04 (TFX 1.21)
 Debian, Ubuntu:   apt-get install python3 python3-venv   (on Debian 12 that is 3.11, on Debian 13 it is 3.13)
 With pyenv:       pyenv install 3.11 && BERT_TFX_PYTHON="\$(pyenv prefix 3.11)/bin/python" make demo
 MESSAGE
@@ -35,7 +47,7 @@ MESSAGE
 }
 
 find_python
-lock=requirements/py$minor.txt
+lock=requirements/py$minor${1:+-$1}.txt
 stamp=.venv/.made-from
 wanted="$(cat "$lock" pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1) $minor"
 if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi

@@ -35,7 +35,8 @@ COUNTS = {
     "nul_characters": "NUL characters left out",
     "skipped_members": "members of archives that are not text, or archives themselves",
 }
-# Bytes of a piece of work: enough to be worth one, little enough to be sorted in memory; and many pieces, to be spread.
+# Bytes of a piece of work: enough to be worth one, little enough to be sorted in memory (see `work_bytes`); and many
+# pieces, to be spread.
 MIN_WORK_BYTES, MAX_WORK_BYTES = 1 << 20, 32 << 20
 PIECES_OF_WORK = 64
 # Enough of a file's head to tell text from something else.
@@ -81,13 +82,21 @@ class NotText(InputError):
     """A file that no reader takes."""
 
 
+def work_bytes(settings: CorpusSettings) -> int:
+    """Most bytes that a worker reads and sorts at a time: MAX_WORK_BYTES, or more where buckets are large.
+
+    Each bucket looks into each sorted run. Who has memory for a large bucket's tokens has it for a larger run.
+    """
+    return max(MAX_WORK_BYTES, 2 * settings.bucket_bytes)
+
+
 def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]]:
     """Pieces of work of about the same size, for files (`inputs.InputFile`).
 
     Large files are cut, where that needs no look at all of them; small ones are put together.
     """
     total = sum(file.size for file in files)
-    size = min(MAX_WORK_BYTES, max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
+    size = min(work_bytes(settings), max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
     pieces: list[list[ReadUnit]] = [[]]
     filled = 0
     for file in files:

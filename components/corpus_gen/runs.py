@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from components.shards import open_file, whole_file
+from components.shards import open_for_ranges, whole_file
 from components.tfrecord import FRAME_BYTES, frame, read_records
 
 SPLITS = ("train", "eval")
@@ -66,7 +66,7 @@ def read_run(path: str, first_slot: int, last_slot: int) -> Iterator[bytes]:
     Raises:
         ValueError: the file is damaged; names it.
     """
-    with open_file(path) as file:
+    with open_for_ranges(path) as file:
         file.seek(first_slot * _OFFSET.itemsize)
         start, end = np.frombuffer(file.read((last_slot - first_slot + 1) * _OFFSET.itemsize), _OFFSET)[
             [0, -1]

@@ -21,7 +21,7 @@ import apache_beam as beam
 from bert_keras.errors import InputError
 from components.corpus_gen.cleaning import Cleaner
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
-from components.corpus_gen.readers import MAX_WORK_BYTES, ReadUnit, read_unit
+from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
 from components.corpus_gen.runs import (
     SLOTS_A_SPLIT,
     SPLITS,
@@ -108,7 +108,7 @@ class WriteRuns(beam.DoFn):
         number, units = element
         counts: Counter[str] = Counter()
         documents: list[tuple[int, bytes]] = []
-        size, runs = 0, 0
+        size, runs, most = 0, 0, work_bytes(self.settings)
 
         def write() -> tuple[str, dict[str, int]]:
             path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
@@ -121,7 +121,7 @@ class WriteRuns(beam.DoFn):
             size += len(record)
             if self.settings.cleaning.near_duplicates:
                 yield beam.pvalue.TaggedOutput(self.SIGNATURES, (identity, signature(segments, self.settings.cleaning)))
-            if size >= MAX_WORK_BYTES:
+            if size >= most:
                 yield write()
                 documents, size, runs = [], 0, runs + 1
         if documents:

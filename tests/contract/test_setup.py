@@ -1,12 +1,51 @@
-"""Set-up says how to get a Python when there is no usable one, and touches nothing then."""
+"""Set-up takes a Python that TFX has wheels for; without one it says what to do, and touches nothing."""
 
 import os
+import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+UV_VERSION = re.search(r"^UV_VERSION=(.*)$", (ROOT / "scripts/setup.sh").read_text(), re.MULTILINE)[1]
+
+
+def program(path, body):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def fake_python(path, version, glibc):
+    """A Python that says it is `version`, on a machine of another glibc."""
+    said = f"import os, sys; sys.version_info = {version}; os.confstr = lambda _: 'glibc {glibc}'"
+    return program(path, f'exec "{sys.executable}" -c "{said}; exec(sys.stdin.read())"')
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """What set-up reads, in a folder of its own, with a uv that only says what it is asked for."""
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "requirements", root / "requirements")
+    (root / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/setup.sh", root / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    program(root / ".uv/bin/uv", f'if [ "$1" = --version ]; then echo "uv {UV_VERSION}"; else echo "$@" >> uv.log; fi')
+    (root / ".venv").mkdir()
+    return root
+
+
+def set_up(checkout, python, *arguments):
+    return subprocess.run(
+        [checkout / "scripts/setup.sh", *arguments],
+        env={**os.environ, "BERT_TFX_PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -16,26 +55,44 @@ ROOT = Path(__file__).parents[2]
         "cat > /dev/null",  # runs, and says nothing: a Python that is not one of ours
     ],
 )
-def test_no_usable_python_is_told_with_a_remedy(tmp_path, body):
-    shim = tmp_path / "python"
-    shim.write_text(f"#!/bin/sh\n{body}\n")
-    shim.chmod(0o755)
-    before = {p: p.stat().st_mtime for p in (ROOT / ".venv", ROOT / ".uv") if p.exists()}
-    result = subprocess.run(
-        [ROOT / "scripts" / "setup.sh"],
-        env={**os.environ, "BERT_TFX_PYTHON": str(shim)},
-        capture_output=True,
-        text=True,
-    )
+def test_no_usable_python_is_told_with_a_remedy(checkout, tmp_path, body):
+    shim = program(tmp_path / "python", body)
+    result = set_up(checkout, shim)
     assert result.returncode == 1
     for word in ("no usable Python found", str(shim), "Python 3.11", "apt-get install python3 python3-venv", "pyenv"):
         assert word in result.stderr
-    assert before == {p: p.stat().st_mtime for p in before}
+    assert not (checkout / "uv.log").exists()
 
 
-def test_every_python_that_set_up_accepts_has_a_lock_with_hashes():
-    for minor in ("311", "312", "313"):
-        lock = (ROOT / "requirements" / f"py{minor}.txt").read_text()
-        assert lock.count("--hash=sha256:") > 1000
-        assert "://" not in lock  # no address: it works behind any mirror
-        assert ("tfx==1.16.0" if minor == "311" else "tfx==1.21.0") in lock
+@pytest.mark.parametrize("glibc", ["2.31", "2.36", "2.38"])
+@pytest.mark.parametrize("minor", [12, 13])
+def test_the_wrong_pair_is_refused_in_one_line(checkout, tmp_path, minor, glibc):
+    python = fake_python(tmp_path / "python", (3, minor, 1), glibc)
+    result = set_up(checkout, python)
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"bert-tfx: {python}: Python 3.{minor} needs glibc 2.39 (TFX 1.21's wheels), and here it is {glibc}; "
+        "install Python 3.11, with venv, or name one: BERT_TFX_PYTHON=python3.11\n"
+    )
+    assert result.stdout == ""
+    assert not (checkout / "uv.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "glibc", "arguments", "lock"),
+    [
+        ((3, 11, 2), "2.36", [], "py311.txt"),
+        ((3, 11, 2), "2.41", [], "py311.txt"),
+        ((3, 12, 3), "2.39", [], "py312.txt"),
+        ((3, 13, 5), "2.41", [], "py313.txt"),
+        ((3, 13, 5), "2.41", ["image"], "py313-image.txt"),
+    ],
+)
+def test_the_right_pair_gets_its_lock(checkout, tmp_path, version, glibc, arguments, lock):
+    result = set_up(checkout, fake_python(tmp_path / "python", version, glibc), *arguments)
+    assert result.returncode == 0, result.stderr
+    assert f"pip sync --quiet --require-hashes requirements/{lock}\n" in (checkout / "uv.log").read_text()
+    # A second time there is nothing to do.
+    (checkout / "uv.log").unlink()
+    assert set_up(checkout, tmp_path / "python", *arguments).stdout == ""
+    assert not (checkout / "uv.log").exists()

@@ -14,6 +14,7 @@ from pipeline.run_request import RunRequest, run_ids
 
 
 @pytest.mark.slow  # each start of the command imports TFX
+@pytest.mark.timeout(3600)
 def test_killed_at_every_stage_it_ends_with_nothing_done_twice(corpus, first_run, tmp_path):
     run_dir = str(tmp_path / "run")
     command = [str(Path(sys.executable).with_name("bert-tfx")), *arguments(corpus, run_dir)]

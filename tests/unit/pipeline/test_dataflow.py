@@ -3,13 +3,17 @@
 import dataclasses
 import io
 import json
+import pickle
 import re
 import tarfile
 
 import pytest
+from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions, WorkerOptions
+from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import resource_hints
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
 from apache_beam.runners.dataflow.internal import apiclient
 from typer.testing import CliRunner
 
@@ -26,6 +30,7 @@ from components.vocab_gen.files import bring_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from pipeline import example_generation
 from pipeline.cli import app
+from pipeline.example_generation import _input_errors
 from pipeline.runners import dataflow
 from pipeline.runners.dataflow import DataflowSettings, dataflow_args, min_ram_gigabytes
 
@@ -141,9 +146,14 @@ def test_the_stage_that_makes_examples_is_a_job_too(built, tmp_path):
     job, uploaded = built(SETTINGS, expand)
     assert job["type"] == "JOB_TYPE_BATCH"
     pipeline = beam_runner_api_pb2.Pipeline.FromString(uploaded["pipeline.pb"])
-    names = {transform.unique_name for transform in pipeline.components.transforms.values()}
-    assert {"Make[train]/MakeShard", "Make[eval]/MakeShard"} <= names
-    assert str(tmp_path / "vocab.txt").encode() not in uploaded["pipeline.pb"]
+    functions = {
+        transform.unique_name: beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload).do_fn.payload
+        for transform in pipeline.components.transforms.values()
+        if transform.spec.urn == common_urns.primitives.PAR_DO.urn
+    }
+    for split in ("train", "eval"):
+        function, *_ = pickler.loads(functions[f"Make[{split}]/MakeShard"])
+        assert pickle.loads(function.pickled_tokenizer).vocabulary == (*SPECIAL_TOKENS, *"abcdefghij")
 
 
 def test_memory_is_for_every_core():
@@ -189,3 +199,12 @@ def test_the_command_prints_what_beam_takes():
     # The help tells the settings' own defaults.
     page = " ".join(CliRunner().invoke(app, ["beam-args", "dataflow", "--help"], terminal_width=200).stdout.split())
     assert f"({DataflowSettings.machine_type})" in page and f"({DataflowSettings.max_num_workers})" in page
+
+
+def test_bad_input_that_a_worker_found_is_one_line(monkeypatch):
+    """Dataflow's error is the traceback of a worker, as text, and no `RuntimeError`."""
+    said = "Traceback ...\nbert_keras.errors.InputError: a.txt: not UTF-8 [while running 'Read']\n"
+    with pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"), _input_errors():
+        raise DataflowRuntimeException(said, None)
+    with pytest.raises(DataflowRuntimeException, match="quota"), _input_errors():
+        raise DataflowRuntimeException("quota", None)

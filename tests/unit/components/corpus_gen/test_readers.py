@@ -182,14 +182,16 @@ def test_small_files_are_put_together(tmp_path, monkeypatch):
 def test_work_grows_with_the_corpus_as_far_as_memory_allows(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "_can_be_cut", lambda path, settings: True)
 
-    def sizes(total):
-        units = [unit for piece in read_units([InputFile("a", total)], CorpusSettings()) for unit in piece]
+    def sizes(total, **settings):
+        units = [unit for piece in read_units([InputFile("a", total)], CorpusSettings(**settings)) for unit in piece]
         assert units[-1].end is None
         return len(units), units[0].end
 
     assert sizes(3 << 20) == (3, 1 << 20)
     assert sizes(1 << 30) == (64, 16 << 20)
     assert sizes(1 << 40) == (32768, 32 << 20)
+    # Whoever has memory for large buckets gets fewer runs, into each of which each bucket looks.
+    assert sizes(1 << 40, bucket_bytes=256 << 20) == (2048, 512 << 20)
 
 
 # Damage.

@@ -1,11 +1,14 @@
 """Sorted runs: whatever is written comes back, each document in exactly one bucket."""
 
 import hashlib
+import types
 
 import pytest
+from apache_beam.io.gcp import gcsio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components import shards
 from components.corpus_gen.runs import (
     SLOTS_A_SPLIT,
     SPLITS,
@@ -83,3 +86,36 @@ def test_damage_names_the_file(tmp_path):
     path.write_bytes(path.read_bytes()[:-6] + b"xxxxxx")
     with pytest.raises(ValueError, match=r"a\.run: slots 0 to 16384: record 0: is damaged"):
         read_bucket(path, "train", 0, 1)
+
+
+class Bucket:
+    """A bucket of Google Cloud Storage, as its client shows one; counts what is fetched."""
+
+    def __init__(self, content):
+        self.content, self.size, self.fetched = content, len(content), 0
+        self.content_encoding = self.content_type = None
+
+    def blob(self, name):
+        return self
+
+    def reload(self, **_):
+        pass
+
+    def download_as_bytes(self, start, end, **_):
+        found = self.content[start : end + 1]
+        self.fetched += len(found)
+        return found
+
+
+def test_of_a_run_on_cloud_storage_only_the_range_is_fetched(tmp_path, monkeypatch):
+    documents = [(slot_of(identity(i), 0.3), b"document %d" % i * 300) for i in range(2000)]
+    write_run(str(tmp_path / "a.run"), documents)
+    expected = read_bucket(tmp_path / "a.run", "train", 7, 100)
+    bucket = Bucket((tmp_path / "a.run").read_bytes())
+    client = types.SimpleNamespace(bucket=lambda name: bucket)
+    monkeypatch.setattr(gcsio, "create_storage_client", lambda *_, **__: client)
+    monkeypatch.setattr(shards, "_gcs", gcsio.GcsIO)
+    found = list(read_run("gs://bucket/a.run", *slots_of_bucket("train", 7, 100)))
+    assert found == expected and len(found) > 5
+    # Of 8 MB.
+    assert bucket.fetched < sum(map(len, found)) + 20_000

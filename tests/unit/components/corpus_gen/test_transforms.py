@@ -154,7 +154,7 @@ SMALL = CorpusSettings(eval_fraction=0.3, bucket_bytes=3000)
 def many_small_runs(monkeypatch):
     """Files are cut, and a worker writes more than one run of a piece."""
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
-    monkeypatch.setattr(transforms, "MAX_WORK_BYTES", 300)
+    monkeypatch.setattr(transforms, "work_bytes", lambda settings: 300)
 
 
 def test_each_document_once_and_in_one_split(tmp_path, corpus):

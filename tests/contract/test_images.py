@@ -1,0 +1,66 @@
+"""The images' Dockerfile, as far as it can be held without building one; `make lint` has hadolint."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+IGNORED = (ROOT / "docker/Dockerfile.dockerignore").read_text()
+INSTRUCTIONS = [
+    line.split() for line in re.sub(r"\\\n", " ", DOCKERFILE).splitlines() if line and not line.startswith("#")
+]
+STAGES = {words[3]: words[1] for words in INSTRUCTIONS if words[0] == "FROM"}
+
+
+def test_what_is_copied_exists_and_is_let_in():
+    allowed = {line[1:] for line in IGNORED.splitlines() if line.startswith("!")}
+    copied = {
+        source.rstrip("/")
+        for words in INSTRUCTIONS
+        if words[0] == "COPY" and not words[1].startswith("--from=")
+        for source in words[1:-1]
+    }
+    assert {"bert_keras", "components", "pipeline", "serving", "requirements/py313-image.txt"} <= copied
+    assert copied == allowed
+    for source in copied:
+        assert (ROOT / source).exists(), source
+
+
+def test_the_packages_of_setup_py_are_copied():
+    packages = re.search(r"include=\[(.*?)\]", (ROOT / "setup.py").read_text())[1]
+    for package in re.findall(r'"([a-z_]+)\*"', packages):
+        assert ["COPY", package, package] in INSTRUCTIONS
+
+
+def test_the_boot_program_is_of_the_locked_beam():
+    beam = re.search(r"^apache-beam==([^ ]+)", (ROOT / "requirements/py313-image.txt").read_text(), re.MULTILINE)[1]
+    assert ["ARG", f"BEAM_SDK=apache/beam_python3.13_sdk:{beam}"] in INSTRUCTIONS
+
+
+def test_every_stage_is_on_an_image_that_the_user_names():
+    assert STAGES == {
+        "beam": "${BEAM_SDK}",
+        "build": "${BASE}",
+        "environment": "${BASE}",
+        "worker": "environment",
+        "pipeline": "environment",
+    }
+
+
+def test_the_images_run_as_nobody_in_particular():
+    environment = DOCKERFILE.partition("AS environment")[2].partition("\nFROM")[0]
+    assert "\nUSER 10001:10001\n" in environment
+    assert "USER" not in DOCKERFILE.partition("AS worker")[2]
+    assert "AS build" not in environment and "g++" not in environment
+
+
+def test_the_steps_are_those_that_debian13_runs():
+    run_there = (ROOT / "ci/debian13.sh").read_text()
+    assert "for part in build run test; do inside docker/packages.sh $part; done" in run_there
+    assert "inside scripts/setup.sh" in run_there
+    runs = [" ".join(words[1:]) for words in INSTRUCTIONS if words[0] == "RUN"]
+    assert runs[:3] == [
+        "/usr/local/lib/bert-tfx/packages.sh build",
+        "scripts/setup.sh image && rm -r .uv",
+        "/usr/local/lib/bert-tfx/packages.sh run",
+    ]

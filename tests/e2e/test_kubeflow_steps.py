@@ -1,0 +1,96 @@
+"""The pipeline compiled for Kubeflow, each step a process as a backend would start it, against a local run.
+
+Each of its fifteen processes imports TFX: minutes. `pytest -m slow tests/e2e/test_kubeflow_steps.py`
+"""
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import SMALL, bert_tfx
+
+from pipeline.runners.kubeflow_file import CompiledPipeline
+from pipeline.runners.kubeflow_steps import StepRunner
+
+PASSWORD, TOKEN = "planted-metadata-password", "planted-api-token"
+# Parameters of the pipeline; the other settings are compiled in as their defaults.
+PARAMETERS = {
+    "num_train_steps": "training.num_train_steps",
+    "max_mlm_perplexity": "gate.max_mlm_perplexity",
+    "min_mlm_accuracy": "gate.min_mlm_accuracy",
+    "min_nsp_accuracy": "gate.min_nsp_accuracy",
+}
+SAME = ("corpus_documents", "corpus_bytes", "vocab_size", "examples_train", "examples_eval", "unigram_perplexity")
+SCORES = ("mlm_perplexity", "mlm_accuracy", "nsp_accuracy", "blessed")
+
+
+@pytest.fixture(scope="module")
+def steps(corpus, tmp_path_factory):
+    """The folder of a run whose steps have all been processes, with secrets where the file says so."""
+    folder = tmp_path_factory.mktemp("kubeflow")
+    environment = {"BERT_TFX_METADATA_PASSWORD": PASSWORD, "BERT_TFX_API_TOKEN": TOKEN}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        rest = {key: value for key, value in SMALL.items() if key not in PARAMETERS.values()}
+        code, out, err = bert_tfx(
+            *("compile", "kubeflow", "tiny_cpu", "--image", "bert-tfx:0.1.0", "--output", folder / "pipeline.yaml"),
+            *("--mount-path", folder / "runs", "--metadata", f"sqlite:{folder}/runs/metadata.sqlite"),
+            *("--password-secret", "metadata/password"),
+            *(word for key, value in rest.items() for word in ("--set", f"{key}={value}")),
+        )
+        assert code == 0, err
+        assert "12 nodes" in out
+        pipeline = CompiledPipeline.read(str(folder / "pipeline.yaml"))
+        given = [f"{name}={SMALL[setting]}" for name, setting in PARAMETERS.items()]
+        values = pipeline.values([*given, f"corpus={json.dumps([str(corpus)])}"])
+        image = {
+            "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.defpath)),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        runner = StepRunner(pipeline, "0b5f-run", str(folder / "steps"), image)
+        runner.run(values)
+    assert set(runner.outcomes.values()) == {"done"} and len(runner.outcomes) == 15
+    return folder
+
+
+def shards(run_dir):
+    """Hashes of the examples of the only generation, by split and file."""
+    (examples,) = (run_dir / "artifacts/PretrainExampleGen/examples").iterdir()
+    return {(p.parent.name, p.name): hashlib.sha256(p.read_bytes()).hexdigest() for p in examples.glob("Split-*/*")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_steps_push_a_model(steps):
+    run_dir = steps / "runs/bert-pretrain"
+    summary = json.loads((run_dir / "summary.json").read_text())
+    (version,) = (run_dir / "serving").iterdir()
+    assert summary["pushed_version"] == version.name
+    assert (version / "saved_model.pb").exists()
+    assert (run_dir / "report.html").exists()
+    assert (steps / "steps/finish/outcome").read_text() == "pushed"
+    assert version.name in (steps / "steps/pushed/log").read_text()
+
+
+@pytest.mark.slow
+def test_examples_and_scores_are_those_of_a_local_run(steps, first_run):
+    run_dir = steps / "runs/bert-pretrain"
+    assert {split for split, _ in shards(run_dir)} == {"Split-train", "Split-eval"}
+    assert shards(run_dir) == shards(first_run.dir)
+    ours, theirs = (json.loads((d / "summary.json").read_text()) for d in (run_dir, first_run.dir))
+    assert {name: ours[name] for name in (*SAME, *SCORES)} == {name: theirs[name] for name in (*SAME, *SCORES)}
+
+
+@pytest.mark.slow
+def test_no_credentials_are_left_anywhere(steps):
+    """Compiled pipelines, intermediate representation, ML Metadata, logs, report, models."""
+    files = [path for path in steps.rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert {"pipeline.yaml", "metadata.sqlite", "report.html", "0b5f-run.json", "0b5f-run.pbtxt", "log"} <= names
+    for path in files:
+        content = path.read_bytes()
+        assert PASSWORD.encode() not in content and TOKEN.encode() not in content, path
