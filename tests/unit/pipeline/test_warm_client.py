@@ -15,8 +15,6 @@ from bert_keras.errors import InputError, StageError
 from pipeline import warm_client, warm_server
 
 BERT_TFX = Path(sys.executable).with_name("bert-tfx")
-# NumPy's BLAS has the name of its program. TensorFlow's, gRPC's and Beam's would not survive a fork.
-SURVIVE_A_FORK = {"python", "bert-tfx", "jemalloc_bg_thd"}
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two"]
 # Answers that each request ended well, and writes its own environment beside its socket.
 STUB = """#!{python}
@@ -97,12 +95,13 @@ def test_exit_codes_and_errors_are_the_commands_own(warm):
     code, out, err = warm.ask("recipes", "nothing")
     assert (code, out) == (2, "") and err.startswith("bert-tfx: nothing: no such task") and err.count("\n") == 1
     code, _, err = warm.ask("recipes", "--nothing")
-    assert code == 2 and "bert-tfx recipes [OPTIONS]" in err
+    assert code == 2 and err.startswith("Usage: bert-tfx recipes [OPTIONS]")
 
 
 def test_what_was_imported_before_a_fork_has_no_thread_that_a_fork_would_lose(warm):
-    names = {(task / "comm").read_text().strip() for task in Path(f"/proc/{warm.server.pid}/task").iterdir()}
-    assert names <= SURVIVE_A_FORK
+    threads = [(task / "comm").read_text().strip() for task in Path(f"/proc/{warm.server.pid}/task").iterdir()]
+    # NumPy's BLAS ends its threads before a fork; jemalloc, which is Arrow's, starts its own again.
+    assert sorted(threads) in (["python"], ["jemalloc_bg_thd", "python"])
 
 
 def test_a_killed_client_takes_its_command_with_it(warm):
