@@ -14,6 +14,7 @@ import typer
 from bert_keras.errors import InputError, Preempted, StageError
 from pipeline import (
     ablate_command,
+    airflow_command,
     beam_args_command,
     convert_command,
     deploy_command,
@@ -26,6 +27,7 @@ from pipeline import (
     serve_command,
     text_commands,
     train_command,
+    warm_client,
 )
 from pipeline.asked_server import AskedServer, asks_server
 from pipeline.exit_codes import Exit, exit_if_refused
@@ -146,12 +148,14 @@ app.command()(finetune_command.finetune)
 app.command()(predict_command.predict)
 app.command()(score_command.score)
 app.command()(ablate_command.ablate)
+orchestrate_command.compile_app.command()(airflow_command.airflow)
 app.add_typer(orchestrate_command.compile_app, name="compile")
 orchestrate_command.compile_app.command("kubeflow")(kubeflow_command.compile_kubeflow)
 app.command("run-node")(orchestrate_command.run_node)
 app.command()(orchestrate_command.finish)
 app.command("run-steps")(kubeflow_command.run_steps)
 app.command()(kubeflow_command.submit)
+app.command(context_settings={"allow_interspersed_args": False})(warm_client.warm)
 app.add_typer(models_command.app, name="models")
 app.add_typer(deploy_command.app, name="deploy")
 app.add_typer(beam_args_command.app, name="beam-args")

@@ -1,12 +1,10 @@
-"""What the exit code of a command says."""
+"""What the exit code of a command says; read by Airflow's Python too, which has no Typer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
-
-import typer
 
 
 class Exit(IntEnum):
@@ -21,6 +19,8 @@ class Exit(IntEnum):
 
 def exit_if_refused(summary: Mapping[str, Any]) -> None:
     """Says so, and ends with a code of its own, where the gate refused the model of a run."""
+    import typer
+
     if not summary["blessed"]:
         served = summary["served_version"]
         stays = f"version {served} stays served" if served else "no version is served yet"

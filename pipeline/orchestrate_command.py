@@ -115,6 +115,7 @@ def run_node(
     node: Annotated[str, typer.Argument(metavar="NODE", help="As `bert-tfx compile nodes` printed it.")],
     run_dir: RunDir,
     run_id: RunId,
+    again: Annotated[bool, typer.Option("--again", help="Do it anew if it is done, and not from the cache.")] = False,
 ) -> None:
     """Run one node of a compiled run in this process. What is done is not done again.
 
@@ -123,7 +124,7 @@ def run_node(
     from pipeline import orchestrated
 
     _log_to_standard_error()
-    orchestrated.run_node(os.path.abspath(run_dir), run_id, node)
+    orchestrated.run_node(os.path.abspath(run_dir), run_id, node, again)
 
 
 def finish(

@@ -17,7 +17,7 @@ from tfx.dsl.compiler import compiler, constants
 from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.pipeline import Pipeline
-from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from bert_keras.errors import InputError, StageError
@@ -25,6 +25,7 @@ from components.shards import whole_file
 from pipeline import example_generation
 from pipeline.lineage import Run, run_named
 from pipeline.metadata_store import check_metadata_uri, connection_config
+from pipeline.node_launcher import NodeLauncher
 from pipeline.run_inputs import RunInputs
 from pipeline.run_request import RunRequest, intermediate_representation
 
@@ -38,12 +39,18 @@ def compile_run(request: RunRequest, inputs: RunInputs, run_id: str) -> list[str
 
     Raises:
         InputError: a file, a model, or a place of ML Metadata that cannot be used.
+        StageError: ML Metadata is not there.
     """
     check_metadata_uri(request.metadata_uri)
     ir = compiler.Compiler().compile(_pipeline(request, inputs))
     runtime_parameter_utils.substitute_runtime_parameter(
         ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
     )
+    try:
+        with metadata.Metadata(connection_config(request.metadata_uri)):
+            pass  # the nodes that start at once find its tables
+    except Exception as error:
+        raise StageError(f"--metadata {request.metadata_uri}: cannot be reached: {error}") from error
     request.write(run_id)
     path = intermediate_representation(request.run_dir, run_id)
     with whole_file(path, os.path.dirname(path)) as file:
@@ -51,8 +58,14 @@ def compile_run(request: RunRequest, inputs: RunInputs, run_id: str) -> list[str
     return _node_ids(ir)
 
 
-def run_node(run_dir: str, run_id: str, node_id: str) -> None:
+def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> None:
     """Launches one node of a compiled run in this process; the same again has nothing left to do.
+
+    Args:
+        run_dir: of the run.
+        run_id: of the run.
+        node_id: as the compiled pipeline has it.
+        again: what is done is done anew (`pipeline.node_launcher`).
 
     Raises:
         InputError: the run is not compiled, or has no such node.
@@ -67,8 +80,9 @@ def run_node(run_dir: str, run_id: str, node_id: str) -> None:
     node = nodes[node_id]
     deployment = runner_utils.extract_local_deployment_config(ir)
     store = metadata.Metadata(connection_config(request.metadata_uri))
-    launcher.Launcher(
+    NodeLauncher(
         pipeline_node=node,
+        again=again,
         mlmd_connection=store,
         pipeline_info=ir.pipeline_info,
         pipeline_runtime_spec=ir.runtime_spec,

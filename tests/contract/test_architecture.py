@@ -32,6 +32,7 @@ from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
 from pipeline.ablations.scales import AblationSettings
+from pipeline.airflow_plan import TaskSettings
 from pipeline.config import GateSettings
 from pipeline.runners.dataflow import DataflowSettings
 from serving.batching import BatchingSettings
@@ -84,6 +85,7 @@ SETTINGS = (
     TaskDataSettings,
     AblationSettings,
     DataflowSettings,
+    TaskSettings,
     DeploySettings,
     LimitSettings,
     LogSettings,

@@ -1,0 +1,102 @@
+"""The demo pipeline as a DAG of Airflow, from nothing: `make airflow-demo`.
+
+Usage: scripts/airflow.sh [--run-dir DIR] [--web] [OPTION OF `bert-tfx compile airflow`...]
+Says a line as each task ends. Exit codes are those of `bert-tfx pretrain`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from airflow_stack import AIRFLOW, ROOT, airflow_stack, background
+
+BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
+WEB_PORT = "8080"
+SECONDS_BETWEEN_LOOKS = 5.0
+TOLD = ("success", "failed", "skipped", "up_for_retry")
+ENDED = (*TOLD[:3], "upstream_failed")
+OK, FAILED, NOT_BLESSED = 0, 1, 3
+
+
+def main() -> int:
+    """Runs the demo."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/airflow"))
+    parser.add_argument("--web", action="store_true", help="Airflow's pages too; they stay until Ctrl-C")
+    arguments, rest = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    run_dir = arguments.run_dir.resolve()
+    folder, dags = run_dir / "airflow", run_dir / "dags"
+    with airflow_stack(folder, dags) as environ:
+        compiled = [BERT_TFX, "compile", "airflow", *rest, "--run-dir", run_dir, "--output", dags]
+        code = subprocess.run([*compiled, "--metadata", environ["BERT_TFX_METADATA_URI"]], env=environ).returncode
+        if code:
+            return code
+        [plan] = [json.loads(path.read_text()) for path in dags.glob("*.json")]
+        if not arguments.web:
+            return run(plan["name"], environ)
+        with web_server(folder, environ):
+            code = run(plan["name"], environ)
+            print("until Ctrl-C: http://127.0.0.1:" + WEB_PORT, flush=True)
+            signal.pause()
+    return code
+
+
+def run(dag: str, environ: dict[str, str]) -> int:
+    """Triggers a run and waits for its end; the exit code that tells of it."""
+    run_id = time.strftime("demo-%Y%m%dT%H%M%S")
+    airflow(environ, "dags", "reserialize")
+    airflow(environ, "dags", "trigger", dag, "--run-id", run_id)
+    begun, told = time.monotonic(), {}
+    while True:
+        states = {task["task_id"]: task for task in airflow(environ, "tasks", "states-for-dag-run", dag, run_id)}
+        for name, task in states.items():
+            if task["state"] != told.get(name) and task["state"] in TOLD:
+                print(f"{time.monotonic() - begun:6.0f} s  {name:20} {task['state']}", flush=True)
+            told[name] = task["state"]
+        if all(state in ENDED for state in told.values()):
+            break
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    if told["finish"] == "skipped":
+        return NOT_BLESSED
+    failed = [name for name, state in told.items() if state == "failed"]
+    for name in failed:
+        log = Path(environ["AIRFLOW__LOGGING__BASE_LOG_FOLDER"], f"dag_id={dag}", f"run_id={run_id}", f"task_id={name}")
+        print(f"bert-tfx: {name} failed: see {log}", file=sys.stderr)
+    return FAILED if failed else OK
+
+
+def airflow(environ: dict[str, str], *words: str) -> list[dict]:
+    """A command of Airflow's; what it answers as JSON, if anything."""
+    asked = ["--output", "json"] if words[0] == "tasks" else []
+    done = subprocess.run([AIRFLOW, *words, *asked], env=environ, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"bert-tfx: airflow {' '.join(words)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout[done.stdout.index("[{") :]) if asked else []
+
+
+def web_server(folder: Path, environ: dict[str, str]):
+    """Airflow's pages on 127.0.0.1; the password of `admin` is in a file."""
+    password = folder / "web-password"
+    password.write_text(secrets.token_urlsafe(12))
+    new = ["users", "create", "--username", "admin", "--role", "Admin", "--firstname", "A", "--lastname", "A"]
+    airflow(environ, *new, "--email", "admin@localhost", "--password", password.read_text())
+    print(f"http://127.0.0.1:{WEB_PORT}: user admin, password in {password}", flush=True)
+    serve = [str(AIRFLOW), "webserver", "--hostname", "127.0.0.1", "--port", WEB_PORT, "--workers", "1"]
+    return background(serve, environ, folder / "logs" / "webserver.log")
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("bert-tfx: stopped")

@@ -1,0 +1,169 @@
+"""Airflow on this machine, for as long as it is needed: its scheduler, PostgreSQL for it, MariaDB for ML Metadata.
+
+Debian's packages of both databases (`scripts/airflow.sh` installs them); Airflow from .venv-airflow. Nothing listens
+on more than 127.0.0.1. PostgreSQL has no password, but a socket that only this user can reach; MariaDB's password is
+made anew at each start, and is in a file of mode 0600 and in the environment of what is started here alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+AIRFLOW = ROOT / ".venv-airflow" / "bin" / "airflow"
+SECONDS_TO_START = 120
+SECONDS_TO_STOP = 60
+# PostgreSQL does not run as root.
+POSTGRES_USER = "postgres"
+
+
+@contextlib.contextmanager
+def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
+    """Runs databases and scheduler; everything is stopped at the end, whatever happens.
+
+    Args:
+        folder: ML Metadata's database, Airflow's logs and its configuration; kept.
+        dags: Airflow's folder of DAGs.
+
+    Yields:
+        The environment for `airflow`, and for `bert-tfx`: BERT_TFX_METADATA_URI says where ML Metadata lies.
+    """
+    os.umask(0o077)
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    dags.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as running:
+        url = running.enter_context(_postgresql(folder / "logs"))
+        uri, password = running.enter_context(_mariadb(folder / "mariadb", folder / "logs"))
+        # Warm processes end when their folder does.
+        place = running.enter_context(tempfile.TemporaryDirectory(prefix="bert-tfx-"))
+        environ = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": place,
+            "BERT_TFX_METADATA_URI": uri,
+            "BERT_TFX_METADATA_PASSWORD": password,
+            "PYTHONPATH": str(ROOT),
+            # What Airflow's own libraries say of the next version is not the user's.
+            "PYTHONWARNINGS": "ignore",
+            "AIRFLOW_HOME": str(folder / "airflow"),
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": str(max(2, os.cpu_count() or 2)),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
+            "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+            "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "5",
+            "AIRFLOW__SCHEDULER__SCHEDULER_ZOMBIE_TASK_THRESHOLD": "60",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW__WEBSERVER__SECRET_KEY": secrets.token_hex(),
+        }
+        _run([AIRFLOW, "db", "migrate"], environ, folder / "logs" / "migrate.log")
+        scheduler = [str(AIRFLOW), "scheduler", "--skip-serve-logs"]
+        running.enter_context(background(scheduler, environ, folder / "logs" / "scheduler.log"))
+        yield environ
+
+
+@contextlib.contextmanager
+def background(
+    words: list[str], environ: dict[str, str], log: Path, user: str | None = None
+) -> Iterator[subprocess.Popen]:
+    """A process with its output in a file; it is stopped at the end, and what it has started with it."""
+    with open(log, "ab") as out:
+        process = subprocess.Popen(
+            words, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, user=user
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(SECONDS_TO_STOP)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def _postgresql(logs: Path) -> Iterator[str]:
+    """Airflow's own database, for this time only; its SQLAlchemy address."""
+    programs = Path(sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1])
+    user = POSTGRES_USER if os.getuid() == 0 else None
+    # Not in the run's folder: PostgreSQL's user may not enter it.
+    folder = Path(tempfile.mkdtemp(prefix="bert-tfx-postgresql-"))
+    try:
+        if user:
+            shutil.chown(folder, user)
+        initialise = [programs / "initdb", "-D", folder / "data", "-U", "airflow", "--auth=trust", "--encoding=UTF8"]
+        _run([*initialise, "--no-locale", "--no-sync"], {**os.environ}, logs / "postgresql.log", user)
+        settings = {"listen_addresses": "", "unix_socket_directories": folder, "fsync": "off"}
+        serve = [str(programs / "postgres"), "-D", str(folder / "data")]
+        serve += [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        with background(serve, {**os.environ}, logs / "postgresql.log", user) as process:
+            _wait(process, folder / ".s.PGSQL.5432", logs / "postgresql.log")
+            create = [programs / "createdb", "-h", folder, "-U", "airflow", "--maintenance-db=postgres", "airflow"]
+            _run(create, {**os.environ}, logs / "postgresql.log")
+            yield f"postgresql+psycopg2://airflow@/airflow?host={folder}"
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _mariadb(folder: Path, logs: Path) -> Iterator[tuple[str, str]]:
+    """ML Metadata's database: its address, as `--metadata` takes it, and its password."""
+    user, log = os.environ.get("USER") or subprocess.getoutput("id -un"), logs / "mariadb.log"
+    if not (folder / "data").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        initialise = ["mariadb-install-db", "--no-defaults", f"--datadir={folder / 'data'}", f"--user={user}"]
+        _run([*initialise, "--skip-test-db", f"--auth-root-socket-user={user}"], {**os.environ}, log)
+    password, at_start, place = secrets.token_urlsafe(24), folder / "start.sql", tempfile.mkdtemp(prefix="bert-tfx-")
+    at_start.write_text(
+        "CREATE DATABASE IF NOT EXISTS mlmd CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;\n"
+        f"CREATE OR REPLACE USER mlmd@127.0.0.1 IDENTIFIED BY '{password}';\n"
+        "GRANT ALL ON mlmd.* TO mlmd@127.0.0.1;\n"
+    )
+    port = _free_port()
+    serve = ["mariadbd", "--no-defaults", f"--datadir={folder / 'data'}", f"--user={user}", f"--init-file={at_start}"]
+    serve += ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={place}/socket", "--skip-name-resolve"]
+    try:
+        with background(serve, {**os.environ}, log) as process:
+            _wait(process, Path(place) / "socket", log)
+            yield f"mysql://mlmd@127.0.0.1:{port}/mlmd", password
+    finally:
+        at_start.unlink()
+        shutil.rmtree(place)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def _wait(process: subprocess.Popen, path: Path, log: Path) -> None:
+    """Until a server's socket can be connected to."""
+    deadline = time.monotonic() + SECONDS_TO_START
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(path))
+            return
+        time.sleep(0.2)
+    raise SystemExit(f"bert-tfx: {process.args[0]} did not start: see {log}")  # type: ignore[index]
+
+
+def _run(words: list, environ: dict[str, str], log: Path, user: str | None = None) -> None:
+    with open(log, "ab") as out:
+        code = subprocess.run(words, env=environ, stdout=out, stderr=out, user=user).returncode
+    if code != 0:
+        raise SystemExit(f"bert-tfx: {words[0]} failed: see {log}")

@@ -1,0 +1,208 @@
+"""The real thing: scheduler, databases, two pipelines at once, tasks killed and cleared. Minutes: run by hand."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from airflow_stack import AIRFLOW, ROOT, airflow_stack
+from command_line import SMALL
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from pipeline.metadata_store import connection_config
+
+BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(7200),
+    pytest.mark.skipif(not AIRFLOW.exists(), reason="no .venv-airflow (scripts/setup_airflow.sh)"),
+    pytest.mark.skipif(shutil.which("mariadbd") is None, reason="no mariadbd (apt install mariadb-server)"),
+]
+SETTINGS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+RUN = "by-hand"
+ENDED = {"success", "failed", "skipped", "upstream_failed"}
+# Times and names.
+NOT_COMPARED = ("run", "seconds_by_stage", "pushed_version", "served_version", "serving")
+
+
+class Airflow:
+    """A running Airflow, asked by its command line."""
+
+    def __init__(self, environ):
+        self.environ = environ
+
+    def __call__(self, *words):
+        done = subprocess.run([AIRFLOW, *words], env=self.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    def states(self, dag):
+        """The state of each task of the run, and how often it was tried."""
+        out = self("tasks", "states-for-dag-run", dag, RUN, "--output", "json")
+        return {task["task_id"]: task["state"] for task in json.loads(out[out.index("[{") :])}
+
+    def wait(self, *dags):
+        """Until all tasks have ended."""
+        while not all(set(self.states(dag).values()) <= ENDED for dag in dags):
+            time.sleep(10)
+
+    def attempts(self, folder, dag, task):
+        """The logs of a task's attempts."""
+        return sorted((folder / "logs" / f"dag_id={dag}" / f"run_id={RUN}" / f"task_id={task}").glob("attempt=*.log"))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory, corpus):
+    """The same corpus and settings without Airflow."""
+    run_dir = tmp_path_factory.mktemp("local") / "run"
+    words = ["pretrain", "tiny_cpu", "--corpus", corpus, "--run-dir", run_dir, *SETTINGS]
+    done = subprocess.run([BERT_TFX, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, corpus):
+    """Two pipelines at once on one ML Metadata; a task of each is killed."""
+    folder = tmp_path_factory.mktemp("airflow")
+    dags = folder / "dags"
+    with airflow_stack(folder, dags) as environ:
+        metadata = environ["BERT_TFX_METADATA_URI"]
+        for name in ("one", "two"):
+            words = ["--name", name, "--run-dir", folder / name, "--corpus", corpus, *SETTINGS]
+            compiled = [BERT_TFX, "warm", "compile", "airflow", "tiny_cpu", *words, "--output", dags]
+            subprocess.run([*compiled, "--metadata", metadata], env=environ, check=True)
+        airflow = Airflow(environ)
+        airflow("dags", "reserialize")
+        for name in ("one", "two"):
+            airflow("dags", "trigger", name, "--run-id", RUN)
+        # Of one the process of Airflow's task, of the other the command.
+        running(folder / "one", "PretrainExampleGen").parent().kill()
+        running(folder / "two", "Trainer").kill()
+        airflow.wait("one", "two")
+        os.environ["BERT_TFX_METADATA_PASSWORD"] = environ["BERT_TFX_METADATA_PASSWORD"]
+        store = metadata_store.MetadataStore(connection_config(metadata))
+        yield folder, airflow, store
+        del os.environ["BERT_TFX_METADATA_PASSWORD"]
+
+
+def running(run_dir, node):
+    """The command of a node, as soon as it has run for a moment."""
+    words = ["run-node", node, "--run-dir", str(run_dir)]
+    while True:
+        for process in psutil.process_iter(["cmdline"]):
+            line = process.info["cmdline"] or []
+            if any(line[at : at + 4] == words for at in range(len(line))):
+                time.sleep(4)
+                return process
+        time.sleep(0.2)
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def shards(run_dir):
+    """What the newest PretrainExampleGen has made."""
+    made = run_dir / "artifacts" / "PretrainExampleGen" / "examples"
+    return files(max(made.iterdir(), key=lambda path: int(path.name)))
+
+
+def figures(run_dir):
+    """What a run's summary says of data and model, by a name with dots."""
+    summary = json.loads((run_dir / "summary.json").read_text())
+    return dict(flat({key: value for key, value in summary.items() if key not in NOT_COMPARED}))
+
+
+def flat(value, name=""):
+    if not isinstance(value, (dict, list)):
+        yield name, value
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from flat(inner, f"{name}.{key}")
+
+
+def executions(store, name):
+    """Of each node of the run its executions' states, in order."""
+    context = store.get_context_by_type_and_name("pipeline_run", f"{name}.{RUN}")
+    states = {}
+    for execution in sorted(store.get_executions_by_context(context.id), key=lambda e: e.id):
+        (node,) = (c for c in store.get_contexts_by_execution(execution.id) if c.type == "node")
+        assert node.name.startswith(f"{name}.")
+        state = metadata_store_pb2.Execution.State.Name(execution.last_known_state)
+        states.setdefault(node.name.partition(".")[2], []).append(state)
+    return states
+
+
+def test_both_end_well_and_what_was_killed_was_retried(runs):
+    folder, airflow, store = runs
+    for name, killed in (("one", "PretrainExampleGen"), ("two", "Trainer")):
+        assert set(airflow.states(name).values()) == {"success"}
+        tried = {task: len(airflow.attempts(folder, name, task)) for task in airflow.states(name)}
+        assert tried == {task: 2 if task == killed else 1 for task in tried}
+        states = executions(store, name)
+        assert states.pop(killed) == ["FAILED", "COMPLETE"]
+        assert len(states) == 11 and set(map(tuple, states.values())) == {("COMPLETE",)}
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_shards_and_metrics_are_those_of_a_local_run(runs, local, name):
+    folder, _, _ = runs
+    assert shards(folder / name) == shards(local) and len(shards(local)) > 2
+    mine, theirs = figures(folder / name), figures(local)
+    # Beam adds up the samples of an interval in any order.
+    exact = [key for key in theirs if "intervals" not in key]
+    assert {".mlm_perplexity", ".mlm_accuracy", ".nsp_accuracy"} <= set(exact)
+    assert [mine[key] for key in exact] == [theirs[key] for key in exact]
+    assert set(mine) == set(theirs)
+    assert all(mine[key] == pytest.approx(theirs[key], rel=1e-6) for key in set(theirs) - set(exact))
+
+
+def test_a_task_that_is_cleared_runs_anew(runs):
+    folder, airflow, store = runs
+    before = files(folder / "one" / "artifacts" / "StatisticsGen" / "statistics")
+    airflow("tasks", "clear", "one", "--task-regex", "^StatisticsGen$", "--yes")
+    airflow.wait("one")
+    assert len(airflow.attempts(folder, "one", "StatisticsGen")) == 2
+    assert executions(store, "one")["StatisticsGen"] == ["CANCELED", "COMPLETE"]
+    context = store.get_context_by_type_and_name("node", "one.StatisticsGen")
+    made = store.get_artifacts_by_context(context.id)
+    states = [metadata_store_pb2.Artifact.State.Name(artifact.state) for artifact in made]
+    assert sorted(states) == ["LIVE", "MARKED_FOR_DELETION"]
+    after = files(folder / "one" / "artifacts" / "StatisticsGen" / "statistics")
+    assert len(after) == 2 * len(before) and set(after.values()) == set(before.values())
+
+
+def test_bad_input_fails_at_once(runs):
+    folder, airflow, _ = runs
+    conf = json.dumps({"corpus": ["/not/there.txt"]})
+    airflow("dags", "trigger", "two", "--run-id", "bad-input", "--conf", conf)
+    log = folder / "logs" / "dag_id=two" / "run_id=bad-input" / "task_id=compile" / "attempt=1.log"
+    while not log.exists() or "Task exited" not in log.read_text():
+        time.sleep(2)
+    assert "AirflowFailException: bert-tfx: /not/there.txt: no such file" in log.read_text()
+    out = airflow("tasks", "states-for-dag-run", "two", "bad-input", "--output", "json")
+    states = {task["task_id"]: task["state"] for task in json.loads(out[out.index("[{") :])}
+    assert states["compile"] == "failed"
+    with pytest.raises(AssertionError, match=r"Invalid input for param corpus|is not valid under"):
+        airflow("dags", "trigger", "two", "--run-id", "not-absolute", "--conf", json.dumps({"corpus": ["here.txt"]}))
+
+
+def test_the_password_is_in_no_file(runs):
+    folder, airflow, _ = runs
+    password = airflow.environ["BERT_TFX_METADATA_PASSWORD"].encode()
+    kept = folder / "mariadb"  # the database itself knows it, and the file that tells it at its start
+    found = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and kept not in path.parents and password in path.read_bytes():
+                found.append(path)
+    assert not found
+    assert password in (kept / "start.sql").read_bytes() and (kept / "start.sql").stat().st_mode & 0o077 == 0
+    assert Path(airflow.environ["AIRFLOW__CORE__DAGS_FOLDER"]).joinpath("one.json").exists()
