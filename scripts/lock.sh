@@ -1,7 +1,7 @@
 #!/bin/sh
 # Resolves pyproject.toml into one hashed lock for each supported Python, the image's part of the last one, and Airflow's.
-# Usage: scripts/lock.sh                                           (make lock)
-#        scripts/lock.sh PYTHON PLATFORM FILE [ARGS OF uv pip compile]    one resolution, into FILE
+# Usage: scripts/lock.sh                           (make lock)
+#        scripts/lock.sh PYTHON PLATFORM FILE      one resolution, into FILE
 # No index address is written, so the locks work behind any mirror.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ resolve() {  # python version, wheel platform, file, what is resolved
 lock() {  # python version, wheel platform, file, further arguments
     resolve "$@" pyproject.toml --extra pipeline --extra keras-hub --overrides requirements/not-installed.txt
 }
-if [ $# -gt 0 ]; then lock "$@"; exit; fi
+if [ $# -gt 0 ]; then lock "$@" $EVERYTHING; exit; fi
 lock 3.11 x86_64-manylinux_2_28 requirements/py311.txt $EVERYTHING
 lock 3.12 x86_64-manylinux_2_40 requirements/py312.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313.txt $EVERYTHING
