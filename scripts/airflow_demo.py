@@ -20,9 +20,6 @@ from airflow_stack import AIRFLOW, ROOT, airflow_stack, background
 
 BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
 WEB_PORT = "8080"
-SECONDS_BETWEEN_LOOKS = 5.0
-TOLD = ("success", "failed", "skipped", "up_for_retry")
-ENDED = (*TOLD[:3], "upstream_failed")
 OK, FAILED, NOT_BLESSED = 0, 1, 3
 
 
@@ -36,7 +33,7 @@ def main() -> int:
     run_dir = arguments.run_dir.resolve()
     folder, dags = run_dir / "airflow", run_dir / "dags"
     with airflow_stack(folder, dags) as environ:
-        compiled = [BERT_TFX, "compile", "airflow", *rest, "--run-dir", run_dir, "--output", dags]
+        compiled = [BERT_TFX, "warm", "compile", "airflow", *rest, "--run-dir", run_dir, "--output", dags]
         code = subprocess.run([*compiled, "--metadata", environ["BERT_TFX_METADATA_URI"]], env=environ).returncode
         if code:
             return code
@@ -55,32 +52,29 @@ def run(dag: str, environ: dict[str, str]) -> int:
     run_id = time.strftime("demo-%Y%m%dT%H%M%S")
     airflow(environ, "dags", "reserialize")
     airflow(environ, "dags", "trigger", dag, "--run-id", run_id)
-    begun, told = time.monotonic(), {}
-    while True:
-        states = {task["task_id"]: task for task in airflow(environ, "tasks", "states-for-dag-run", dag, run_id)}
-        for name, task in states.items():
-            if task["state"] != told.get(name) and task["state"] in TOLD:
-                print(f"{time.monotonic() - begun:6.0f} s  {name:20} {task['state']}", flush=True)
-            told[name] = task["state"]
-        if all(state in ENDED for state in told.values()):
-            break
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-    if told["finish"] == "skipped":
-        return NOT_BLESSED
-    failed = [name for name, state in told.items() if state == "failed"]
-    for name in failed:
-        log = Path(environ["AIRFLOW__LOGGING__BASE_LOG_FOLDER"], f"dag_id={dag}", f"run_id={run_id}", f"task_id={name}")
-        print(f"bert-tfx: {name} failed: see {log}", file=sys.stderr)
-    return FAILED if failed else OK
+    watch = [AIRFLOW.with_name("python"), ROOT / "scripts" / "airflow_watch.py", dag, run_id]
+    begun, last = time.monotonic(), {}
+    with subprocess.Popen(watch, env=environ, stdout=subprocess.PIPE, text=True) as watching:
+        for line in watching.stdout or []:
+            task, state = line.split()
+            last[task] = state
+            print(f"{time.monotonic() - begun:6.0f} s  {task:20} {state}", flush=True)
+    if watching.returncode:
+        return FAILED
+    logs = Path(environ["AIRFLOW__LOGGING__BASE_LOG_FOLDER"], f"dag_id={dag}", f"run_id={run_id}")
+    failed = [task for task, state in last.items() if state == "failed"]
+    for task in failed:
+        print(f"bert-tfx: {task} failed: see {logs / f'task_id={task}'}", file=sys.stderr)
+    if failed:
+        return FAILED
+    return NOT_BLESSED if last["finish"] == "skipped" else OK
 
 
-def airflow(environ: dict[str, str], *words: str) -> list[dict]:
-    """A command of Airflow's; what it answers as JSON, if anything."""
-    asked = ["--output", "json"] if words[0] == "tasks" else []
-    done = subprocess.run([AIRFLOW, *words, *asked], env=environ, capture_output=True, text=True)
+def airflow(environ: dict[str, str], *words: str) -> None:
+    """A command of Airflow's."""
+    done = subprocess.run([AIRFLOW, *words], env=environ, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"bert-tfx: airflow {' '.join(words)} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout[done.stdout.index("[{") :]) if asked else []
+        raise SystemExit(f"bert-tfx: airflow {' '.join(words[:2])} failed:\n{done.stderr[-2000:]}")
 
 
 def web_server(folder: Path, environ: dict[str, str]):

@@ -104,14 +104,10 @@ def running(run_dir, node):
         time.sleep(0.2)
 
 
-def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def shards(run_dir):
-    """What the newest PretrainExampleGen has made."""
-    made = run_dir / "artifacts" / "PretrainExampleGen" / "examples"
-    return files(max(made.iterdir(), key=lambda path: int(path.name)))
+def newest(run_dir, node, key, part):
+    """Files of the newest artifact of a node."""
+    made = max((run_dir / "artifacts" / node / key).iterdir(), key=lambda path: int(path.name))
+    return {path.relative_to(made).as_posix(): path.read_bytes() for path in made.glob(part) if path.is_file()}
 
 
 def figures(run_dir):
@@ -152,21 +148,21 @@ def test_both_end_well_and_what_was_killed_was_retried(runs):
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_shards_and_metrics_are_those_of_a_local_run(runs, local, name):
+def test_shards_weights_and_metrics_are_those_of_a_local_run(runs, local, name):
     folder, _, _ = runs
-    assert shards(folder / name) == shards(local) and len(shards(local)) > 2
+    for node, key, part in (("PretrainExampleGen", "examples", "Split-*/*"), ("Trainer", "model", "**/variables/*")):
+        mine, theirs = newest(folder / name, node, key, part), newest(local, node, key, part)
+        assert mine == theirs and len(theirs) >= 2
     mine, theirs = figures(folder / name), figures(local)
-    # Beam adds up the samples of an interval in any order.
-    exact = [key for key in theirs if "intervals" not in key]
-    assert {".mlm_perplexity", ".mlm_accuracy", ".nsp_accuracy"} <= set(exact)
-    assert [mine[key] for key in exact] == [theirs[key] for key in exact]
-    assert set(mine) == set(theirs)
-    assert all(mine[key] == pytest.approx(theirs[key], rel=1e-6) for key in set(theirs) - set(exact))
+    assert set(mine) == set(theirs) > {".mlm_perplexity", ".mlm_accuracy", ".nsp_accuracy"}
+    # How many examples Beam hands to the Evaluator at once is a matter of time, and so is the order of a sum.
+    numbers = {key for key, value in theirs.items() if isinstance(value, float)}
+    assert all(mine[key] == pytest.approx(theirs[key], rel=1e-6) for key in numbers)
+    assert all(mine[key] == theirs[key] for key in set(theirs) - numbers)
 
 
 def test_a_task_that_is_cleared_runs_anew(runs):
     folder, airflow, store = runs
-    before = files(folder / "one" / "artifacts" / "StatisticsGen" / "statistics")
     airflow("tasks", "clear", "one", "--task-regex", "^StatisticsGen$", "--yes")
     airflow.wait("one")
     assert len(airflow.attempts(folder, "one", "StatisticsGen")) == 2
@@ -174,9 +170,8 @@ def test_a_task_that_is_cleared_runs_anew(runs):
     context = store.get_context_by_type_and_name("node", "one.StatisticsGen")
     made = store.get_artifacts_by_context(context.id)
     states = [metadata_store_pb2.Artifact.State.Name(artifact.state) for artifact in made]
-    assert sorted(states) == ["LIVE", "MARKED_FOR_DELETION"]
-    after = files(folder / "one" / "artifacts" / "StatisticsGen" / "statistics")
-    assert len(after) == 2 * len(before) and set(after.values()) == set(before.values())
+    assert states.count("LIVE") == states.count("MARKED_FOR_DELETION") == len(states) / 2 > 0
+    assert len(list((folder / "one" / "artifacts" / "StatisticsGen" / "statistics").glob("*/Split-*/*"))) == 2 * 2
 
 
 def test_bad_input_fails_at_once(runs):

@@ -38,7 +38,7 @@ FINETUNE = dataclasses.replace(
 )
 # Prints, as JSON, what Airflow makes of the plans, of commands that end in each way, and of wrong parameters.
 SCRIPT = """
-import copy, json, os, subprocess, sys, time
+import contextlib, copy, json, os, subprocess, sys, time
 from airflow.models import DagBag
 from pipeline.runners import airflow_runner
 
@@ -85,29 +85,35 @@ for code in (0, 1, 2, 3, 4, "kill"):
     os.waitpid(pid, 0)
     told["ends"][str(code)] = json.load(open(f"{sys.argv[1]}/end"))
 
-# A task that is killed takes its command with it.
-pid = os.fork()
-if pid == 0:
-    write = f"echo $$ > {sys.argv[1]}/pid; exec sleep 600"
-    airflow_runner.CommandOperator(task_id="t", command=lambda context: ["sh", "-c", write]).execute({})
-while not os.path.exists(f"{sys.argv[1]}/pid") or not open(f"{sys.argv[1]}/pid").read().strip():
-    time.sleep(0.05)
-command = int(open(f"{sys.argv[1]}/pid").read())
-os.kill(pid, 9)
-os.waitpid(pid, 0)
-told["outlives"] = True
-for _ in range(200):
-    try:
-        os.kill(command, 0)
+# A task that is killed takes its command with it, and so does what supervises it.
+def outlives(kill_task):
+    pids = f"{sys.argv[1]}/pids-{kill_task}"
+    supervisor = os.fork()
+    if supervisor == 0:
+        if os.fork() == 0:
+            write = f"echo $$ $PPID > {pids}.new; mv {pids}.new {pids}; exec sleep 600"
+            airflow_runner.CommandOperator(task_id="t", command=lambda context: ["sh", "-c", write]).execute({})
+        time.sleep(600)
+    while not os.path.exists(pids):
         time.sleep(0.05)
-    except ProcessLookupError:
-        told["outlives"] = False
-        break
+    command, task = map(int, open(pids).read().split())
+    os.kill(task if kill_task else supervisor, 9)
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{command}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    outlived = os.path.exists(f"/proc/{command}")
+    for pid in (command, supervisor):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    os.waitpid(supervisor, 0)
+    return outlived
+
+told["outlives"] = {"its task": outlives(True), "its supervisor": outlives(False)}
 
 # One that is asked to stop waits for its command.
 operator = airflow_runner.CommandOperator(task_id="t", command=list)
-stops = f"trap 'sleep 0.5; echo done > {sys.argv[1]}/stopped; exit 4' TERM; touch {sys.argv[1]}/up; sleep 600 & wait"
-process = subprocess.Popen(["sh", "-c", stops], start_new_session=True)
+stops = "trap 'sleep 0.5; echo done > stopped; exit 4' TERM; touch up; while :; do sleep 0.1; done"
+process = subprocess.Popen(["sh", "-c", stops], start_new_session=True, cwd=sys.argv[1])
 while not os.path.exists(f"{sys.argv[1]}/up"):
     time.sleep(0.05)
 operator._hook.sub_process = process
@@ -171,7 +177,7 @@ def test_what_an_exit_code_makes_of_a_task(told):
 
 
 def test_a_killed_task_leaves_no_command_behind(told):
-    assert told["outlives"] is False
+    assert told["outlives"] == {"its task": False, "its supervisor": False}
 
 
 def test_a_task_that_is_stopped_waits_for_its_command(told):

@@ -134,11 +134,11 @@ def test_commands_run_beside_each_other(warm):
 
 
 def test_a_killed_server_takes_its_commands_with_it(warm):
-    client, command = warm.tokenizing()
+    client, command = warm.tokenizing()  # it would wait for lines still
     warm.server.kill()
-    _, err = client.communicate()
-    assert client.returncode == 1 and "the server of warm processes ended" in err
     until(lambda: not command.is_running())
+    assert client.wait() == 1
+    assert "the server of warm processes ended" in client.communicate()[1]
 
 
 def stub(tmp_path, monkeypatch, answer):
