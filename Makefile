@@ -3,13 +3,15 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo test test-debian13 parity airflow-demo lint lock licences audit docs
+.PHONY: help setup demo airflow-demo test test-debian13 parity lint lock licences audit docs
 help:           ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 16
 setup:          ## make .venv from the hashed lock, if it is not there
 	@scripts/setup.sh
 demo: setup     ## text to a served BERT (ARGS="--corpus 'text/*.txt'" for your own)
 	$(RUN)/bert-tfx demo $(ARGS)
+airflow-demo: setup  ## the demo as a DAG of Airflow, with its databases (ARGS="--web" for its pages)
+	@scripts/airflow.sh $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 	@scripts/test.sh $(ARGS)
 test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesystem of their own (as root; ARGS="tests/unit/serving")
@@ -17,8 +19,6 @@ test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesyste
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
 	.venv-bench/bin/python -m pytest tests/parity $(ARGS)
-airflow-demo: setup  ## the demo as a DAG of Airflow, with its databases (ARGS="--web" for its pages)
-	@scripts/airflow.sh $(ARGS)
 lint: setup     ## ruff, mypy and hadolint
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
@@ -26,7 +26,6 @@ lint: setup     ## ruff, mypy and hadolint
 	$(RUN)/hadolint docker/Dockerfile
 lock: setup     ## resolve pyproject.toml into requirements/*.txt again
 	scripts/lock.sh
-	scripts/lock_airflow.sh
 licences: setup ## requirements/licences.md from the installed packages' metadata
 	$(RUN)/python scripts/licences.py
 audit: setup    ## known vulnerabilities of the locked packages (needs PyPI's advisories)

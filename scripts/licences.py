@@ -2,8 +2,8 @@
 
 Usage: .venv/bin/python scripts/licences.py        (make licences)
 
-The two stacks have packages that the other lacks. So a package that a lock names and this environment has not keeps
-its row: docs/platforms.md says how those of Python 3.13 come in.
+The two stacks, and Airflow's environment, have packages that the others lack. So a package that a lock names and this
+environment has not keeps its row: docs/platforms.md says how those of the others come in.
 """
 
 import re
@@ -28,7 +28,11 @@ NOTES = {
     "namex": "its repository: Apache-2.0",
     "orjson": "copyleft by file; used unchanged",
     "pathspec": "copyleft by file; lint only",
+    "psycopg": "linked at run time, unchanged; Airflow's environment only",
+    "psycopg-binary": "linked at run time, unchanged; Airflow's environment only",
+    "psycopg2-binary": "linked at run time, unchanged; Airflow's environment only",
     "sentencepiece": "its repository: Apache-2.0",
+    "text-unidecode": "taken under the Artistic License; Airflow's environment only",
     "tqdm": "copyleft by file; used unchanged",
 }
 
@@ -36,8 +40,8 @@ _ROW = re.compile(r"^\| ([a-z0-9._-]+) \| ([0-9][^ |]*) \| (.+?) \| .*\|$", re.M
 _HEAD = """\
 # Licences of what is installed
 
-Made by `make licences` from the packages' own metadata, for both stacks; a test holds it complete. A licence that asks
-for something, or is not stated, has a note. This project itself is under Apache-2.0.
+Made by `make licences` from the packages' own metadata, for both stacks and for Airflow; a test holds it complete. A
+licence that asks for something, or is not stated, has a note. This project itself is under Apache-2.0.
 
 | package | version | licence | note |
 |---|---|---|---|
@@ -47,7 +51,7 @@ for something, or is not stated, has a note. This project itself is under Apache
 def locked() -> set[Package]:
     """Every package that a lock names."""
     found: set[Package] = set()
-    for lock in REQUIREMENTS.glob("py*.txt"):
+    for lock in REQUIREMENTS.glob("*py3*.txt"):
         found |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
     return found
 

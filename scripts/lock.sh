@@ -1,22 +1,25 @@
 #!/bin/sh
-# Resolves pyproject.toml into one hashed lock for each supported Python, and the image's part of the last one.
-# Usage: scripts/lock.sh                                           (make lock)
-#        scripts/lock.sh PYTHON PLATFORM FILE [ARGS OF uv pip compile]    one resolution, into FILE
+# Resolves pyproject.toml into one hashed lock for each supported Python, the image's part of the last one, and Airflow's.
+# Usage: scripts/lock.sh                           (make lock)
+#        scripts/lock.sh PYTHON PLATFORM FILE      one resolution, into FILE
 # No index address is written, so the locks work behind any mirror.
 set -eu
 cd "$(dirname "$0")/.."
 EVERYTHING="--extra kubeflow --group test --group lint"
-lock() {  # python version, wheel platform, file, further arguments
+resolve() {  # python version, wheel platform, file, what is resolved
     python=$1 platform=$2 file=$3
     shift 3
-    .uv/bin/uv pip compile pyproject.toml --extra pipeline --extra keras-hub --quiet --no-config \
-        --python-version "$python" --python-platform "$platform" --overrides requirements/not-installed.txt \
+    .uv/bin/uv pip compile --quiet --no-config --python-version "$python" --python-platform "$platform" \
         --generate-hashes --no-emit-index-url --no-header --output-file "$file" "$@" > /dev/null
     { .uv/bin/python scripts/lock_header.py; grep -v '^# Made by' "$file"; } > "$file.unfinished"
     mv "$file.unfinished" "$file"
 }
-if [ $# -gt 0 ]; then lock "$@"; exit; fi
+lock() {  # python version, wheel platform, file, further arguments
+    resolve "$@" pyproject.toml --extra pipeline --extra keras-hub --overrides requirements/not-installed.txt
+}
+if [ $# -gt 0 ]; then lock "$@" $EVERYTHING; exit; fi
 lock 3.11 x86_64-manylinux_2_28 requirements/py311.txt $EVERYTHING
 lock 3.12 x86_64-manylinux_2_40 requirements/py312.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313-image.txt --constraints requirements/py313.txt
+resolve 3.11 x86_64-manylinux_2_28 requirements/airflow-py311.txt --group airflow

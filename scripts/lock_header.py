@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     # What scripts/lock.sh resolves; the group `bench` is not locked.
-    groups = {name: project["dependency-groups"][name] for name in ("test", "lint")}
+    groups = {name: project["dependency-groups"][name] for name in ("test", "lint", "airflow")}
     resolved = [project["project"][key] for key in ("requires-python", "dependencies", "optional-dependencies")]
     overrides = (ROOT / "requirements" / "not-installed.txt").read_text()
     script = (ROOT / "scripts" / "lock.sh").read_text()
