@@ -7,6 +7,7 @@ Says a line as each task ends. Exit codes are those of `bert-tfx pretrain`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
@@ -43,7 +44,8 @@ def main() -> int:
         with web_server(folder, environ):
             code = run(plan["name"], environ)
             print("until Ctrl-C: http://127.0.0.1:" + WEB_PORT, flush=True)
-            signal.pause()
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
     return code
 
 
