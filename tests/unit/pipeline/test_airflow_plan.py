@@ -78,8 +78,7 @@ def test_a_node_is_run_and_the_run_finished():
     assert name == "run-node"
     assert params == {"node": "Trainer", "run_dir": "/runs/mine", "run_id": "r", "again": False}
     assert parsed(PLAN.node_words("Trainer", "r", again=True))[1]["again"]
-    name, params = parsed(PLAN.finish_words("r"))
-    assert (name, params["run_dir"], params["run_id"]) == ("finish", "/runs/mine", "r")
+    assert parsed(PLAN.finish_words("r")) == ("finish", {"run_dir": "/runs/mine", "run_id": "r", "outcome": None})
 
 
 def test_run_ids_that_cannot_name_a_file_have_another_name_each():

@@ -1,11 +1,13 @@
 """A run in steps, each launched by itself, in this process: the first two stages for real, on some text."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from bert_keras.errors import InputError, StageError
+from pipeline import orchestrated
 from pipeline.lineage import latest_run, run_named
 from pipeline.orchestrated import compile_run, finish, graph_of, run_node
 from pipeline.run_inputs import find_run_inputs
@@ -106,10 +108,19 @@ def test_the_graph_of_a_request_reads_nothing(request_of, tmp_path):
 
 
 def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):
+    """Whatever is written or said, for a store that is not reached and for one that is."""
     monkeypatch.setenv("BERT_TFX_METADATA_PASSWORD", "planted-secret")
-    request = request_of(metadata="mysql://me@host/db")
+    request = request_of(metadata="mysql://me@127.0.0.1:1/db")
+    with pytest.raises(StageError, match="cannot be reached") as said:
+        compiled(request, "a")
+    assert "planted-secret" not in str(said.value)
+    assert not Path(request.run_dir, "compiled").exists()
+
+    reached = []
+    monkeypatch.setattr(orchestrated.metadata, "Metadata", lambda config: reached.append(config) or nullcontext())
     compiled(request, "a")
+    assert [config.mysql.password for config in reached] == ["planted-secret"]
     files = {path.name: path.read_text() for path in Path(request.run_dir, "compiled").iterdir()}
     assert set(files) == {"a.json", "a.pbtxt"}
-    assert json.loads(files["a.json"])["metadata"] == "mysql://me@host/db"
+    assert json.loads(files["a.json"])["metadata"] == "mysql://me@127.0.0.1:1/db"
     assert "planted-secret" not in "".join(files.values())
