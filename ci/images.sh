@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 store=${IMAGES_DIR:-/var/tmp/bert-tfx-images}
 if [ -z "${IMAGES_INSIDE:-}" ]; then
-    IMAGES_INSIDE=1 unshare --mount --pid --fork --kill-child --mount-proc --propagation private "$0" "$@" &
+    IMAGES_INSIDE=1 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc --propagation private "$0" "$@" &
     trap 'kill -KILL $!' INT TERM
     wait $! && result=0 || result=$?
     # Its mounts went with the namespace.
