@@ -18,7 +18,7 @@ case "$root/" in "$PWD"/*) fail "DEBIAN13_ROOT=$root lies in the checkout: name 
 
 if [ -z "${DEBIAN13_INSIDE:-}" ]; then
     # Namespaces of its own: no mount and no process outlives this script, however it ends.
-    DEBIAN13_INSIDE=1 unshare --mount --pid --fork --kill-child --propagation private "$0" "$@" &
+    DEBIAN13_INSIDE=1 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --propagation private "$0" "$@" &
     trap 'kill -KILL $!' INT TERM
     wait $!
     exit

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds docker/Dockerfile where there is no Docker engine, with Debian's buildah, and runs what it gives. As root.
-# Usage: ci/images.sh        (docs/platforms.md; 10 minutes, 12 GB in IMAGES_DIR, /var/tmp/bert-tfx-images, removed at the end)
+# Usage: ci/images.sh        (docs/platforms.md; 12 GB in IMAGES_DIR, else /var/tmp/bert-tfx-images, removed at the end)
 # The base is a root filesystem of debootstrap, and Beam's image a stand-in that holds a boot program: what is built here
 # is the Dockerfile, not what Docker Hub has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 store=${IMAGES_DIR:-/var/tmp/bert-tfx-images}
 if [ -z "${IMAGES_INSIDE:-}" ]; then
-    IMAGES_INSIDE=1 unshare --mount --pid --fork --kill-child --mount-proc --propagation private "$0" "$@" &
+    IMAGES_INSIDE=1 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc --propagation private "$0" "$@" &
     trap 'kill -KILL $!' INT TERM
     wait $! && result=0 || result=$?
     # Its mounts went with the namespace.
@@ -46,7 +46,7 @@ in_image() {  # target, command: as the image's user
     buildah run --isolation chroot "$container" -- "${@:2}"
     buildah rm "$container" > /dev/null
 }
-set -x
+set -x  # what follows is the check
 in_image pipeline bert-tfx --help > /dev/null
 in_image pipeline sh -c 'test "$(id -u)" = 10001 && touch /data/x && ! touch /srv/bert-tfx/x 2> /dev/null && ! command -v g++'
 in_image pipeline sh -c 'printf "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwords\n" > /data/vocab.txt &&
