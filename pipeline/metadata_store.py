@@ -1,8 +1,7 @@
 """Where ML Metadata lies, as one line of text, without its password.
 
 sqlite:/runs/demo/metadata.sqlite         a file: for steps that run one after the other, on one machine
-mysql://user@host:3306/database
-postgresql://user@host:5432/database
+mysql://user@host:3306/database           MySQL or MariaDB; PostgreSQL loses strings (docs/decisions/0014)
 grpc://host:8080                          ML Metadata's own server; open-source Kubeflow has one
 """
 
@@ -16,7 +15,7 @@ from ml_metadata.proto import metadata_store_pb2
 from bert_keras.errors import InputError
 
 PASSWORD_VARIABLE = "BERT_TFX_METADATA_PASSWORD"
-_PORTS = {"mysql": 3306, "postgresql": 5432}
+_MYSQL_PORT = 3306
 
 
 def check_metadata_uri(uri: str) -> None:
@@ -42,10 +41,10 @@ def connection_config(
         config.sqlite.filename_uri = rest
         config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
         return config
-    form = "must be sqlite:FILE, mysql:// or postgresql://USER@HOST[:PORT]/DATABASE, or grpc://HOST:PORT"
+    form = "must be sqlite:FILE, mysql://USER@HOST[:PORT]/DATABASE, or grpc://HOST:PORT"
     try:
         parts = urlsplit(uri)
-        host, port = parts.hostname, parts.port or _PORTS.get(kind)
+        host, port = parts.hostname, parts.port
     except ValueError as error:
         raise InputError(f"--metadata: {error}; it {form}") from error
     if parts.password is not None:
@@ -56,14 +55,9 @@ def connection_config(
     database = parts.path.strip("/")
     if kind == "grpc" and host and port and not database and not parts.username:
         return metadata_store_pb2.MetadataStoreClientConfig(host=host, port=port)
-    if kind not in _PORTS or not (host and port and database and parts.username):
+    if kind != "mysql" or not (host and database and parts.username):
         raise InputError(f"--metadata {uri}: {form}")
-    password = os.environ.get(PASSWORD_VARIABLE, "")
     config = metadata_store_pb2.ConnectionConfig()
-    if kind == "mysql":
-        config.mysql.host, config.mysql.port, config.mysql.database = host, port, database
-        config.mysql.user, config.mysql.password = parts.username, password
-    else:
-        config.postgresql.host, config.postgresql.port, config.postgresql.dbname = host, str(port), database
-        config.postgresql.user, config.postgresql.password = parts.username, password
+    config.mysql.host, config.mysql.port, config.mysql.database = host, port or _MYSQL_PORT, database
+    config.mysql.user, config.mysql.password = parts.username, os.environ.get(PASSWORD_VARIABLE, "")
     return config

@@ -36,7 +36,7 @@ MetadataUri = Annotated[
     typer.Option(
         "--metadata",
         metavar="URI",
-        help="Where ML Metadata lies: sqlite:FILE, mysql:// or postgresql://USER@HOST/DATABASE, grpc://HOST:PORT; "
+        help="Where ML Metadata lies: sqlite:FILE, mysql://USER@HOST/DATABASE, grpc://HOST:PORT; "
         "a file in the run directory if not given. Its password: BERT_TFX_METADATA_PASSWORD.",
     ),
 ]
