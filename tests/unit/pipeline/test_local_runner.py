@@ -47,8 +47,9 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
     assert capfd.readouterr().err == "after"
 
 
-def test_one_process_runs_in_a_directory(tmp_path):
+def test_one_process_runs_in_a_directory(tmp_path, monkeypatch):
     """The lock is the process's: it is free again when that is killed."""
+    monkeypatch.setattr(local_runner, "find_run_inputs", lambda request: pytest.fail("it runs"))
     program = f"from pipeline.run_dir import claimed\nwith claimed({str(tmp_path)!r}):\n    print('has it'); input()"
     other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline() == "has it\n"
