@@ -53,7 +53,7 @@ def out(examples, tmp_path_factory):
             assert all(worker.poll() is None for worker in workers) and time.monotonic() < end, "\n".join(texts)
             time.sleep(0.1)
         workers[1].send_signal(signal.SIGTERM)
-        codes = [worker.wait(timeout=60) for worker in workers]
+        codes = [worker.wait(timeout=240) for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
@@ -90,9 +90,10 @@ def test_d3_per_replica_clipping_sums_what_each_replica_clips(examples, out, tmp
 
 
 def test_one_worker_s_sigterm_stops_all_at_the_same_step(out):
-    lines = [(out / f"worker-{index}.txt").read_text().splitlines()[-1] for index in range(2)]
-    assert lines[0] == lines[1]
-    step = re.fullmatch(r"stopped by SIGTERM at step (\d+); the same command goes on from there", lines[0])[1]
+    # gRPC may log after it that the other worker is gone.
+    stopped = re.compile(r"^stopped by SIGTERM at step (\d+); the same command goes on from there$", re.MULTILINE)
+    [step], [other] = (stopped.findall((out / f"worker-{index}.txt").read_text()) for index in range(2))
+    assert step == other
     assert (out / "stopped" / "checkpoints" / f"ckpt-{step}.index").exists()
 
 

@@ -137,8 +137,10 @@ def test_a_full_queue_is_resource_exhausted(toy: Callable[[int], Path]) -> None:
         waiting = pool.submit(model.predict, "company", texts("a"))
         refused = None
         while refused is None:
+            if waiting.done():  # the two came first, and it was turned away
+                waiting = pool.submit(model.predict, "company", texts("a"))
             try:
-                # If it comes first it is a full batch.
+                # If they come first they are a full batch.
                 model.predict("company", texts("b", "c"))
             except ServingError as error:
                 refused = error
@@ -159,18 +161,20 @@ def test_inputs_of_different_rows_and_no_rows_are_computed_alone(toy: Callable[[
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
 def test_batch_threads_go_with_their_model(toy: Callable[[int], Path]) -> None:
-    def threads() -> int:
-        return len(os.listdir("/proc/self/task"))
+    def threads() -> set[str]:
+        return set(os.listdir("/proc/self/task"))
 
     servable(toy, num_batch_threads=1).predict("length", texts("a"))  # TensorFlow's own threads are there now
     gc.collect()
     before = threads()
     model = servable(toy, num_batch_threads=5)
     model.predict("length", texts("a"))
-    assert threads() >= before + 5
+    its_own = threads() - before
+    assert len(its_own) >= 5
     del model
     gc.collect()
-    assert threads() <= before
+    # TensorFlow may have added one for all models.
+    assert len(its_own & threads()) <= len(its_own) - 5
 
 
 @pytest.mark.parametrize(

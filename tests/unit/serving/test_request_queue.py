@@ -26,27 +26,29 @@ def wait_for(done: Callable[[], bool]) -> None:
 
 
 def test_turns_go_first_come_first_served(pool: ThreadPoolExecutor) -> None:
-    turns, computed, most = Turns(2), [], []
-    running: set[int] = set()
-    go = threading.Event()
+    turns, computed = Turns(2), []
+    ends = [threading.Event() for _ in range(8)]
 
     def ask(number: int) -> None:
         with turns.taken(Call()):
-            running.add(number)
-            most.append(len(running))
             computed.append(number)
-            go.wait(30)
-            running.remove(number)
+            ends[number].wait(30)
 
-    futures = []
-    for number in range(8):
-        futures.append(pool.submit(ask, number))
-        wait_for(lambda: len(computed) + turns.waiting == number + 1)  # noqa: B023
-    assert computed == [0, 1]
-    go.set()
-    for future in futures:
-        future.result(30)
-    assert set(computed[:4]) == {0, 1, 2, 3} and sorted(computed) == list(range(8)) and max(most) == 2
+    try:
+        futures = []
+        for number in range(8):
+            futures.append(pool.submit(ask, number))
+            wait_for(lambda: len(computed) + turns.waiting == number + 1)  # noqa: B023
+        for number in range(8):
+            # Two compute, and only when one of them ends does the next one begin.
+            so_far = min(number + 2, 8)
+            wait_for(lambda: len(computed) >= so_far)  # noqa: B023
+            assert sorted(computed) == list(range(so_far)) and turns.waiting == 8 - so_far
+            ends[number].set()
+            futures[number].result(30)
+    finally:
+        for end in ends:
+            end.set()
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
