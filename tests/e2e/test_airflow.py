@@ -14,6 +14,7 @@ from airflow_stack import AIRFLOW, ROOT, airflow_stack
 from command_line import SMALL
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
+from task_files import write_task
 
 from pipeline.metadata_store import connection_config
 
@@ -172,6 +173,29 @@ def test_a_task_that_is_cleared_runs_anew(runs):
     states = [metadata_store_pb2.Artifact.State.Name(artifact.state) for artifact in made]
     assert sorted(states) == ["LIVE", "MARKED_FOR_DELETION"]
     assert len(list((folder / "one" / "artifacts" / "StatisticsGen" / "statistics").glob("*/Split-*/*"))) == 2 * 2
+
+
+def test_a_fine_tuning_is_that_of_a_local_run(runs, local, tmp_path):
+    folder, airflow, _ = runs
+    (init,) = (local / "serving").glob("[0-9]*")
+    settings = {"training.num_train_epochs": 2, "task.max_seq_length": 32, "gate.min_score": 0.3}
+    words = ["--data", write_task("sst-2", tmp_path / "data"), "--init", init]
+    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    subprocess.run([BERT_TFX, "finetune", "sst-2", *words, "--run-dir", tmp_path / "local"], check=True)
+    environ = airflow.environ
+    compiled = [BERT_TFX, "compile", "airflow", "sst-2", "--name", "tuned", *words, "--run-dir", folder / "tuned"]
+    metadata = ["--metadata", environ["BERT_TFX_METADATA_URI"]]
+    subprocess.run([*compiled, "--output", environ["AIRFLOW__CORE__DAGS_FOLDER"], *metadata], env=environ, check=True)
+    airflow("dags", "reserialize")
+    airflow("dags", "trigger", "tuned", "--run-id", RUN)
+    airflow.wait("tuned")
+    assert set(airflow.states("tuned").values()) == {"success"}
+    for node, key, part in (("TaskExampleGen", "examples", "Split-*/*"), ("Trainer", "model", "**/variables/*")):
+        mine, theirs = newest(folder / "tuned", node, key, part), newest(tmp_path / "local", node, key, part)
+        assert mine == theirs and len(theirs) >= 2
+    mine, theirs = (json.loads((run / "summary.json").read_text()) for run in (folder / "tuned", tmp_path / "local"))
+    assert mine["scores"] == theirs["scores"]
+    assert mine["pushed_version"] and theirs["pushed_version"]
 
 
 def test_bad_input_fails_at_once(runs):
