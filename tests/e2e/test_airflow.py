@@ -100,7 +100,7 @@ def running(run_dir, node):
         for process in psutil.process_iter(["cmdline"]):
             line = process.info["cmdline"] or []
             if any(line[at : at + 4] == words for at in range(len(line))):
-                time.sleep(4)
+                time.sleep(1)
                 return process
         time.sleep(0.2)
 
