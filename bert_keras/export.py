@@ -68,11 +68,6 @@ class ServedBert(tf.Module):
         encoder = model.discriminator if isinstance(model, ElectraForPreTraining) else model
         self._backbone = lambda: encoder.backbone
         self._objective, self._random_states = objective, RandomStates(model)
-        # Saving traces every function that the module has: it must not have those that the model cannot answer.
-        if not hasattr(model, "mlm_head"):
-            setattr(self, "fill_mask", None)  # noqa: B010
-        if objective.name != mlm_nsp.OBJECTIVE.name:
-            setattr(self, "next_sentence", None)  # noqa: B010
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
         # The original splits a literal "[MASK]" in a text; whoever asks to fill it means the mask.
@@ -80,7 +75,6 @@ class ServedBert(tf.Module):
             tokenizer.vocabulary, tokenizer.lower_case, preserve=[tokenizer.vocabulary[tokenizer.mask_id]]
         )
 
-    @tf.function(input_signature=text_specs("text"))
     def fill_mask(self, text):
         """The k likeliest tokens for each `[MASK]`, with their probabilities; "" and 0 where a text has fewer masks.
 
@@ -114,24 +108,20 @@ class ServedBert(tf.Module):
         used = tf.sequence_mask(seen)[:, :, None]  # [B, M, 1]
         return {"tokens": tf.where(used, self._inputs.tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
 
-    @tf.function(input_signature=text_specs("text"))
     def encode(self, text):
         """Encoder outputs of single texts, padded to the longest of the batch; padding's token is "[PAD]"."""
         return encode(self._backbone(), self._inputs, text)
 
-    @tf.function(input_signature=text_specs("text", "text_pair"))
     def encode_pair(self, text, text_pair):
         """Encoder outputs of text pairs."""
         return encode(self._backbone(), self._inputs, text, text_pair)
 
-    @tf.function(input_signature=text_specs("text", "text_pair"))
     def next_sentence(self, text, text_pair):
         """The probability that `text_pair` follows `text`."""
         inputs = self._inputs(text, text_pair)
         logits = self._model().nsp_head(self._backbone()(inputs, training=False)["pooled_output"])
         return {"is_next": tf.nn.softmax(tf.cast(logits, tf.float32))[:, 0]}
 
-    @tf.function(input_signature=text_specs("examples"))
     def evaluate(self, examples):
         """Sums and weights of each serialized pre-training example, float [B]."""
         features = tf.io.parse_example(examples, feature_spec(self._layout, masked=True))
@@ -139,11 +129,18 @@ class ServedBert(tf.Module):
         with self._random_states.of(tf.constant(0, tf.int64)):
             return self._objective.example_sums(self._model()(features, training=False), features)
 
-    def signatures(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """Those that the model can answer, by name; `serving_default` too."""
-        names = ("fill_mask", "encode", "encode_pair", "next_sentence", "evaluate")
-        functions = {name: getattr(self, name) for name in names if getattr(self, name)}
-        return {"serving_default": next(iter(functions.values())), **functions}
+        arguments = {self.encode: ("text",), self.encode_pair: ("text", "text_pair"), self.evaluate: ("examples",)}
+        if self._objective.name == mlm_nsp.OBJECTIVE.name:
+            arguments[self.next_sentence] = ("text", "text_pair")
+        if hasattr(self._model(), "mlm_head"):
+            arguments = {self.fill_mask: ("text",), **arguments}
+        traced = {
+            method.__name__: tf.function(method, text_specs(*names)).get_concrete_function()
+            for method, names in arguments.items()
+        }
+        return {"serving_default": next(iter(traced.values())), **traced}
 
 
 def export_saved_model(

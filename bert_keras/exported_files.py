@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,8 @@ EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"
 
 # A signature, and the strings of each input.
 WarmupRequest = tuple[str, Mapping[str, Any]]
+# Signatures by name, traced once: saved, they are not traced again, nor when they are asked.
+Signatures = Mapping[str, tf.types.experimental.ConcreteFunction]
 
 
 def served_copy(model: keras.Model, precision: str) -> keras.Model:
@@ -37,7 +39,7 @@ def served_copy(model: keras.Model, precision: str) -> keras.Model:
     return served
 
 
-def write_warmup_requests(directory: str, functions: Mapping[str, Callable], requests: Sequence[WarmupRequest]) -> None:
+def write_warmup_requests(directory: str, signatures: Signatures, requests: Sequence[WarmupRequest]) -> None:
     """The requests that TensorFlow Serving replays before a version of the SavedModel in `directory` takes traffic.
 
     Beside each is what the model in memory answers, by which `components.serving_validator` judges what a server does;
@@ -45,26 +47,26 @@ def write_warmup_requests(directory: str, functions: Mapping[str, Callable], req
 
     Args:
         directory: of the SavedModel.
-        functions: the signatures of the model in memory.
-        requests: their inputs in the order of the functions' arguments.
+        signatures: of the model in memory.
+        requests: their inputs in the order of the signatures' arguments.
     """
     from tensorflow_serving.apis import prediction_log_pb2
 
     extra = os.path.join(directory, EXTRA_FOLDER)
     tf.io.gfile.makedirs(extra)
     with tf.io.TFRecordWriter(os.path.join(extra, WARMUP_FILE)) as writer:
-        for signature, inputs in requests:
+        for name, inputs in requests:
             log = prediction_log_pb2.PredictionLog()
             predict = log.predict_log
-            predict.request.model_spec.signature_name = signature
-            for name, texts in inputs.items():
-                predict.request.inputs[name].CopyFrom(tf.make_tensor_proto(texts, dtype=tf.string))
-            for name, value in _answers(functions[signature], list(inputs.values())).items():
-                predict.response.outputs[name].CopyFrom(tf.make_tensor_proto(value.numpy()))
+            predict.request.model_spec.signature_name = name
+            for argument, texts in inputs.items():
+                predict.request.inputs[argument].CopyFrom(tf.make_tensor_proto(texts, dtype=tf.string))
+            for output, value in _answers(signatures[name], list(inputs.values())).items():
+                predict.response.outputs[output].CopyFrom(tf.make_tensor_proto(value.numpy()))
             writer.write(log.SerializeToString(deterministic=True))
 
 
-def _answers(function: Callable, texts: Sequence[Any]) -> dict[str, tf.Tensor]:
+def _answers(function: tf.types.experimental.ConcreteFunction, texts: Sequence[Any]) -> dict[str, tf.Tensor]:
     """In full float32 and, where it can be, on the CPU, as a server on any machine would."""
     was = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)

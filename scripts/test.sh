@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 result=5
 for part in tests/unit/*/ tests/contract tests/e2e; do
   [ "$(basename "$part")" = __pycache__ ] && continue
-  .venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile "$part" "$@"
+  .venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile --durations 5 --durations-min 5 "$part" "$@"
   status=$?
   # 5: none of this part was chosen; the result is 5 if none was of any.
   case "$status" in

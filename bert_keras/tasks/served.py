@@ -70,20 +70,26 @@ class ServedTask(tf.Module):
         # Its variables and not the model: Keras would trace a tracked model for a default signature of its own.
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
-        answers = self._answers = _answers(model, self._inputs, tokenizer, task, settings)
-        self.served = {
-            "serving_default": tf.function(answers.__call__, input_signature=answers.specs),
-            "evaluate": tf.function(lambda examples: _evaluate(answers, examples), text_specs("examples")),
+        self._model, self._task = lambda: model, task
+        self._answers = _answers(model, self._inputs, tokenizer, task, settings)
+
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """By name; they hold tables of this module, which is to outlive them."""
+        answers, model = self._answers, self._model()
+        default = tf.function(answers.__call__, input_signature=answers.specs)
+        functions = {
+            "serving_default": default,
+            "evaluate": tf.function(lambda examples: _evaluate(answers, default, examples), text_specs("examples")),
         }
-        if task.kind in _EXAMPLE_METHODS:
-            name, outputs = _EXAMPLE_METHODS[task.kind]
-            names = [spec.name for spec in answers.specs]
-            self.served[name] = _on_examples(self.served["serving_default"], names, outputs)
+        if self._task.kind in _EXAMPLE_METHODS:
+            name, outputs = _EXAMPLE_METHODS[self._task.kind]
+            functions[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
-                self.served[name] = tf.function(
+                functions[name] = tf.function(
                     lambda *texts: encode(model.backbone, self._inputs, *texts), text_specs(*texts)
                 )
+        return {name: function.get_concrete_function() for name, function in functions.items()}
 
 
 def export_task_model(
@@ -112,13 +118,16 @@ def export_task_model(
     """
     served = served_task_model(model, (export or ExportSettings()).precision)
     module = ServedTask(served, tokenizer, task, settings)
-    save_servable(module, directory, module.served)
+    signatures = module.signatures()
+    save_servable(module, directory, signatures)
     _name_example_method(directory, task)
-    warmed = [name for name in module.served if name != "evaluate"]
-    inputs = {name: [spec.name for spec in module.served[name].input_signature] for name in warmed}
     texts = {**_WARMUP_TEXTS, "inputs": _warmup_examples()}
-    requests = [(name, {of: texts[of] for of in given}) for name, given in inputs.items()]
-    write_warmup_requests(directory, module.served, requests)
+    requests = [
+        (name, {of.name: texts[of.name] for of in function.structured_input_signature[0]})
+        for name, function in signatures.items()
+        if name != "evaluate"
+    ]
+    write_warmup_requests(directory, signatures, requests)
     first = served.models[0] if isinstance(served, Ensemble) else served
     write_model_files(directory, first, first.config.to_json(), tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
@@ -173,8 +182,10 @@ def _warmup_examples() -> list[bytes]:
     return examples
 
 
-def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What `serving_default` answers to serialized rows string [B]."""
+def _evaluate(
+    answers: ServedAnswers, default: tf.types.experimental.PolymorphicFunction, examples: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """What `default`, of `answers`, answers to serialized rows string [B]."""
     names = [spec.name for spec in answers.specs]
     one = tf.io.FixedLenFeature([], tf.string)
     spec = {name: tf.io.RaggedFeature(tf.string) if name == "choices" else one for name in names}
@@ -185,7 +196,7 @@ def _evaluate(answers: ServedAnswers, examples: tf.Tensor) -> dict[str, tf.Tenso
         other = counts != tf.reduce_max(counts)
         with tf.control_dependencies([refuse(other, "row {} of the batch has fewer choices than another")]):
             parsed["choices"] = parsed["choices"].to_tensor()
-    return {"row_id": row_id, "gold": gold, **answers.written(answers(*(parsed[name] for name in names)))}
+    return {"row_id": row_id, "gold": gold, **answers.written(default(*(parsed[name] for name in names)))}
 
 
 def served_task_model(model: keras.Model, precision: str) -> keras.Model:

@@ -110,7 +110,10 @@ def test_32_rows_are_learned_by_heart(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings", "config"),
     [
-        ("ner", {"features": "concat_last_four", "lstm_units": 16}, {"num_hidden_layers": 4}),
+        pytest.param(
+            *("ner", {"features": "concat_last_four", "lstm_units": 16}, {"num_hidden_layers": 4}),
+            marks=pytest.mark.slow,
+        ),
         ("ner", {"bilstm": True}, {"causal": True}),
         ("mnli", {"bilstm": True}, {"causal": True}),
     ],

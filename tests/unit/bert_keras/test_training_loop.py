@@ -141,7 +141,7 @@ def test_the_same_seed_gives_the_same_run_another_another(examples, tmp_path, un
     assert losses(tmp_path / "other") != losses(unbroken[0])
 
 
-@pytest.mark.parametrize("optimizer", ["bert_adam", "lamb"])
+@pytest.mark.parametrize("optimizer", ["bert_adam", pytest.param("lamb", marks=pytest.mark.slow)])
 def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer):
     """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
     one, two = tmp_path / "one", tmp_path / "two"
