@@ -3,6 +3,8 @@
     BERT_DATA_DIR=../shared/data .venv/bin/python benchmarks/finetune_results.py run /tmp/results        # 4 CPU hours
     .venv/bin/python benchmarks/finetune_results.py table /tmp/results
 
+`run OUTPUT cola rte` runs those alone.
+
 `run` goes on where it was: what OUTPUT/SIDE.jsonl has, with today's settings, is not run again. The sides run beside
 each other, a core each.
 """
@@ -13,7 +15,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
@@ -26,19 +28,19 @@ SIDES = {"bert-tfx": (".venv", "finetune_ours.py"), "transformers": (".venv-benc
 ORDER = ("sts-b", "mrpc", "sst-2", "rte", "cola", "wnut17", "squad1.1")
 
 
-def run(output: str) -> None:
-    """Appends a line a run to `OUTPUT/SIDE.jsonl`."""
+def run(output: str, *cases: str) -> None:
+    """Appends a line a run to `OUTPUT/SIDE.jsonl`, of all cases if none is named."""
     Path(output).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(len(SIDES)) as pool:
-        for done in [pool.submit(run_side, output, side) for side in SIDES]:
+        for done in [pool.submit(run_side, output, side, cases or ORDER) for side in SIDES]:
             done.result()
 
 
-def run_side(output: str, side: str) -> None:
+def run_side(output: str, side: str, cases: Sequence[str]) -> None:
     """Every run of a side, each in a process of its own."""
     environment, program = SIDES[side]
     for seed in sorted({seed for case in CASES.values() for seed in case.seeds}):
-        for case in ORDER:
+        for case in cases:
             if seed not in CASES[case].seeds or (case, seed) in read(output, side):
                 continue
             print(f"{side} {case} seed {seed}", flush=True)
@@ -98,4 +100,4 @@ def pooled_deviation(first: list[float], second: list[float]) -> float:
 
 
 if __name__ == "__main__":
-    {"run": run, "table": table}[sys.argv[1]](sys.argv[2])
+    {"run": run, "table": table}[sys.argv[1]](*sys.argv[2:])
