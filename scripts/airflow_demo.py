@@ -72,20 +72,23 @@ def run(dag: str, environ: dict[str, str]) -> int:
     return NOT_BLESSED if last["finish"] == "skipped" else OK
 
 
-def airflow(environ: dict[str, str], *words: str) -> None:
-    """A command of Airflow's."""
-    done = subprocess.run([AIRFLOW, *words], env=environ, capture_output=True, text=True)
+def airflow(environ: dict[str, str], *words: str, answers: str = "") -> None:
+    """A command of Airflow's; without a terminal it takes what it asks for from `answers`."""
+    done = subprocess.run(
+        [AIRFLOW, *words], env=environ, input=answers, start_new_session=True, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"bert-tfx: airflow {' '.join(words[:2])} failed:\n{done.stderr[-2000:]}")
 
 
 def web_server(folder: Path, environ: dict[str, str]):
     """Airflow's pages on 127.0.0.1; the password of `admin` is in a file."""
-    password = folder / "web-password"
-    password.write_text(secrets.token_urlsafe(12))
+    password, kept = secrets.token_urlsafe(12), folder / "web-password"
+    kept.write_text(password)
     new = ["users", "create", "--username", "admin", "--role", "Admin", "--firstname", "A", "--lastname", "A"]
-    airflow(environ, *new, "--email", "admin@localhost", "--password", password.read_text())
-    print(f"http://127.0.0.1:{WEB_PORT}: user admin, password in {password}", flush=True)
+    # Not in its arguments, which others on this machine can read.
+    airflow(environ, *new, "--email", "admin@localhost", answers=f"{password}\n" * 2)
+    print(f"http://127.0.0.1:{WEB_PORT}: user admin, password in {kept}", flush=True)
     serve = [str(AIRFLOW), "webserver", "--hostname", "127.0.0.1", "--port", WEB_PORT, "--workers", "1"]
     return background(serve, environ, folder / "logs" / "webserver.log")
 
