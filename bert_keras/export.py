@@ -16,6 +16,7 @@ drawn, so `pooled_output` says little; ELECTRA, which has none, gives the output
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -24,7 +25,7 @@ from bert_keras.config import ExportSettings
 from bert_keras.electra import ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.exported_files import CONFIG_FILE as CONFIG_FILE
 from bert_keras.exported_files import WEIGHTS_FILE as WEIGHTS_FILE
-from bert_keras.exported_files import served_copy, write_model_files, write_warmup_requests
+from bert_keras.exported_files import Signature, served_copy, traced, write_model_files, write_warmup_requests
 from bert_keras.features import ExampleLayout, feature_spec
 from bert_keras.graph_tokenizer import GraphTokenizer
 from bert_keras.heads import BertForPreTraining
@@ -129,18 +130,19 @@ class ServedBert(tf.Module):
         with self._random_states.of(tf.constant(0, tf.int64)):
             return self._objective.example_sums(self._model()(features, training=False), features)
 
-    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    def signatures(self) -> dict[str, Signature]:
         """Those that the model can answer, by name; `serving_default` too."""
-        arguments = {self.encode: ("text",), self.encode_pair: ("text", "text_pair"), self.evaluate: ("examples",)}
+        arguments: dict[Callable, tuple[str, ...]] = {
+            self.encode: ("text",),
+            self.encode_pair: ("text", "text_pair"),
+            self.evaluate: ("examples",),
+        }
         if self._objective.name == mlm_nsp.OBJECTIVE.name:
             arguments[self.next_sentence] = ("text", "text_pair")
         if hasattr(self._model(), "mlm_head"):
             arguments = {self.fill_mask: ("text",), **arguments}
-        traced = {
-            method.__name__: tf.function(method, text_specs(*names)).get_concrete_function()
-            for method, names in arguments.items()
-        }
-        return {"serving_default": next(iter(traced.values())), **traced}
+        found = {method.__name__: traced(method, text_specs(*names)) for method, names in arguments.items()}
+        return {"serving_default": next(iter(found.values())), **found}
 
 
 def export_saved_model(

@@ -28,7 +28,14 @@ import tensorflow as tf
 
 from bert_keras.config import ExportSettings
 from bert_keras.ensemble import Ensemble
-from bert_keras.exported_files import served_copy, write_model_files, write_texts, write_warmup_requests
+from bert_keras.exported_files import (
+    Signature,
+    served_copy,
+    traced,
+    write_model_files,
+    write_texts,
+    write_warmup_requests,
+)
 from bert_keras.servable_ops import save_servable
 from bert_keras.tasks.served_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
@@ -73,23 +80,21 @@ class ServedTask(tf.Module):
         self._model, self._task = lambda: model, task
         self._answers = _answers(model, self._inputs, tokenizer, task, settings)
 
-    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    def signatures(self) -> dict[str, Signature]:
         """By name; they hold tables of this module, which is to outlive them."""
         answers, model = self._answers, self._model()
-        default = tf.function(answers.__call__, input_signature=answers.specs)
-        functions = {
+        default = traced(answers.__call__, answers.specs)
+        found = {
             "serving_default": default,
-            "evaluate": tf.function(lambda examples: _evaluate(answers, default, examples), text_specs("examples")),
+            "evaluate": traced(lambda examples: _evaluate(answers, default, examples), text_specs("examples")),
         }
         if self._task.kind in _EXAMPLE_METHODS:
             name, outputs = _EXAMPLE_METHODS[self._task.kind]
-            functions[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
+            found[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
-                functions[name] = tf.function(
-                    lambda *texts: encode(model.backbone, self._inputs, *texts), text_specs(*texts)
-                )
-        return {name: function.get_concrete_function() for name, function in functions.items()}
+                found[name] = traced(lambda *texts: encode(model.backbone, self._inputs, *texts), text_specs(*texts))
+        return found
 
 
 def export_task_model(
@@ -151,7 +156,7 @@ def _answers(
     return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
 
 
-def _on_examples(answers: tf.types.experimental.PolymorphicFunction, names: Sequence[str], outputs: Mapping[str, str]):
+def _on_examples(answers: Signature, names: Sequence[str], outputs: Mapping[str, str]):
     """A function of serialized tf.Examples, string [B], with features called `names`, that asks `answers`."""
 
     def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -159,7 +164,7 @@ def _on_examples(answers: tf.types.experimental.PolymorphicFunction, names: Sequ
         answered = answers(*(parsed[name] for name in names))
         return {name: answered[source] for name, source in outputs.items()}
 
-    return tf.function(answer, input_signature=text_specs("inputs"))
+    return traced(answer, text_specs("inputs"))
 
 
 def _name_example_method(directory: str, task: Task) -> None:
@@ -182,9 +187,7 @@ def _warmup_examples() -> list[bytes]:
     return examples
 
 
-def _evaluate(
-    answers: ServedAnswers, default: tf.types.experimental.PolymorphicFunction, examples: tf.Tensor
-) -> dict[str, tf.Tensor]:
+def _evaluate(answers: ServedAnswers, default: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:
     """What `default`, of `answers`, answers to serialized rows string [B]."""
     names = [spec.name for spec in answers.specs]
     one = tf.io.FixedLenFeature([], tf.string)
