@@ -7,9 +7,12 @@ import os
 import time
 
 import keras
+import numpy as np
 import tensorflow as tf
+from tensorboard.plugins.histogram import metadata as histogram_metadata
 
 LOG_FILE = "log.jsonl"
+HISTOGRAM_BUCKETS = 30
 
 
 class TrainingLog:
@@ -43,7 +46,13 @@ class TrainingLog:
             self._writers[kind].flush()
 
     def write_histograms(self, step: int, model: keras.Model) -> None:
-        """The values of every weight of the model, for TensorBoard."""
+        """The values of every weight of the model, for TensorBoard.
+
+        Counted by NumPy, in blocks: `tf.summary.histogram` takes 240 bytes a value, of BERT-base's vocabulary 6 GB.
+        """
+        metadata = histogram_metadata.create_summary_metadata(display_name=None, description=None)
         with self._writers["train"].as_default():
             for variable in model.trainable_variables:
-                tf.summary.histogram(variable.path, variable.value, step=step)
+                counts, edges = np.histogram(keras.ops.convert_to_numpy(variable), HISTOGRAM_BUCKETS)
+                buckets = np.stack([edges[:-1], edges[1:], counts], axis=1)  # of each: from, to, how many
+                tf.summary.write(variable.path, buckets.astype("float64"), step=step, metadata=metadata)
