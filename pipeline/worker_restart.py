@@ -1,6 +1,6 @@
 """A command one of whose Beam workers dies starts again, instead of waiting for it without end.
 
-Beam's local runner waits for a worker process that is gone (killed for want of memory, say). What the command makes is
+Beam's local runner waits for a worker process that is gone (killed for want of memory, say), or fails. What the command makes is
 made under temporary names and is the same bytes each time, so it starts again, as Dataflow does with a worker's share.
 """
 
@@ -19,6 +19,8 @@ ATTEMPTS = 3
 _ATTEMPT = "BERT_TFX_ATTEMPT"  # survives the start of the new command
 # A stage that fails takes its workers down: it says itself why, if it is given the time.
 _GRACE_SECONDS = 3.0
+# Newer Beams do not wait: the runner fails with this.
+_WORKER_GONE = "Channel closed prematurely"
 
 
 @contextlib.contextmanager
@@ -44,6 +46,10 @@ def start_again_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
     threading.excepthook = hook
     try:
         yield
+    except RuntimeError as error:
+        if _WORKER_GONE not in str(error):
+            raise
+        _start_again(tell)
     finally:
         running.clear()
         threading.excepthook = others
