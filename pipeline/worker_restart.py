@@ -1,8 +1,7 @@
 """A command one of whose Beam workers dies starts again, instead of waiting for it without end.
 
 Beam's local runner waits for a worker process that is gone (killed for want of memory, say), or fails. What the command
-makes is made under temporary names and is the same bytes each time, so it starts again, as Dataflow does with a worker's
-share.
+makes is made under temporary names and is the same bytes each time, so it starts again, as Dataflow does with a share.
 """
 
 from __future__ import annotations
