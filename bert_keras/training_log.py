@@ -53,6 +53,8 @@ class TrainingLog:
         metadata = histogram_metadata.create_summary_metadata(display_name=None, description=None)
         with self._writers["train"].as_default():
             for variable in model.trainable_variables:
-                counts, edges = np.histogram(keras.ops.convert_to_numpy(variable), HISTOGRAM_BUCKETS)
+                values = keras.ops.convert_to_numpy(variable)
+                # A weight that overflows is for the training loop to tell, at the next step.
+                counts, edges = np.histogram(values[np.isfinite(values)], HISTOGRAM_BUCKETS)
                 buckets = np.stack([edges[:-1], edges[1:], counts], axis=1)  # of each: from, to, how many
                 tf.summary.write(variable.path, buckets.astype("float64"), step=step, metadata=metadata)
