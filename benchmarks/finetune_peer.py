@@ -3,8 +3,10 @@
     BERT_DATA_DIR=../shared/data .venv-bench/bin/python benchmarks/finetune_peer.py mrpc --seed 1
 
 prints one JSON object: metrics in per cent, seconds and CPU seconds from reading the data to the last answer, settings.
-The rows are tokenized by `transformers` and padded to the longest of a batch; of SQuAD the windows, and how answers are
-read off the logits, are ours: `transformers` has neither. Scores are those of scikit-learn, SciPy and seqeval.
+The rows are tokenized by `transformers` and padded to the longest of a batch. What a seed decides is as here: the order
+of the rows, and the output layer to begin with (`--own-draws`: both as the Trainer draws them); dropout is its own.
+Of SQuAD the windows, and how answers are read off the logits, are ours: `transformers` has neither. Scores are those of
+scikit-learn, SciPy and seqeval.
 """
 
 from __future__ import annotations
@@ -202,7 +204,30 @@ KINDS = {
 # ---------------------------------------------------------------------- training
 
 
-def training_arguments(config: TrainingConfig, directory: str):
+def row_order(examples: int, config: TrainingConfig) -> list[int]:
+    """The examples that ours reads, in order: `config`'s steps x batch of them, epoch after epoch."""
+    from bert_keras.array_examples import epoch_order
+
+    wanted = config.num_train_steps * config.train_batch_size
+    epochs = range(-(-wanted // examples))
+    return [i for epoch in epochs for i in epoch_order(config.seed, examples, epoch).tolist()][:wanted]
+
+
+def share_output_layer(model, task: Task, settings: TaskSettings, seed: int) -> None:
+    """Gives a model of `transformers` the output layer that ours begins with."""
+    import torch
+
+    from bert_keras.tasks.kinds import kind_of
+    from bert_keras.tasks.start import read_start
+
+    ours = kind_of(task).create_model(read_start(weights_directory()).config, task, settings, seed)
+    ours.build()
+    layer = model.qa_outputs if task.kind == "span" else model.classifier
+    for parameter, weight in zip(layer.parameters(), ours.classifier.get_weights(), strict=True):
+        parameter.data = torch.from_numpy(weight.T.copy())
+
+
+def training_arguments(config: TrainingConfig, directory: str, own_draws: bool):
     """The Trainer's settings that say what `config` says."""
     import transformers
 
@@ -228,10 +253,13 @@ def training_arguments(config: TrainingConfig, directory: str):
         logging_strategy="no",
         report_to="none",
         disable_tqdm=True,
+        train_sampling_strategy="random" if own_draws else "sequential",
     )
 
 
-def run(name: str, seed: int, max_steps: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+def run(
+    name: str, seed: int, max_steps: int | None = None, own_draws: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Fine-tunes and tests: what is printed, and the answers by row."""
     import torch
     import transformers
@@ -253,7 +281,13 @@ def run(name: str, seed: int, max_steps: int | None = None) -> tuple[dict[str, A
         if task.kind == "tagging":
             collator = transformers.DataCollatorForTokenClassification(tokenizer, label_pad_token_id=IGNORED)
         train = kind.examples(tokenizer, train_rows, task, settings)
-        trainer = transformers.Trainer(model, training_arguments(config, directory), collator, train_dataset=train)
+        rows = train
+        if not own_draws:
+            rows = [train[i] for i in row_order(len(train), config)]
+            share_output_layer(model, task, settings, seed)
+        trainer = transformers.Trainer(
+            model, training_arguments(config, directory, own_draws), collator, train_dataset=rows
+        )
         # Standard output is for the report.
         trainer.remove_callback(transformers.PrinterCallback)
         trained = trainer.train()
@@ -283,6 +317,7 @@ def main() -> None:
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--seed", type=int, default=SEEDS[0])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--own-draws", action="store_true", help="order and output layer as the Trainer draws them")
     parser.add_argument("--max-steps", type=int, help="stop after so many steps: to see that it runs")
     parser.add_argument("--answers", type=Path, help="a file for the answers, as JSON, by row")
     arguments = parser.parse_args()
@@ -290,7 +325,7 @@ def main() -> None:
 
     torch.set_num_threads(arguments.threads)
     started, started_cpu = time.perf_counter(), time.process_time()
-    report, answers = run(arguments.case, arguments.seed, arguments.max_steps)
+    report, answers = run(arguments.case, arguments.seed, arguments.max_steps, arguments.own_draws)
     report["seconds"] = round(time.perf_counter() - started, 1)
     report["cpu_seconds"] = round(time.process_time() - started_cpu, 1)
     if arguments.answers:

@@ -110,14 +110,10 @@ class ArrayExamples:
     def _chosen(self, batch_size: int, first_example: int, seed: int) -> Iterator[np.ndarray]:
         """The rows of each batch, int [batch_size]."""
         # Made once an epoch; a batch may end one and begin the next.
-        order = functools.lru_cache(maxsize=2)(functools.partial(self._order, seed))
+        order = functools.lru_cache(maxsize=2)(functools.partial(epoch_order, seed, self.train_examples))
         for first in itertools.count(first_example, batch_size):
             epochs, places = np.divmod(np.arange(first, first + batch_size), self.train_examples)
             yield np.concatenate([order(epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
-
-    def _order(self, seed: int, epoch: int) -> np.ndarray:
-        # The sequence of seeds must be of natural numbers.
-        return np.random.default_rng([seed % 2**64, epoch]).permutation(self.train_examples)
 
     def _batch(self, arrays: Arrays, lengths: np.ndarray, chosen: np.ndarray) -> Arrays:
         batch = {name: values[chosen] for name, values in arrays.items()}
@@ -135,6 +131,12 @@ class ArrayExamples:
                 shape[-1] = None
             signature[name] = tf.TensorSpec(shape, values.dtype)
         return tf.data.Dataset.from_generator(batches, output_signature=signature)
+
+
+def epoch_order(seed: int, examples: int, epoch: int) -> np.ndarray:
+    """The order in which an epoch reads so many examples, int [examples]."""
+    # The sequence of seeds must be of natural numbers.
+    return np.random.default_rng([seed % 2**64, epoch]).permutation(examples)
 
 
 def _weighted(arrays: Mapping[str, np.ndarray]) -> Arrays:
