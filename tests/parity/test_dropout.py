@@ -37,7 +37,7 @@ class Moments:
 def models(tmp_path_factory):
     """A classifier of sentences with dropout .1, with weights large enough to be sharp, and its copy on torch."""
     directory = tmp_path_factory.mktemp("hf")
-    config = BertConfig(40, 32, 2, 4, 64, max_position_embeddings=T, hidden_act="gelu_erf")
+    config = BertConfig(40, 32, 1, 4, 64, max_position_embeddings=T, hidden_act="gelu_erf")
     assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.1
     ours = BertForSequenceClassification(config, 2, seed=1)
     ours.build()
@@ -105,5 +105,5 @@ def test_d4_gradients_have_the_mean_and_the_deviation_of_transformers(models, va
         print(f"{name}: ratio of deviations {ratio:.3f}, squared difference of means {squared:.2f}")
         if abs(ratio - 1) > RATIO_TOLERANCE or squared > MOST_SQUARED:
             wrong.append(f"{name}: {ratio:.3f}, {squared:.2f}")
-    assert len(variables) > 30
+    assert len(variables) > 20
     assert not wrong
