@@ -9,6 +9,7 @@ import threading
 class Termination:
     """A context manager, true once SIGTERM has come; what ran before goes on meanwhile.
 
+    One that nothing was raised for, since it came with the last step, is sent again at the end: it is not lost.
     Signals reach a process's main thread alone: in another one this is never true.
     """
 
@@ -27,6 +28,8 @@ class Termination:
     def __exit__(self, *exception: object) -> None:
         if self._catches:
             signal.signal(signal.SIGTERM, self._before)
+            if self._came and exception == (None, None, None):
+                signal.raise_signal(signal.SIGTERM)
 
     def _note(self, number: int, frame: object) -> None:
         self._came = True
