@@ -19,7 +19,7 @@ from bert_keras.task_heads import BertForSequenceClassification
 from bert_keras.train_step import RandomStates
 
 DRAWS = 800
-# Of 1,500 draws: ratios of .985 to 1.01, squared differences up to 2.4.
+# Seen: ratios of .997 to 1.028, squared differences up to 2.1. Without dropout of attention: ratios from .915.
 RATIO_TOLERANCE, MOST_SQUARED = 0.06, 6
 ROWS, T = 4, 11
 LABELS = np.array([0, 1, 1, 0])
