@@ -3,7 +3,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo airflow-demo test test-debian13 parity lint lock licences audit docs
+.PHONY: help setup demo airflow-demo test test-quick test-debian13 parity lint lock licences audit docs
 help:           ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 16
 setup:          ## make .venv from the hashed lock, if it is not there
@@ -14,6 +14,8 @@ airflow-demo: setup  ## the demo as a DAG of Airflow, with its databases (ARGS="
 	@scripts/airflow.sh $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 	@scripts/test.sh $(ARGS)
+test-quick: setup ## the tests that import neither TensorFlow nor TFX: three minutes, at every change
+	@scripts/test.sh --quick $(ARGS)
 test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesystem of their own (as root; ARGS="tests/unit/serving")
 	ci/debian13.sh $(ARGS)
 parity: setup   ## the tests against transformers on torch, in .venv-bench

@@ -4,5 +4,5 @@ from setuptools import find_packages, setup
 
 setup(
     packages=find_packages(include=["bert_keras*", "components*", "pipeline*", "serving*"]),
-    package_data={"": ["*.npz", "*.html", "*.md"], "serving": ["page/*"]},
+    package_data={"": ["*.npz", "*.html", "*.md"], "serving": ["page/*.css", "page/*.html", "page/*.js"]},
 )

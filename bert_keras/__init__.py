@@ -1,4 +1,39 @@
-"""BERT as a Keras 3 library: tokenizer, model, masked-LM / next-sentence training, export.
+"""BERT as a Keras 3 library: tokenizers, models, pre-training, fine-tuning, export (docs/library.md).
 
-Imports neither TFX nor Beam (`pretrain.run_fn`, the Trainer's entry point, takes TFX's arguments as they come).
+It imports neither TFX nor Beam, and a public name imports TensorFlow and Keras only when it is first used: Beam's
+workers, which need the tokenizers alone, have neither.
 """
+
+import importlib
+from typing import Any
+
+# The public names, by module. No module may have the name of one: importing it would hide the name (decision 22).
+_NAMES = {
+    "bert_keras.checkpoint": ("Checkpoint", "export", "from_checkpoint"),
+    "bert_keras.finetuning.finetune": ("finetune",),
+    "bert_keras.jobs": ("FinetuneJob", "PretrainJob"),
+    "bert_keras.models.backbone": ("BertBackbone",),
+    "bert_keras.models.config": ("BertConfig",),
+    "bert_keras.models.pretraining_heads": ("BertForPreTraining",),
+    "bert_keras.models.task_models": (
+        "BertForMultipleChoice",
+        "BertForRegression",
+        "BertForSequenceClassification",
+        "BertForSpanExtraction",
+        "BertForTokenClassification",
+    ),
+    "bert_keras.pretraining": ("pretrain",),
+    "bert_keras.tokenizers.wordpiece": ("BertTokenizer",),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_MODULES]

@@ -1,17 +1,17 @@
-"""The errors that a user sees as one line; everything else is a defect or a failure of the machine."""
+"""Errors that a user sees as one line; any other exception is a defect or a failure of the machine."""
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used: names it, what was expected, and what to do. Exit code 2."""
+    """Unusable input; the message names it, what was expected, and what to do. Exit code 2."""
 
 
 class StageError(RuntimeError):
-    """A stage refuses to go on: names what it found and what to do. Exit code 1."""
+    """A stage cannot continue; the message names the reason and what to do. Exit code 1."""
 
 
 class Diverged(StageError):
-    """A training whose loss or gradient is not finite; the same again would end the same."""
+    """The loss or gradient of a training is not finite; a retry would end the same way."""
 
 
 class Preempted(RuntimeError):
-    """SIGTERM came while a model was trained; its checkpoint is written. Exit code 4."""
+    """SIGTERM or Ctrl-C interrupted a training; its checkpoint is written. Exit code 4."""

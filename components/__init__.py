@@ -1,1 +1,1 @@
-"""The custom TFX stages of the pipeline; README.md lists them with their artifacts."""
+"""Custom TFX stages of the pipeline; README.md lists them with their artifacts."""

@@ -4,12 +4,12 @@ from tfx.types.artifact import Artifact
 
 
 class Vocabulary(Artifact):
-    """`vocab.txt` (a token a line; the line number, from 0, is the id) and `vocab_spec.json` (how it was made)."""
+    """`vocab.txt` (one token per line; the line number, from 0, is the id) and `vocab_spec.json` (how it was made)."""
 
     TYPE_NAME = "Vocabulary"
 
 
 class ExampleVerdict(Artifact):
-    """`verdict.json`: the examples kept to their schema."""
+    """`verdict.json`: confirms that the examples conform to their schema."""
 
     TYPE_NAME = "ExampleVerdict"

@@ -1,7 +1,7 @@
 """The demo pipeline as a DAG of Airflow, from nothing: `make airflow-demo`.
 
 Usage: scripts/airflow.sh [--run-dir DIR] [--web] [OPTION OF `bert-tfx compile airflow`...]
-Says a line as each task ends. Exit codes are those of `bert-tfx pretrain`.
+Prints a line as each task ends. Exit codes are those of `bert-tfx pretrain`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OK, FAILED, NOT_BLESSED = 0, 1, 3
 
 
 def main() -> int:
-    """Runs the demo."""
+    """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/airflow"))
     parser.add_argument("--web", action="store_true", help="Airflow's pages too; they stay until Ctrl-C")
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def run(dag: str, environ: dict[str, str]) -> int:
-    """Triggers a run and waits for its end; the exit code that tells of it."""
+    """Trigger a run and wait for its end; return its exit code."""
     run_id = time.strftime("demo-%Y%m%dT%H%M%S")
     airflow(environ, "dags", "reserialize")
     airflow(environ, "dags", "trigger", dag, "--run-id", run_id)
@@ -73,7 +73,7 @@ def run(dag: str, environ: dict[str, str]) -> int:
 
 
 def airflow(environ: dict[str, str], *words: str, answers: str = "") -> None:
-    """A command of Airflow's; without a terminal it takes what it asks for from `answers`."""
+    """Run an Airflow command; `answers` is its input without a terminal."""
     done = subprocess.run(
         [AIRFLOW, *words], env=environ, input=answers, start_new_session=True, capture_output=True, text=True
     )
@@ -86,7 +86,7 @@ def web_server(folder: Path, environ: dict[str, str]):
     password, kept = secrets.token_urlsafe(12), folder / "web-password"
     kept.write_text(password)
     new = ["users", "create", "--username", "admin", "--role", "Admin", "--firstname", "A", "--lastname", "A"]
-    # Not in its arguments, which others on this machine can read.
+    # Not as an argument, which other users of this machine can read.
     airflow(environ, *new, "--email", "admin@localhost", answers=f"{password}\n" * 2)
     print(f"http://127.0.0.1:{WEB_PORT}: user admin, password in {kept}", flush=True)
     serve = [str(AIRFLOW), "webserver", "--hostname", "127.0.0.1", "--port", WEB_PORT, "--workers", "1"]

@@ -1,8 +1,8 @@
-"""Airflow on this machine, for as long as it is needed: its scheduler, PostgreSQL for it, MariaDB for ML Metadata.
+"""A temporary Airflow on this machine: its scheduler, PostgreSQL for it, MariaDB for ML Metadata.
 
-Debian's packages of both databases (`scripts/airflow.sh` installs them); Airflow from .venv-airflow. Nothing listens
-on more than 127.0.0.1. PostgreSQL has no password, but a socket that only this user can reach; MariaDB's password is
-made anew at each start, and is in a file of mode 0600 and in the environment of what is started here alone.
+The databases are Debian's packages (installed by `scripts/airflow.sh`), Airflow is from .venv-airflow. All listen on
+127.0.0.1 only. PostgreSQL has no password, but a socket that only this user can reach; MariaDB's password is new at
+each start and only in a file of mode 0600 and in the environment of the processes started here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,14 +30,14 @@ POSTGRES_USER = "postgres"
 
 @contextlib.contextmanager
 def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
-    """Runs databases and scheduler; everything is stopped at the end, whatever happens.
+    """Run databases and scheduler; stop all of them at the end, also after errors.
 
     Args:
         folder: ML Metadata's database, Airflow's logs and its configuration; kept.
         dags: Airflow's folder of DAGs.
 
     Yields:
-        The environment for `airflow`, and for `bert-tfx`: BERT_TFX_METADATA_URI says where ML Metadata lies.
+        The environment for `airflow` and `bert-tfx`; BERT_TFX_METADATA_URI is the address of ML Metadata.
     """
     os.umask(0o077)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
             "BERT_TFX_METADATA_URI": uri,
             "BERT_TFX_METADATA_PASSWORD": password,
             "PYTHONPATH": str(ROOT),
-            # What Airflow's own libraries say of the next version is not the user's.
+            # Hide deprecation warnings of Airflow's own libraries.
             "PYTHONWARNINGS": "ignore",
             "AIRFLOW_HOME": str(folder / "airflow"),
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
@@ -79,7 +79,7 @@ def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
 def background(
     words: list[str], environ: dict[str, str], log: Path, user: str | None = None
 ) -> Iterator[subprocess.Popen]:
-    """A process with its output in a file; it is stopped at the end, and what it has started with it."""
+    """Run a process with its output in a file; stop it and its children at the end."""
     with open(log, "ab") as out:
         process = subprocess.Popen(
             words, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, user=user
@@ -97,10 +97,10 @@ def background(
 
 @contextlib.contextmanager
 def _postgresql(logs: Path) -> Iterator[str]:
-    """Airflow's own database, for this time only; its SQLAlchemy address."""
+    """Run Airflow's temporary database; yield its SQLAlchemy address."""
     programs = Path(sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1])
     user = POSTGRES_USER if os.getuid() == 0 else None
-    # Not in the run's folder: PostgreSQL's user may not enter it.
+    # Not in the run's folder, which PostgreSQL's user cannot access.
     folder = Path(tempfile.mkdtemp(prefix="bert-tfx-postgresql-"))
     try:
         if user:
@@ -111,7 +111,9 @@ def _postgresql(logs: Path) -> Iterator[str]:
         serve = [str(programs / "postgres"), "-D", str(folder / "data")]
         serve += [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         with background(serve, {**os.environ}, logs / "postgresql.log", user) as process:
-            _wait(process, folder / ".s.PGSQL.5432", logs / "postgresql.log")
+            # It accepts connections, and refuses them, while it starts.
+            is_ready = [programs / "pg_isready", "-q", "-h", folder]
+            _wait(process, lambda: subprocess.run(is_ready).returncode == 0, logs / "postgresql.log")
             create = [programs / "createdb", "-h", folder, "-U", "airflow", "--maintenance-db=postgres", "airflow"]
             _run(create, {**os.environ}, logs / "postgresql.log")
             yield f"postgresql+psycopg2://airflow@/airflow?host={folder}"
@@ -121,7 +123,7 @@ def _postgresql(logs: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _mariadb(folder: Path, logs: Path) -> Iterator[tuple[str, str]]:
-    """ML Metadata's database: its address, as `--metadata` takes it, and its password."""
+    """Run ML Metadata's database; yield its address, in the form of `--metadata`, and its password."""
     user, log = os.environ.get("USER") or subprocess.getoutput("id -un"), logs / "mariadb.log"
     if not (folder / "data").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +140,7 @@ def _mariadb(folder: Path, logs: Path) -> Iterator[tuple[str, str]]:
     serve += ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={place}/socket", "--skip-name-resolve"]
     try:
         with background(serve, {**os.environ}, log) as process:
-            _wait(process, Path(place) / "socket", log)
+            _wait(process, lambda: _accepts(Path(place) / "socket"), log)
             yield f"mysql://mlmd@127.0.0.1:{port}/mlmd", password
     finally:
         at_start.unlink()
@@ -151,12 +153,19 @@ def _free_port() -> int:
         return sock.getsockname()[1]
 
 
-def _wait(process: subprocess.Popen, path: Path, log: Path) -> None:
-    """Until a server's socket can be connected to."""
+def _accepts(path: Path) -> bool:
+    """Whether a server's socket accepts connections."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+        return True
+    return False
+
+
+def _wait(process: subprocess.Popen, is_ready: Callable[[], bool], log: Path) -> None:
+    """Wait until a server is ready."""
     deadline = time.monotonic() + SECONDS_TO_START
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(str(path))
+        if is_ready():
             return
         time.sleep(0.2)
     raise SystemExit(f"bert-tfx: {process.args[0]} did not start: see {log}")  # type: ignore[index]

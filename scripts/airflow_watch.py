@@ -1,7 +1,7 @@
-"""Prints `TASK STATE` as tasks of a run come to a state that is worth a line, until all have ended.
+"""Print `TASK STATE` for the state changes of a run's tasks, until all have ended.
 
 Usage: .venv-airflow/bin/python scripts/airflow_watch.py DAG RUN_ID
-One process, for each command of `airflow` takes seconds of a core to start.
+One process, because each `airflow` command takes seconds of a core to start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def watch(dag: str, run_id: str) -> None:
-    """Looks until all tasks have ended."""
+    """Poll until all tasks have ended."""
     told: dict[str, str] = {}
     while True:
         with create_session() as session:

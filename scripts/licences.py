@@ -1,9 +1,9 @@
-"""Writes requirements/licences.md: the licence of every locked package, as its own metadata says it.
+"""Write requirements/licences.md: the licence of every locked package, from its metadata.
 
 Usage: .venv/bin/python scripts/licences.py        (make licences)
 
-The two stacks, and Airflow's environment, have packages that the others lack. So a package that a lock names and this
-environment has not keeps its row: docs/platforms.md says how those of the others come in.
+The two stacks and Airflow's environment have different packages, so a locked package that this environment lacks keeps
+its row; docs/platforms.md describes how to add those of the others.
 """
 
 import re
@@ -19,7 +19,7 @@ Package = tuple[str, str]  # name and version: from one release to the next the 
 UNKNOWN = "not stated"
 COPYLEFT = re.compile(r"GPL|MPL|EPL|CDDL|EUPL|Mozilla|GNU|Artistic", re.IGNORECASE)
 
-# What a reader must know of a licence that asks for something, or is not said in the metadata.
+# Notes on licences with obligations, and on those missing from the metadata.
 NOTES = {
     "certifi": "copyleft by file; used unchanged",
     "fqdn": "copyleft by file; used unchanged",
@@ -49,7 +49,7 @@ licence that asks for something, or is not stated, has a note. This project itse
 
 
 def locked() -> set[Package]:
-    """Every package that a lock names."""
+    """All packages in the locks."""
     found: set[Package] = set()
     for lock in REQUIREMENTS.glob("*py3*.txt"):
         found |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
@@ -70,7 +70,7 @@ def licence(package: Distribution) -> str:
 
 
 def installed() -> dict[Package, str]:
-    """Licences of the locked packages that this environment has."""
+    """Licences of the locked packages installed in this environment."""
     found = {}
     for name, version in locked():
         try:
@@ -83,13 +83,13 @@ def installed() -> dict[Package, str]:
 
 
 def listed() -> dict[Package, str]:
-    """Licences as the list has them."""
+    """Licences in the current list."""
     text = LIST.read_text() if LIST.exists() else ""
     return {(name, version): licence for name, version, licence in _ROW.findall(text)}
 
 
 def note(name: str, text: str) -> str:
-    """What to say of a licence; KeyError if NOTES lacks what must be said."""
+    """The note on a licence; KeyError if NOTES lacks a required one."""
     return NOTES[name] if text == UNKNOWN or COPYLEFT.search(text) else ""
 
 

@@ -1,4 +1,4 @@
-"""Prints the first line of a lock: the hash of what decides it, so that a test sees a stale one. Needs no network."""
+"""Print the first line of a lock: the hash of its inputs, so that a test detects a stale lock. Needs no network."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    # What scripts/lock.sh resolves; the group `bench` is not locked.
+    # The inputs of scripts/lock.sh; the group `bench` is not locked.
     groups = {name: project["dependency-groups"][name] for name in ("test", "lint", "airflow")}
     resolved = [project["project"][key] for key in ("requires-python", "dependencies", "optional-dependencies")]
     overrides = (ROOT / "requirements" / "not-installed.txt").read_text()

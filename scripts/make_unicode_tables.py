@@ -1,11 +1,11 @@
-"""Writes bert_keras/unicode_tables.npz from the unicodedata of a Python that has Unicode 14.0.0: Python 3.11.
+"""Write bert_keras/tokenizers/unicode_tables.npz from the unicodedata of Python 3.11, which has Unicode 14.0.0.
 
     python scripts/make_unicode_tables.py [OUTPUT]
 
 The tables are part of the tokenization: a vocabulary and a model are valid only with the tables they were
-made with. So this is run again only to change what is stored, never to move to a newer Unicode.
-`bert_keras/unicode_tables.py` says what the arrays mean; tests/unit/bert_keras/test_tokenizer.py makes them
-again and compares.
+made with. So run this again only to change the format, never for a newer Unicode version.
+`bert_keras/tokenizers/unicode_tables.py` documents the arrays; tests/unit/bert_keras/tokenizers/test_wordpiece.py
+makes them again and compares.
 """
 
 import sys
@@ -13,7 +13,7 @@ import unicodedata
 
 import numpy as np
 
-from bert_keras import unicode_tables as ut
+from bert_keras.tokenizers import unicode_tables as ut
 
 ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
@@ -25,7 +25,7 @@ def is_deleted(char: str) -> bool:
 
 
 def is_space(char: str) -> bool:
-    # The original's cleaning looks for Zs only, but its str.split splits at Zl and Zp too.
+    # The original's cleaning replaces only Zs, but its str.split splits at Zl and Zp too.
     return char in "\t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
 
 
@@ -38,7 +38,7 @@ def is_punctuation(char: str) -> bool:
 
 
 def casing(char: str) -> int:
-    """What the final sigma rule takes `char` for, asked of str.lower: unicodedata lacks the properties."""
+    """The class of `char` in the final sigma rule, probed with str.lower: unicodedata lacks the properties."""
     if is_deleted(char):
         return ut.IGNORABLE
     if (char + "Σ").lower().endswith("ς"):
@@ -73,7 +73,7 @@ def fold(char: str, lower_case: bool) -> tuple[int, str]:
 
 
 def paged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Splits [0x110000, ...] into (index int32 [4352], pages [n, 256, ...]), equal pages stored once."""
+    """Split [0x110000, ...] into (index int32 [4352], pages [n, 256, ...]), equal pages stored once."""
     pages = values.reshape(-1, ut.PAGE_SIZE, *values.shape[1:])
     numbers: dict[bytes, int] = {}
     index = [numbers.setdefault(page.tobytes(), len(numbers)) for page in pages]

@@ -4,26 +4,14 @@ It reads SavedModels and protos only: the pipeline, Beam, Keras and the model li
 
 Read in this order:
 
-- ``server.py``         ports, start and stop; what ``bert-tfx serve`` runs
-- ``inference.py``      the way of every request: admitted, checked, its turn, computed
-- ``request_queue.py``  who is admitted, who computes, who waits no longer
-- ``model_config.py``   which models and versions: TensorFlow Serving's ``models.config``
-- ``model_manager.py``  the models, their labels, and how they change while they serve
-- ``model_store.py``    watches ``<base>/<version>/``, loads what the policy asks for, swaps it in
-- ``servable.py``       one loaded version: its signatures, the checks of a request, the call
-- ``graph_parts.py``    the part of its graph that computes a signature, optimised once
-- ``batching.py``       requests computed together, by TensorFlow's batching op
-- ``batching_parameters.py``  its settings, from TensorFlow Serving's file
-- ``warmup.py``         replays a version's recorded requests before it takes over
-- ``grpc_service.py``   PredictionService and ModelService
-- ``rest_service.py``   the same over REST v1; ``json_tensors.py`` is its JSON
-- ``page.py``           the page at ``/``, out of the files of ``page/``
-- ``guard.py``          what stands before the services: ``security.py`` (TLS, tokens), ``limits.py``, ``health.py``,
-                        ``arrivals.py`` (how slow a message may be),
-                        ``calls.py`` (a record a request), which ``metrics.py`` counts and ``logs.py`` writes down
-- ``classify.py``       Classify, Regress and MultiInference;  ``json_examples.py`` their JSON
-- ``tensors.py``        NumPy arrays and TensorProto;  ``protos.py`` the protos, imported without TensorFlow
-- ``errors.py``         one error, its gRPC and HTTP codes
-- ``client.py``         a client that starts in well under a second
-- ``deploy/``          what `bert-tfx deploy tf-serving` writes for TensorFlow Serving itself
+- ``server.py``     ports, start and stop; what ``bert-tfx serve`` runs
+- ``api/``          gRPC and REST services; ``inference.py`` is the path of a request: admission, validation, queueing,
+                    execution
+- ``scheduling/``   the queue, requests larger than a batch, batching
+- ``models/``       configuration, versions that change while they serve, one loaded version and its graph
+- ``middleware/``   connections, TLS and tokens, limits, health, metrics, logs
+- ``page/``         the page at ``/``
+- ``deploy/``       writes images and manifests for TensorFlow Serving itself
+- ``client.py``     a client that starts in well under a second
+- ``errors.py``, ``protos.py``, ``tensors.py``  errors and codes; protos without TensorFlow; NumPy and TensorProto
 """

@@ -1,4 +1,4 @@
-"""A client of the embedded server or of TensorFlow Serving, over gRPC, that does not import TensorFlow.
+"""gRPC client for the embedded server or TensorFlow Serving; does not import TensorFlow.
 
 Example, against a running `bert-tfx serve`:
 
@@ -16,7 +16,9 @@ from typing_extensions import Self
 
 from serving import tensors
 from serving.errors import file_reason
-from serving.model_store import VersionStatus
+from serving.middleware.security import is_loopback
+from serving.models.servable import DEFAULT_SIGNATURE
+from serving.models.store import VersionStatus
 from serving.protos import (
     GetModelMetadataRequest,
     GetModelStatusRequest,
@@ -28,14 +30,12 @@ from serving.protos import (
     SignatureDef,
     SignatureDefMap,
 )
-from serving.security import is_loopback
-from serving.servable import DEFAULT_SIGNATURE
 
 _CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class ClientError(Exception):
-    """One line: the server cannot be reached, or why it refused.
+    """A server that cannot be reached, or that refused the request; the message is one line.
 
     `code` is the gRPC status; None if nothing was sent.
     """
@@ -46,13 +46,13 @@ class ClientError(Exception):
 
 
 class TaggedWord(NamedTuple):
-    """A word of a text, and its tag.
+    """One word of a text with its tag.
 
     Attributes:
-        word: between white space, with the punctuation at its edges.
-        tag: "O" for none.
-        score: the tag's probability; 0 where the model read so far not.
-        start, end: where it is in the text, in characters, `end` exclusive, without the punctuation at its edges.
+        word: between white space, including punctuation at its edges.
+        tag: "O" if the word is outside every entity.
+        score: probability of the tag; 0 if the model truncated the text before this word.
+        start, end: character offsets in the text, `end` exclusive, without punctuation at the edges.
     """
 
     word: str
@@ -63,13 +63,13 @@ class TaggedWord(NamedTuple):
 
 
 class FoundAnswer(NamedTuple):
-    """An answer that is a part of a context.
+    """An answer extracted from a context.
 
     Attributes:
-        text: as it stands in the context; "" for no answer.
-        score: sum of the logits of start and end of the best answer that is not "".
-        null_score_difference: how much the score of no answer is above that.
-        start, end: where it is in the context, in characters, `end` exclusive; -1 for no answer.
+        text: the substring of the context; "" for no answer.
+        score: start logit + end logit of the best non-empty answer.
+        null_score_difference: score of the empty answer minus `score`.
+        start, end: character offsets in the context, `end` exclusive; -1 for no answer.
     """
 
     text: str
@@ -80,17 +80,17 @@ class FoundAnswer(NamedTuple):
 
 
 class Client:
-    """Calls one model of one server; safe to share between threads. Every method raises ClientError.
+    """Calls one model on one server. Thread-safe. Every method raises ClientError.
 
     Args:
         address: HOST:PORT of the gRPC port.
-        model: the served name.
-        timeout: seconds that a call may take.
-        ca_file: PEM, the CAs that may have signed the server's certificate; with it, TLS is spoken.
-        certificate, key: PEM files, this client's, for a server that asks for one (mutual TLS).
-        token: sent with every call; never in the clear to another machine, which is refused.
-        version_label: of the version that is asked, such as `stable`.
-        version: the version that is asked, instead of a label; without either, the newest that is served.
+        model: name of the served model.
+        timeout: deadline of a call, in seconds.
+        ca_file: PEM file with the CAs trusted to sign the server's certificate; enables TLS.
+        certificate, key: PEM files of this client, for a server that requires client certificates (mutual TLS).
+        token: bearer token for every call; refused without TLS unless the server is on this machine.
+        version_label: label of the version to call, such as `stable`.
+        version: number of the version to call, instead of a label; without either, the newest.
     """
 
     def __init__(
@@ -106,19 +106,19 @@ class Client:
         version: int | None = None,
     ):
         if version is not None and version_label is not None:
-            raise ClientError(f"version {version} and label {version_label} are given: a request names one of them")
+            raise ClientError(f"version {version} and label {version_label} were given: choose one of them")
         self.address = address
         self.model = model
         self.timeout = timeout
         self.version_label = version_label
         self.version = version
         if token is not None and ca_file is None and not is_loopback(address.rpartition(":")[0]):
-            raise ClientError(f"refused to send the token to {address} in the clear: speak TLS, by giving a CA file")
+            raise ClientError(f"refused to send the token to {address} unencrypted: give a CA file to use TLS")
         self._metadata = None if token is None else [("authorization", f"Bearer {token}")]
         options = [
-            # Answers are as long as the question makes them: `encode` returns a vector a token.
+            # Answers grow with the request: `encode` returns a vector for every token.
             ("grpc.max_receive_message_length", -1),
-            # A web proxy in the environment is not meant for a model server, least of all a local one.
+            # A web proxy from the environment is not meant for a model server, least of all a local one.
             ("grpc.enable_http_proxy", 0),
         ]
         credentials = _credentials(ca_file, certificate, key)
@@ -132,15 +132,15 @@ class Client:
     def predict(
         self, inputs: Mapping[str, Any], signature: str = DEFAULT_SIGNATURE, outputs: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        """Calls any signature.
+        """Call any signature.
 
         Args:
-            inputs: a list or an array an input. In lists, strings become bytes (UTF-8), floats float32 and
+            inputs: a list or an array for each input. In lists, strings become bytes (UTF-8), floats float32 and
                 integers int64; arrays keep their dtype.
-            signature: its name.
-            outputs: the outputs wanted; none is all.
+            signature: name of the signature.
+            outputs: names of the wanted outputs; empty for all.
 
-        Returns: the outputs by name; strings as object arrays of bytes.
+        Returns: the outputs by name; strings are object arrays of bytes.
         """
         request = PredictRequest(model_spec=self._spec(signature), output_filter=outputs)
         for name, value in inputs.items():
@@ -152,28 +152,28 @@ class Client:
         return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
 
     def fill_mask(self, texts: Sequence[str]) -> list[list[list[tuple[str, float]]]]:
-        """For every text and every `[MASK]` in it: [(token, probability), ...], likeliest first."""
+        """Candidates for every `[MASK]` of every text: [(token, probability), ...], likeliest first."""
         outputs = self.predict({"text": list(texts)}, "fill_mask")
         return [
             [
                 [(token.decode(errors="replace"), float(score)) for token, score in zip(*mask, strict=True)]
                 for mask in zip(tokens, scores, strict=True)
-                if any(mask[0])  # a text with fewer masks than another in the batch is padded with ""
+                if any(mask[0])  # texts with fewer masks than another text of the batch are padded with ""
             ]
             for tokens, scores in zip(outputs["tokens"], outputs["scores"], strict=True)
         ]
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Vectors of texts or pairs: `pooled_output` [B, H], `sequence_output` [B, T, H], and `tokens`."""
+        """Vectors of texts or pairs: `sequence_output` [B, T, H], `tokens`, and `pooled_output` [B, H] if trained."""
         return self.predict(_texts(texts, pairs), "encode" if pairs is None else "encode_pair")
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """The probability, a pair, that its second text follows its first: float32[B]."""
+        """Probability for each pair that the second text follows the first: float32[B]."""
         inputs = {"text": [first for first, _ in pairs], "text_pair": [second for _, second in pairs]}
         return self.predict(inputs, "next_sentence")["is_next"]
 
     def classify(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
-        """For every text or pair: [(label, probability), ...] of all labels, likeliest first."""
+        """All labels of every text or pair: [(label, probability), ...], likeliest first."""
         outputs = self.predict(_texts(texts, pairs))
         return [
             sorted(
@@ -183,32 +183,32 @@ class Client:
         ]
 
     def regress(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
-        """A number a text or pair: float32[B]."""
+        """One number for each text or pair: float32[B]."""
         return self.predict(_texts(texts, pairs))["score"]
 
     def choose(self, texts: Sequence[str], choices: Sequence[Sequence[str]]) -> list[tuple[int, list[float]]]:
-        """For every text: the number of its best choice, from 0, and the probabilities of all.
+        """Index of the best choice and the probabilities of all choices, for every text.
 
-        All texts have equally many choices.
+        All texts have the same number of choices.
         """
         outputs = self.predict({"text": list(texts), "choices": [list(of_text) for of_text in choices]})
         return list(zip(outputs["choice"].tolist(), outputs["scores"].tolist(), strict=True))
 
     def tag(self, texts: Sequence[str]) -> list[list[TaggedWord]]:
-        """For every text: its words, in order, with their tags."""
+        """Tagged words of every text, in order."""
         outputs = self.predict({"text": list(texts)})
         rows = zip(*(outputs[name].tolist() for name in ("words", "tags", "scores", "starts", "ends")), strict=True)
         return [
             [
                 TaggedWord(word.decode(), tag.decode(), score, start, end)
                 for word, tag, score, start, end in zip(*row, strict=True)
-                if word  # a text with fewer words than another in the batch is padded with ""
+                if word  # texts with fewer words than another text of the batch are padded with ""
             ]
             for row in rows
         ]
 
     def answer(self, questions: Sequence[str], contexts: Sequence[str]) -> list[FoundAnswer]:
-        """For every question: what its context answers."""
+        """Answer to every question, extracted from its context."""
         outputs = self.predict({"question": list(questions), "context": list(contexts)})
         names = ("answer", "score", "null_score_difference", "start", "end")
         return [
@@ -217,9 +217,9 @@ class Client:
         ]
 
     def status(self) -> list[VersionStatus]:
-        """Every version of the model that the server has seen, oldest first."""
+        """States of all versions of the model that the server has seen, oldest first."""
         request = GetModelStatusRequest(model_spec=ModelSpec(name=self.model))
-        found = self._call(self._models.GetModelStatus, request).model_version_status
+        statuses = self._call(self._models.GetModelStatus, request).model_version_status
         return [
             VersionStatus(
                 version=proto.version,
@@ -227,15 +227,15 @@ class Client:
                 error_code=_CODE_BY_NUMBER.get(proto.status.error_code, grpc.StatusCode.UNKNOWN),
                 error_message=proto.status.error_message,
             )
-            for proto in found
+            for proto in statuses
         ]
 
     def metadata(self) -> dict[str, SignatureDef]:
-        """The signatures of the version that is asked, by name."""
+        """Signatures of the called version, by name."""
         request = GetModelMetadataRequest(model_spec=self._spec(), metadata_field=["signature_def"])
         signatures = SignatureDefMap()
         self._call(self._prediction.GetModelMetadata, request).metadata["signature_def"].Unpack(signatures)
-        # The graph's own initialiser is listed among them.
+        # The graph's own initialiser is among them.
         return {name: value for name, value in signatures.signature_def.items() if not name.startswith("__")}
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ class Client:
             return method(request, timeout=self.timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             code, details = error.code(), error.details()
-            # What a server says itself, stopping or still loading, ends with what to do.
+            # The server's own messages (stopping, still loading) already tell the caller what to do.
             if code is grpc.StatusCode.UNAVAILABLE and ": ask " not in (details or ""):
                 details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{_tls_reason(details)}"
             elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -266,7 +266,7 @@ class Client:
 
 def _credentials(ca_file: str | None, certificate: str | None, key: str | None) -> grpc.ChannelCredentials | None:
     if (certificate is None) != (key is None) or (certificate is not None and ca_file is None):
-        raise ClientError("a client certificate takes its key, and the CA file of the server")
+        raise ClientError("a client certificate requires its key and the server's CA file")
     if ca_file is None:
         return None
     try:
@@ -277,7 +277,7 @@ def _credentials(ca_file: str | None, certificate: str | None, key: str | None) 
 
 
 def _tls_reason(details: str | None) -> str:
-    """What gRPC says of a handshake that failed; other reasons are nothing but "connection refused" in many words."""
+    """gRPC's reason for a failed handshake; its other reasons only repeat "connection refused"."""
     return f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
 
 
@@ -286,7 +286,7 @@ def _texts(texts: Sequence[str], pairs: Sequence[str] | None) -> dict[str, list[
 
 
 def _array(value: Any) -> np.ndarray:
-    """`value` as an array that can be sent; TypeError or ValueError for what cannot."""
+    """`value` as an array that can be sent; TypeError or ValueError if it cannot be."""
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
         return value
     # Through objects: NumPy's own string arrays drop trailing NULs.

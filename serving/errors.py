@@ -1,4 +1,4 @@
-"""The error that every layer of the server raises, and what it becomes for gRPC and for REST."""
+"""The error that every layer of the server raises, with its gRPC and REST codes."""
 
 import re
 
@@ -6,10 +6,10 @@ import grpc
 
 # gRPC carries the message in a trailer, and clients refuse trailers above 8 KiB.
 MAX_MESSAGE_CHARS = 1000
-# There, a byte outside ASCII takes three.
+# Non-ASCII bytes take three bytes in a trailer.
 _MAX_MESSAGE_BYTES = 2000
 
-# As TensorFlow Serving's HTTP server maps them; any other code is a 500.
+# As TensorFlow Serving's HTTP server maps them; all other codes become 500.
 HTTP_STATUS = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
@@ -28,11 +28,11 @@ _OP_DECORATION = re.compile(r"\{\{function_node .*?\}\}\s*| \[Op:[^\]]*\]$")
 
 
 class SettingsError(Exception):
-    """Settings that the server refuses to start with: one line that says why, and what to do."""
+    """Invalid server settings; the message is one line with the reason and the remedy."""
 
 
 def file_reason(error: OSError) -> str:
-    """Why a file cannot be read, without its name and a number.
+    """Reason why a file cannot be read, without its name or an error number.
 
     >>> file_reason(FileNotFoundError(2, "No such file or directory", "models.config"))
     'no such file'
@@ -41,10 +41,10 @@ def file_reason(error: OSError) -> str:
 
 
 class ServingError(Exception):
-    """A request that cannot be answered: a gRPC status code and one line for the client."""
+    """A request that cannot be answered: a gRPC status code and a one-line message for the client."""
 
     def __init__(self, code: grpc.StatusCode, message: str):
-        # Names that came as JSON may hold half of a surrogate pair, which nothing can send.
+        # JSON strings may hold an unpaired surrogate, which cannot be sent.
         encoded = message[:MAX_MESSAGE_CHARS].encode(errors="backslashreplace")
         super().__init__(encoded[:_MAX_MESSAGE_BYTES].decode(errors="ignore"))
         self.code = code
@@ -55,25 +55,28 @@ class ServingError(Exception):
 
 
 def invalid(message: str) -> ServingError:
-    """The client's fault: INVALID_ARGUMENT, HTTP 400."""
+    """INVALID_ARGUMENT, HTTP 400: an error of the client."""
     return ServingError(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def not_found(message: str) -> ServingError:
-    """No such model or version: NOT_FOUND, HTTP 404."""
+    """NOT_FOUND, HTTP 404: an unknown model or version."""
     return ServingError(grpc.StatusCode.NOT_FOUND, message)
 
 
 def from_exception(error: Exception) -> ServingError:
-    """Any exception as one line; a `tf.errors.OpError` keeps its own code, the unforeseen is INTERNAL."""
+    """Convert any exception to one line; a `tf.errors.OpError` keeps its code, unexpected errors are INTERNAL."""
     if isinstance(error, ServingError):
         return error
+    if isinstance(error, UnicodeDecodeError):
+        # TensorFlow's message quotes bytes of the request that are not UTF-8, which Python cannot decode.
+        return invalid(op_reason(error.object.decode(errors="backslashreplace")))
     code = _CODE_BY_NUMBER.get(getattr(error, "error_code", None), grpc.StatusCode.INTERNAL)
     return ServingError(code, op_reason(str(error) or type(error).__name__))
 
 
 def op_reason(message: str) -> str:
-    """The one line of a TensorFlow error that says why.
+    """The line of a TensorFlow error that contains the reason.
 
     >>> op_reason("Graph execution error:\\n\\nDetected at node Assert defined at (most recent call last):\\n"
     ...           "<stack traces unavailable>\\nassertion failed: [no [MASK] in text 0]\\n\\t [[{{node A}}]]")

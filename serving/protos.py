@@ -1,10 +1,12 @@
 """TensorFlow Serving's messages and stubs, imported without importing TensorFlow.
 
-`tensorflow_serving.apis` needs only generated protos that lie inside the `tensorflow` package, but the plain
-import runs all of TensorFlow's `__init__`: 3 to 11 s, against 0.1 s here. So they are imported under an
-empty stand-in for `tensorflow`, which is taken away at once. A later `import tensorflow` is the real one, and
-shares these message classes (protobuf keeps one class a descriptor).
+`tensorflow_serving.apis` needs only generated protos inside the `tensorflow` package, but importing them runs all of
+TensorFlow's `__init__`: 3 to 11 s, compared with 0.1 s here. They are therefore imported under an empty stand-in for
+`tensorflow`, which is removed at once. A later `import tensorflow` loads the real package and shares these message
+classes (protobuf keeps one class per descriptor).
 """
+
+# ruff: noqa: F401  the messages are for other modules
 
 import contextlib
 import importlib
@@ -74,52 +76,10 @@ with _without_running_tensorflow():
     from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
     for _module in ("model_service_pb2", "prediction_service_pb2"):
-        # They put the services' descriptors into protobuf's pool, where server reflection finds them, and then fail:
-        # an old compiler made them, and what they set next is not writable in today's protobuf.
+        # They register the services' descriptors in protobuf's pool, where server reflection finds them, and then fail:
+        # the old compiler that made them sets attributes that are read-only in today's protobuf.
         with contextlib.suppress(AttributeError):
             importlib.import_module(f"tensorflow_serving.apis.{_module}")
 
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
-
-__all__ = [
-    "MODEL_SERVICE",
-    "PREDICTION_SERVICE",
-    "ClassificationRequest",
-    "ClassificationResponse",
-    "ClassificationResult",
-    "Example",
-    "GetModelMetadataRequest",
-    "GetModelMetadataResponse",
-    "GetModelStatusRequest",
-    "GetModelStatusResponse",
-    "InferenceResult",
-    "Input",
-    "MetaGraphDef",
-    "ModelConfigProto",
-    "ModelServerConfig",
-    "ModelServiceServicer",
-    "ModelServiceStub",
-    "ModelSpec",
-    "ModelVersionStatus",
-    "MultiInferenceRequest",
-    "MultiInferenceResponse",
-    "PredictRequest",
-    "PredictResponse",
-    "PredictionLog",
-    "PredictionServiceServicer",
-    "PredictionServiceStub",
-    "RegressionRequest",
-    "RegressionResponse",
-    "RegressionResult",
-    "ReloadConfigRequest",
-    "ReloadConfigResponse",
-    "SavedModel",
-    "SignatureDef",
-    "SignatureDefMap",
-    "TensorInfo",
-    "TensorProto",
-    "add_ModelServiceServicer_to_server",
-    "add_PredictionServiceServicer_to_server",
-    "types_pb2",
-]

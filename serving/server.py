@@ -1,6 +1,7 @@
 """The embedded server: models behind a gRPC port and a REST port."""
 
 import contextlib
+import logging
 import signal
 import socket
 import sys
@@ -14,55 +15,66 @@ import grpc
 import uvicorn
 from typing_extensions import Self
 
-from serving.batching import BatchingSettings
-from serving.grpc_service import add_services
-from serving.guard import Guard
-from serving.inference import Inference
-from serving.limits import LimitSettings
-from serving.logs import LogSettings
-from serving.model_config import ModelConfig
-from serving.model_manager import ModelManager
-from serving.model_store import ModelStore
-from serving.request_queue import QueueSettings
-from serving.rest_service import rest_app
-from serving.security import SecuritySettings
+from serving.api.grpc_service import add_services
+from serving.api.inference import Inference
+from serving.api.rest_service import rest_app
+from serving.middleware.connections import (
+    AddressWatch,
+    Listener,
+    RestConfig,
+    grpc_options,
+    hang_up,
+    http_protocol,
+    reserve_descriptors,
+)
+from serving.middleware.limits import LimitSettings
+from serving.middleware.logs import LogSettings
+from serving.middleware.security import SecuritySettings
+from serving.middleware.server_policy import ServerPolicy
+from serving.models.config import ModelConfig
+from serving.models.manager import ModelManager
+from serving.models.store import ModelStore
+from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.request_queue import QueueSettings
 
 BATCHED, QUEUED = BatchingSettings(), QueueSettings()
 _STARTUP_SECONDS = 10.0
-# Once all requests are answered, what is left are connections: a watch of the health, half of a body.
+# After all requests are answered, only connections are left: a health watch, half of a body.
 _CLOSE_SECONDS = 1
-# gRPC's threads beyond those that the queue admits: they refuse, and answer health and status.
+# Time for the last answers to be sent.
+_WRITE_SECONDS = 0.2
+# gRPC threads beyond the queue's capacity: they refuse requests, and answer status.
 _SPARE_THREADS = 16
 _FLOOD = 4
 
 
 class CannotListen(Exception):
-    """A port that cannot be had, in one line."""
+    """A port that cannot be opened; the message is one line."""
 
 
 class Server:
-    """Serves one model, or those of a file; usable as a context manager.
+    """Serves one model, or the models of a configuration file. Usable as a context manager.
 
     Args:
-        base_path: holds `<version>/saved_model.pb`; may be empty, or missing, for now. Its newest version is served.
-        model_name: the name that clients ask for.
-        model_config_file: a ModelServerConfig in text format (`serving.model_config`), instead of `base_path`; or
-            beside it, and then it rules while it exists.
-        model_config_poll_seconds: how often to look whether the file has changed; 0 for never, since a
-            HandleReloadConfigRequest without a configuration has it read again.
-        allow_version_labels_for_unavailable_models: see `serving.model_manager`.
-        grpc_port: 0 picks a free one; `grpc_port` of the server says which.
+        base_path: folder of `<version>/saved_model.pb`; may be empty or missing for now. The newest version is served.
+        model_name: name under which clients request the model.
+        model_config_file: a ModelServerConfig in text format (`serving.models.config`), instead of `base_path`. With
+            both, the file takes precedence while it exists.
+        model_config_poll_seconds: interval for checking the file; 0 for never: then an administrator's
+            HandleReloadConfigRequest without a configuration re-reads it.
+        allow_version_labels_for_unavailable_models: see `serving.models.manager`.
+        grpc_port: 0 picks a free port, reported in the attribute `grpc_port`.
         rest_port: likewise.
         host: the address to listen on.
-        poll_seconds: how often to look for a new version.
-        batching: how requests are batched; None for not at all.
-        queue: how many requests may wait, and how long.
-        security, limits, logs: None is the defaults of their dataclasses.
+        poll_seconds: interval for checking for new versions.
+        batching: how requests are batched; None disables batching.
+        queue: how many requests may wait, and for how long.
+        security, limits, logs: None for the defaults of their dataclasses.
 
     Raises:
         CannotListen: a port is taken.
-        SettingsError: `host` must not be listened on without TLS, or a file of the settings is bad.
-        ServingError: the file is wrong, in one line.
+        SettingsError: `host` requires TLS, or a settings file is invalid.
+        ServingError: the configuration file is invalid; the message is one line.
     """
 
     def __init__(
@@ -86,7 +98,7 @@ class Server:
             raise ValueError("give base_path or model_config_file")
         self.host = host
         self._queue = queue
-        guard = self.guard = Guard(host, self._available, security, limits, logs)
+        policy = self.policy = ServerPolicy(host, self._available, security, limits, logs)
         self.models = ModelManager(
             None if base_path is None else [ModelConfig(model_name, Path(base_path))],
             None if model_config_file is None else Path(model_config_file),
@@ -94,35 +106,39 @@ class Server:
             model_config_poll_seconds,
             batching,
             allow_version_labels_for_unavailable_models,
-            guard.metrics,
+            policy.metrics,
         )
-        self.inference = Inference(self.models, queue, batching, guard)
-        guard.metrics.watch("requests_waiting", "Requests that wait for their turn.", lambda: self.inference.waiting)
-        # The ports first: whoever finds one taken should not wait for TensorFlow to hear of it.
+        self.inference = Inference(self.models, queue, batching, policy)
+        policy.metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)
+        reserve_descriptors(policy.limits)
+        # Open the ports first: a port that is taken should be reported before TensorFlow is imported.
         self._socket = _listening_socket(host, rest_port)
+        self._socket.limit(policy.limits)
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(queue.max_requests + _SPARE_THREADS, thread_name_prefix="grpc"),
-            interceptors=guard.interceptors,
+            interceptors=policy.interceptors,
             options=[
-                ("grpc.max_receive_message_length", guard.limits.max_request_bytes),
-                # With it, a second server would share the port and take half of the requests.
+                ("grpc.max_receive_message_length", policy.limits.max_request_bytes),
+                # With it, a second server could share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
+                *grpc_options(policy.limits),
             ],
-            # Refused by gRPC itself, lest a flood waits for a thread to be refused by.
+            # Let gRPC reject excess calls without using a thread.
             maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),
         )
         add_services(self.inference, self._grpc)
         try:
-            self.grpc_port: int = guard.add_port(self._grpc, f"{host}:{grpc_port}")
+            self.grpc_port: int = policy.add_port(self._grpc, f"{host}:{grpc_port}")
         except RuntimeError as error:
             self._socket.close()
             raise _cannot_listen(host, grpc_port) from error
         self._rest = uvicorn.Server(
-            uvicorn.Config(
-                guard.around(rest_app(self.inference, queue)),
-                ssl_context_factory=guard.ssl_context_factory,
-                loop="asyncio",
+            RestConfig(
+                policy.wrap(rest_app(self.inference, queue)),
+                ssl_context_factory=policy.ssl_context_factory,
+                http=http_protocol(policy.limits),
+                handshake_seconds=policy.limits.max_head_seconds,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -132,31 +148,37 @@ class Server:
         self._rest_thread = threading.Thread(
             target=self._rest.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
         )
+        self._addresses = AddressWatch(self.grpc_port, policy.limits)
 
     def start(self) -> None:
-        """Opens both ports and begins to load: until the first versions are, requests are UNAVAILABLE.
+        """Open both ports and start loading. Requests are UNAVAILABLE until the first versions are loaded.
 
-        Where there are none yet, or none that loads, they are NOT_FOUND.
+        If there is no version yet, or none loads, requests are NOT_FOUND.
         """
         self.models.start()
-        self.guard.start()
+        self.policy.start()
         self._grpc.start()
         self._rest_thread.start()
+        self._addresses.start()
         _wait(lambda: self._rest.started, _STARTUP_SECONDS)
 
     @property
     def store(self) -> ModelStore:
-        """That of the first model."""
+        """Store of the first model."""
         return next(iter(self.models.stores.values()))
 
     def wait_until_available(self, timeout: float) -> bool:
-        """Waits until a version of every model serves; False if that takes more than `timeout` seconds."""
-        return _wait(lambda: all(store.newest is not None for store in self.models.stores.values()), timeout)
+        """Wait until every model has loaded the versions of its start, one at least; False after `timeout` seconds."""
+        stores = self.models.stores
+        return _wait(lambda: all(store.has_looked and store.newest is not None for store in stores.values()), timeout)
 
     def stop(self) -> None:
-        """Says NOT_SERVING, refuses new requests, lets those under way finish, closes the ports, and unloads."""
-        self.guard.health.drain()
+        """Report NOT_SERVING, refuse new requests, finish those in flight, close the ports, and unload."""
+        self.policy.health.drain()
         self.inference.drain(self._queue.drain_seconds)
+        threading.Event().wait(_WRITE_SECONDS)
+        self._addresses.close()
+        hang_up(self.grpc_port)
         closed = self._grpc.stop(_CLOSE_SECONDS)
         self._rest.should_exit = True
         if self._rest_thread.ident is not None:
@@ -164,7 +186,7 @@ class Server:
         closed.wait()
         self._socket.close()
         self.models.stop()
-        self.guard.close()
+        self.policy.close()
 
     def _available(self) -> dict[str, bool]:
         return {name: store.newest is not None for name, store in self.models.stores.items()}
@@ -178,11 +200,11 @@ class Server:
 
 
 def serve(base_path: str | Path | None = None, **options: Any) -> None:
-    """Serves until SIGTERM or SIGINT, and prints which versions serve; arguments and errors are those of `Server`.
+    """Serve until SIGTERM or SIGINT and print the served versions; arguments and errors as in `Server`.
 
-    Call it from the main thread, which is where Python handles signals.
+    Must be called from the main thread, which is where Python handles signals.
     """
-    with _signals() as stopping, Server(base_path, **options) as server:
+    with _signals() as stopping, _logged(), Server(base_path, **options) as server:
         ports = f"gRPC {server.host}:{server.grpc_port}, REST http://{server.host}:{server.rest_port}"
         for store in server.models.stores.values():
             if not store.has_versions():
@@ -199,6 +221,20 @@ def serve(base_path: str | Path | None = None, **options: Any) -> None:
 
 
 @contextlib.contextmanager
+def _logged() -> Iterator[None]:
+    """Log the server's warnings and errors to standard error: failed loads, changes of the model list."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("serving")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
 def _signals() -> Iterator[threading.Event]:
     stopping = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -210,19 +246,20 @@ def _signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _listening_socket(host: str, port: int) -> socket.socket:
+def _listening_socket(host: str, port: int) -> Listener:
     try:
-        listening = socket.create_server((host, port), backlog=1024)
+        made = socket.create_server((host, port), backlog=1024)
     except OSError as error:
         raise _cannot_listen(host, port) from error
-    # Accepted connections inherit it. asyncio sets it only on sockets that it makes itself; without it every
-    # answer on a kept connection waits 40 ms for a delayed acknowledgement.
+    listening = Listener(made.family, made.type, made.proto, fileno=made.detach())
+    # Accepted connections inherit it. asyncio sets it only on its own sockets; without it every answer on a kept
+    # connection waits 40 ms for a delayed acknowledgement.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def _cannot_listen(host: str, port: int) -> CannotListen:
-    return CannotListen(f"cannot listen on {host}:{port}: is another server there? Choose another port, or 0.")
+    return CannotListen(f"cannot listen on {host}:{port}: is another server running? Choose another port, or 0.")
 
 
 def _wait(done: Callable[[], bool], timeout: float) -> bool:

@@ -1,7 +1,7 @@
-"""NumPy arrays to TensorProto and back, without TensorFlow; strings are object arrays of bytes.
+"""Converts NumPy arrays to TensorProto and back without TensorFlow; strings are object arrays of bytes.
 
-Written are the typed fields (`float_val`, `string_val`, ...), as TensorFlow Serving answers, because its
-clients index them; read are these and `tensor_content`.
+The typed fields (`float_val`, `string_val`, ...) are written, as in TensorFlow Serving's answers, because its clients
+index them. The typed fields and `tensor_content` are read.
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 
 from serving.protos import TensorProto, types_pb2
 
-# Far above what a message spells out; more can only come from a few bytes that claim a huge shape.
+# Far more than a message can list; larger shapes can only come from a few bytes that claim them.
 MAX_ELEMENTS = 1 << 23
 
 
@@ -19,7 +19,7 @@ class _Kind(NamedTuple):
     number: int  # of types_pb2.DataType
     dtype: np.dtype
     field: str  # of TensorProto
-    field_dtype: np.dtype  # what the field holds: narrow integers travel as int32
+    field_dtype: np.dtype  # dtype of the field: narrow integers travel as int32
 
 
 _KINDS = [
@@ -40,12 +40,12 @@ _BY_DTYPE = {kind.dtype: kind for kind in _KINDS}
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """TensorFlow's name of a NumPy dtype: `DT_STRING` for object."""
+    """TensorFlow's name for a NumPy dtype: `DT_STRING` for object."""
     return types_pb2.DataType.Name(_BY_DTYPE[dtype].number) if dtype in _BY_DTYPE else str(dtype)
 
 
 def numpy_dtype(number: int) -> np.dtype:
-    """The NumPy dtype of a DataType number; ValueError names one that cannot be sent."""
+    """NumPy dtype of a DataType number; ValueError if it is not supported."""
     if number not in _BY_NUMBER:
         name = types_pb2.DataType.Name(number) if number in types_pb2.DataType.values() else str(number)
         raise ValueError(f"dtype {name} is not supported")
@@ -58,7 +58,7 @@ def to_proto(array: np.ndarray) -> TensorProto:
         raise ValueError(f"dtype {array.dtype} is not supported")
     kind = _BY_DTYPE[array.dtype]
     proto = TensorProto(dtype=kind.number)
-    proto.tensor_shape.SetInParent()  # a scalar's shape is present and empty
+    proto.tensor_shape.SetInParent()  # the shape of a scalar is present but empty
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
     if kind.dtype.kind == "f":
@@ -72,7 +72,7 @@ def to_proto(array: np.ndarray) -> TensorProto:
 
 
 def _varint(number: int) -> bytes:
-    """Protobuf's integer: seven bits a byte, lowest first, the top bit set on all but the last."""
+    """Protobuf's varint: seven bits per byte, lowest first, the top bit set on all bytes but the last."""
     encoded = bytearray()
     while number > 127:
         encoded.append(number & 127 | 128)
@@ -82,9 +82,9 @@ def _varint(number: int) -> bytes:
 
 
 def to_array(proto: TensorProto) -> np.ndarray:
-    """The array that `proto` spells; ValueError says what is wrong with it.
+    """Array of a TensorProto; ValueError if it is malformed.
 
-    As in TensorFlow, fewer values than the shape has repeat the last one, and none at all is zeros.
+    As in TensorFlow, missing values repeat the last one; without any value the array is zeros.
     """
     dtype = numpy_dtype(proto.dtype)
     kind = _BY_NUMBER[proto.dtype]
@@ -104,6 +104,7 @@ def to_array(proto: TensorProto) -> np.ndarray:
     if len(values) > count:
         raise ValueError(f"{kind.field} has {len(values)} values; shape {shape} takes {count}")
     if len(values) < count:
-        rest = values[-1] if len(values) else (b"" if dtype.kind == "O" else 0)
-        values = np.concatenate([values, np.full(count - len(values), rest, dtype=dtype)])
+        last = values[-1:] if len(values) else np.array([b"" if dtype.kind == "O" else 0], dtype)
+        # Not np.full, which takes NULs off the end of bytes.
+        values = np.concatenate([values, np.repeat(last, count - len(values))])
     return values.reshape(shape)

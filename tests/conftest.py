@@ -1,22 +1,90 @@
-"""Settings that must be made before TensorFlow starts (pytest reads this before anything below this folder), and a
-fixture of more than one folder."""
+"""What TensorFlow needs before it starts (pytest reads this before anything below this folder), the choice of the quick
+tests, and a fixture of more than one folder."""
 
+import gc
+import importlib.abc
+import importlib.machinery
 import os
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import hypothesis
 import numpy as np
 import pytest
-import tensorflow as tf
-
-# Two logical CPUs, so that MirroredStrategy has something to mirror over.
-(CPU,) = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 # A time limit of an example fails on a machine that is busy, and says nothing of the code.
 hypothesis.settings.register_profile("bert-tfx", deadline=None)
 hypothesis.settings.load_profile("bert-tfx")
+
+HEAVY = {
+    "jax",
+    "keras",
+    "tensorflow",
+    "tensorflow_data_validation",
+    "tensorflow_model_analysis",
+    "tensorflow_text",
+    "tfx",
+}
+
+
+class _TwoCpus(importlib.machinery.PathFinder):
+    """Finds TensorFlow; once it is imported, and before it computes, it gets two logical CPUs for MirroredStrategy."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        spec = super().find_spec(name, path, target) if name == "tensorflow" else None
+        if spec is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                (cpu,) = module.config.list_physical_devices("CPU")
+                module.config.set_logical_device_configuration(cpu, [module.config.LogicalDeviceConfiguration()] * 2)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, _TwoCpus)
+
+
+class _Skip(importlib.machinery.PathFinder, importlib.abc.Loader):
+    """Finds what is in `HEAVY`; to import it skips the test that does, or the whole module of tests."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        spec = super().find_spec(name, path, target) if name in HEAVY else None
+        if spec is not None:
+            spec.loader = cls()
+        return spec
+
+    def exec_module(self, module):
+        pytest.skip(f"not quick: imports {module.__name__}", allow_module_level=True)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick", action="store_true", help="skip tests that import TensorFlow or TFX, or start programs that do"
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--quick"):
+        sys.meta_path.insert(0, _Skip)
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--quick"):
+        chosen = [item for item in items if not item.get_closest_marker("programs")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+def pytest_collection_finish():
+    """What was imported stays: without it, a garbage collection takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

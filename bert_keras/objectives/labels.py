@@ -1,4 +1,4 @@
-"""What tasks with labels learn: a label an example (run_classifier.py), or one a token (paper section 5.3).
+"""The objective of tasks with one label per example (run_classifier.py) or per token (paper section 5.3).
 
 Shapes: B batch, N classes.
 """
@@ -16,13 +16,12 @@ from bert_keras.objectives.objective import Objective
 def label_objective(name: str, labels: str = "labels") -> Objective:
     """Mean cross-entropy of logits float [B, ..., N] and `labels` int [B, ...], in nats.
 
-    Labels below 0 are left out: of tokens padding, special tokens, and all pieces of a word but its first (FACTS D7).
-    All others of a global batch count the same, but for the `weights` float [B] of their examples. A batch without any
-    has loss 0.
+    Labels below 0 are left out: padding, special tokens, and all tokens of a word but the first. All other labels of
+    a global batch count equally, times the `weights` float [B] of their examples. A batch without labels has loss 0.
 
     Args:
-        name: of the objective.
-        labels: what a batch calls them.
+        name: name of the objective.
+        labels: key of the labels in a batch.
     """
 
     def weights(batch):

@@ -1,4 +1,4 @@
-"""Masked-LM loss alone, as RoBERTa trains. Shapes: B batch, P predictions, V vocabulary."""
+"""Masked-LM loss only, as in RoBERTa. Shapes: B batch, P predictions, V vocabulary."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from bert_keras.objectives.mlm_nsp import nll_and_hits
+from bert_keras.objectives.mlm_nsp import means_of, nll_and_hits, sums_of
 from bert_keras.objectives.objective import Objective
 
-# What `example_sums` returns an example.
+# Keys of `example_sums`.
 SUMS = ("mlm_nll", "mlm_correct", "mlm_weight")
 
 
@@ -24,24 +24,18 @@ def example_sums(outputs, labels):
         Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
     """
     weights = ops.cast(labels["masked_lm_weights"], "float32")
-    nll, hit = nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"])
-    return {
-        "mlm_nll": ops.sum(weights * nll, -1),
-        "mlm_correct": ops.sum(weights * hit, -1),
-        "mlm_weight": ops.sum(weights, -1),
-    }
+    return sums_of("mlm", weights, *nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"]))
 
 
 def totals(labels):
-    """What the loss divides by: how many tokens are predicted."""
+    """The denominator of the loss: number of predicted tokens."""
     return (ops.sum(ops.cast(labels["masked_lm_weights"], "float32")),)
 
 
 def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """Loss (nats a prediction) and accuracy of summed `SUMS`."""
-    weight = max(sums["mlm_weight"], 1e-5)
-    loss = sums["mlm_nll"] / weight
-    return {"loss": loss, "mlm_loss": loss, "mlm_accuracy": sums["mlm_correct"] / weight}
+    """Loss (nats per prediction) and accuracy from summed `SUMS`."""
+    metrics = means_of("mlm", sums)
+    return {"loss": metrics["mlm_loss"], **metrics}
 
 
 OBJECTIVE = Objective(

@@ -1,12 +1,12 @@
-"""Loss of language models: the next token, or the previous one, of every token.
+"""Loss of language models: predict the next, or the previous, token of every token.
 
-Shapes: B batch, T tokens, V vocabulary. Of "[CLS] my dog [SEP]" and padding the targets are
+Shapes: B batch, T tokens, V vocabulary. The targets for "[CLS] my dog [SEP]" and padding:
 
     input_ids     [CLS] my  dog   [SEP] [PAD]
     next           my   dog [SEP]   -     -       (- = weight 0)
     previous       -   [CLS] my   dog     -
 
-In a packed row the first token of a sequence is not the next one of the last token before.
+In a packed row no token predicts a token of another sequence.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from bert_keras.objectives.mlm_nsp import nll_and_hits
+from bert_keras.objectives.mlm_nsp import means_of, nll_and_hits, sums_of
 from bert_keras.objectives.objective import Objective
 
-# What `example_sums` and `bidirectional_sums` return an example.
+# Keys of `example_sums` and `bidirectional_sums`.
 SUMS = ("lm_nll", "lm_correct", "lm_weight")
 DIRECTIONS = ("forward", "backward")
 BIDIRECTIONAL_SUMS = tuple(f"{direction}_{name}" for direction in DIRECTIONS for name in SUMS)
 
 
 def next_tokens(inputs, backward: bool = False):
-    """What each token predicts.
+    """The target of each token.
 
     Args:
-        inputs: dict with `input_ids` and `input_mask` int [B, T] and, of packed rows, `sequence_ids` int [B, T].
-        backward: the previous token, not the next.
+        inputs: dict with `input_ids` and `input_mask` int [B, T] and, for packed rows, `sequence_ids` int [B, T].
+        backward: predict the previous token instead of the next.
 
     Returns:
-        ids int [B, T] and weights float32 [B, T]: 1.0 where the token and its neighbour are of one sequence.
+        ids int [B, T] and weights float32 [B, T]: 1.0 if the token and its neighbour belong to one sequence.
     """
 
     def neighbour(x):  # 0 beyond the row
@@ -41,8 +41,8 @@ def next_tokens(inputs, backward: bool = False):
 
     ids = ops.cast(inputs["input_ids"], "int32")
     sequence = ops.cast(inputs.get("sequence_ids", inputs["input_mask"]), "int32")
-    of_one = ops.logical_and(ops.equal(sequence, neighbour(sequence)), sequence > 0)
-    return neighbour(ids), ops.cast(of_one, "float32")
+    same = ops.logical_and(ops.equal(sequence, neighbour(sequence)), sequence > 0)
+    return neighbour(ids), ops.cast(same, "float32")
 
 
 def example_sums(outputs, labels):
@@ -50,91 +50,65 @@ def example_sums(outputs, labels):
 
     Args:
         outputs: dict with `lm_logits` float [B, T, V].
-        labels: what `next_tokens` takes.
+        labels: the inputs of `next_tokens`.
 
     Returns:
         Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
     """
-    return _sums(outputs["lm_logits"], *next_tokens(labels))
+    return _sums("lm", outputs, labels)
 
 
 def bidirectional_sums(outputs, labels):
-    """The same of `forward_lm_logits` and, of the previous tokens, of `backward_lm_logits`: `BIDIRECTIONAL_SUMS`."""
-    return {
-        f"{direction}_{name}": value
-        for direction in DIRECTIONS
-        for name, value in _sums(
-            outputs[f"{direction}_lm_logits"], *next_tokens(labels, backward=direction == "backward")
-        ).items()
-    }
+    """`example_sums` for `forward_lm_logits` and, with previous tokens, `backward_lm_logits`: `BIDIRECTIONAL_SUMS`."""
+    return {**_sums("forward_lm", outputs, labels), **_sums("backward_lm", outputs, labels, backward=True)}
 
 
-def loss(sums):
-    """The loss, nats a token, of `example_sums` summed over a batch."""
-    return part_of_loss(sums, (sums["lm_weight"],))
+def _sums(key: str, outputs, labels, backward: bool = False):
+    ids, weights = next_tokens(labels, backward)
+    return sums_of(key, weights, *nll_and_hits(outputs[f"{key}_logits"], ids))
 
 
-def part_of_loss(sums, totals):
-    """The same of a part of a global batch of these `totals`."""
+def loss(sums, totals):
+    """The loss, nats per token, of `example_sums` of a batch or a part of it."""
     return sums["lm_nll"] / ops.maximum(totals[0], 1.0)
 
 
 def totals(labels):
-    """What the loss divides by: how many tokens have a next one."""
+    """The denominator of the loss: number of tokens with a next token."""
     return (ops.sum(next_tokens(labels)[1]),)
 
 
 def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """Loss (nats a token) and accuracy of `example_sums` summed over a batch."""
-    weight = max(sums["lm_weight"], 1.0)
-    loss = sums["lm_nll"] / weight
-    return {"loss": loss, "lm_loss": loss, "lm_accuracy": sums["lm_correct"] / weight}
+    """Loss (nats per token) and accuracy from `example_sums` summed over a batch."""
+    metrics = means_of("lm", sums, 1.0)
+    return {"loss": metrics["lm_loss"], **metrics}
 
 
-def bidirectional_loss(sums):
-    """The mean of the losses of both directions, of `bidirectional_sums` summed over a batch."""
-    return bidirectional_part_of_loss(sums, (sums["forward_lm_weight"], sums["backward_lm_weight"]))
-
-
-def bidirectional_part_of_loss(sums, totals):
-    """The same of a part of a global batch of these `totals`."""
-    parts = [part_of_loss(_of(way, sums), (total,)) for way, total in zip(DIRECTIONS, totals, strict=True)]
-    return sum(parts) / 2.0
+def bidirectional_loss(sums, totals):
+    """The mean of the losses of both directions, of `bidirectional_sums` of a batch or a part of it."""
+    pairs = zip(DIRECTIONS, totals, strict=True)
+    return sum(sums[f"{way}_lm_nll"] / ops.maximum(total, 1.0) for way, total in pairs) / 2.0
 
 
 def bidirectional_totals(labels):
-    """What the losses divide by: how many tokens have a next one, and a previous one."""
+    """The denominators of the losses: number of tokens with a next, and with a previous, token."""
     return tuple(ops.sum(next_tokens(labels, backward=way == "backward")[1]) for way in DIRECTIONS)
 
 
 def bidirectional_metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """Losses (nats a token) and accuracies of `bidirectional_sums` summed over a batch; the loss is their mean."""
-    metrics = {way: metrics_of(_of(way, sums)) for way in DIRECTIONS}
-    named = {f"{way}_{name}": value for way in DIRECTIONS for name, value in metrics[way].items()}
-    return {"loss": sum(metrics[way]["loss"] for way in DIRECTIONS) / 2.0, **named}
-
-
-def _of(direction: str, sums):
-    return {name: sums[f"{direction}_{name}"] for name in SUMS}
-
-
-def _sums(logits, ids, weights):
-    nll, hit = nll_and_hits(logits, ids)
-    return {
-        "lm_nll": ops.sum(weights * nll, -1),
-        "lm_correct": ops.sum(weights * hit, -1),
-        "lm_weight": ops.sum(weights, -1),
-    }
+    """Losses (nats per token) and accuracies from `bidirectional_sums` summed over a batch; the loss is their mean."""
+    metrics = means_of("forward_lm", sums, 1.0) | means_of("backward_lm", sums, 1.0)
+    return {"loss": (metrics["forward_lm_loss"] + metrics["backward_lm_loss"]) / 2.0, **metrics}
 
 
 OBJECTIVE = Objective(
-    name="left_to_right", sums=SUMS, example_sums=example_sums, totals=totals, loss=part_of_loss, metrics=metrics_of
+    name="left_to_right", sums=SUMS, example_sums=example_sums, totals=totals, loss=loss, metrics=metrics_of
 )
 BIDIRECTIONAL_OBJECTIVE = Objective(
     name="bidirectional",
     sums=BIDIRECTIONAL_SUMS,
     example_sums=bidirectional_sums,
     totals=bidirectional_totals,
-    loss=bidirectional_part_of_loss,
+    loss=bidirectional_loss,
     metrics=bidirectional_metrics_of,
 )

@@ -1,4 +1,4 @@
-"""What a model learns, as the training loop sees it: sums an example, a loss of sums, metrics of sums."""
+"""The interface of objectives to the training loop: sums per example, a loss and metrics from sums."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Batch = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """An objective. All sums are additive, so that a global batch may be cut into any parts.
+    """An objective. All sums are additive, so a global batch may be split in any way.
 
     Attributes:
-        name: as recipes and example specs call it.
-        sums: the names of what `example_sums` returns.
+        name: name in recipes and example specs.
+        sums: keys of `example_sums`.
         example_sums: (model outputs, batch) -> dict of float32 [B], for each name of `sums`.
-        totals: batch -> tuple of float32 scalars: the weights that the loss divides by, of the batch alone, without the
-            model. The training loop sums them over the global batch before any gradient is taken.
-        loss: (dict of the sums of some examples, totals of the whole global batch) -> their part of the loss, a scalar:
-            the parts of a batch add up to the batch's loss.
-        metrics: dict of sums over any number of examples, floats -> what logs and progress bars show, `loss` first.
+        totals: batch -> tuple of float32 scalars: the denominators of the loss, computed without the model. The
+            training loop sums them over the global batch before any gradient is computed.
+        loss: (dict of the sums of some examples, totals of the global batch) -> their part of the loss, a scalar;
+            the parts of a batch add up to its loss.
+        metrics: dict of sums over any number of examples, floats -> metrics for logs and progress bars, `loss` first.
     """
 
     name: str

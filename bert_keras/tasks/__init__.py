@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: a row of `table.TASKS` each, one file a kind of task."""
+"""Fine-tuning tasks: one row of `table.TASKS` per task, one module per task type."""

@@ -1,4 +1,4 @@
-"""The answers of a served task model as they are written into one string a row, and read again."""
+"""The string format of a served task model's answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from bert_keras.tasks.table import Kind
 
 
 def parse_answer(kind: Kind, answer: bytes) -> Any:
-    """What the `answer` of the signature `evaluate` says, in the form of a row's gold (`bert_keras.tasks.rows`).
+    """Parse the `answer` of the signature `evaluate` into the form of a row's gold (`bert_keras.tasks.rows`).
 
     `b"entailment"` -> `"entailment"`, `b"3.79999995"` -> `3.79999995`, `b"2"` -> `2`, `b"O B-person"` ->
-    `["O", "B-person"]`; of spans the text, `""` for none.
+    `["O", "B-person"]`; for spans the text, `""` for no answer.
     """
     text = answer.decode("utf-8", "replace")
     if kind == "regression":

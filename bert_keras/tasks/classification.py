@@ -1,4 +1,4 @@
-"""One label for a sentence or a pair (run_classifier.py; paper section 4.1; FACTS D7)."""
+"""Classification: one label for a sentence or a pair (run_classifier.py; paper section 4.1)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.task_models import BertForSequenceClassification
 from bert_keras.objectives.labels import label_objective
-from bert_keras.task_heads import BertForSequenceClassification
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
-from bert_keras.tasks.sequences import Pieces, pair_sequences, single_sequences
+from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenization import Tokenizer
+from bert_keras.tokenizers.protocol import Tokenizer
 
 objective = label_objective("classification")
 
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForSequenceClassification:
-    """See `bert_keras.tasks.kinds.Kind`."""
+    """See `bert_keras.tasks.task_types.TaskType`."""
     return BertForSequenceClassification(config, len(task.labels), seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
-    """See `bert_keras.tasks.kinds.Kind`; `labels` int32 [N]."""
+    """See `bert_keras.tasks.task_types.TaskType`; `labels` int32 [N]."""
     arrays = text_sequences(rows, task, settings, tokenizer)
     if has_golds(rows):
         ids = {label: number for number, label in enumerate(task.labels)}
@@ -43,31 +43,31 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
 def answers(
     outputs: np.ndarray, features: TaskFeatures, rows: Sequence[TaskRow], task: Task, settings: TaskSettings
 ) -> list[str]:
-    """The likeliest labels of logits [N, labels]; of equal ones the first."""
+    """The labels with the largest logits [N, labels]; the first of equal ones."""
     return [task.labels[number] for number in np.argmax(outputs, axis=-1)]
 
 
 def text_sequences(
     rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer
 ) -> dict[str, np.ndarray]:
-    """The encoder's inputs, int32 [N, T], for `text` and, of pairs, `text_pair`."""
-    text = Pieces.of(tokenizer, [str(row.inputs["text"]) for row in rows])
+    """The encoder's inputs, int32 [N, T], for `text` and, for pairs, `text_pair`."""
+    text = TokenRuns.of(tokenizer, [str(row.inputs["text"]) for row in rows])
     if not task.pair:
         return single_sequences(text, settings.max_seq_length, settings.truncation, tokenizer)
-    pair = Pieces.of(tokenizer, [str(row.inputs["text_pair"]) for row in rows])
+    pair = TokenRuns.of(tokenizer, [str(row.inputs["text_pair"]) for row in rows])
     return pair_sequences(text, pair, settings.max_seq_length, tokenizer)
 
 
 def has_golds(rows: Sequence[TaskRow]) -> bool:
-    """Whether what is right is known, of all rows or of none.
+    """Whether all rows have golds.
 
     Raises:
-        InputError: of some it is; names the first of which it is not.
+        InputError: only some rows have one; names the first without.
     """
     missing = [row for row in rows if row.gold is None]
     if missing and len(missing) < len(rows):
         raise InputError(
             f"row {missing[0].row_id} has no gold, as {len(missing)} of the {len(rows)} rows of its split; "
-            "give it to all, or to none as in a test split"
+            "give golds for all rows, or for none as in a test split"
         )
     return not missing

@@ -1,4 +1,4 @@
-"""One of C continuations, as for SWAG (paper section 4.4): [CLS] text [SEP] choice [SEP] for each.
+"""Multiple choice: one of C continuations, as for SWAG (paper section 4.4); each is [CLS] text [SEP] choice [SEP].
 
 Shapes: N rows, C choices, T tokens.
 """
@@ -9,30 +9,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.task_models import BertForMultipleChoice
 from bert_keras.objectives.labels import label_objective
-from bert_keras.task_heads import BertForMultipleChoice
 from bert_keras.tasks.classification import has_golds
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
-from bert_keras.tasks.sequences import Pieces, pair_sequences
+from bert_keras.tasks.sequences import TokenRuns, pair_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenization import Tokenizer
+from bert_keras.tokenizers.protocol import Tokenizer
 
 objective = label_objective("multiple_choice")
 
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForMultipleChoice:
-    """See `bert_keras.tasks.kinds.Kind`."""
+    """See `bert_keras.tasks.task_types.TaskType`."""
     return BertForMultipleChoice(config, seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
-    """See `bert_keras.tasks.kinds.Kind`; the encoder's inputs are int32 [N, C, T], `labels` int32 [N].
+    """See `bert_keras.tasks.task_types.TaskType`; the encoder's inputs are int32 [N, C, T], `labels` int32 [N].
 
     Raises:
-        InputError: also if rows have different numbers of choices.
+        InputError: also for rows with different numbers of choices.
     """
     choices = len(rows[0].inputs["choices"]) if rows else 1
     for row in rows:
@@ -41,8 +41,8 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
                 f"row {row.row_id} of {task.name} has {len(row.inputs['choices'])} choices, row {rows[0].row_id} "
                 f"{choices}; all must have the same number"
             )
-    text = Pieces.of(tokenizer, [str(row.inputs["text"]) for row in rows])
-    choice = Pieces.of(tokenizer, [choice for row in rows for choice in row.inputs["choices"]])
+    text = TokenRuns.of(tokenizer, [str(row.inputs["text"]) for row in rows])
+    choice = TokenRuns.of(tokenizer, [choice for row in rows for choice in row.inputs["choices"]])
     text = text[np.repeat(np.arange(len(rows)), choices)]
     arrays = pair_sequences(text, choice, settings.max_seq_length, tokenizer)
     arrays = {name: array.reshape(len(rows), choices, array.shape[1]) for name, array in arrays.items()}
@@ -61,5 +61,5 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
 def answers(
     outputs: np.ndarray, features: TaskFeatures, rows: Sequence[TaskRow], task: Task, settings: TaskSettings
 ) -> list[int]:
-    """The likeliest choices of logits [N, C], from 0; of equal ones the first."""
+    """The choices with the largest logits [N, C], from 0; the first of equal ones."""
     return [int(number) for number in np.argmax(outputs, axis=-1)]

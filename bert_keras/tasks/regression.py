@@ -1,7 +1,7 @@
-"""One number for a sentence or a pair, as for STS-B (paper section 4.1).
+"""Regression: one number for a sentence or a pair, as for STS-B (paper section 4.1).
 
-The original has no regression. As in `transformers`, the number itself is learned, not scaled (ELECTRA's code divides
-by 5), by its squared error; answers are what the model says, and may be out of the range.
+The original has no regression. As in `transformers`, the number is not scaled (ELECTRA's code divides by 5) and the
+loss is the squared error; answers are the model's outputs, which may be out of the range.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from keras import ops
 
-from bert_keras.config import BertConfig
 from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.task_models import BertForRegression
 from bert_keras.objectives.objective import Objective
-from bert_keras.task_heads import BertForRegression
 from bert_keras.tasks.classification import has_golds, text_sequences
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
-from bert_keras.tokenization import Tokenizer
+from bert_keras.tokenizers.protocol import Tokenizer
 
 
 def _example_sums(outputs, batch):
@@ -47,12 +47,12 @@ objective = Objective(
 
 
 def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForRegression:
-    """See `bert_keras.tasks.kinds.Kind`."""
+    """See `bert_keras.tasks.task_types.TaskType`."""
     return BertForRegression(config, seed, has_bilstm=settings.bilstm)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
-    """See `bert_keras.tasks.kinds.Kind`; `labels` float32 [N]."""
+    """See `bert_keras.tasks.task_types.TaskType`; `labels` float32 [N]."""
     arrays = text_sequences(rows, task, settings, tokenizer)
     if has_golds(rows):
         for row in rows:
@@ -66,5 +66,5 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
 def answers(
     outputs: np.ndarray, features: TaskFeatures, rows: Sequence[TaskRow], task: Task, settings: TaskSettings
 ) -> list[float]:
-    """The outputs [N] as they are."""
+    """The outputs [N], unchanged."""
     return [float(value) for value in outputs]

@@ -1,25 +1,28 @@
-"""A row of a task's data: raw text and what is right, as it is stored, trained on, served and scored.
+"""A row of a task's data: raw text and its gold answer, in the form that is stored, trained on, served and scored.
 
-As a `tf.Example`: `row_id` bytes[1]; `gold` bytes[1], JSON; and one bytes feature an input, named and shaped as the
-served model's input; where the file tells where a row comes from, `source` bytes[1]. By kind of task:
+As a `tf.Example`: `row_id` bytes[1]; `gold` bytes[1], JSON; one bytes feature per input, with the name and shape of
+the served model's input; and, if the file names the source of a row, `source` bytes[1]. By task type:
 
-    kind             inputs                                      gold (JSON), None where it is not known
-    classification   text [1], and of pairs text_pair [1]        "entailment"                 a label's name
-    regression       text [1], and of pairs text_pair [1]        3.8
+    task type        inputs                                      gold (JSON), None if unknown
+    classification   text [1], for pairs also text_pair [1]      "entailment"                 a label's name
+    regression       text [1], for pairs also text_pair [1]      3.8
     multiple_choice  text [1], choices [C]                       2                            the right choice, from 0
     span             question [1], context [1]                   {"answers": [{"text": "in May", "answer_start": 17}]}
-                                                                 (no answers: it is unanswerable)
-    tagging          text [1], words apart by spaces             ["B-person", "I-person", "O"]   a tag a word
+                                                                 (no answers: unanswerable)
+    tagging          text [1], words separated by spaces         ["B-person", "I-person", "O"]   one tag per word
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
+from bert_keras.tasks.table import Task
 
 Input = str | tuple[str, ...]
 
@@ -29,10 +32,10 @@ class TaskRow:
     """One row.
 
     Attributes:
-        row_id: the official id where the data have one (SQuAD, GLUE's index), else the number of the row from 0.
+        row_id: the official id if the data have one (SQuAD, GLUE's index), else the number of the row from 0.
         inputs: by name, as above; `choices` is a tuple.
-        gold: what is right, as above; None in test sets.
-        source: where it comes from (MNLI's genre), by which rows are also scored; "" where nothing says it.
+        gold: the gold answer, as above; None in test sets.
+        source: source of the row (MNLI's genre), a slice of the scores; "" if unknown.
     """
 
     row_id: str
@@ -41,7 +44,7 @@ class TaskRow:
     source: str = ""
 
     def to_features(self) -> dict[str, list[bytes]]:
-        """As the features of a `tf.Example`."""
+        """Convert to the features of a `tf.Example`."""
         features = {"row_id": [self.row_id.encode()], "gold": [json.dumps(self.gold, ensure_ascii=False).encode()]}
         if self.source:
             features["source"] = [self.source.encode()]
@@ -51,7 +54,7 @@ class TaskRow:
 
     @classmethod
     def from_features(cls, features: Mapping[str, list[bytes]]) -> TaskRow:
-        """The row that `to_features` gave."""
+        """Inverse of `to_features`."""
         inputs: dict[str, Input] = {}
         for name, values in features.items():
             if name not in ("row_id", "gold", "source"):
@@ -63,18 +66,40 @@ class TaskRow:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskFeatures:
-    """What a model reads of rows: sequences of pieces.
+    """A model's inputs for rows: sequences of token ids.
 
     Attributes:
-        arrays: by name, [N, ...]: the backbone's inputs (`input_ids`, `input_mask`, `segment_ids`, int32 [N, T], of
-            multiple choice [N, C, T]) and what the objective reads (`labels`, `token_labels`, `weights`, ...).
-        row_of: int64 [N], the row that each comes from; a span's context may give several windows.
-        windows: what turns positions into answers: of spans into characters, a window each; of tagging into words.
+        arrays: by name, [N, ...]: the backbone's inputs (`input_ids`, `input_mask`, `segment_ids`, int32 [N, T], for
+            multiple choice [N, C, T]) and the objective's labels (`labels`, `token_labels`, `weights`, ...).
+        row_of: int64 [N], the row of each sequence; a context may have several windows.
+        windows: maps positions to answers: to characters for spans, to words for tagging.
     """
 
     arrays: dict[str, np.ndarray]
     row_of: np.ndarray
     windows: Any = None
+
+
+def write_rows(directory: str, task: Task, splits: Mapping[str, Sequence[TaskRow]]) -> None:
+    """Write rows as a `FinetuneJob` reads them: `Split-NAME/examples-00000-of-00001.tfrecord` and `task_spec.json`.
+
+    Args:
+        directory: a new or empty folder.
+        task: with its labels.
+        splits: `train` and `eval`, whose golds are known, and any others, by name.
+    """
+    import tensorflow as tf
+
+    for split, rows in splits.items():
+        tf.io.gfile.makedirs(f"{directory}/Split-{split}")
+        with tf.io.TFRecordWriter(f"{directory}/Split-{split}/examples-00000-of-00001.tfrecord") as writer:
+            for row in rows:
+                example = tf.train.Example()
+                for name, values in row.to_features().items():
+                    example.features.feature[name].bytes_list.value.extend(values)
+                writer.write(example.SerializeToString())
+    with tf.io.gfile.GFile(f"{directory}/{TASK_SPEC_FILE}", "w") as file:
+        file.write(TaskSpec(task, {split: len(rows) for split, rows in splits.items()}).to_json())
 
 
 def read_rows(examples: Iterable[bytes]) -> Iterator[TaskRow]:

@@ -1,9 +1,9 @@
-"""Texts -> the encoder's inputs, as google-research/bert's run_classifier.py lays them out (FACTS D7).
+"""The encoder's inputs for texts and pairs of texts, in the format of google-research/bert's run_classifier.py.
 
     [CLS] text [SEP]               segments 0 0 0
     [CLS] text [SEP] pair [SEP]    segments 0 0 0 1 1
 
-Of RoBERTa, as fairseq (FACTS D10); which it is, the tokenizer says:
+With RoBERTa's tokenizer, in fairseq's format (models/roberta/hub_interface.py, `encode`):
 
     <s> text </s>                  segments 0 0 0
     <s> text </s> </s> pair </s>   segments 0 0 0 0 0 0
@@ -18,16 +18,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_keras.tokenization import Tokenizer
-from bert_keras.truncation import head_room, truncate_pair
+from bert_keras.data.truncation import head_room, truncate_pair
+from bert_keras.tokenizers.protocol import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pieces:
-    """Runs of pieces: run i is `ids[starts[i] : starts[i] + lengths[i]]`.
+class TokenRuns:
+    """Runs of token ids: run i is `ids[starts[i] : starts[i] + lengths[i]]`.
 
     Attributes:
-        ids: int32, of all texts.
+        ids: int32, for all texts.
         starts, lengths: int64 [N].
     """
 
@@ -36,59 +36,61 @@ class Pieces:
     lengths: np.ndarray
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> Pieces:
-        """The pieces of texts."""
+    def of(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> TokenRuns:
+        """The tokens of texts."""
         return cls._of(*tokenizer.encode(texts))
 
     @classmethod
-    def of_words(cls, tokenizer: Tokenizer, words: Sequence[str]) -> Pieces:
-        """The pieces of words that stand in a text."""
+    def of_words(cls, tokenizer: Tokenizer, words: Sequence[str]) -> TokenRuns:
+        """The tokens of words in a text (`Tokenizer.encode_words`)."""
         return cls._of(*tokenizer.encode_words(words))
 
     @classmethod
-    def _of(cls, ids: np.ndarray, splits: np.ndarray) -> Pieces:
+    def _of(cls, ids: np.ndarray, splits: np.ndarray) -> TokenRuns:
         return cls(ids, splits[:-1], np.diff(splits))
 
-    def first(self, counts: np.ndarray) -> Pieces:
+    def first(self, counts: np.ndarray) -> TokenRuns:
         """The first `counts` int [N] of each run."""
-        return Pieces(self.ids, self.starts, counts)
+        return TokenRuns(self.ids, self.starts, counts)
 
-    def last(self, counts: np.ndarray) -> Pieces:
+    def last(self, counts: np.ndarray) -> TokenRuns:
         """The last `counts` int [N] of each run."""
-        return Pieces(self.ids, self.starts + self.lengths - counts, counts)
+        return TokenRuns(self.ids, self.starts + self.lengths - counts, counts)
 
-    def __getitem__(self, runs: np.ndarray) -> Pieces:
-        """The runs of these numbers."""
-        return Pieces(self.ids, self.starts[runs], self.lengths[runs])
+    def __getitem__(self, runs: np.ndarray) -> TokenRuns:
+        """Select runs by number."""
+        return TokenRuns(self.ids, self.starts[runs], self.lengths[runs])
 
 
 def single_sequences(
-    pieces: Pieces, max_seq_length: int, truncation: str, tokenizer: Tokenizer
+    texts: TokenRuns, max_seq_length: int, truncation: str, tokenizer: Tokenizer
 ) -> dict[str, np.ndarray]:
     """The encoder's inputs for single texts, int32 [N, T]."""
-    head, tail = kept_of_single(pieces.lengths, max_seq_length, truncation)
-    return _laid_out([([pieces.first(head), pieces.last(tail)], 1)], tokenizer)
+    head, tail = kept_of_single(texts.lengths, max_seq_length, truncation)
+    return _build([([texts.first(head), texts.last(tail)], 1)], tokenizer)
 
 
 def kept_of_single(lengths: np.ndarray, max_seq_length: int, truncation: str) -> tuple[np.ndarray, np.ndarray]:
-    """How many pieces of the head and tail of each text are in its sequence, int64 [N] each.
+    """Number of tokens kept from the head and from the tail of each text, int64 [N] each.
 
-    A text that fits is kept whole, whichever end its pieces count to.
+    A text that fits is kept whole, split between both in any way.
     """
     kept = np.minimum(lengths, max_seq_length - 2)
     head = np.minimum(kept, head_room(max_seq_length - 2, truncation))
     return head, kept - head
 
 
-def pair_sequences(first: Pieces, second: Pieces, max_seq_length: int, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+def pair_sequences(
+    first: TokenRuns, second: TokenRuns, max_seq_length: int, tokenizer: Tokenizer
+) -> dict[str, np.ndarray]:
     """The encoder's inputs for pairs of texts, int32 [N, T]."""
     between = tokenizer.pair_separators
     kept_a, kept_b = truncate_pair(first.lengths, second.lengths, max_seq_length - 2 - between)
-    return _laid_out([([first.first(np.asarray(kept_a))], between), ([second.first(np.asarray(kept_b))], 1)], tokenizer)
+    return _build([([first.first(np.asarray(kept_a))], between), ([second.first(np.asarray(kept_b))], 1)], tokenizer)
 
 
-def _laid_out(segments: list[tuple[list[Pieces], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
-    """[CLS], and the runs of each segment with so many [SEP] behind; no longer than the longest of the sequences."""
+def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    """[CLS], then the runs of each segment followed by its number of [SEP]; padded to the longest sequence."""
     rows = len(segments[0][0][0].lengths)
     total = 1 + sum(sum(run.lengths for run in runs) + separators for runs, separators in segments)
     length = int(np.max(total, initial=1))
@@ -112,6 +114,6 @@ def _laid_out(segments: list[tuple[list[Pieces], int]], tokenizer: Tokenizer) ->
 
 
 def _each(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row and number within it of every element of rows of these lengths: [2, 1] -> [0, 0, 1], [0, 1, 0]."""
+    """Row and index in the row of every element of rows of these lengths: [2, 1] -> [0, 0, 1], [0, 1, 0]."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -1,4 +1,4 @@
-"""How a task's rows become features, how a model is trained on them, and what is known of a task's examples."""
+"""Settings of tasks, of their fine-tuning, and the specification of a task's examples."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 import typing
 from typing import Literal
 
-from bert_keras.config import TrainingConfig
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
+from bert_keras.training.config import TrainingConfig
 
 # Beside the shards of a task's examples, and beside an exported model.
 TASK_SPEC_FILE = "task_spec.json"
-# Beside an exported model alone: the fields of its `TaskSettings`.
+# Beside an exported model only: the fields of its `TaskSettings`.
 TASK_SETTINGS_FILE = "task_settings.json"
 
 Truncation = Literal["head", "tail", "head_tail"]
@@ -21,24 +21,24 @@ Truncation = Literal["head", "tail", "head_tail"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskSettings:
-    """How rows are cut to pieces and answers read off; the defaults are google-research/bert's.
+    """Settings of features and answers; the defaults are google-research/bert's.
 
     Attributes:
-        max_seq_length: T, most pieces of a sequence, special tokens included.
-        truncation: which pieces of a single text that is too long are kept: the first, the last, or (`head_tail`) a
-            quarter of the room from its head and the rest from its tail (arXiv 1905.05583, section 5.3.1: 128 + 382 of
-            510). Pairs lose the end of the longer text (FACTS D7).
-        doc_stride: of spans: pieces from the start of one window of a context to that of the next.
-        max_query_length: of spans: most pieces of a question.
-        n_best_size: of spans: how many starts and ends are looked at.
-        max_answer_length: of spans: pieces of the longest answer.
-        null_score_diff_threshold: of spans that may have no answer: none is given if the score of none is more than
-            this above the best answer's.
-        features: empty: all weights are trained. Or the layers of the frozen encoder that a BiLSTM reads
-            (`bert_keras.feature_based`; tagging alone).
-        lstm_units: of that BiLSTM, in each direction.
-        bilstm: another one, H wide, between an encoder that is trained and the output layer ("+ BiLSTM" of the paper's
-            section 5.1, which makes up for a left-to-right encoder).
+        max_seq_length: T, maximum number of tokens of a sequence, including special tokens.
+        truncation: tokens kept of a single text that is too long: the first, the last, or (`head_tail`) a quarter from
+            its head and the others from its tail (arXiv 1905.05583, section 5.3.1: 128 + 382 of 510). Pairs lose the
+            end of the longer text (run_classifier.py, `_truncate_seq_pair`).
+        doc_stride: spans: tokens from the start of one window of a context to the start of the next.
+        max_query_length: spans: maximum number of tokens of a question.
+        n_best_size: spans: number of starts and ends considered per window.
+        max_answer_length: spans: maximum number of tokens of an answer.
+        null_score_diff_threshold: spans that may have no answer: the answer is empty if the score of no answer exceeds
+            the best answer's by more than this.
+        features: empty: all weights are trained. Otherwise the layers of the frozen encoder that a BiLSTM reads
+            (`bert_keras.models.feature_based`; tagging only).
+        lstm_units: units of that BiLSTM per direction.
+        bilstm: a BiLSTM, H wide, between a trained encoder and the output layer ("+ BiLSTM" in the paper's section
+            5.1, to compensate for a left-to-right encoder).
     """
 
     max_seq_length: int = 128
@@ -61,41 +61,43 @@ class TaskSettings:
         if self.truncation not in typing.get_args(Truncation):
             raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
         if self.bilstm and self.features:
-            raise ValueError(f"task.bilstm is True and task.features {self.features!r}, which has its own: give one")
+            raise ValueError(
+                f"task.bilstm is True and task.features is {self.features!r}, which has its own BiLSTM; set only one"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig:
-    """How a model is fine-tuned; the defaults are those of google-research/bert's run_classifier.py.
+    """Settings of fine-tuning; the defaults are those of google-research/bert's run_classifier.py.
 
     Attributes:
-        num_train_epochs: how often each training row is seen, on average.
-        warmup_proportion: which part of the steps is warm-up.
-        train_batch_size: sequences a step, over all devices.
-        learning_rate: peak rate, which decays linearly to 0 at the last step.
-        schedule: as those below, see `bert_keras.config.TrainingConfig`.
+        num_train_epochs: number of passes over the training rows.
+        warmup_proportion: share of the steps that is warm-up.
+        train_batch_size: sequences per step, over all devices.
+        learning_rate: peak rate; `schedule` says how it decays.
+        schedule: this and the following: see `bert_keras.training.config.TrainingConfig`.
         optimizer: bert_adam, adamw or lamb.
-        beta_2: decay a step of the mean of the squared gradient.
-        epsilon: added to its root.
-        weight_decay: decoupled.
-        layer_decay: a layer; ELECTRA's is .8.
-        clip_norm: of the gradient.
-        gradient_accumulation_steps: parts of a batch.
+        beta_2: decay rate per step of the mean of the squared gradient.
+        epsilon: added to the root of that mean.
+        weight_decay: decoupled weight decay.
+        layer_decay: factor of the rate per layer; ELECTRA's is .8.
+        clip_norm: maximum norm of the gradient.
+        gradient_accumulation_steps: number of parts of a batch.
         save_checkpoints_steps: steps between two checkpoints.
-        eval_every_steps: steps between two evaluations that are logged.
-        eval_batches: batches of each.
-        eval_batch_size: sequences a batch there, and of the predictions behind the official scores.
-        strategy: which devices.
+        eval_every_steps: steps between two logged evaluations.
+        eval_batches: number of batches of an evaluation.
+        eval_batch_size: batch size of the evaluations and of the predictions for the official scores.
+        strategy: the devices.
         mixed_precision: float32, or mixed_bfloat16.
-        jit_compile: with XLA.
-        seed: of the new weights, of dropout and of the order of the rows.
+        jit_compile: compile with XLA.
+        seed: seed of the new weights, of dropout and of the order of the rows.
     """
 
     num_train_epochs: float = 3.0
     warmup_proportion: float = 0.1
     train_batch_size: int = 32
     learning_rate: float = 5e-5
-    schedule: Literal["bert", "linear"] = TrainingConfig.schedule
+    schedule: Literal["bert", "linear", "cosine", "constant"] = TrainingConfig.schedule
     optimizer: Literal["bert_adam", "adamw", "lamb"] = TrainingConfig.optimizer
     beta_2: float = TrainingConfig.beta_2
     epsilon: float = TrainingConfig.epsilon
@@ -113,18 +115,17 @@ class FineTuningConfig:
     seed: int = TrainingConfig.seed
 
     def __post_init__(self) -> None:
-        if not self.num_train_epochs > 0 or not 0 <= self.warmup_proportion <= 1:
-            raise ValueError(
-                f"training.num_train_epochs is {self.num_train_epochs}, training.warmup_proportion "
-                f"{self.warmup_proportion}; the first must be above 0, the second in [0, 1]"
-            )
-        self._of_steps(1)  # says what is wrong with the others
+        if not self.num_train_epochs > 0:
+            raise ValueError(f"training.num_train_epochs is {self.num_train_epochs}; it must be above 0")
+        if not 0 <= self.warmup_proportion <= 1:
+            raise ValueError(f"training.warmup_proportion is {self.warmup_proportion}; it must be in [0, 1]")
+        self._with_steps(1)  # checks the other fields
 
     def training_config(self, num_rows: int) -> TrainingConfig:
-        """The run on so many training rows (of spans: examples, not windows; FACTS D6).
+        """Settings of a run on `num_rows` training rows (for spans: examples, not windows, as in run_squad.py).
 
         Raises:
-            InputError: they are too few for a step.
+            InputError: too few rows for a step.
         """
         steps = int(num_rows / self.train_batch_size * self.num_train_epochs)
         if not steps:
@@ -132,9 +133,9 @@ class FineTuningConfig:
                 f"{num_rows} training rows, {self.num_train_epochs:g} times, are not one batch of "
                 f"training.train_batch_size={self.train_batch_size}: give more rows or epochs, or a smaller batch"
             )
-        return self._of_steps(steps)
+        return self._with_steps(steps)
 
-    def _of_steps(self, steps: int) -> TrainingConfig:
+    def _with_steps(self, steps: int) -> TrainingConfig:
         fields = {**vars(self), "num_train_steps": steps, "num_warmup_steps": int(steps * self.warmup_proportion)}
         del fields["num_train_epochs"], fields["warmup_proportion"]
         return TrainingConfig(**fields)
@@ -142,10 +143,10 @@ class FineTuningConfig:
 
 @dataclasses.dataclass(frozen=True)
 class SearchSettings:
-    """Which trainings a search tries, all combinations; the defaults are the paper's (section 4.1, appendix A.3).
+    """The grid of a search; all combinations are trained. The defaults are the paper's (section 4.1, appendix A.3).
 
     Attributes:
-        enabled: whether the settings below are searched before the training; False: it takes `training.*` as they are.
+        enabled: search the settings below before the training; False: use `training.*` unchanged.
         train_batch_size: values of `training.train_batch_size`.
         learning_rate: values of `training.learning_rate`.
         num_train_epochs: values of `training.num_train_epochs`.
@@ -161,11 +162,11 @@ class SearchSettings:
             if not values or len(set(values)) < len(values):
                 raise ValueError(f"search.{name} is {values}; it must be different values, at least one")
             for value in values:
-                FineTuningConfig(**{name: value})  # says what is wrong with it
+                FineTuningConfig(**{name: value})  # checks the value
 
     @property
     def grid(self) -> dict[str, list]:
-        """The values of each field of `FineTuningConfig` that is searched."""
+        """The values of each searched field of `FineTuningConfig`."""
         return {
             "train_batch_size": [int(value) for value in self.train_batch_size],
             "learning_rate": [float(value) for value in self.learning_rate],
@@ -175,35 +176,34 @@ class SearchSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RestartSettings:
-    """How often a model is trained, each time from another seed, and how many of them are one model in the end.
+    """Number of trainings with different seeds, and size of the ensemble of the best ones.
 
-    Fine-tuning is unstable on small sets; the paper (section 4.1) trains several and takes the best on the held-out
-    rows.
+    Fine-tuning is unstable on small sets; the paper (section 4.1) trains several models and selects the best on the
+    held-out rows.
 
     Attributes:
-        count: trainings, of the seeds `training.seed`, `training.seed` + 1, ...
-        ensemble: how many, the best ones, answer together; 1: the best one alone.
+        count: number of trainings, with the seeds `training.seed`, `training.seed` + 1, ...
+        ensemble: number of best models in the ensemble; 1: the best model only.
     """
 
     count: int = 1
     ensemble: int = 1
 
     def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"restarts.count is {self.count}; it must be at least 1")
         if not 1 <= self.ensemble <= self.count:
-            raise ValueError(
-                f"restarts.count is {self.count}, restarts.ensemble {self.ensemble}; the first must be at least 1, the "
-                "second from 1 to that"
-            )
+            raise ValueError(f"restarts.ensemble is {self.ensemble}; it must be from 1 to restarts.count, {self.count}")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """What is known of a task's examples (`task_spec.json`).
+    """Specification of a task's examples (`task_spec.json`).
 
     Attributes:
-        task: with the labels of the data.
-        counts: rows by split.
-        skipped: by file, how many bad rows were left out.
+        task: the task, with the labels of the data.
+        counts: number of rows by split.
+        skipped: number of bad rows left out, by file.
     """
 
     task: Task
@@ -211,13 +211,13 @@ class TaskSpec:
     skipped: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The file's text."""
+        """Contents of the file."""
         fields = {"task": self.task.name, "labels": self.task.labels, "counts": self.counts, "skipped": self.skipped}
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
     def load(cls, directory: str) -> TaskSpec:
-        """Reads `DIRECTORY/task_spec.json`."""
+        """Read `DIRECTORY/task_spec.json`."""
         import tensorflow as tf
 
         with tf.io.gfile.GFile(f"{directory}/{TASK_SPEC_FILE}") as file:

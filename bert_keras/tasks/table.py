@@ -1,4 +1,4 @@
-"""The tasks, a row each: what is read, what is answered, how it is scored (paper, sections 4 and 5.3)."""
+"""The table of tasks: task type, files, labels and scores (paper, sections 4 and 5.3)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ class Task:
     """A task.
 
     Attributes:
-        name: as the command line calls it.
-        kind: which model, features and answers it has (`bert_keras.tasks.kinds`).
-        reader: which files it comes in (`components.task_example_gen.readers`).
-        metrics: the official scores, by name (`bert_keras.tasks.scores`); the first is the one a model is judged by.
+        name: name on the command line.
+        kind: task type: model, features and answers (`bert_keras.tasks.task_types`).
+        reader: reader of its files (`components.task_example_gen.readers`).
+        metrics: names of the official scores (`bert_keras.tasks.metrics.scores`); the gate judges by the first.
         pair: whether a row has two texts.
-        labels: of classification, in the order of their ids; empty: those of the training rows, sorted. Of tagging too.
-        label_from, label_to: of regression: the lowest and highest value there is.
-        unanswerable: of spans: whether a question may have no answer (SQuAD 2.0).
+        labels: classification and tagging: labels in the order of their ids; empty: the sorted labels of the training
+            rows.
+        label_from, label_to: regression: lowest and highest value.
+        unanswerable: spans: whether a question may have no answer (SQuAD 2.0).
     """
 
     name: str
@@ -69,10 +70,10 @@ TASKS: dict[str, Task] = {
 
 
 def task_of(name: str) -> Task:
-    """The task of a name, with its hyphens or without: `sst-2` or `sst2`.
+    """Look up a task by name, with or without hyphens: `sst-2` or `sst2`.
 
     Raises:
-        InputError: there is none; names those that there are.
+        InputError: no such task; names the known ones.
     """
     for task in TASKS.values():
         if task.name.replace("-", "") == name.replace("-", ""):

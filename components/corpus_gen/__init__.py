@@ -1,1 +1,1 @@
-"""Text files -> documents: one record a document, its sentences in order."""
+"""Splits text files into documents: one record per document, with its sentences in order."""

@@ -1,7 +1,7 @@
-"""What is mended in a document, and why it is dropped.
+"""Cleans documents, and decides which ones to drop.
 
-Normal forms and categories of characters are `unicodedata2`'s, whose release is a version of Unicode: Python's own
-change with Python's version, and the same corpus must become the same documents on all of them.
+Normal forms and categories of characters are from `unicodedata2`, whose release fixes the version of Unicode. Those of
+Python change with its version, but the same corpus must give the same documents everywhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from components.corpus_gen.languages import parse_languages, share_in_languages
 from components.corpus_gen.settings import CleaningSettings
 
 TOO_SHORT, TOO_MANY_SYMBOLS, OTHER_LANGUAGE = "too_short", "too_many_symbols", "other_language"
-# Why a document is dropped; corpus.json counts them as dropped_too_short and so on.
+# Reasons for dropping a document; counted in corpus.json as dropped_too_short and so on.
 REASONS = {
     TOO_SHORT: "fewer characters than corpus.cleaning.min_characters",
     TOO_MANY_SYMBOLS: "a larger share of symbols than corpus.cleaning.max_symbol_fraction",
@@ -27,10 +27,10 @@ _ASCII_NO_SYMBOLS = b"\t 0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 
 
 class Cleaner:
-    """Mends and judges documents by the settings; plain data, so Beam can ship it.
+    """Cleans and filters documents according to the settings; plain data, so Beam can pickle it.
 
     Raises:
-        ValueError: `settings.languages` has an unknown one; names those that are known.
+        ValueError: `settings.languages` has an unknown language; lists the known ones.
     """
 
     def __init__(self, settings: CleaningSettings):
@@ -44,12 +44,12 @@ class Cleaner:
         )
 
     def __call__(self, lines: list[str]) -> tuple[list[str], str]:
-        """The mended lines of a document, and why it is dropped: one of REASONS, "" if it is kept.
+        """Clean a document; returns its lines and the reason for dropping it: one of REASONS, "" if it is kept.
 
-        What is judged is the mended text. Characters are counted without line ends.
+        The filters apply to the cleaned text. Line ends do not count as characters.
 
         Args:
-            lines: none blank, none with blanks at its ends; nor are those returned.
+            lines: non-blank lines without blanks at their ends; the same holds for the returned lines.
         """
         if not self._on:
             return lines, ""
@@ -66,12 +66,12 @@ class Cleaner:
 
 
 def normalize(line: str, form: str) -> str:
-    """The line in a Unicode normal form, "NFC" or "NFKC", without blanks at its ends (NFKC makes some)."""
+    """Normalize a line to the Unicode form "NFC" or "NFKC" and strip it (NFKC can add blanks)."""
     return line if line.isascii() else unicodedata2.normalize(form, line).strip()
 
 
 def symbol_fraction(lines: list[str]) -> float:
-    """The share [0, 1] of the characters that are neither letter, mark, number nor blank; 0 of no characters."""
+    """Share [0, 1] of the characters that are not letters, marks, numbers or blanks; 0 without characters."""
     text = "".join(lines)
     if text.isascii():
         symbols = len(text.encode("ascii").translate(None, _ASCII_NO_SYMBOLS))
@@ -83,7 +83,7 @@ def symbol_fraction(lines: list[str]) -> float:
 
 @functools.cache
 def _is_symbol() -> np.ndarray:
-    """bool [0x110000], by code point: not of the categories L*, M*, N*, Z*, nor a tab."""
+    """Bool [0x110000], by code point: outside of the categories L*, M*, N*, Z*, and not a tab."""
     symbol = np.fromiter(
         (unicodedata2.category(char)[0] not in "LMNZ" for char in map(chr, range(_CODE_POINTS))), bool, _CODE_POINTS
     )

@@ -1,4 +1,4 @@
-"""CorpusGen: text files -> documents."""
+"""CorpusGen: splits text files into documents."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from bert_keras import tokenizer, unicode_tables
-from components import corpus_gen, shards, tfrecord
 from components.code_version import code_fingerprint
 from components.corpus_gen.executor import Executor
-from components.corpus_gen.inputs import InputFile, fingerprint
+from components.corpus_gen.inputs import InputFile, fingerprint, write_input_list
 from components.corpus_gen.settings import CorpusSettings
 
 
 class CorpusGenSpec(component_spec.ComponentSpec):
-    """`inputs`: JSON {path: bytes}; `fingerprint`: hash of their contents; `settings`: JSON of `CorpusSettings`."""
+    """`inputs`: a file with their list; `fingerprint`: hash of their contents; `settings`: JSON of `CorpusSettings`.
+
+    The list for a large corpus exceeds ML Metadata's limit for a property (16 MB on MySQL).
+    """
 
     PARAMETERS = {
         "inputs": component_spec.ExecutionParameter(type=str),
@@ -36,12 +37,14 @@ class CorpusGen(base_beam_component.BaseBeamComponent):
     SPEC_CLASS = CorpusGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
-    def __init__(self, inputs: Sequence[InputFile], settings: CorpusSettings):
+    def __init__(self, inputs: Sequence[InputFile], settings: CorpusSettings, list_dir: str):
+        """Write the list of the inputs to `list_dir`, which the executor must be able to read."""
+        identity = fingerprint(inputs)
         spec = CorpusGenSpec(
-            inputs=json.dumps({file.path: file.size for file in inputs}, sort_keys=True),
-            fingerprint=fingerprint(inputs),
+            inputs=write_input_list(inputs, list_dir, identity),
+            fingerprint=identity,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            code=code_fingerprint(corpus_gen, shards, tfrecord, tokenizer, unicode_tables),
+            code=code_fingerprint(__name__),
             documents=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

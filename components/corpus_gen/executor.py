@@ -1,18 +1,17 @@
-"""CorpusGen's artifact I/O."""
+"""Executor of CorpusGen: reads and writes its artifacts."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils
 
-from components.corpus_gen.inputs import InputFile
+from components.corpus_gen.inputs import read_input_list
 from components.corpus_gen.readers import read_units
-from components.corpus_gen.runs import SPLITS
 from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import generate_documents, remove_intermediate
 
 
@@ -23,7 +22,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         documents = artifact_utils.get_single_instance(output_dict["documents"])
         documents.splits = list(SPLITS)
         settings = TypeAdapter(CorpusSettings).validate_json(exec_properties["settings"])
-        files = [InputFile(path, size) for path, size in sorted(json.loads(exec_properties["inputs"]).items())]
+        files = read_input_list(exec_properties["inputs"])
         with self._make_beam_pipeline() as pipeline:
             generate_documents(pipeline, read_units(files, settings), settings, documents.uri)
         remove_intermediate(documents.uri)

@@ -1,81 +1,168 @@
-"""The user's text files: found, checked and fingerprinted before anything is made of them."""
+"""Finds, checks and fingerprints the user's text files before they are processed."""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
 import hashlib
+import math
 import os
+import struct
+import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 
 from bert_keras.errors import InputError
-from components.corpus_gen.readers import ReadUnit, read_unit
+from components.corpus_gen.readers import ReadUnit, in_threads, read_unit
 from components.corpus_gen.settings import CorpusSettings
+from components.io.shards import open_for_ranges, read_json, write_json
+
+# Only so many files are opened here, one by one, before the workers open them.
+CHECKED_FILES = 1000
+# Local files are hashed in chunks of this size, so that a large file uses all cores.
+HASHED_BYTES = 64 << 20
+# These stores record when an object was written, and write it atomically: time and size identify its content.
+_VERSIONED = ("gs://", "s3://", "azfs://")
+# S3's times are whole seconds: an object may be written again within the second in which it was listed.
+SETTLING_SECONDS = 2.0
+# Upper bound for the clock difference to the store, which refuses requests with larger ones.
+_CLOCK_SECONDS = 15 * 60.0
+_SECONDS_BETWEEN_LINES = 15.0
 
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """A file and its size in bytes (compressed, if it is)."""
+    """An input file.
+
+    Attributes:
+        path: local path, or address in a store.
+        size: size in bytes (compressed, if it is).
+        updated: time of writing as recorded by the store, in seconds since 1970; None: its content is hashed.
+    """
 
     path: str
     size: int
+    updated: float | None = None
 
 
 def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
-    """The files of `patterns` (paths, folders, globs; local or gs://), each once, sorted by path.
+    """Files that match `patterns` (paths, folders, globs; local or in a store), each once, sorted by path.
+
+    At most CHECKED_FILES, evenly spread, are opened; invalid ones among the others are reported when they are read.
 
     Raises:
-        InputError: a pattern matches nothing, no reader takes a file, or there is no text in any.
+        InputError: a pattern matches nothing, a file has no reader, or no file contains text.
     """
-    files: dict[str, int] = {}
-    for pattern in patterns:
-        found = _match(pattern)
-        if not found:
-            raise InputError(f"{pattern}: no such file; --corpus takes a file, a folder or a quoted glob")
-        files.update(found)
-    text = False
-    for path in files:
-        text = next(read_unit(ReadUnit(path), settings, Counter()), None) is not None or text
-    if not text:
+    files = _list(patterns)
+    if any(file.updated is not None and file.updated > time.time() - _CLOCK_SECONDS for file in files):
+        time.sleep(SETTLING_SECONDS)
+        files = _list(patterns)
+    checked = files[:: math.ceil(len(files) / CHECKED_FILES)]
+
+    def has_text(file: InputFile) -> bool:
+        return next(read_unit(ReadUnit(file.path), settings, Counter(), open_for_ranges), None) is not None
+
+    # A list, because `any` would stop at the first: every file is checked.
+    if not any([*in_threads(has_text, checked)]) and len(checked) == len(files):
         raise InputError(f"{', '.join(patterns)}: no text in {len(files)} file(s), only blanks; give files with text")
-    return [InputFile(path, size) for path, size in sorted(files.items())]
+    return files
 
 
 def fingerprint(files: Sequence[InputFile]) -> str:
-    """A hash of names and contents: it is an execution property, so changed text is never served from the cache."""
+    """Hash of names and contents, an execution property: results for changed text are never taken from the cache.
+
+    Local files are read. In stores that record the time of writing, time and size identify the content; in others a
+    checksum does.
+    """
+    pieces = [
+        (file, start)
+        for file in files
+        for start in (range(0, file.size, HASHED_BYTES) if "://" not in file.path and file.size else (0,))
+    ]
+    progress = _Progress(sum(file.size for file in files if "://" not in file.path))
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.path.encode())
-        digest.update(FileSystems.checksum(file.path).encode() if "://" in file.path else _sha256(file.path))
+    for (file, start), content in zip(pieces, in_threads(lambda piece: _digest(*piece, progress), pieces), strict=True):
+        if not start:
+            digest.update(f"{file.path}\0{file.size}\0".encode("utf-8", "surrogateescape"))
+        digest.update(content)
     return digest.hexdigest()
 
 
-def _match(pattern: str) -> dict[str, int]:
-    """Paths and sizes of the files that a path, a folder or a glob means."""
+def write_input_list(files: Sequence[InputFile], directory: str, identity: str) -> str:
+    """Write paths and sizes to a file named by their fingerprint, unless it exists; returns its path."""
+    path = f"{directory}/{identity}.json"
+    if not FileSystems.exists(path):
+        write_json(path, {file.path: file.size for file in files})
+    return path
+
+
+def read_input_list(path: str) -> list[InputFile]:
+    """Read a list written by `write_input_list`: the files, sorted by path."""
+    return [InputFile(name, size) for name, size in sorted(read_json(path).items())]
+
+
+def _list(patterns: Sequence[str]) -> list[InputFile]:
+    files = {file.path: file for found in in_threads(_match, patterns) for file in found}
+    return [files[path] for path in sorted(files)]
+
+
+def _match(pattern: str) -> list[InputFile]:
+    """Files that a path, a folder or a glob matches."""
+    given, reason = pattern, ""
     pattern = pattern.rstrip("/")
     if os.path.exists(pattern):
-        # It means itself, whatever characters it has.
+        # An existing path is taken literally, whatever characters it contains.
         pattern = glob.escape(pattern)
     for candidate in (pattern, f"{pattern}/**") if pattern else ():
         try:
             (result,) = FileSystems.match([candidate])
-        except BeamIOError:
+        except BeamIOError as error:
+            reason = " ".join(str(cause) for cause in (error.exception_details or {}).values())
             continue
-        except ValueError as error:  # a scheme that Beam does not know, or not without an extra package
+        except ValueError as error:  # a scheme unknown to Beam, or one that needs an extra package
             raise InputError(f"{pattern}: {error}") from error
-        # A local folder matches its own name.
-        files = {m.path: m.size_in_bytes for m in result.metadata_list if not os.path.isdir(m.path)}
-        if files:
-            return files
-    return {}
+        # A local folder matches its own name, too.
+        if found := [m for m in result.metadata_list if not os.path.isdir(m.path)]:
+            noted = pattern.startswith(_VERSIONED)
+            return [InputFile(m.path, m.size_in_bytes, m.last_updated_in_seconds if noted else None) for m in found]
+    if reason:
+        raise InputError(
+            f"{given}: cannot be listed ({reason.splitlines()[0]}); give a path that this machine can read"
+        )
+    raise InputError(f"{given}: no such file; --corpus takes a file, a folder or a quoted glob")
 
 
-def _sha256(path: str) -> bytes:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 22):
+def _digest(file: InputFile, start: int, progress: _Progress) -> bytes:
+    """Digest that identifies the content of a file, or HASHED_BYTES of a local file from `start`."""
+    if file.updated is not None:
+        return struct.pack("<Qd", file.size, file.updated)
+    if "://" in file.path:
+        return FileSystems.checksum(file.path).encode()
+    digest = hashlib.blake2b(digest_size=32)  # twice as fast as SHA-256 without hardware support
+    left = HASHED_BYTES
+    with open(file.path, "rb") as content:
+        content.seek(start)
+        while chunk := content.read(min(left, 1 << 20)):
             digest.update(chunk)
+            left -= len(chunk)
+            progress.add(len(chunk))
     return digest.digest()
+
+
+class _Progress:
+    """Prints to standard error, now and then, how much of the corpus has been hashed."""
+
+    def __init__(self, total: int):
+        self._total, self._done, self._lock = total, 0, threading.Lock()
+        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            if time.monotonic() > self._next:
+                self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+                print(f"fingerprint  {self._done / 1e9:,.1f} of {self._total / 1e9:,.1f} GB", file=sys.stderr)

@@ -1,12 +1,12 @@
-"""Near duplicates among documents: MinHash, locality-sensitive hashing, as a Beam pipeline.
+"""Finds near duplicates among documents with MinHash and locality-sensitive hashing, as a Beam pipeline.
 
-A document is the set of its shingles, runs of `shingle_words` words. Two documents are as similar as their sets
-(Jaccard): common shingles / all shingles. In a random order of all shingles, two documents have the same first shingle
-with just this probability (Broder 1997). A signature holds the number of the first one in each of MINHASHES orders; the
-share of equal numbers estimates the similarity. Signatures are cut into bands, and only documents with an equal band
-are compared (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, chapter 3).
+A document is represented by the set of its shingles, runs of `shingle_words` words. The similarity of two documents is
+the Jaccard similarity of their sets: common shingles / all shingles. Under a random order of all shingles it is the
+probability that both sets have the same first shingle (Broder 1997). A signature holds the hash of the first shingle
+for each of MINHASHES orders; the share of equal hashes estimates the similarity. Signatures are divided into bands, and
+only documents with an equal band are compared (Leskovec, Rajaraman, Ullman: Mining of Massive Datasets, chapter 3).
 
-All is done with integers: the same on every machine, in any order of documents.
+All arithmetic is on integers, so results are the same on every machine and for any order of documents.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ import apache_beam as beam
 import numpy as np
 import unicodedata2
 
-from bert_keras import unicode_tables
-from bert_keras.tokenizer import basic_tokenize
+from bert_keras.tokenizers import unicode_tables
+from bert_keras.tokenizers.normalize import basic_tokenize
 from components.corpus_gen.settings import CleaningSettings
 
-# The estimate's standard deviation is 0.036 at a similarity of 0.8.
+# The standard deviation of the estimate is 0.036 at a similarity of 0.8.
 MINHASHES = 128
 _SIGNATURE = np.dtype("<u4")
 
-# How surely two documents that are just similar enough come to be compared.
+# Probability that two documents with exactly the minimum similarity are compared.
 CANDIDATE_PROBABILITY = 0.99
-# The lowest bits of the MinHashes are enough to compare documents (Li, Koenig 2010: b-bit minwise hashing): with four
-# the estimate's standard deviation is 0.037, and an eighth of the signatures is shuffled.
+# The lowest bits of the MinHashes suffice for comparisons (Li, Koenig 2010: b-bit minwise hashing): with four bits the
+# standard deviation of the estimate is 0.037, and an eighth of the signatures is shuffled.
 _SKETCH_BITS = 4
-# In a bucket of documents with an equal band, so many are compared with all others, then it is left: work stays
-# proportional to the bucket. A group of any size that resembles one document takes one.
+# Number of documents in a bucket (documents with an equal band) that are compared with all others, so that the work is
+# proportional to the bucket. A group of any size that resembles one document takes one of them.
 LEADERS = 16
 
 _BATCH = 4096  # documents: enough to spread over the partitions, 6 MB of rows
 _PARTITION_BITS = 10
-_BLOCK = 2048  # shingles hashed at a time: a large document must not take MINHASHES times its size
+_BLOCK = 2048  # shingles hashed at a time, so that a large document does not take MINHASHES times its size
 
-# A document in a band: `id` in two numbers that sort as its bytes do.
+# A document in a band: `id` as two numbers that sort like its bytes.
 _ROW = np.dtype([("band", "<u8"), ("id", ">u8", (2,)), ("sketch", "u1", (MINHASHES * _SKETCH_BITS // 8,))])
 ID_BYTES = 16
 
-# Fixed and arbitrary; not from a generator of random numbers, whose numbers may change with its version.
+# Fixed, arbitrary numbers; not from a random generator, whose output may change with its version.
 _RANDOM = np.frombuffer(hashlib.shake_256(b"near duplicates").digest(2 * MINHASHES * 4), "<u4").astype(np.uint32)
 _FACTORS = (_RANDOM[:MINHASHES] | 1)[:, None]
 _OFFSETS = _RANDOM[MINHASHES:][:, None]
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
-# In ASCII what BERT's tokenizer isolates or takes for a blank, and what it deletes.
+# For ASCII: characters that BERT's tokenizer isolates or treats as blanks, and characters that it removes.
 _ASCII_WORDS = bytes(ord(chr(c).lower()) if chr(c).isalnum() else ord(" ") for c in range(256))
 _ASCII_DELETED = bytes(c for c in (*range(32), 127) if c not in b"\t\n\r")
-# Scripts without blanks between words: kana, and those of South East Asia (line breaking class SA).
+# Scripts without blanks between words: kana, and those of Southeast Asia (line breaking class SA).
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u31f0-\u31ff"
     "\ua9e0-\ua9ff\uaa60-\uaadf\U00011700-\U0001174f]"
@@ -65,10 +65,10 @@ _UNSPACED = re.compile(
 
 
 def bands_and_rows(similarity: float) -> tuple[int, int]:
-    """How many bands of how many MinHashes are compared, for documents of this similarity and more.
+    """Number of bands, and of MinHashes per band, for documents of at least this similarity.
 
-    Documents of similarity s are equal in one of b bands of r rows with probability 1 - (1 - s^r)^b. Taken are the
-    most rows, that is the fewest needless comparisons, and then the fewest bands, that give CANDIDATE_PROBABILITY:
+    Documents of similarity s agree in one of b bands of r rows with probability 1 - (1 - s^r)^b. Chosen are the largest
+    r, which gives the fewest needless comparisons, and then the smallest b that reach CANDIDATE_PROBABILITY:
 
         similarity   bands   rows
         0.5             35      3
@@ -76,27 +76,27 @@ def bands_and_rows(similarity: float) -> tuple[int, int]:
         0.8             16      6
         0.9             11     10
 
-    Candidates are compared by their estimated similarity. In all, one of two documents is dropped with the probability
+    Candidates are compared by their estimated similarity. Overall, one of two documents is dropped with probability
 
         similarity  0.6   0.7   0.75  0.8   0.85  0.9   0.95
         dropped     0.00  0.01  0.12  0.55  0.95  1.00  1.00
 
-    if `near_duplicate_similarity` is 0.8: binomial, as is the number of equal MinHashes.
+    if `near_duplicate_similarity` is 0.8: the number of equal MinHashes is binomial.
     """
     for rows in range(MINHASHES, 0, -1):
         band_is_equal = similarity**rows
         if 1 - (1 - band_is_equal) ** (MINHASHES // rows) >= CANDIDATE_PROBABILITY:
             return math.ceil(math.log(1 - CANDIDATE_PROBABILITY) / math.log1p(-band_is_equal)), rows
-    # Too small a similarity: every MinHash is a band.
+    # For very low similarities, every MinHash is a band.
     return MINHASHES, 1
 
 
 def signature(segments: list[str], settings: CleaningSettings) -> bytes:
-    """MINHASHES 32-bit numbers of a document; how many of two documents' are equal estimates their similarity.
+    """MINHASHES 32-bit numbers of a document; the share of equal numbers estimates the similarity of two documents.
 
-    Words are BERT's basic tokens (uncased: case and accents do not count) without punctuation. Each Chinese character
-    is a word to BERT; here, so is each letter of other scripts that have no blanks between words. Where segments end
-    does not count. A document of fewer than `shingle_words` words is one shingle.
+    Words are BERT's basic tokens (uncased: case and accents are ignored) without punctuation. As each Chinese character
+    is a word for BERT, so here is each letter of other scripts without blanks between words. Segment boundaries are
+    ignored. A document of fewer than `shingle_words` words is one shingle.
     """
     words = _words("\n".join(segments))
     hashes = np.fromiter(map(zlib.crc32, words), np.uint64, len(words))
@@ -113,12 +113,12 @@ def signature(segments: list[str], settings: CleaningSettings) -> bytes:
 class FindNearDuplicates(beam.PTransform):
     """(document_id bytes[16], signature) pairs -> ids of documents to drop, each once.
 
-    Of a group of documents that resemble each other the smallest id is left. Exactly: in every bucket of documents with
-    an equal band the smallest id leads; those that resemble it are dropped; the smallest of the rest leads, up to
-    LEADERS times. So of two near duplicates that were compared at most one is left. Where a < b < c, and b resembles
-    both but a does not resemble c, c may be left beside a. A document that occurs twice is no duplicate of itself.
+    Of a group of similar documents the smallest id is kept. Exactly: in every bucket of documents with an equal band
+    the smallest id is the leader; documents similar to it are dropped; the smallest remaining id is the next leader, up
+    to LEADERS times. So at most one of two compared near duplicates is kept. If a < b < c, and b is similar to both but
+    a is not similar to c, then c may be kept along with a. A document that occurs twice is not a duplicate of itself.
 
-    A document costs `bands` rows of 88 bytes in the shuffle: 1.4 kB at a similarity of 0.8. A worker holds one in
+    The shuffle takes `bands` rows of 88 bytes per document: 1.4 kB at a similarity of 0.8. A worker holds one in
     2 ** _PARTITION_BITS of them at a time.
     """
 
@@ -140,7 +140,7 @@ class FindNearDuplicates(beam.PTransform):
 
 def _words(text: str) -> list[bytes]:
     if text.isascii():
-        # What the other branch gives, several times as fast.
+        # Same result as the other branch, several times as fast.
         return text.encode("ascii").translate(_ASCII_WORDS, _ASCII_DELETED).split()
     spaced = _UNSPACED.sub(r" \g<0> ", text)
     punctuation = _punctuation()
@@ -150,14 +150,14 @@ def _words(text: str) -> list[bytes]:
 
 @functools.cache
 def _punctuation() -> frozenset[str]:
-    """What BERT's tokenizer isolates, less the ideographs."""
+    """Characters that BERT's tokenizer isolates, except ideographs."""
     kind = unicode_tables.fold_table(True).kind
     isolated = map(chr, np.flatnonzero(kind & unicode_tables.ISOLATED).tolist())
     return frozenset(char for char in isolated if unicodedata2.category(char)[0] in "PS")
 
 
 def _combine(columns: Iterable[np.ndarray]) -> np.ndarray:
-    """Arrays of unsigned integers, of one shape -> uint64 of this shape: a hash of their numbers in this order."""
+    """Combine arrays of unsigned integers of equal shape to uint64 hashes of that shape; the order matters."""
     first, *others = columns
     combined = first.astype(np.uint64)
     for column in others:
@@ -168,25 +168,25 @@ def _combine(columns: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _bands(documents: list[tuple[bytes, bytes]], bands: int, rows: int) -> Iterator[tuple[int, bytes]]:
-    """(partition, _ROWs) pairs: a row for each document and band; equal bands are in the same partition."""
+    """(partition, _ROWs) pairs: one row per document and band; equal bands are in the same partition."""
     ids, signatures = zip(*documents, strict=True)
     minhashes = np.frombuffer(b"".join(signatures), _SIGNATURE).reshape(len(documents), MINHASHES)
     low = (minhashes & ((1 << _SKETCH_BITS) - 1)).astype(np.uint8)
     in_bands = minhashes[:, : bands * rows].reshape(len(documents), bands, rows)
-    found = np.empty((len(documents), bands), _ROW)
-    found["band"] = _combine(in_bands[:, :, row] for row in range(rows))
-    found["id"] = np.frombuffer(b"".join(ids), _ROW["id"].base).reshape(len(documents), 1, 2)
-    found["sketch"] = (low[:, 0::2] << _SKETCH_BITS | low[:, 1::2])[:, None]
-    found = found.reshape(-1)
-    partitions = (found["band"] >> np.uint64(64 - _PARTITION_BITS)).astype(np.int64)
+    table = np.empty((len(documents), bands), _ROW)
+    table["band"] = _combine(in_bands[:, :, row] for row in range(rows))
+    table["id"] = np.frombuffer(b"".join(ids), _ROW["id"].base).reshape(len(documents), 1, 2)
+    table["sketch"] = (low[:, 0::2] << _SKETCH_BITS | low[:, 1::2])[:, None]
+    table = table.reshape(-1)
+    partitions = (table["band"] >> np.uint64(64 - _PARTITION_BITS)).astype(np.int64)
     order = np.argsort(partitions, kind="stable")
     numbers, starts = np.unique(partitions[order], return_index=True)
-    for number, of_partition in zip(numbers.tolist(), np.split(found[order], starts[1:]), strict=True):
+    for number, of_partition in zip(numbers.tolist(), np.split(table[order], starts[1:]), strict=True):
         yield number, of_partition.tobytes()
 
 
 def _compare(blocks: Iterable[bytes], similarity: float) -> Iterator[bytes]:
-    """Ids of documents to drop, given the _ROWs of a partition."""
+    """Ids of documents to drop, for the _ROWs of a partition."""
     rows = np.frombuffer(b"".join(blocks), _ROW)
     rows = rows[np.lexsort((rows["id"][:, 1], rows["id"][:, 0], rows["band"]))]
     again = (rows["band"][1:] == rows["band"][:-1]) & (rows["id"][1:] == rows["id"][:-1]).all(1)
@@ -209,6 +209,6 @@ def _compare(blocks: Iterable[bytes], similarity: float) -> Iterator[bytes]:
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Sketches uint8 [N, bytes] twice -> int64 [N], how many of their MinHashes are equal."""
+    """Number of equal MinHashes, int64 [N], in two arrays of sketches, uint8 [N, bytes]."""
     differing = one ^ other
     return ((differing & 0x0F) == 0).sum(1) + ((differing & 0xF0) == 0).sum(1)

@@ -1,9 +1,9 @@
-"""Plain text -> documents, in constant memory, from any byte of a file on.
+"""Splits plain text into documents, in constant memory, starting at any byte of a file.
 
-A file can be cut anywhere into stretches that are read apart. Documents end at blank lines. A stretch [start, end)
-holds those after the first blank line that begins at or after `start`, up to the first blank line that begins at or
-after `end`; the first stretch begins with the file. So each document is in exactly one, and finding the cuts needs no
-look at what lies before.
+A file can be cut anywhere into ranges that are read independently. Documents end at blank lines. A range [start, end)
+contains the documents after the first blank line that begins at or after `start`, up to the first blank line that
+begins at or after `end`; the first range begins with the file. So each document is in exactly one range, and the cuts
+do not depend on the text before them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from components.corpus_gen.settings import CorpusSettings
 
 BLOCK_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
-# What `surrogateescape` makes of bytes that are not UTF-8; JSON can spell others out.
+# Code points that `surrogateescape` substitutes for bytes that are not UTF-8; JSON can contain others as escapes.
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class TextDecoder:
-    """Blocks of bytes -> text with "\\n" for every line end; a byte that is not UTF-8 becomes a lone surrogate."""
+    """Decodes blocks of bytes, with "\\n" for every line end; a byte that is not UTF-8 becomes a lone surrogate."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
@@ -35,7 +35,7 @@ class TextDecoder:
         text = self._carriage_return + self._decoder.decode(block, final)
         self._carriage_return = ""
         if "\r" in text:
-            begun = self._decoder.getstate()[0]  # the first bytes of another character
+            begun = self._decoder.getstate()[0]  # first bytes of an incomplete character
             if text.endswith("\r") and not final and not begun:  # a line feed may follow
                 text, self._carriage_return = text[:-1], "\r"
             text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -45,11 +45,11 @@ class TextDecoder:
 def read_text(
     file: BinaryIO, source: str, settings: CorpusSettings, counts: Counter[str], start: int = 0, end: int | None = None
 ) -> Iterator[list[str]]:
-    """The documents of a stretch of plain text, as their lines; see `assemble`.
+    """Documents of a range of plain text, as lists of lines; see `assemble`.
 
     Args:
-        file: at byte `start`.
-        start, end: the stretch, in bytes; None: to the end of the file.
+        file: positioned at byte `start`.
+        start, end: the range in bytes; None: to the end of the file.
     """
     lines: Iterator[str | None] = read_lines(file, settings.max_document_characters, counts, start, end)
     if settings.documents == "files":
@@ -60,10 +60,10 @@ def read_text(
 def assemble(
     lines: Iterable[str | None], source: str, settings: CorpusSettings, counts: Counter[str]
 ) -> Iterator[list[str]]:
-    """Lines -> documents, cut where they are longer than `max_document_characters`, mended by `invalid_utf8`.
+    """Assemble lines to documents, cut if longer than `max_document_characters`, with `invalid_utf8` applied.
 
     Args:
-        lines: stripped; "" ends a document; None is passed over.
+        lines: stripped; "" ends a document; None is skipped.
     """
     document: list[str] = []
     size, limit, continued = 0, settings.max_document_characters, False
@@ -90,16 +90,16 @@ def assemble(
 
 
 def text_lines(text: str, limit: int) -> Iterator[str]:
-    """The stripped lines of a text in memory, without blank ones; longer ones than `limit` in pieces."""
+    """Stripped, non-blank lines of a text in memory; lines longer than `limit` are cut."""
     for line in _LINE_END.split(text):
         yield from _pieces(line, limit)
 
 
 def mend(document: list[str], source: str, settings: CorpusSettings, counts: Counter[str]) -> list[str]:
-    """The document without NULs and lone surrogates; empty if it is dropped, or if nothing is left.
+    """The document without NULs and lone surrogates; empty if it is dropped, or nothing remains.
 
     Raises:
-        InputError: it is not UTF-8, and that is to fail; names the file and the document's beginning.
+        InputError: it is not UTF-8, and `invalid_utf8` is "fail"; quotes the file and the document's beginning.
     """
     text = "\n".join(document)
     if "\0" in text:
@@ -125,21 +125,21 @@ def mend(document: list[str], source: str, settings: CorpusSettings, counts: Cou
 
 
 def read_lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end: int | None) -> Iterator[str]:
-    """The stretch's stripped lines from its first document on, blank ones as ""; long ones in pieces of `limit`."""
+    """Stripped lines of a range from its first document on, blank ones as ""; long lines are cut at `limit`."""
     decode = TextDecoder()
     position, started, at_beginning = start, start == 0, start == 0
     inside_line = start > 0 and not _at_line_start(file, start)
-    carry, carry_has_text, past_end = "", False, False  # of the line that the block before has begun
+    carry, carry_has_text, past_end = "", False, False  # for the line begun in the previous block
     while True:
         size = BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - position)
-        # Past its end lies what its last document needs: seldom much.
+        # Only the rest of the last document lies past the end: usually little.
         block = file.read(size if size > 0 else BLOCK_BYTES // 16)
         position += len(block)
         counts["read_bytes"] += len(block)
         text = decode(block, final=not block)
         if at_beginning and text:
             text, at_beginning = text.removeprefix(BYTE_ORDER_MARK), False
-        *lines, rest = text.split("\n")
+        *lines, remainder = text.split("\n")
         for line in lines:
             if carry:
                 line, carry = carry + line, ""
@@ -156,26 +156,25 @@ def read_lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end
                 yield ""
             carry_has_text = False
             past_end = end is not None and position > end
-        carry += rest
+        carry = (carry + remainder).lstrip()
         while len(carry) > limit:
             piece, carry = _cut(carry, limit)
-            if stripped := piece.strip():
-                carry_has_text = True
-                if started and not inside_line:
-                    yield stripped
+            carry_has_text = True
+            if started and not inside_line:
+                yield piece
         if not block:
             if started and not inside_line and (stripped := carry.strip()):
                 yield stripped
             return
         if position == end:
-            past_end = block.endswith(b"\n")  # a line begins right at the end
+            past_end = block.endswith(b"\n")  # a line begins exactly at the end
         text_at_end = past_end or inside_line or carry_has_text or carry.strip()
         if not started and end is not None and position >= end and text_at_end:
-            return  # No blank line begins in the stretch: it is all of a document that began before.
+            return  # No blank line begins in the range: it is all part of an earlier document.
 
 
 def _at_line_start(file: BinaryIO, start: int) -> bool:
-    """Whether a line begins at byte `start`; leaves the file there."""
+    """Whether a line begins at byte `start`; leaves the file at this position."""
     file.seek(start - 1)
     before, after = file.read(1), file.read(1)
     file.seek(start)
@@ -183,14 +182,27 @@ def _at_line_start(file: BinaryIO, start: int) -> bool:
 
 
 def _pieces(line: str, limit: int) -> Iterator[str]:
-    """A line in pieces of at most `limit` characters, stripped, without blank ones: those would end a document."""
-    while line:
-        piece, line = _cut(line, limit) if len(line) > limit else (line, "")
-        if stripped := piece.strip():
-            yield stripped
+    """A line in stripped pieces of at most `limit` characters, without blank ones, which would end a document."""
+    line = line.strip()
+    while len(line) > limit:
+        piece, line = _cut(line, limit)
+        yield piece
+    if line:
+        yield line
 
 
 def _cut(line: str, limit: int) -> tuple[str, str]:
-    """The first `limit` characters at most, cut after a blank if there is one, and the rest."""
-    end = line.rfind(" ", 0, limit) + 1 or limit
-    return line[:end], line[end:]
+    """First piece and remainder of a long line (or its beginning), both stripped on the left.
+
+    Only the first `limit` + 1 characters matter, so that a line is cut the same way as a whole and while being read.
+
+    Args:
+        line: more than `limit` characters; the first is not blank.
+    """
+    window = line[: limit + 1]
+    end = limit
+    if window[-1].isspace():  # The piece ends with a complete word.
+        end = limit + 1
+    elif len(words := window.rsplit(None, 1)) == 2:
+        end -= len(words[1]) - 1
+    return window[:end].rstrip(), line[end:].lstrip()

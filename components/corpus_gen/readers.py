@@ -1,48 +1,42 @@
-"""The user's files -> documents: whatever they are compressed with, archived in and formatted as."""
+"""Reads documents from the user's files: any compression, archive and format."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from bert_keras.errors import InputError
-from components.corpus_gen.archives import ARCHIVE_ERRORS, archive_kind, members
-from components.corpus_gen.compression import READ_ERRORS, compression_of, decompressed, peekable
 from components.corpus_gen.plain_text import assemble, read_lines, read_text, text_lines
-from components.corpus_gen.records import (
-    read_jsonl,
-    read_parquet,
-    read_table,
-    read_tfrecords,
-    read_wikiextractor,
-)
+from components.corpus_gen.records import read_jsonl, read_parquet, read_table, read_tfrecords, read_wikiextractor
 from components.corpus_gen.settings import CorpusSettings
-from components.shards import open_file
-from components.tfrecord import is_tfrecord
+from components.io.archives import ARCHIVE_ERRORS, archive_kind, members
+from components.io.compression import READ_ERRORS, compression_of, decompressed, extension, peekable
+from components.io.shards import open_file, open_for_ranges
+from components.io.tfrecord import is_tfrecord
 
-# What is counted of files while they are read; corpus.json has the sums.
+# Counts made while reading files; corpus.json has the sums.
 COUNTS = {
     "read_bytes": "bytes of plain text, decompressed",
     "read_documents": "documents found",
     "empty_documents": "records without text",
-    "split_documents": "documents longer than corpus.max_document_characters, cut into several",
+    "split_documents": "documents longer than corpus.max_document_characters, split",
     "invalid_utf8_bytes": "bytes that are not UTF-8, replaced by U+FFFD",
     "invalid_utf8_dropped": "documents dropped because they are not UTF-8",
-    "nul_characters": "NUL characters left out",
+    "nul_characters": "NUL characters removed",
     "skipped_members": "members of archives that are not text, or archives themselves",
 }
-# Bytes of a piece of work: enough to be worth one, little enough to be sorted in memory (see `work_bytes`); and many
-# pieces, to be spread.
+# Bytes of a unit of work: large enough to be efficient, small enough to be sorted in memory (see `work_bytes`) and to
+# give many units to distribute.
 MIN_WORK_BYTES, MAX_WORK_BYTES = 1 << 20, 32 << 20
 PIECES_OF_WORK = 64
-# Enough of a file's head to tell text from something else.
+# Size of a file's head, enough to tell text from other content.
 SNIFFED_BYTES = 1 << 16
-# Text in UTF-8 has no such bytes; what has a larger share of them is another encoding, or no text. German in Latin-1
-# has twice as many, French four times.
+# UTF-8 text has no invalid bytes; a file with a larger share of them has another encoding, or is not text.
+# German in Latin-1 has twice as many, French four times.
 MAX_STRANGE_SHARE = 0.01
 _FORMATS = {
     ".jsonl": "jsonl",
@@ -54,15 +48,18 @@ _FORMATS = {
     ".tfrecord": "tfrecord",
     ".tfrecords": "tfrecord",
 }
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
+# Requests to a store mostly wait. Results are kept for so many items at a time.
+_THREADS, _AT_A_TIME, _IN_A_CALL = 32, 1 << 14, 16
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class RawDocument(NamedTuple):
-    """A document as it was found.
+    """A document as read from a file.
 
     Attributes:
-        source: the file's path; "archive.zip!member" in an archive.
-        lines: stripped, none blank, at least one.
+        source: path of the file; "archive.zip!member" in an archive.
+        lines: stripped, non-blank lines, at least one.
     """
 
     source: str
@@ -71,7 +68,7 @@ class RawDocument(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReadUnit:
-    """A piece of reading: the documents of bytes [start, end) of a file that can be cut; end None: to its end."""
+    """A unit of reading: the documents in bytes [start, end) of a divisible file; end None: to its end."""
 
     path: str
     start: int = 0
@@ -79,28 +76,30 @@ class ReadUnit:
 
 
 class NotText(InputError):
-    """A file that no reader takes."""
+    """A file that has no reader."""
 
 
 def work_bytes(settings: CorpusSettings) -> int:
-    """Most bytes that a worker reads and sorts at a time: MAX_WORK_BYTES, or more where buckets are large.
+    """Maximum number of bytes that a worker reads and sorts at a time: MAX_WORK_BYTES, or more for large buckets.
 
-    Each bucket looks into each sorted run. Who has memory for a large bucket's tokens has it for a larger run.
+    Each bucket reads from every sorted run; memory for a large bucket's tokens suffices for a larger run.
     """
     return max(MAX_WORK_BYTES, 2 * settings.bucket_bytes)
 
 
 def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]]:
-    """Pieces of work of about the same size, for files (`inputs.InputFile`).
+    """Divide files (`inputs.InputFile`) into units of work of about the same size.
 
-    Large files are cut, where that needs no look at all of them; small ones are put together.
+    Large files are divided if that does not require reading all of them; small files are combined.
     """
     total = sum(file.size for file in files)
     size = min(work_bytes(settings), max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
+    large = [file.path for file in files if file.size > size]
+    cut = dict(zip(large, in_threads(lambda path: _can_be_cut(path, settings), large), strict=True))
     pieces: list[list[ReadUnit]] = [[]]
     filled = 0
     for file in files:
-        starts = range(0, file.size, size) if file.size > size and _can_be_cut(file.path, settings) else (0,)
+        starts = range(0, file.size, size) if cut.get(file.path) else (0,)
         for start in starts:
             last = start == starts[-1]
             unit_size = min(size, file.size - start) if len(starts) > 1 else file.size
@@ -112,8 +111,22 @@ def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]
     return pieces
 
 
+def in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
+    """Apply a function to all items in threads, in order; raises the first item's exception, too."""
+
+    def call(some: Sequence[_Item]) -> list[_Result]:
+        return [function(item) for item in some]
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for start in range(0, len(items), _AT_A_TIME):
+            part = items[start : start + _AT_A_TIME]
+            many = max(1, min(_IN_A_CALL, len(part) // _THREADS))
+            for results in pool.map(call, [part[i : i + many] for i in range(0, len(part), many)]):
+                yield from results
+
+
 def _can_be_cut(path: str, settings: CorpusSettings) -> bool:
-    with open_file(path) as file:
+    with open_for_ranges(path) as file:
         head = peekable(file).peek(SNIFFED_BYTES)
     if compression_of(head) or archive_kind(head):
         return False
@@ -121,17 +134,20 @@ def _can_be_cut(path: str, settings: CorpusSettings) -> bool:
     return kind == "jsonl" or (kind == "text" and settings.documents == "blank_lines")
 
 
-def read_unit(unit: ReadUnit, settings: CorpusSettings, counts: Counter[str]) -> Iterator[RawDocument]:
-    """The documents of a unit, in order; memory is bounded by one of them.
+def read_unit(
+    unit: ReadUnit, settings: CorpusSettings, counts: Counter[str], opened: Callable[[str], BinaryIO] = open_file
+) -> Iterator[RawDocument]:
+    """Documents of a unit, in order; one at a time is in memory.
 
     Args:
         counts: COUNTS are added to it.
+        opened: opens the file; `open_for_ranges` if little of it is read.
 
     Raises:
-        InputError: the file is damaged, not text, or a record is not what it should be; names file and record.
+        InputError: the file is damaged or not text, or a record is malformed; names file and record.
     """
     try:
-        with open_file(unit.path) as file:
+        with opened(unit.path) as file:
             if unit.start or unit.end is not None:
                 file.seek(unit.start)
                 yield from _read_content(file, unit.path, settings, counts, unit)
@@ -142,7 +158,7 @@ def read_unit(unit: ReadUnit, settings: CorpusSettings, counts: Counter[str]) ->
 
 
 def cannot_be_read(path: str, error: Exception) -> InputError:
-    """What to tell of an error that opening or reading a file raises."""
+    """Error to report for an exception of opening or reading a file."""
     reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
     return InputError(f"{path}: cannot be read ({reason}); give a readable, whole file")
 
@@ -164,19 +180,19 @@ def _read_file(file: BinaryIO, path: str, settings: CorpusSettings, counts: Coun
                 raise NotText(source)
             yield from _read_content(inner, source, settings, counts)
         except NotText:
-            # What else lies in an archive is no mistake of the user's.
+            # Other content of an archive is not an error of the user.
             counts["skipped_members"] += 1
 
 
 def _read_content(
     file: BinaryIO, source: str, settings: CorpusSettings, counts: Counter[str], unit: ReadUnit | None = None
 ) -> Iterator[RawDocument]:
-    """The documents of a decompressed file that is no archive, or of a unit of it."""
+    """Documents of a decompressed file that is not an archive, or of a unit of it."""
     if unit is None:
         unit = ReadUnit(source)
         head = file.peek(SNIFFED_BYTES)[:SNIFFED_BYTES]  # type: ignore[attr-defined]
     else:
-        with open_file(unit.path) as whole:
+        with open_for_ranges(unit.path) as whole:
             head = peekable(whole).peek(SNIFFED_BYTES)[:SNIFFED_BYTES]
     if not head:
         return
@@ -213,14 +229,11 @@ def _documents_of_records(
 
 
 def _format(head: bytes, source: str, settings: CorpusSettings) -> str:
-    """The format of a file, by the setting, its name, or its first bytes."""
+    """Format of a file, from the setting, its name, or its first bytes."""
     if settings.format != "auto":
         return settings.format
-    name, extension = os.path.splitext(source)
-    if extension in _COMPRESSED:
-        extension = os.path.splitext(name)[1]
-    if extension.lower() in _FORMATS:
-        return _FORMATS[extension.lower()]
+    if named := _FORMATS.get(extension(source)):
+        return named
     if head.startswith(b"PAR1"):
         return "parquet"
     if is_tfrecord(head):
@@ -240,13 +253,13 @@ def _is_record(line: bytes, text_field: str) -> bool:
 
 
 def _check_text(head: bytes, source: str) -> None:
-    """Refuses what is not text in UTF-8; a few strange bytes are in much that is."""
+    """Refuse content that is not UTF-8 text; a few invalid bytes are common in text."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise NotText(f"{source}: is UTF-16, by its byte order mark; convert it to UTF-8")
     nuls = head.count(b"\0")
     if nuls > MAX_STRANGE_SHARE * len(head):
         raise NotText(f"{source}: is not text ({nuls:,} NUL bytes in its first {len(head):,}); give UTF-8 text")
-    # A character may be cut at the end of the head: at most three bytes.
+    # The head may end within a character: at most three bytes.
     invalid = head.decode("utf-8", "replace").count("\ufffd") - head.count("\ufffd".encode())
     if invalid - 1 > MAX_STRANGE_SHARE * len(head):
         raise NotText(f"{source}: is not UTF-8 text ({invalid:,} bad bytes in its first {len(head):,}); convert it")

@@ -1,6 +1,6 @@
-"""Files of records, each a document: JSON lines, CSV and TSV, Parquet, TFRecords, WikiExtractor's files.
+"""Readers of files whose records are documents: JSON lines, CSV and TSV, Parquet, TFRecords, WikiExtractor's files.
 
-Every reader yields (where, text): the record's name for errors, and its text or None if it has none.
+Every reader yields (where, text): the location of the record for errors, and its text, or None if it has none.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
-from components.tfrecord import Example, read_records
+from components.io.tfrecord import Example, read_records
 
 _PARQUET_ROWS = 256
 _BLOCK_BYTES = 1 << 20
-# A field of csv's may be as long as a record in memory.
+# Maximum size of a CSV field, as large as a record in memory.
 _MAX_FIELD = 2**31 - 1
 
 
 def read_jsonl(
     file: BinaryIO, source: str, text_field: str, start: int = 0, end: int | None = None
 ) -> Iterator[tuple[str, str | None]]:
-    """Objects, one a line; those of the lines that begin in bytes [start, end)."""
+    """One object per line, for the lines that begin in bytes [start, end)."""
     position = start
     if start:
-        # A line that began before is not read as a whole: it may be gigabytes, over many stretches.
+        # The end of a line begun earlier is not read as a whole: it may be gigabytes, over many ranges.
         file.seek(start - 1)
         position -= 1
         while block := file.readline(_BLOCK_BYTES):
@@ -40,7 +40,7 @@ def read_jsonl(
             return
         where = f"{source}, line {number}" if not start else f"{source}, the line at byte {position}"
         position += len(line)
-        # Without its mark, if the file has one.
+        # Without the byte order mark, if the file has one.
         if content := line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip():
             try:
                 record = json.loads(content)
@@ -61,7 +61,7 @@ def _field(record: Any, where: str, text_field: str) -> str | None:
 
 
 def read_table(file: BinaryIO, source: str, text_field: str, kind: str) -> Iterator[tuple[str, str | None]]:
-    """Rows below a header, "csv" with quotes or "tsv", where a quote is a character; None: a row without the column."""
+    """Rows after a header: "csv" with quotes, or "tsv" without quoting; None for a row without the column."""
     csv.field_size_limit(_MAX_FIELD)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     lines = (line.replace("\0", "") for line in text)
@@ -74,11 +74,11 @@ def read_table(file: BinaryIO, source: str, text_field: str, kind: str) -> Itera
         for row in rows:
             yield f"{source}, line {rows.line_num}", row[column] if column < len(row) else None
     except csv.Error as error:
-        raise InputError(f"{source}, line {rows.line_num}: is not {kind.upper()} ({error}); mend it") from error
+        raise InputError(f"{source}, line {rows.line_num}: is not {kind.upper()} ({error}); correct it") from error
 
 
 def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:
-    """A column of text."""
+    """Values of a text column."""
     import pyarrow
     from pyarrow import parquet
 
@@ -100,15 +100,15 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
 
 
 def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:
-    """A bytes feature of tf.Examples; its values are lines."""
+    """Bytes feature of tf.Examples; its values are lines."""
     number = 0
     try:
         for number, record in enumerate(read_records(file)):
             where = f"{source}, record {number}"
             try:
                 features = Example.FromString(record).features.feature
-            except Exception as error:  # protobuf's own class differs between its implementations
-                raise InputError(f"{where}: is no tf.Example; give TFRecords of tf.Examples") from error
+            except Exception as error:  # protobuf's own error class differs between its implementations
+                raise InputError(f"{where}: is not a tf.Example; give TFRecords of tf.Examples") from error
             if text_field not in features:
                 raise InputError(
                     f"{where}: has no feature {text_field!r}, but {_names(features)}; name it with --text-field"
@@ -120,10 +120,10 @@ def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tup
 
 
 def read_wikiextractor(lines: Iterator[str], source: str) -> Iterator[str | None]:
-    """Stripped lines of `<doc ...>` title, text `</doc>` -> lines, with "" after each document; None is passed over.
+    """Lines of `<doc ...>` title, text `</doc>` -> lines of text, with "" after each document; None is skipped.
 
     Raises:
-        InputError: text outside of a document, or one that does not end; names it.
+        InputError: text outside of a document, or one that does not end; quotes it.
     """
     opening = None
     for line in lines:

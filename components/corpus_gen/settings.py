@@ -1,4 +1,4 @@
-"""How text becomes documents."""
+"""Settings for making documents from text."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from components.corpus_gen.languages import parse_languages
 
 @dataclasses.dataclass(frozen=True)
 class CleaningSettings:
-    """What is mended in documents, and which are dropped; `corpus.json` counts each.
+    """Settings for cleaning and filtering documents; `corpus.json` has the counts.
 
     Attributes:
-        unicode_normalization: a Unicode normal form that the text is brought into.
-        min_characters: documents with fewer are dropped.
-        max_symbol_fraction: documents of which a larger share is neither letter, mark, number nor blank are dropped.
-        languages: ISO 639-1 codes, separated by commas: documents in other languages are dropped; empty: none are.
-        min_language_fraction: the share of a document that the detector must find to be in them; what it is not
-            sure of counts as other languages.
-        exact_duplicates: whether a document that occurs again is dropped.
-        near_duplicates: whether a document that nearly equals another one is dropped (MinHash LSH).
-        near_duplicate_similarity: Jaccard similarity of the shingles from which on two documents are near duplicates.
-        shingle_words: words of a shingle; the set of its shingles is what a document is compared by.
+        unicode_normalization: Unicode normal form of the text.
+        min_characters: documents with fewer characters are dropped.
+        max_symbol_fraction: limit for the share of characters that are not letters, marks, numbers or blanks.
+        languages: ISO 639-1 codes, separated by commas: documents in other languages are dropped; empty: keep all.
+        min_language_fraction: minimum share of a document detected as one of these languages; text of uncertain
+            language counts as another one.
+        exact_duplicates: whether repeated documents are dropped.
+        near_duplicates: whether documents very similar to another one are dropped (MinHash LSH).
+        near_duplicate_similarity: minimum Jaccard similarity of the shingles of near duplicates.
+        shingle_words: number of words of a shingle; documents are compared by their sets of shingles.
     """
 
     unicode_normalization: Literal["none", "NFC", "NFKC"] = "none"
@@ -36,7 +36,7 @@ class CleaningSettings:
     shingle_words: int = 5
 
     def __post_init__(self) -> None:
-        # The detector leaves some hundredths open: 1 would drop everything.
+        # Some hundredths of a text always remain undetected: 1 would drop everything.
         for name, largest in (("max_symbol_fraction", 1), ("min_language_fraction", 0.95)):
             if not 0 <= getattr(self, name) <= largest:
                 raise ValueError(f"corpus.cleaning.{name} is {getattr(self, name)}; it must be in [0, {largest}]")
@@ -57,20 +57,20 @@ class CleaningSettings:
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSettings:
-    """How text files become documents.
+    """Settings for making documents from text files.
 
     Attributes:
-        format: how documents lie in files; `auto`: each file's name and content decide.
-        documents: in plain text, `blank_lines`: documents are separated by blank lines; `files`: each file is one.
-        segments: `sentences`: a document's lines are joined and split into sentences; `lines`: each line is one.
-        text_field: JSON key, column or tf.Example feature that holds the text, in formats that have such.
-        language: ISO 639 code; decides abbreviations and full stops of the sentence splitter.
-        invalid_utf8: a document with bytes that are not UTF-8 is kept with U+FFFD in their place (`replace`; the
-            tokenizer drops it), dropped (`drop`), or stops the run (`fail`).
-        max_document_characters: longer documents are cut into several, at a line end or blank if there is one.
-        eval_fraction: share of the documents, chosen by a hash of their content, that is held out.
-        bucket_bytes: text a documents shard holds on average: what one worker has in memory at a time.
-        cleaning: what is mended and dropped.
+        format: format of the files; `auto`: by each file's name and content.
+        documents: in plain text, `blank_lines`: documents are separated by blank lines; `files`: one per file.
+        segments: `sentences`: lines of a document are joined and split into sentences; `lines`: one per line.
+        text_field: JSON key, column or tf.Example feature that contains the text, where applicable.
+        language: ISO 639 code for the sentence splitter's rules on abbreviations and full stops.
+        invalid_utf8: for documents with bytes that are not UTF-8: replace these by U+FFFD (`replace`; the tokenizer
+            removes it), drop the document (`drop`), or stop the run (`fail`).
+        max_document_characters: longer documents are split, at a line end or blank if there is one.
+        eval_fraction: share of documents to hold out, chosen by a hash of their content.
+        bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
+        cleaning: cleaning and filters.
     """
 
     format: Literal["auto", "text", "jsonl", "wikiextractor", "csv", "tsv", "parquet", "tfrecord"] = "auto"

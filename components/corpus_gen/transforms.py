@@ -1,12 +1,12 @@
-"""Text files -> document shards, as Beam transforms (no TFX here: workers need only Beam and this package).
+"""Beam transforms from text files to shards of documents (no TFX here: workers need only Beam and this package).
 
 A document is one tf.Example: `document_id` bytes[1] (a hash of its content), `segments` bytes[n] (its sentences, in
-order) and `source` bytes[1] (the file it came from). Documents go to a split and, within it, to a bucket by their id,
-so the shards do not depend on the order of reading, the runner or the number of workers; of a document that occurs
-twice the first of its sources by name is kept.
+order) and `source` bytes[1] (its file). The id determines the split and, within it, the bucket, so the shards do not
+depend on the order of reading, the runner or the number of workers. If a document occurs twice, the source that is
+first by name is kept.
 
-Documents do not travel through Beam, whose local runners keep what they shuffle in memory: readers write them to sorted
-runs, bucket writers read their part of each run (`components.corpus_gen.runs`). Beam carries names and counts.
+Documents do not pass through Beam, whose local runners shuffle in memory: readers write them to sorted runs, and bucket
+writers read their range of each run (`components.corpus_gen.sorted_runs`). Beam transports names and counts.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from bert_keras.errors import InputError
 from components.corpus_gen.cleaning import Cleaner
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
-from components.corpus_gen.runs import (
+from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen.sorted_runs import (
     SLOTS_A_SPLIT,
     SPLITS,
     bucket_of_slot,
+    hash_range,
+    hash_slot,
     read_run,
-    slot_of,
-    slots_of_bucket,
     write_run,
 )
-from components.corpus_gen.settings import CorpusSettings
-from components.shards import SumCounts, remove_folders, remove_temporary, shard_name, write_json, write_shard
-from components.tfrecord import Example, bytes_example
+from components.io.shards import SumCounts, remove_folder, remove_temporary, shard_name, write_json, write_shard
+from components.io.tfrecord import Example, bytes_example
 
 ID_BYTES = 16
-# The sentence splitter takes time that grows faster than the text (Chinese: with its square): it gets pieces.
+# The sentence splitter's time grows faster than the text (quadratically for Chinese), so it gets pieces.
 SPLITTER_CHARACTERS = 4096
-# Beside the shards: what was read, dropped and kept. Under READ what happened before a document had a split.
+# Counts of documents read, dropped and kept; READ has those made before a document has a split.
 COUNTS_FILE = "corpus.json"
 READ = "read"
 
 
 def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
-    """The segments of one document: its lines, or its sentences."""
+    """Segments of one document: its lines, or its sentences."""
     if settings.segments == "lines":
         return lines
     from sentencex import segment as split
@@ -55,10 +55,10 @@ def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
         piece = text[start : start + SPLITTER_CHARACTERS]
         sentences = list(split(settings.language, piece))
         if len(sentences) > 1:
-            # The last one may go on in the next piece.
+            # The last sentence may continue in the next piece.
             sentences.pop()
         else:
-            # One with no end in sight is cut at a blank.
+            # A sentence without an end is cut at a blank.
             sentences = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
         segments += sentences
         start += sum(map(len, sentences))
@@ -67,25 +67,25 @@ def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
 
 
 def document_id(segments: list[str]) -> bytes:
-    """A hash of the content; the same text has the same id wherever it was found."""
+    """Hash of the content; the same text has the same id whatever its source."""
     return hashlib.sha256("\n".join(segments).encode()).digest()[:ID_BYTES]
 
 
 def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
-    """How many shards each split gets.
+    """Number of shards of each split.
 
     Args:
-        split_bytes: bytes of the documents of each split.
+        split_bytes: size of the documents of each split.
 
     Raises:
-        InputError: `corpus.bucket_bytes` is too small for so much text.
+        InputError: `corpus.bucket_bytes` is too small for this amount of text.
     """
     buckets = {split: max(1, math.ceil(split_bytes.get(split, 0) / settings.bucket_bytes)) for split in SPLITS}
     if max(buckets.values()) > SLOTS_A_SPLIT:
-        least = math.ceil(max(split_bytes.values()) / SLOTS_A_SPLIT)
+        min_bytes = math.ceil(max(split_bytes.values()) / SLOTS_A_SPLIT)
         raise InputError(
             f"{max(split_bytes.values()):,} bytes of text need more than {SLOTS_A_SPLIT:,} shards of "
-            f"{settings.bucket_bytes:,} bytes: --set corpus.bucket_bytes={least} or more"
+            f"{settings.bucket_bytes:,} bytes: --set corpus.bucket_bytes={min_bytes} or more"
         )
     return buckets
 
@@ -93,7 +93,7 @@ def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict
 class WriteRuns(beam.DoFn):
     """(number, [ReadUnit, ...]) -> sorted runs of their documents; yields each run's (path, {split: bytes}).
 
-    Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) if near duplicates are sought.
+    Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) to find near duplicates.
     """
 
     COUNTS, SIGNATURES = "counts", "signatures"
@@ -108,7 +108,7 @@ class WriteRuns(beam.DoFn):
         number, units = element
         counts: Counter[str] = Counter()
         documents: list[tuple[int, bytes]] = []
-        size, runs, most = 0, 0, work_bytes(self.settings)
+        size, runs, max_size = 0, 0, work_bytes(self.settings)
 
         def write() -> tuple[str, dict[str, int]]:
             path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
@@ -117,11 +117,11 @@ class WriteRuns(beam.DoFn):
         for source, segments in (found for unit in units for found in self._documents(unit, counts)):
             identity = document_id(segments)
             record = serialize(identity, source, segments)
-            documents.append((slot_of(identity, self.settings.eval_fraction), record))
+            documents.append((hash_slot(identity, self.settings.eval_fraction), record))
             size += len(record)
             if self.settings.cleaning.near_duplicates:
                 yield beam.pvalue.TaggedOutput(self.SIGNATURES, (identity, signature(segments, self.settings.cleaning)))
-            if size >= most:
+            if size >= max_size:
                 yield write()
                 documents, size, runs = [], 0, runs + 1
         if documents:
@@ -138,7 +138,7 @@ class WriteRuns(beam.DoFn):
 
 
 class WriteBucket(beam.DoFn):
-    """((split, bucket, buckets), near duplicates' ids) -> the shard's file; yields (split, counts)."""
+    """((split, bucket, buckets), near duplicates' ids) -> file of the shard; yields (split, counts)."""
 
     def __init__(self, exact_duplicates: bool, output_dir: str):
         self.exact_duplicates, self.output_dir = exact_duplicates, output_dir
@@ -149,7 +149,7 @@ class WriteBucket(beam.DoFn):
         counts = dict.fromkeys(("documents", "duplicates", "near_duplicates", "segments", "bytes"), 0)
         documents: list[tuple[bytes, bytes, bytes, int, int]] = []
         for run in runs:
-            for record in read_run(run, *slots_of_bucket(split, bucket, buckets)):
+            for record in read_run(run, *hash_range(split, bucket, buckets)):
                 features = Example.FromString(record).features.feature
                 (identity,) = features["document_id"].bytes_list.value
                 if identity in dropped:
@@ -177,7 +177,7 @@ class WriteBucket(beam.DoFn):
 
 
 def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
-    """A document as it stands in a shard."""
+    """Serialize a document for a shard."""
     return bytes_example(
         {
             "document_id": [identity],
@@ -188,9 +188,9 @@ def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
 
 
 class MakeDocuments(beam.PTransform):
-    """(number, [ReadUnit, ...]) -> (split, counts) of every shard written, and (READ, counts) of every piece of work.
+    """(number, [ReadUnit, ...]) -> (split, counts) of every shard, and (READ, counts) of every unit of work.
 
-    Every bucket gets a shard, if an empty one. Sorted runs are left in `runs_dir`.
+    Every bucket gets a shard, even if it is empty. Sorted runs remain in `runs_dir`.
     """
 
     def __init__(self, settings: CorpusSettings, output_dir: str, runs_dir: str):
@@ -249,16 +249,16 @@ def _every_bucket(buckets: dict[str, int]) -> Iterator[tuple[tuple[str, int, int
 
 
 def _with_bucket(identity: bytes, eval_fraction: float, buckets: dict[str, int]) -> tuple[tuple[str, int, int], bytes]:
-    split, bucket = bucket_of_slot(slot_of(identity, eval_fraction), buckets)
+    split, bucket = bucket_of_slot(hash_slot(identity, eval_fraction), buckets)
     return (split, bucket, buckets[split]), identity
 
 
 def generate_documents(
     pipeline: beam.Pipeline, units: list[list[ReadUnit]], settings: CorpusSettings, output_dir: str
 ) -> None:
-    """Adds to `pipeline` what makes the documents of `units` (`read_units`) in `output_dir`: shards and COUNTS_FILE.
+    """Add the stages that make documents from `units` (`read_units`): shards and COUNTS_FILE in `output_dir`.
 
-    Call `remove_intermediate` when it has run.
+    Call `remove_intermediate` after the pipeline has run.
     """
     _ = (
         pipeline
@@ -270,9 +270,9 @@ def generate_documents(
 
 
 def remove_intermediate(output_dir: str) -> None:
-    """Removes sorted runs and what attempts have left."""
-    remove_temporary(output_dir)
-    remove_folders(_runs_dir(output_dir))
+    """Remove sorted runs and temporary files."""
+    remove_temporary(output_dir, SPLITS)
+    remove_folder(_runs_dir(output_dir))
 
 
 def _runs_dir(output_dir: str) -> str:
@@ -282,5 +282,5 @@ def _runs_dir(output_dir: str) -> str:
 def _write_counts(counts: dict[str, dict[str, int]], path: str) -> None:
     if not sum(counts[split]["documents"] for split in SPLITS):
         read = ", ".join(f"{name} {count:,}" for name, count in sorted(counts[READ].items()))
-        raise InputError(f"no document is left of the corpus ({read}): give more text, or change corpus.cleaning")
+        raise InputError(f"no document remains of the corpus ({read}): give more text, or change corpus.cleaning")
     write_json(path, counts)

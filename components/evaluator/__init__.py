@@ -1,1 +1,1 @@
-"""What the gate measures."""
+"""Metrics of the quality gate."""

@@ -1,11 +1,12 @@
-"""The gate's metrics, for TensorFlow Model Analysis, over the model's `evaluate` signature.
+"""Metrics of pre-trained models for TensorFlow Model Analysis, computed from the model's `evaluate` signature.
 
-The signature gives sums and weights an example, as `bert_keras.objectives` says; a metric is a ratio of two totals.
-Each comes with its 95 % confidence interval, two metrics of their own (`components.evaluator.results`): examples are
-what is drawn, so that tokens of one text do not count as independent.
+The signature returns sums and weights for each example (`bert_keras.objectives`); a metric is a ratio of two totals.
+Each has a 95 % confidence interval, stored as two more metrics (`components.evaluator.results`). Examples are the
+sampling unit: tokens of one text are not independent. Judged metrics also come with chance, the score of the best guess
+(`bert_keras.objectives.unigram.guessed_sums`), and the number of standard errors above it.
 
-TFMA's own `compute_confidence_intervals` is not used: it draws 20 partitions without a seed, and where one of them
-happens to be empty, in small splits and rare slices, it leaves out all metrics of the slice.
+TFMA's own `compute_confidence_intervals` is not used: it draws 20 partitions without a seed, and if one of them is
+empty, in small splits and rare slices, it drops all metrics of the slice.
 """
 
 from __future__ import annotations
@@ -16,67 +17,99 @@ import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 
-from components.evaluator.results import HIGH, LOW
+from bert_keras.objectives.table import PARTS
+from components.evaluator.chance import over_chance
+from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE, metric_keys
 
-# Of the normal distribution: 95 % lie within.
+# 95 % of the normal distribution lie within.
 _STANDARD_ERRORS = 1.96
 
 
 class _Ratio(tfma.metrics.Metric):
     """finish(sum of one output / sum of another) over the examples of a slice.
 
-    Subclasses say of which part of the objective: its sums are `part`_nll, `part`_correct and `part`_weight.
+    Subclasses name the part of the objective (`bert_keras.objectives.table.Part`): its sums are `part`_nll,
+    `part`_correct and `part`_weight.
     """
 
     part: str
     figure: str
     numerator: str
+    guesses = 0
 
     def __init__(self):
-        # TFMA reads the parameter names of this function, so it is no method.
+        # TFMA reads the parameter names of this function, so it is not a method.
         def computations(name: str, model_name: str = "", output_name: str = ""):
-            names = (name, name + LOW, name + HIGH)
-            keys = [tfma.metrics.MetricKey(n, model_name=model_name, output_name=output_name) for n in names]
+            ends = ("", LOW, HIGH, CHANCE, OVER_CHANCE) if self.guesses else ("", LOW, HIGH)
+            keys = metric_keys([name + end for end in ends], model_name, output_name)
             numerator, denominator = f"{self.part}_{self.numerator}", f"{self.part}_weight"
-            combiner = _RatioCombiner(keys, numerator, denominator, self.finish)
+            combiner = _RatioCombiner(keys, numerator, denominator, self.finish, self.guesses)
             return [tfma.metrics.MetricComputation(keys=keys, preprocessors=None, combiner=combiner)]
 
         super().__init__(tfma.metrics.merge_per_key_computations(computations), name=f"{self.part}_{self.figure}")
 
     @staticmethod
     def finish(ratio: float) -> float:
-        """From the ratio, or a bound of it, to the metric."""
+        """Convert the ratio, or a bound of it, to the metric."""
         return ratio
 
 
 class _RatioCombiner(beam.CombineFn):
-    """Sums two outputs of the model, a and b, over examples: their count, a, b, a squared, a times b, b squared."""
+    """Sums two outputs of the model, a and b, over examples: the count, b and b squared; and for a, and for its
+    improvement over each guess, the sum, the sum of squares, and the sum of products with b.
 
-    def __init__(self, keys, numerator, denominator, finish):
+    Args:
+        keys: keys of the metric, of its interval's bounds and, with guesses, of chance and the distance from it.
+        numerator: name of a; the guesses of it are `NUMERATOR_guessed`.
+        denominator: name of b.
+        finish: converts a ratio to the metric.
+        guesses: number of guesses.
+    """
+
+    def __init__(self, keys, numerator, denominator, finish, guesses):
         self.keys, self.numerator, self.denominator, self.finish = keys, numerator, denominator, finish
+        self.guesses = guesses
 
     def create_accumulator(self):
-        return (0.0,) * 6
+        return (0.0,) * (6 + 3 * self.guesses)
 
     def add_input(self, accumulator, inputs):
-        # With a baseline TFMA keys the outputs by model name; without one it does not, and ignores the name.
+        # TFMA keys outputs by model name if there is a baseline; otherwise it ignores the name.
         outputs = inputs.get_predictions(self.keys[0].model_name)
         a, b = (np.ravel(outputs[name]).astype(np.float64) for name in (self.numerator, self.denominator))
-        return self.merge_accumulators([accumulator, (a.size, a.sum(), b.sum(), a @ a, a @ b, b @ b)])
+        # The last blessed model may be from a version without guesses.
+        guessed = outputs.get(f"{self.numerator}_guessed", np.full((a.size, self.guesses), math.nan))
+        better = a[:, None] - np.reshape(guessed, (a.size, self.guesses)).astype(np.float64)
+        sums = [a.size, b.sum(), b @ b, a.sum(), a @ a, a @ b]
+        for d in better.T:
+            sums += [d.sum(), d @ d, d @ b]
+        return self.merge_accumulators([accumulator, sums])
 
     def merge_accumulators(self, accumulators):
         return tuple(float(sum(sums)) for sums in zip(*accumulators, strict=True))
 
     def extract_output(self, accumulator):
-        count, a, b, aa, ab, bb = accumulator
-        ratio = a / b if b else math.nan
-        # The variance of a ratio R of two sums over n examples: n / (n - 1) times the sum of (a_i - R b_i)^2, over b^2.
-        residuals = aa - 2.0 * ratio * ab + ratio * ratio * bb
-        squared = residuals / (b * b) * count / (count - 1.0) if b and count > 1 else math.nan
-        # Rounding can leave a little less than nothing; what is no number stays so.
-        margin = _STANDARD_ERRORS * math.sqrt(0.0 if squared < 0.0 else squared)
-        bounds = (ratio, ratio - margin, ratio + margin)
-        return {key: self.finish(bound) for key, bound in zip(self.keys, bounds, strict=True)}
+        count, b, bb, *of_numerators = accumulator
+        ratios = [_ratio(count, b, bb, *of_numerators[start : start + 3]) for start in range(0, len(of_numerators), 3)]
+        (ratio, error), *differences = ratios
+        margin = _STANDARD_ERRORS * error
+        values = [self.finish(bound) for bound in (ratio, ratio - margin, ratio + margin)]
+        if differences:
+            # A higher share is better, but a lower loss.
+            sign = 1.0 if self.numerator.endswith("_correct") else -1.0
+            difference, error = min((sign * difference, error) for difference, error in differences)
+            values += [self.finish(ratio - sign * difference), over_chance(difference, ratio, error)]
+        return dict(zip(self.keys, values, strict=True))
+
+
+def _ratio(count: float, b: float, bb: float, a: float, aa: float, ab: float) -> tuple[float, float]:
+    """a / b and its standard error, from the sums of a, b, their squares and their product over examples."""
+    ratio = a / b if b else math.nan
+    # Variance of the ratio R of two sums over n examples: n / (n - 1) times the sum of (a_i - R b_i)^2, over b^2.
+    residuals = aa - 2.0 * ratio * ab + ratio * ratio * bb
+    squared = residuals / (b * b) * count / (count - 1.0) if b and count > 1 else math.nan
+    # Rounding can give a slightly negative number; NaN stays NaN.
+    return ratio, math.sqrt(0.0 if squared < 0.0 else squared)
 
 
 class _Accuracy(_Ratio):
@@ -84,8 +117,8 @@ class _Accuracy(_Ratio):
 
     @staticmethod
     def finish(ratio: float) -> float:
-        """No bound of a share is outside of [0, 1]."""
-        return min(max(ratio, 0.0), 1.0)  # in this order what is no number stays so
+        """Clip a bound to [0, 1]."""
+        return min(max(ratio, 0.0), 1.0)  # in this order NaN stays NaN
 
 
 class _Loss(_Ratio):
@@ -102,65 +135,21 @@ class _Perplexity(_Ratio):
         return math.exp(min(ratio, 700.0))
 
 
-# The classes take no arguments: nested JSON in an EvalConfig breaks ML Metadata on PostgreSQL.
-class MlmAccuracy(_Accuracy):
-    """Share of the masked positions whose likeliest token is the right one; of ELECTRA the generator's."""
-
-    part = "mlm"
-
-
-class MlmPerplexity(_Perplexity):
-    """Of the masked tokens; of ELECTRA the generator's."""
-
-    part = "mlm"
-
-
-class NspAccuracy(_Accuracy):
-    """Share of the pairs told right: does B follow A?"""
-
-    part = "nsp"
-
-
-class LmAccuracy(_Accuracy):
-    """Share of the tokens whose likeliest next token is the right one."""
-
-    part = "lm"
-
-
-class LmPerplexity(_Perplexity):
-    """Of the next tokens."""
-
-    part = "lm"
-
-
-class SboAccuracy(_Accuracy):
-    """Share of the masked tokens that the boundaries of their spans tell right (FACTS D9)."""
-
-    part = "sbo"
-
-
-class SboPerplexity(_Perplexity):
-    """Of the masked tokens, as the boundaries of their spans tell them."""
-
-    part = "sbo"
-
-
-class DiscAccuracy(_Accuracy):
-    """Share of the tokens told right: replaced or not (FACTS D8)?"""
-
-    part = "disc"
-
-
-class DiscLoss(_Loss):
-    """Mean negative log-likelihood, in nats, of a token's being replaced or not."""
-
-    part = "disc"
+_FIGURES: dict[str, type[_Ratio]] = {"accuracy": _Accuracy, "loss": _Loss, "perplexity": _Perplexity}
 
 
 def class_name(metric: str) -> str:
-    """The name of a metric's class in this module: TFMA finds a metric by module and class.
+    """Name of a metric's class in this module, by which TFMA finds it.
 
     >>> class_name("mlm_perplexity")
     'MlmPerplexity'
     """
     return "".join(word.capitalize() for word in metric.split("_"))
+
+
+# A class a metric without arguments: nested JSON in an EvalConfig breaks ML Metadata on PostgreSQL.
+for _part in (part for parts in PARTS.values() for part in parts):
+    for _figure in _part.metrics:
+        _name = class_name(f"{_part.key}_{_figure}")
+        _fields = {"part": _part.key, "guesses": _part.guesses, "__module__": __name__}
+        globals()[_name] = type(_name, (_FIGURES[_figure],), _fields)

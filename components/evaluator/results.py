@@ -1,41 +1,66 @@
-"""What the Evaluator measured, read from what it wrote."""
+"""Reads the metrics that the Evaluator wrote."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 
+from components.evaluator.gate_failures import AT_LEAST, AT_MOST, CHANGE, EMPTY, VALUE, GateFailure
+from components.evaluator.gate_failures import CHANCE as AT_CHANCE
 from components.evaluator.settings import LABEL_FEATURE, LENGTH_FEATURE, SLICED_BY
 
 # The names of the models that are compared.
 CANDIDATE, BASELINE = "candidate", "baseline"
 # The ends of a metric's 95 % confidence interval are metrics too: mlm_accuracy, mlm_accuracy_low, mlm_accuracy_high.
 LOW, HIGH = "_low", "_high"
+# So are a judged metric's chance, and by how many standard errors it is above that (`components.evaluator.chance`).
+CHANCE, OVER_CHANCE = "_chance", "_over_chance"
 
 
 def evaluated(evaluation: str, model_name: str = CANDIDATE) -> dict[str, float]:
-    """What the Evaluator measured, over all examples, by the names of its metrics.
+    """Metrics over all examples, by name.
 
     Args:
-        evaluation: the folder of its `evaluation` artifact.
-        model_name: of the candidate or of the baseline, if there was one.
+        evaluation: folder of the `evaluation` artifact.
+        model_name: the candidate, or the baseline if there was one.
     """
     return _metrics(_slices(evaluation, model_name)[()])
 
 
 def intervals(evaluation: str) -> dict[str, list[float]]:
-    """The 95 % confidence interval of each metric of the candidate that has one: [low, high]."""
+    """95 % confidence intervals of the candidate's metrics that have one: [low, high]."""
     return _intervals(_slices(evaluation, CANDIDATE)[()])
 
 
-def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
-    """What was measured of the candidate over parts of the examples, in order: by label, by length, by source.
+def metric_keys(names: Sequence[str], model_name: str, output_name: str) -> list[tfma.metrics.MetricKey]:
+    """TFMA's keys for the metrics of one computation.
 
-    Returns: of each part `by` (a value of SLICED_BY), `of` (a label, "33 to 64", a source), `metrics`, among them its
-        `example_count`, and `intervals` as above. A part without examples is not there.
+    TFMA looks up thresholds of MetricConfigs by unweighted keys, and additional ones, such as those for `OVER_CHANCE`,
+    by keys that do not state a weighting.
+    """
+    return [
+        tfma.metrics.MetricKey(
+            name, model_name, output_name, example_weighted=None if name.endswith(OVER_CHANCE) else False
+        )
+        for name in names
+    ]
+
+
+def chances(evaluation: str) -> dict[str, list[float]]:
+    """Chance for each judged metric, and the number of standard errors by which the candidate is above it."""
+    found = _slices(evaluation, CANDIDATE)[()]
+    return {name: [found[name + CHANCE], found[name + OVER_CHANCE]] for name in found if name + OVER_CHANCE in found}
+
+
+def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
+    """Metrics of the candidate by slice, in order: by label, by length, by source.
+
+    Returns: for each slice `by` (a value of SLICED_BY), `of` (a label, "33 to 64", a source), `metrics`, including its
+        `example_count`, and `intervals` as above. Empty slices are missing.
     """
     parts = [
         {"by": by, "of": of, "metrics": _metrics(found), "intervals": _intervals(found)}
@@ -45,14 +70,57 @@ def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
     return sorted(parts, key=lambda part: (part["by"], _order(part)))
 
 
+def gate_failures(evaluation: str) -> list[GateFailure]:
+    """Each threshold that was missed.
+
+    Args:
+        evaluation: the folder of the Evaluator's `evaluation` artifact.
+    """
+    result = tfma.load_validation_result(evaluation)
+    failures = []
+    for of_slice in result.metric_validations_per_slice:
+        of = next(map(slice_name, tfma.slicer.deserialize_slice_key(of_slice.slice_key)), None)
+        failures += [_failure(failure, of, evaluation) for failure in of_slice.failures]
+    empty = [slice_name(key) for spec in result.missing_slices for key in spec.feature_values.items()]
+    return failures + [GateFailure(None, EMPTY, of) for of in empty]
+
+
+def _failure(failure, of: tuple[str, str] | None, evaluation: str) -> GateFailure:
+    metric, measured = failure.metric_key.name, failure.metric_value.double_value.value
+    if metric.endswith(OVER_CHANCE):
+        metric = metric.removesuffix(OVER_CHANCE)
+        chance, over = chances(evaluation)[metric]
+        value = evaluated(evaluation)[metric]
+        return GateFailure(metric, AT_CHANCE, of, value, bound=chance, standard_errors=over)
+    if failure.metric_key.is_diff:
+        # Thresholds of change are of all examples (`pipeline.dags.eval_gate`).
+        threshold = failure.metric_threshold.change_threshold
+        lower = threshold.direction == tfma.MetricDirection.LOWER_IS_BETTER
+        relative = threshold.HasField("relative")
+        return GateFailure(
+            metric,
+            CHANGE,
+            of,
+            value=evaluated(evaluation)[metric],
+            direction=AT_MOST if lower else AT_LEAST,
+            baseline=evaluated(evaluation, BASELINE)[metric],
+            allowed_change=(threshold.relative if relative else threshold.absolute).value,
+            relative=relative,
+        )
+    bounds = failure.metric_threshold.value_threshold
+    least = bounds.HasField("lower_bound")
+    bound = (bounds.lower_bound if least else bounds.upper_bound).value
+    return GateFailure(metric, VALUE, of, measured, AT_LEAST if least else AT_MOST, bound)
+
+
 def slice_name(key: tuple[str, Any]) -> tuple[str, str]:
-    """By what a slice is one, and of what it is, from a feature and its value: ("gold", '"1"') is ("label", "1")."""
+    """The (slice type, slice value) of a TFMA slice key: ("gold", '"1"') is ("label", "1")."""
     feature, value = key
     return SLICED_BY[feature], str(json.loads(value) if feature == LABEL_FEATURE else value)
 
 
 def _order(part: dict[str, Any]) -> tuple[bool, int, str]:
-    """Lengths as numbers: up to 32, 33 to 64, over 64."""
+    """Sort key with lengths as numbers: up to 32, 33 to 64, over 64."""
     if part["by"] != SLICED_BY[LENGTH_FEATURE]:
         return False, 0, part["of"]
     return part["of"].startswith("over"), int(part["of"].rpartition(" ")[2]), ""
@@ -67,8 +135,8 @@ def _intervals(found: dict[str, float]) -> dict[str, list[float]]:
 
 
 def _metrics(found: dict[str, float]) -> dict[str, float]:
-    """Without the ends of intervals, and how they differ from the baseline's."""
-    ends = tuple(end + suffix for end in (LOW, HIGH) for suffix in ("", "_diff"))
+    """Metrics without interval bounds, chance, and differences from the baseline."""
+    ends = tuple(end + suffix for end in (LOW, HIGH, CHANCE, OVER_CHANCE) for suffix in ("", "_diff"))
     return {name: value for name, value in found.items() if not name.endswith(ends)}
 
 
@@ -77,7 +145,7 @@ def _slices(evaluation: str, model_name: str) -> dict[tuple, dict[str, float]]:
     # Models have names only where there are two.
     results = (tfma.load_eval_result(evaluation, model_name=name) for name in (model_name, None))
     slices = next(result.slicing_metrics for result in results if result.slicing_metrics)
-    # What is no number is a text in JSON.
+    # NaN and infinity are strings in TFMA's JSON.
     return {
         key: {name: float(value["doubleValue"]) for name, value in outputs[""][""].items() if "doubleValue" in value}
         for key, outputs in slices

@@ -1,7 +1,7 @@
-"""The length of an example, which is not stored with it, as a feature that TFMA can slice by.
+"""Adds the length of an example, which is not stored, as a feature that TFMA can slice by.
 
-TFX's Evaluator takes `custom_extractors` of this module, by its `module_path`. How long the examples of a part are is
-told by the slices that the EvalConfig names (`components.evaluator.settings`): nothing else reaches this place.
+TFX's Evaluator loads `custom_extractors` of this module by its `module_path`. The bounds of the slices are taken from
+the slices in the EvalConfig (`components.evaluator.settings`), the only settings that reach this module.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import tensorflow_model_analysis as tfma
 from components.evaluator.settings import LENGTH_FEATURE, length_group
 
 if TYPE_CHECKING:
-    from bert_keras.tokenization import Tokenizer
+    from bert_keras.tokenizers.protocol import Tokenizer
 
-# Of pre-training examples: 1 for a real token, 0 for padding (`bert_keras.features`).
+# In pre-training examples: 1 for a real token, 0 for padding (`bert_keras.data.example_format`).
 _MASK_FEATURE = "input_mask"
-# Inputs of tasks, as `bert_keras.tasks.rows` names them; of choices one is read at a time.
+# Inputs of tasks, named as in `bert_keras.tasks.rows`; one choice is read at a time.
 _TEXTS, _CHOICES = ("text", "text_pair", "question", "context"), "choices"
 
 
 def custom_extractors(
     eval_shared_model: Any, eval_config: tfma.EvalConfig, tensor_adapter_config: Any = None
 ) -> list[tfma.extractors.Extractor]:
-    """TFMA's own extractors, with the lengths before the slices are made; its own alone without slices by length."""
+    """TFMA's default extractors; for slices by length, with `AddLength` before the slicing."""
     extractors = tfma.default_extractors(
         eval_shared_model=eval_shared_model, eval_config=eval_config, tensor_adapter_config=tensor_adapter_config
     )
@@ -45,11 +45,11 @@ def custom_extractors(
 
 
 class AddLength(beam.DoFn):
-    """Adds to an example which part it is of.
+    """Adds to an example the name of its length slice.
 
     Args:
-        groups: the names of the parts (`SliceSettings.length_groups`).
-        model: the folder of a SavedModel; its vocabulary cuts the texts of task rows.
+        groups: names of the slices (`SliceSettings.length_groups`).
+        model: folder of a SavedModel, whose vocabulary tokenizes the texts of task rows.
     """
 
     def __init__(self, groups: Sequence[str], model: str):
@@ -59,7 +59,7 @@ class AddLength(beam.DoFn):
     def process(self, extracts: dict[str, Any]) -> Iterator[dict[str, Any]]:
         features = extracts[tfma.FEATURES_KEY]
         group = length_group(self.groups, self._length(features))
-        # A new one: Beam's elements must not be changed.
+        # A new dictionary: Beam's elements must not be modified.
         yield {**extracts, tfma.FEATURES_KEY: {**features, LENGTH_FEATURE: np.array([group.encode()], object)}}
 
     def _length(self, features: dict[str, Any]) -> int:
@@ -70,8 +70,8 @@ class AddLength(beam.DoFn):
         return length + max(self._pieces(_strings(features[_CHOICES]))) if _CHOICES in features else length
 
     def _pieces(self, texts: Iterable[str]) -> list[int]:
-        if self._tokenizer is None:  # pre-training examples need none
-            from bert_keras.interchange.pushed import read_tokenizer
+        if self._tokenizer is None:  # not needed for pre-training examples
+            from bert_keras.convert.bert_tfx import read_tokenizer
 
             self._tokenizer = read_tokenizer(self.model)
         return np.diff(self._tokenizer.encode(texts)[1]).tolist()

@@ -1,7 +1,8 @@
-"""The gate's metrics of fine-tuned models, for TensorFlow Model Analysis: the official scores of each task.
+"""Metrics of fine-tuned models for TensorFlow Model Analysis: the official scores of each task.
 
-A score such as F1 over entities or Spearman's correlation is no ratio of sums, so the answers themselves are collected:
-the model's `evaluate` signature gives a row's `gold` and `answer` (`bert_keras.tasks.served`), as few bytes each.
+Scores such as entity F1 or Spearman's correlation are not ratios of sums, so the answers themselves are collected: the
+model's `evaluate` signature returns `gold` and `answer` of a row (`bert_keras.saved_model.task_signatures`) in a few
+bytes.
 """
 
 from __future__ import annotations
@@ -10,27 +11,32 @@ import json
 import math
 import random
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 from scipy import stats
+from tensorflow_model_analysis.metrics.metric_types import StandardMetricInputsPreprocessor
 
 from bert_keras.tasks.answers import parse_answer
-from bert_keras.tasks.scores import score
+from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.table import TASKS, Task, task_of
-from components.evaluator.results import HIGH, LOW
+from components.evaluator.chance import guesses, over_chance
+from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE, metric_keys
 
-# Of rows that are left out together to see how a score varies.
+# Groups of rows for the jackknife.
 GROUPS = 20
-# What one row adds to the accumulator: its gold as JSON and its answer as text.
-Row = tuple[bytes, bytes]
+# Contribution of a row to the accumulator: its gold as JSON and its answer as text; for spans also the context.
+Row = tuple[bytes, ...]
+_CONTEXT = "context"
 
 
 class _TaskScore(tfma.metrics.Metric):
-    """All official scores of a task, and the ends of their 95 % confidence intervals.
+    """All official scores of a task, the bounds of their 95 % confidence intervals, and chance for the first score.
 
-    The metric is called like the first of them, which thresholds are about.
+    The metric has the name of the first score, which thresholds refer to.
     """
 
     task: str
@@ -38,24 +44,31 @@ class _TaskScore(tfma.metrics.Metric):
     def __init__(self):
         task = task_of(self.task)
 
-        # TFMA reads the parameter names of this function, so it is no method.
+        # TFMA reads the parameter names of this function, so it is not a method.
         def computations(name: str, model_name: str = "", output_name: str = ""):
             names = [metric + end for end in ("", LOW, HIGH) for metric in task.metrics]
-            keys = [tfma.metrics.MetricKey(n, model_name=model_name, output_name=output_name) for n in names]
-            return [tfma.metrics.MetricComputation(keys=keys, preprocessors=None, combiner=ScoreCombiner(task, keys))]
+            names += [task.metrics[0] + end for end in (CHANCE, OVER_CHANCE)]
+            keys = metric_keys(names, model_name, output_name)
+            # The texts of rows are not outputs of the model.
+            read: dict[str, Any] = {tfma.FEATURES_KEY: {_CONTEXT: {}}} if task.kind == "span" else {}
+            inputs = StandardMetricInputsPreprocessor(include_filter=read)
+            combiner = ScoreCombiner(task, keys)
+            return [tfma.metrics.MetricComputation(keys=keys, preprocessors=[inputs], combiner=combiner)]
 
         super().__init__(tfma.metrics.merge_per_key_computations(computations), name=task.metrics[0])
 
 
 class ScoreCombiner(beam.CombineFn):
-    """Collects the answers of all rows, then scores them.
+    """Collects the answers of all rows, then computes the scores.
 
-    The intervals are a jackknife's: the scores without each of 20 groups of rows, drawn with one seed, tell the
-    standard error of the score of all (Tukey 1958); of fewer rows each is a group.
+    Confidence intervals are from a jackknife (Tukey 1958): the standard error of a score follows from the scores
+    without each of 20 groups of rows, assigned with a fixed seed; with fewer rows each row is a group. The same holds
+    for the difference from the best guess (`components.evaluator.chance`).
 
     Args:
-        task: whose scores.
-        keys: keys of TFMA's: a score each, in the order of `task.metrics`, then the lower ends, then the upper ends.
+        task: the task to score.
+        keys: TFMA's keys: scores in the order of `task.metrics`, lower bounds, upper bounds, then chance for the first
+            score and the number of standard errors above it.
     """
 
     def __init__(self, task: Task, keys: list[tfma.metrics.MetricKey]):
@@ -65,50 +78,68 @@ class ScoreCombiner(beam.CombineFn):
         return []
 
     def add_input(self, accumulator, inputs):
-        # With a baseline TFMA keys the outputs by model name; without one it does not, and ignores the name.
+        # TFMA keys outputs by model name if there is a baseline; otherwise it ignores the name.
         outputs = inputs.get_predictions(self.keys[0].model_name)
-        golds, answers = (np.ravel(outputs[name]).tolist() for name in ("gold", "answer"))
-        accumulator.extend(zip(golds, answers, strict=True))
+        columns = [np.ravel(outputs[name]).tolist() for name in ("gold", "answer")]
+        texts = inputs.get(tfma.FEATURES_KEY, {}).get(_CONTEXT)
+        if texts is not None:
+            columns.append(np.ravel(texts).tolist())
+        accumulator.extend(zip(*columns, strict=True))
         return accumulator
 
     def merge_accumulators(self, accumulators):
         return [row for accumulator in accumulators for row in accumulator]
 
     def extract_output(self, accumulator):
-        # Rows come in any order, and sums of floats depend on it.
+        # Rows come in any order, and floating-point sums depend on it.
         rows = sorted(accumulator)
-        scores = self._scores(rows)
-        random.Random(0).shuffle(rows)
+        golds = [json.loads(gold) for gold, *_ in rows]
+        answers = [parse_answer(self.task.kind, answer) for _, answer, *_ in rows]
+        order = list(range(len(rows)))
+        random.Random(0).shuffle(order)
         groups = min(GROUPS, len(rows))
-        without = [
-            self._scores([row for number, row in enumerate(rows) if number % groups != group])
+        kept = [
+            [index for number, index in enumerate(order) if number % groups != group]
             for group in range(groups if groups > 1 else 0)
         ]
-        margins = [_margin([left[name] for left in without]) for name in self.task.metrics]
+        scores, without = self._scores(golds, answers), [self._scores(golds, answers, part) for part in kept]
+        errors = {name: _standard_error([left[name] for left in without]) for name in self.task.metrics}
         found = [scores[name] for name in self.task.metrics]
-        ends = [value + sign * margin for sign in (-1, 1) for value, margin in zip(found, margins, strict=True)]
-        return dict(zip(self.keys, [*found, *ends], strict=True))
+        width = float(stats.t.ppf(0.975, groups - 1)) if groups > 1 else math.nan
+        ends = [scores[name] + sign * width * errors[name] for sign in (-1, 1) for name in self.task.metrics]
 
-    def _scores(self, rows: list[Row]) -> dict[str, float]:
-        golds = [json.loads(gold) for gold, _ in rows]
-        found = score(self.task, golds, [parse_answer(self.task.kind, answer) for _, answer in rows])
-        return {name: float(value) for name, value in found.items()}
+        metric, *_ = self.task.metrics
+        chance, guessed = 0.0, [0.0] * len(kept)
+        of_guesses = guesses(self.task, golds, [context.decode() for _, _, *texts in rows for context in texts])
+        if of_guesses:
+            chance, best = max((self._scores(golds, guess)[metric], index) for index, guess in enumerate(of_guesses))
+            guessed = [self._scores(golds, of_guesses[best], part)[metric] for part in kept]
+        error = _standard_error([left[metric] - of for left, of in zip(without, guessed, strict=True)])
+        above = over_chance(scores[metric] - chance, scores[metric], error)
+        return dict(zip(self.keys, [*found, *ends, chance, above], strict=True))
+
+    def _scores(
+        self, golds: Sequence[Any], answers: Sequence[Any], kept: Sequence[int] | None = None
+    ) -> dict[str, float]:
+        """Scores of all rows, or of a subset."""
+        if kept is not None:
+            golds, answers = ([of[index] for index in kept] for of in (golds, answers))
+        return {name: float(value) for name, value in score(self.task, golds, answers).items()}
 
 
-def _margin(without: list[float]) -> float:
-    """Half of the interval, from the scores without each group; not a number where there are none."""
+def _standard_error(without: list[float]) -> float:
+    """Standard error of a score, from the scores without each group; NaN if there are none."""
     groups = len(without)
     if groups < 2 or any(map(math.isnan, without)):
         return math.nan
-    variance = (groups - 1) / groups * sum((value - statistics.fmean(without)) ** 2 for value in without)
-    return float(stats.t.ppf(0.975, groups - 1)) * math.sqrt(variance)
+    return math.sqrt((groups - 1) / groups * sum((value - statistics.fmean(without)) ** 2 for value in without))
 
 
 def class_name(task: str) -> str:
-    """The name of a task's metric in this module: TFMA finds a metric by module and class, e.g. Score_squad1_1."""
+    """Name of a task's metric class in this module, by which TFMA finds it, e.g. Score_squad1_1."""
     return "Score_" + "".join(c if c.isalnum() else "_" for c in task)
 
 
-# A class a task without arguments: nested JSON in an EvalConfig breaks ML Metadata on PostgreSQL.
+# One class per task, without arguments: nested JSON in an EvalConfig breaks ML Metadata on PostgreSQL.
 for _name in TASKS:
     globals()[class_name(_name)] = type(class_name(_name), (_TaskScore,), {"task": _name, "__module__": __name__})

@@ -1,1 +1,1 @@
-"""Stops a run whose examples are not what their schema says."""
+"""Stops a run whose examples violate their schema or limits."""

@@ -1,6 +1,6 @@
-"""ExampleGate: anomalies and figures of the data -> a verdict, or a stop.
+"""ExampleGate: writes a verdict, or stops the run, given anomalies and figures of the data.
 
-TFX's ExampleValidator writes anomalies and lets the run go on; the figures are counted while the data are made.
+TFX's ExampleValidator writes anomalies without stopping the run; the figures are counted while the data are made.
 """
 
 from __future__ import annotations
@@ -16,44 +16,43 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.types import artifact_utils, channel, component_spec, standard_artifacts
 
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import StageError
-from bert_keras.features import EXAMPLE_SPEC_FILE
-from components import example_gate
 from components.artifacts import ExampleVerdict
 from components.code_version import code_fingerprint
 from components.corpus_gen.transforms import COUNTS_FILE
 from components.example_gate.limits import DataLimits, check_limits
-from components.shards import open_file, write_json
+from components.io.shards import read_json, write_json
 
 VERDICT_FILE = "verdict.json"
 
 
 class Executor(base_executor.BaseExecutor):
-    """Reads the anomalies of every split, and what was counted.
+    """Reads the anomalies of every split and the counts of the data.
 
     Raises:
-        StageError: there are anomalies, or figures outside their limits; names all: feature and rule, or figure, limit
-            and remedy.
+        StageError: there are anomalies, or figures outside their limits; lists all: feature and rule, or figure,
+            limit and remedy.
     """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         anomalies = artifact_utils.get_single_instance(input_dict["anomalies"])
         splits = artifact_utils.decode_split_names(anomalies.split_names)
-        found = []
+        violations = []
         for split in splits:
             (path,) = tf.io.gfile.glob(os.path.join(anomalies.uri, f"Split-{split}", "*"))
             with tf.io.gfile.GFile(path, "rb") as file:
                 result = anomalies_pb2.Anomalies.FromString(file.read())
             if result.HasField("dataset_anomaly_info"):
-                found.append(f"{split}: {result.dataset_anomaly_info.description}")
-            found += [f"{split}: {name}: {info.description}" for name, info in sorted(result.anomaly_info.items())]
+                violations.append(f"{split}: {result.dataset_anomaly_info.description}")
+            violations += [f"{split}: {name}: {info.description}" for name, info in sorted(result.anomaly_info.items())]
         figures = check_limits(
-            _read_json(artifact_utils.get_single_uri(input_dict["examples"]), EXAMPLE_SPEC_FILE),
-            _read_json(artifact_utils.get_single_uri(input_dict["documents"]), COUNTS_FILE),
+            read_json(f"{artifact_utils.get_single_uri(input_dict['examples'])}/{EXAMPLE_SPEC_FILE}"),
+            read_json(f"{artifact_utils.get_single_uri(input_dict['documents'])}/{COUNTS_FILE}"),
             TypeAdapter(DataLimits).validate_json(exec_properties["limits"]),
         )
         outside = [figure.problem for figure in figures if figure.problem]
-        problems = ["the examples break their schema: " + "; ".join(found)] if found else []
+        problems = ["the examples violate their schema: " + "; ".join(violations)] if violations else []
         problems += ["the data are outside the recipe's limits: " + "; ".join(outside)] if outside else []
         if problems:
             raise StageError("; ".join(problems))
@@ -63,13 +62,8 @@ class Executor(base_executor.BaseExecutor):
         write_json(os.path.join(output_dir, VERDICT_FILE), verdict)
 
 
-def _read_json(directory: str, name: str) -> dict[str, Any]:
-    with open_file(f"{directory}/{name}") as file:
-        return json.load(file)
-
-
 class ExampleGateSpec(component_spec.ComponentSpec):
-    """`limits`: JSON of `DataLimits`; the schema holds the other rules."""
+    """`limits`: JSON of `DataLimits`; all other rules are in the schema."""
 
     PARAMETERS = {
         "limits": component_spec.ExecutionParameter(type=str),
@@ -86,7 +80,7 @@ class ExampleGateSpec(component_spec.ComponentSpec):
 class ExampleGate(base_component.BaseComponent):
     """`anomalies` (ExampleAnomalies), `documents` and `examples` (Examples) -> `verdict` (ExampleVerdict).
 
-    What trains on the examples comes after it.
+    Stages that train on the examples depend on it.
     """
 
     SPEC_CLASS = ExampleGateSpec
@@ -104,7 +98,7 @@ class ExampleGate(base_component.BaseComponent):
             documents=documents,
             examples=examples,
             limits=json.dumps(dataclasses.asdict(limits), sort_keys=True),
-            code=code_fingerprint(example_gate),
+            code=code_fingerprint(__name__),
             verdict=channel.Channel(type=ExampleVerdict),
         )
         super().__init__(spec=spec)

@@ -1,4 +1,4 @@
-"""What a corpus and its examples must be for a run to train on them, and whether they are; no TFX."""
+"""Limits for a corpus and its examples, checked before training; no TFX."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ DOCUMENTS = "documents"
 
 @dataclasses.dataclass(frozen=True)
 class DataLimits:
-    """The figures outside of which a run stops before it trains; fractions are in [0, 1], of both splits together.
+    """Limits outside of which a run stops before training; fractions are in [0, 1], of both splits together.
 
-    What an objective does not have (next sentences, masks) is not judged.
+    Figures that an objective does not have (next sentences, masks) are not checked.
 
     Attributes:
-        min_documents: fewest documents; with the usual eval_fraction of 0.05, 20 are what leaves one to hold out.
-        max_duplicate_fraction: of the documents found, those dropped as duplicates or near duplicates.
-        max_unknown_fraction: of the tokens of the documents, those that are [UNK].
-        min_random_next_fraction: of the examples, those whose second segment is a random one (FACTS D1.4: the original
-            makes more than half of them so).
-        max_random_next_fraction: of the examples, those whose second segment is a random one.
-        min_masked_fraction: of the tokens of the examples, those to be predicted.
-        max_masked_fraction: of the tokens of the examples, those to be predicted.
-        min_fill_fraction: of the positions of the examples, those that are not padding.
-        max_duplicate_example_fraction: of the examples, those with the tokens of another one of the same pass.
+        min_documents: minimum number of documents; with the default eval_fraction of 0.05, 20 leave one to hold out.
+        max_duplicate_fraction: share of the documents dropped as duplicates or near duplicates.
+        max_unknown_fraction: share of [UNK] among the tokens of the documents.
+        min_random_next_fraction: share of the examples whose second segment is random. The original
+            (create_instances_from_document in create_pretraining_data.py) makes more than half of them so.
+        max_random_next_fraction: share of the examples whose second segment is random.
+        min_masked_fraction: share of the tokens of the examples that are to be predicted.
+        max_masked_fraction: share of the tokens of the examples that are to be predicted.
+        min_fill_fraction: share of the positions of the examples that are not padding.
+        max_duplicate_example_fraction: share of the examples with the tokens of another one of the same pass.
     """
 
     min_documents: int = 20
@@ -48,23 +48,23 @@ class DataLimits:
             if name.endswith("_fraction") and not 0.0 <= value <= 1.0:
                 raise ValueError(f"data.{name} is {value}; it must be in [0, 1]")
         for name in ("random_next_fraction", "masked_fraction"):
-            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
-            if least > most:
-                raise ValueError(f"data.min_{name} is {least}; it must be at most data.max_{name}, {most}")
+            minimum, maximum = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+            if minimum > maximum:
+                raise ValueError(f"data.min_{name} is {minimum}; it must be at most data.max_{name}, {maximum}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of the data and its limits, the settings data.min_NAME and data.max_NAME.
+    """A figure of the data with its limits, the settings data.min_NAME and data.max_NAME.
 
     Attributes:
-        name: what the limits are named for, without min_ and max_.
+        name: name of the limits without min_ and max_.
         of: `corpus` or `examples`.
-        label: what is counted, for people.
-        value: a count or a fraction; None where the data have no such figure, which breaks no limit.
-        minimum: the least allowed; None: anything.
-        maximum: the most allowed; None: anything.
-        remedy: what to do about a value outside.
+        label: description for people.
+        value: a count or a fraction; None if the data have no such figure, which is within all limits.
+        minimum: lower limit, or None.
+        maximum: upper limit, or None.
+        remedy: advice for a value outside the limits.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Figure:
 
     @property
     def problem(self) -> str:
-        """What is wrong, which setting says so, and what to do; empty if nothing is."""
+        """Violated limit, its setting and the remedy; "" if the value is within the limits."""
         if self.value is None:
             return ""
         if self.minimum is not None and self.value < self.minimum:
@@ -93,32 +93,32 @@ class Figure:
 
     @property
     def wanted(self) -> str:
-        """Its limits, for people."""
+        """The limits, for people."""
         if self.minimum is not None and self.maximum is not None:
             return f"{self.text(self.minimum)} to {self.text(self.maximum)}"
         limits = (("at least", self.minimum), ("at most", self.maximum))
         return "".join(f"{words} {self.text(limit)}" for words, limit in limits if limit is not None)
 
     def text(self, value: float) -> str:
-        """14,707 or 60.61%"""
+        """Format a value: 14,707 or 60.61%"""
         return f"{value:,}" if self.name == DOCUMENTS else f"{100 * value:.4g}%"
 
 
 def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLimits) -> list[Figure]:
-    """Every figure of the data with its limits; the data may be trained on if none has a `problem`.
+    """All figures of the data with their limits; training may start if none has a `problem`.
 
     Args:
-        spec: of `example_spec.json`.
-        corpus: of `corpus.json`.
+        spec: content of `example_spec.json`.
+        corpus: content of `corpus.json`.
     """
     by_split, objective = spec["counts"], spec["objective"]
     both = _sum(by_split, (TRAIN, EVAL))
-    # Examples that are masked while they are read are stored without masks, but for the held-out ones.
+    # With dynamic masking, only the held-out examples are stored with masks.
     when = spec["masking"].get("when")
     masked = _sum(by_split, () if objective == "left_to_right" else (EVAL,) if when == "dynamic" else (TRAIN, EVAL))
     documents = _sum(corpus, (TRAIN, EVAL))
     dropped = documents.get("duplicates", 0) + documents.get("near_duplicates", 0)
-    # Rows of packed examples hold several sequences.
+    # Rows of packed examples contain several sequences.
     sequences = both.get("sequences") or both["instances"]
 
     def figure(name: str, of: str, label: str, value: float | None, remedy: str) -> Figure:
@@ -167,7 +167,7 @@ def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: Dat
 
 
 def _sum(counts: Mapping[str, Mapping[str, int]], splits: tuple[str, ...]) -> dict[str, int]:
-    """The counts of some splits, added by name."""
+    """Counts of some splits, added by name."""
     names = dict.fromkeys(name for split in splits for name in counts[split])
     return {name: sum(counts[split].get(name, 0) for split in splits) for name in names}
 

@@ -1,17 +1,17 @@
-"""The curated schema of pre-training examples: what they must be, not what they happened to be."""
+"""The curated schema of pre-training examples: written from their settings, not inferred from data."""
 
 from __future__ import annotations
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from bert_keras.features import ExampleLayout
+from bert_keras.data.example_format import ExampleLayout
 
 
 def example_schema(layout: ExampleLayout, vocab_size: int) -> schema_pb2.Schema:
-    """Length, type, presence and range of each feature of `layout`, for both splits.
+    """Schema with length, type, presence and range of each feature of `layout`, for both splits.
 
-    Under dynamic masking the `eval` split alone has masked_lm_*. ExampleValidator knows one schema for all splits, so
-    they may be missing from it, but where they are, their lengths and ranges are what they must be.
+    With dynamic masking only the `eval` split has masked_lm_*. ExampleValidator has one schema for all splits, so these
+    features may be missing, but if present, their lengths and ranges are checked.
     """
     schema = schema_pb2.Schema()
     maxima = {
@@ -27,7 +27,7 @@ def example_schema(layout: ExampleLayout, vocab_size: int) -> schema_pb2.Schema:
             feature.presence.min_fraction = 1.0
             feature.shape.dim.add(size=length)
         else:
-            # TFDV demands the presence of what has a shape.
+            # TFDV requires the presence of features with a shape.
             feature.value_count.min = feature.value_count.max = length
         if holds == "weights":
             feature.type = schema_pb2.FLOAT

@@ -1,1 +1,1 @@
-"""Tokenized documents -> pre-training examples."""
+"""Makes pre-training examples from tokenized documents."""

@@ -1,4 +1,4 @@
-"""PretrainExampleGen: documents and vocabulary -> masked-LM / next-sentence examples."""
+"""PretrainExampleGen: makes pre-training examples from documents and a vocabulary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import json
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from bert_keras import byte_bpe, features, masking, tokenizer, unicode_tables, word_masking
-from components import pretrain_example_gen, shards, tfrecord
 from components.artifacts import Vocabulary
 from components.code_version import code_fingerprint
 from components.pretrain_example_gen.executor import Executor
@@ -41,17 +39,7 @@ class PretrainExampleGen(base_beam_component.BaseBeamComponent):
             documents=documents,
             vocabulary=vocabulary,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            code=code_fingerprint(
-                pretrain_example_gen,
-                shards,
-                tfrecord,
-                tokenizer,
-                byte_bpe,
-                unicode_tables,
-                features,
-                masking,
-                word_masking,
-            ),
+            code=code_fingerprint(__name__),
             examples=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

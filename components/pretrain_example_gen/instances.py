@@ -1,4 +1,4 @@
-"""Documents -> instances, as ranges of one array of tokens, -> examples.
+"""Makes instances of documents, as ranges of one array of tokens, and examples of instances.
 
 Legend: N instances, T `max_seq_length`.
 """
@@ -10,34 +10,35 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.masking import MaskingVocabulary, mask_tokens
-from components.pretrain_example_gen.blocks import choose_blocks
-from components.pretrain_example_gen.bucket import Bucket, Tokenizer, random_stream
+from bert_keras.data.masking import MaskingVocabulary, mask_tokens
+from bert_keras.tokenizers.protocol import Tokenizer
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
-from components.pretrain_example_gen.pairs import choose_pairs, truncate_pairs, uniform_numbers
+from components.pretrain_example_gen.sentence_blocks import choose_blocks
+from components.pretrain_example_gen.sentence_pairs import choose_pairs, truncate_pairs, uniform_numbers
 from components.pretrain_example_gen.settings import PAIRS, ExampleSettings
+from components.pretrain_example_gen.tokenized_shard import Bucket, random_stream
 
-# A: a_length tokens from a_start on. B: b_length tokens from b_start on, or none. is_random_next: B is drawn,
-# not what follows A. truncated: tokens were taken off. All passes are in memory at once, so the fields are small.
+# A: a_length tokens from a_start. B: b_length tokens from b_start, or none. is_random_next: B is random, not the text
+# after A. truncated: tokens were removed.
 INSTANCE = np.dtype(
     [(name, np.int32) for name in ("a_start", "a_length", "b_start", "b_length")]
-    + [("pass", np.uint16), ("is_random_next", np.bool_), ("truncated", np.bool_)]
+    + [("is_random_next", np.bool_), ("truncated", np.bool_)]
 )
 
-# Instances that are filled, masked and encoded together: few enough to stay in the cache. The random choices
-# of masking are drawn a block at a time, so another value makes other (equally good) shards.
+# Instances filled, masked and encoded together: few enough to fit in the cache. Masking draws random numbers by block,
+# so another value gives other (equally good) shards.
 BLOCK = 1024
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """The instances of a bucket.
+    """Instances of one pass over a bucket.
 
     Attributes:
-        tokens: int32 [tokens], what the instances are ranges of.
-        instances: INSTANCE [N], in the order they are written, all passes shuffled together.
-        separated: whether `tokens` holds separators: [CLS] A. If not: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-        cut_segments: how many segments were too long for an example, and were cut.
+        tokens: int32 [tokens]; the instances are ranges of it.
+        instances: INSTANCE [N], in the random order in which they are written.
+        separated: whether `tokens` contains separators: [CLS] A. If not: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+        cut_segments: number of segments that were too long for an example, and were cut.
     """
 
     tokens: np.ndarray
@@ -46,31 +47,35 @@ class Plan:
     cut_segments: int
 
 
-def plan_instances(bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object], sep_id: int) -> Plan:
-    """All instances of a bucket.
+def plan_passes(
+    bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object], sep_id: int
+) -> Iterator[Plan]:
+    """Instances of a bucket, one pass at a time, so that memory does not grow with the number of passes.
 
     Args:
-        key: what the random choices depend on, beside the pass: run seed, split, bucket.
-        sep_id: [SEP], which stands between the sentences of some objectives.
+        key: key of the random choices besides the pass: run seed, split, bucket.
+        sep_id: [SEP], which separates the sentences for some objectives.
     """
     separated = settings.objective in ("full_sentences", "doc_sentences")
     cut_segments = 0
     if settings.objective not in PAIRS:
-        # Beside the segment: [CLS], and the separator that follows it.
+        # One position each for [CLS] and the separator after the segment.
         bucket, cut_segments = bucket.cut_segments(settings.max_seq_length - 2)
     if separated:
         bucket = bucket.with_separators(sep_id, across_documents=settings.objective == "full_sentences")
-    planned = bytearray()  # grows in place
     for number in range(passes):
+        pass_key = key_of_pass(key, number)
         if settings.objective in PAIRS:
-            instances = _pair_instances(bucket, settings, random_stream(*key, "pass", number))
+            instances = _pair_instances(bucket, settings, random_stream(*pass_key))
         else:
             instances = _block_instances(bucket, settings.max_seq_length - (1 if separated else 2))
-        instances["pass"] = number
-        planned += instances.tobytes()
-    instances = np.frombuffer(planned, INSTANCE)
-    random_stream(*key, "order").shuffle(instances)
-    return Plan(bucket.tokens, instances, separated, cut_segments)
+        random_stream(*pass_key, "order").shuffle(instances)
+        yield Plan(bucket.tokens, instances, separated, cut_segments)
+
+
+def key_of_pass(key: Sequence[object], number: int) -> tuple[object, ...]:
+    """Key of the random choices of a pass."""
+    return (*key, "pass", number)
 
 
 def _pair_instances(bucket: Bucket, settings: ExampleSettings, rng: np.random.Generator) -> np.ndarray:
@@ -94,7 +99,7 @@ def _block_instances(bucket: Bucket, longest: int) -> np.ndarray:
 
 
 def instance_lengths(plan: Plan) -> np.ndarray:
-    """int32 [N], tokens of each instance, [CLS] and [SEP] counted."""
+    """Int32 [N], number of tokens of each instance, including [CLS] and [SEP]."""
     a_length, b_length = plan.instances["a_length"], plan.instances["b_length"]
     return a_length + (1 if plan.separated else 2) + b_length + (b_length > 0)
 
@@ -109,7 +114,7 @@ def fill_instances(
     sep_id: int,
     pad_id: int,
 ) -> dict[str, np.ndarray]:
-    """[CLS] A [SEP] B [SEP], [CLS] A [SEP] where B is empty, or [CLS] A; and padding.
+    """Fill [CLS] A [SEP] B [SEP], [CLS] A [SEP] if B is empty, or [CLS] A; then padding.
 
     Args:
         tokens: int32 [tokens]; see `Plan`.
@@ -130,7 +135,7 @@ def fill_instances(
     if b_length.any():
         last = a_sep + b_length + (b_length > 0)
         np.copyto(sources, instances["b_start"][:, None] - 1 - a_sep + column, where=~is_a)
-    input_ids = tokens.take(sources, mode="clip")  # out of range only where a special token or padding goes
+    input_ids = tokens.take(sources, mode="clip")  # out of range only for special tokens and padding
     input_ids[:, 0] = cls_id
     if not separated:
         np.put_along_axis(input_ids, a_sep, sep_id, axis=1)
@@ -147,15 +152,15 @@ def fill_instances(
 def make_examples(
     plan: Plan, tokenizer: Tokenizer, settings: ExampleSettings, split: str, key: Sequence[object]
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Fills, masks and packs planned instances, a block at a time; in order, if they are not packed.
+    """Fill, mask and pack planned instances, a block at a time; in order, unless they are packed.
 
     Args:
-        split: under dynamic masking, `eval` alone is masked.
-        key: what the random choices depend on: run seed, split, bucket.
+        split: with dynamic masking, only `eval` is masked.
+        key: key of the random choices of the pass (`key_of_pass`).
 
     Yields:
-        features: arrays [rows, values] of `bert_keras.features.ExampleLayout.features`.
-        fingerprints: uint64 [sequences], equal for sequences of one pass that have the same tokens before masking.
+        features: arrays [rows, values] of `bert_keras.data.example_format.ExampleLayout.features`.
+        fingerprints: uint64 [sequences], equal for sequences with the same tokens before masking.
     """
     layout, vocabulary = settings.layout, MaskingVocabulary.of(tokenizer)
     rng = random_stream(*key, "masking")
@@ -164,7 +169,7 @@ def make_examples(
         rows = rows[random_stream(*key, "rows").permutation(len(rows))]
     else:
         rows = np.arange(len(plan.instances), dtype=np.int32)[:, None]
-    weights = random_stream("fingerprints").integers(0, 2**64, settings.max_seq_length + 1, np.uint64)
+    weights = random_stream("fingerprints").integers(0, 2**64, settings.max_seq_length, np.uint64)
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
         instances = plan.instances[block[block >= 0]]
@@ -177,11 +182,9 @@ def make_examples(
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
         )
-        fingerprints = (
-            features["input_ids"].astype(np.uint64) @ weights[1:] + instances["pass"].astype(np.uint64) * weights[0]
-        )
+        fingerprints = features["input_ids"].astype(np.uint64) @ weights
         if settings.masks(split):
-            # Of each sequence alone, before they are packed.
+            # For each sequence, before packing.
             features |= mask_tokens(
                 features["input_ids"],
                 features["input_mask"],

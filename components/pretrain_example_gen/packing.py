@@ -1,6 +1,6 @@
-"""Several sequences in a row that one of them does not fill (arXiv 2107.02027).
+"""Packs several short sequences into a row (arXiv 2107.02027).
 
-Legend: N sequences, R rows, S sequences a row has room for, T tokens of a row, P predictions of a row.
+Legend: N sequences, R rows, S maximum number of sequences per row, T tokens per row, P predictions per row.
 """
 
 from __future__ import annotations
@@ -9,37 +9,37 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_keras.features import ExampleLayout
+from bert_keras.data.example_format import ExampleLayout
 
-# A kind of row: lengths of its sequences, longest first; and how many rows are of it.
+# A kind of row: lengths of its sequences, longest first; and the number of such rows.
 _Kind = tuple[tuple[int, ...], int]
 
-# How many rows are opened at once, as a multiple of the fewest there can be. What is best depends on the lengths, and a
-# try costs milliseconds.
+# Number of rows opened in advance, as a multiple of the minimum number of rows. The best value depends on the lengths,
+# and a try costs milliseconds.
 _OPENED = (0.0, 1.0, 1.02, 1.05, 1.1)
 
 
 def pack_sequences(lengths: np.ndarray, max_seq_length: int, max_sequences: int) -> np.ndarray:
-    """Which sequences share a row: shortest-pack-first histogram packing, the paper's algorithm 1, and a variant.
+    """Assign sequences to rows: shortest-pack-first histogram packing, the paper's algorithm 1, and a variant.
 
-    It takes lengths, from the longest, and adds each to the shortest row that has room for it, else opens a row. That
-    wastes rows where S is what fills them: two long sequences leave none for the short ones. So it is tried with
-    about as many rows as are needed opened first, too, each with one of the longest; the fewest rows win. (Of
-    docstrings, 512 tokens, S = 3: 0.83 full, not 0.75.)
+    The algorithm takes lengths in decreasing order and adds each sequence to the shortest row with enough room, else it
+    opens a row. That wastes space where S is the limit: two long sequences in a row leave no place for short ones. The
+    variant opens about as many rows as are needed in advance, each with one of the longest sequences. The result with
+    the fewest rows wins. (For docstrings, 512 tokens, S = 3: 0.83 full instead of 0.75.)
 
     Args:
         lengths: integers [N], from 1 to `max_seq_length`.
 
     Returns:
-        int32 [R, S], numbers of sequences, then -1. Each sequence is in one row; within a row they get shorter, and
-        those of one length are taken in the order given.
+        int32 [R, S], indices of sequences, then -1. Each sequence is in one row. Within a row lengths decrease;
+        sequences of equal length keep their order.
     """
     counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
     fewest = max(-(-len(lengths) // max_sequences), -(-int(lengths.sum()) // max_seq_length))
     tries = [_kinds(counts, max_sequences, int(fewest * opened)) for opened in _OPENED]
     kinds = min(tries, key=lambda kinds: sum(number for _, number in kinds))
     by_length = np.argsort(lengths, kind="stable").astype(np.int32)
-    first = [0, *np.cumsum(counts).tolist()]  # of each length, the next one to be taken
+    first = [0, *np.cumsum(counts).tolist()]  # next sequence to take, by length
     rows = np.full((sum(number for _, number in kinds), max_sequences), -1, np.int32)
     row = 0
     for kind, number in kinds:
@@ -51,9 +51,9 @@ def pack_sequences(lengths: np.ndarray, max_seq_length: int, max_sequences: int)
 
 
 def _kinds(counts: list[int], max_sequences: int, opened: int) -> list[_Kind]:
-    """Kinds of rows that hold `counts[length]` sequences of each length; `opened` rows begin with the longest ones."""
+    """Kinds of rows for `counts[length]` sequences of each length; `opened` rows begin with the longest ones."""
     max_seq_length = len(counts) - 1
-    with_room: list[list[_Kind]] = [[] for _ in counts]  # by how many tokens more they have room for
+    with_room: list[list[_Kind]] = [[] for _ in counts]  # by number of free tokens
     full: list[_Kind] = []
     rows = 0
 
@@ -88,20 +88,20 @@ def _kinds(counts: list[int], max_sequences: int, opened: int) -> list[_Kind]:
 def pack_features(
     features: Mapping[str, np.ndarray], sequences_of_row: np.ndarray, layout: ExampleLayout, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Lays sequences side by side (the worked example: `bert_keras.features`).
+    """Place sequences side by side (worked example: `bert_keras.data.example_format`).
 
     Args:
-        features: of N sequences that have a row each; the first ones go into row 0, the next into row 1, ...
-        sequences_of_row: int64 [R], at least 1; how many.
-        layout: of the packed rows.
+        features: features of N sequences in separate rows; the first ones go to row 0, the next to row 1, ...
+        sequences_of_row: int64 [R], number of sequences of each row, at least 1.
+        layout: layout of the packed rows.
 
     Returns:
-        The features of `layout`, each of R rows.
+        Features of `layout`, with R rows each.
     """
     R, T, P, S = len(sequences_of_row), layout.max_seq_length, layout.max_predictions_per_seq, layout.max_sequences
     is_token = features["input_mask"] != 0
     lengths = is_token.sum(1)
-    first = np.cumsum(sequences_of_row) - sequences_of_row  # sequence of each row
+    first = np.cumsum(sequences_of_row) - sequences_of_row  # first sequence of each row
     row = np.repeat(np.arange(R), sequences_of_row)
     slot = np.arange(len(lengths)) - first[row]
     start = np.cumsum(lengths) - lengths

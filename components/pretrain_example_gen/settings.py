@@ -1,47 +1,47 @@
-"""What pre-training examples look like (`ExampleSettings`)."""
+"""Settings of pre-training examples (`ExampleSettings`)."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Literal
 
-from bert_keras.features import ExampleLayout
-from bert_keras.masking import MaskingSettings, row_predictions
+from bert_keras.data.example_format import ExampleLayout
+from bert_keras.data.masking import MaskingSettings, row_predictions
 
 TRAIN, EVAL = "train", "eval"
 
-# Two segments of a document make an instance; the other objectives have runs of whole sentences.
+# Objectives whose instances are two segments of a document; the others have runs of whole sentences.
 PAIRS = ("mlm_nsp", "segment_pair")
 
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
-    """How documents become pre-training examples; names are the flags of create_pretraining_data.py.
+    """Settings for making pre-training examples; the names are the flags of create_pretraining_data.py.
 
     Attributes:
-        max_seq_length: T, tokens of an example, [CLS] and [SEP] counted.
-        dupe_factor: passes over the training documents, each with pairs and masks of its own. There is one pass where
-            another would make the same examples again: where there are neither pairs nor stored masks.
-        short_seq_prob: of `mlm_nsp` and `segment_pair`: probability that a document is cut, in one pass, to a random
-            shorter length than T. (SpanBERT's and RoBERTa's code do not do so for the other objectives.)
-        seed: of every random choice.
-        objective: what is learned, beside masked tokens.
+        max_seq_length: T, number of tokens of an example, including [CLS] and [SEP].
+        dupe_factor: passes over the training documents, each with its own pairs and masks. There is only one pass if
+            another one would give the same examples: without pairs and stored masks.
+        short_seq_prob: for `mlm_nsp` and `segment_pair`: probability that, in one pass, a document's target length is
+            a random one below T. (SpanBERT's and RoBERTa's code have none for the other objectives.)
+        seed: seed of all random choices.
+        objective: the objective besides the masked LM.
             `mlm_nsp`: whether a segment follows another or is random (BERT).
-            `segment_pair`: nothing; the pairs of `mlm_nsp`, all real: a chunk of a document, in two segments. A chunk
-            of one sentence is one segment (RoBERTa's SEGMENT-PAIR, section 4.2, without the next-sentence loss).
-            `full_sentences`: nothing; as many sentences as fit, each with a separator after it, across documents, which
-            another separator parts (RoBERTa; FACTS D10).
+            `segment_pair`: none; pairs as for `mlm_nsp`, all real: a chunk of a document in two segments. A chunk of
+            one sentence is one segment (RoBERTa's SEGMENT-PAIR, section 4.2, without the next-sentence loss).
+            `full_sentences`: none; as many sentences as fit, each with a separator after it, crossing documents, with
+            another separator between these (RoBERTa, section 4.2; fairseq's break mode `complete`).
             `doc_sentences`: the same within documents.
-            `single_sequence`: nothing; as many sentences of a document as fit, without separators between (SpanBERT;
-            FACTS D9).
+            `single_sequence`: none; as many sentences of a document as fit, without separators (SpanBERT, section 3.3;
+            fairseq's break mode `complete_doc`).
             `left_to_right`: each token from those before it; sequences of `single_sequence`, unmasked (GPT, biLM).
-            A sentence too long for an example of these four is cut into several, where SpanBERT's code drops it.
-        nsp: of `mlm_nsp`. `reference`: as the original; a single sentence left over has a random one after it without a
-            draw, so 54 to 79 % are random (FACTS D1.4). `balanced`: as many random as real, where documents have more
-            than one sentence; a random one is always of another document.
-        packing: whether several sequences share a row that one of them does not fill (arXiv 2107.02027).
-        max_sequences_per_pack: S, most sequences in such a row.
-        masking: how tokens are masked.
+            For these four, a sentence too long for an example is cut into several; SpanBERT's code drops it.
+        nsp: for `mlm_nsp`. `reference`: as in the original (create_instances_from_document), where a single remaining
+            sentence always gets a random one, so 54 to 79 % are random. `balanced`: as many random as real pairs,
+            where documents have more than one sentence; a random segment is always from another document.
+        packing: whether short sequences share a row (arXiv 2107.02027).
+        max_sequences_per_pack: S, maximum number of sequences in such a row.
+        masking: settings of masking.
     """
 
     max_seq_length: int = 128
@@ -94,12 +94,12 @@ class ExampleSettings:
 
     @property
     def max_num_tokens(self) -> int:
-        """Tokens of text in a pair of segments: all but [CLS] and two [SEP]."""
+        """Maximum number of text tokens of a pair: all but [CLS] and two [SEP]."""
         return self.max_seq_length - 3
 
     @property
     def layout(self) -> ExampleLayout:
-        """Which features the examples have."""
+        """Features of the examples."""
         sequences = self.max_sequences_per_pack if self.packing else 1
         predictions = self.masking.max_predictions_per_seq
         if self.packing:
@@ -107,11 +107,11 @@ class ExampleSettings:
         return ExampleLayout(self.objective, self.max_seq_length, predictions, sequences, self.masking.when)
 
     def masks(self, split: str) -> bool:
-        """Whether the examples of a split are stored masked."""
+        """Whether the examples of a split are stored with masks."""
         return self.objective != "left_to_right" and (self.masking.when == "static" or split == EVAL)
 
     def passes(self, split: str) -> int:
-        """Passes over the documents of a split: evaluation needs no text twice."""
+        """Number of passes over the documents of a split; one for evaluation, which needs no text twice."""
         if split not in (TRAIN, EVAL):
             raise ValueError(f"split is {split!r}; it must be {TRAIN!r} or {EVAL!r}")
         differ = self.objective in PAIRS or self.masks(split)

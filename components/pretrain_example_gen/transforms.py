@@ -1,8 +1,9 @@
-"""Shards of documents -> shards of pre-training examples, in Beam; loads without TFX.
+"""Beam transforms from shards of documents to shards of pre-training examples; does not import TFX.
 
-A shard of documents is a bucket: the unit of work, of memory, of randomness and of output. Its examples
-depend on its documents, its name, the split, the settings and the vocabulary alone, so the bytes are the same
-for any number of workers.
+A shard of documents is a bucket: the unit of work, of memory and of randomness. Each pass over it gives a shard of
+examples, so that training can read every document once before reading any again. The examples depend only on the
+bucket's documents, its name, the split, the settings and the vocabulary, so the bytes are the same for any number of
+workers.
 """
 
 from __future__ import annotations
@@ -11,40 +12,46 @@ import dataclasses
 import importlib.metadata
 import pickle
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import apache_beam as beam
+import google_crc32c
 import numpy as np
 
-from components.pretrain_example_gen.bucket import Bucket, Tokenizer
-from components.pretrain_example_gen.encoding import encode_records
-from components.pretrain_example_gen.instances import make_examples, plan_instances
-from components.pretrain_example_gen.settings import ExampleSettings
-from components.shards import read_documents, whole_file, write_json
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, Shard
+from bert_keras.tokenizers.protocol import Tokenizer
+from components.io.shards import read_documents, shard_name, whole_file, write_json
+from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
+from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
+from components.pretrain_example_gen.tf_example_encoder import encode_records
+from components.pretrain_example_gen.tokenized_shard import Bucket
 
-DOCUMENTS_PREFIX = "documents-"
-EXAMPLES_PREFIX = "examples-"
+_DOCUMENTS_NAME = re.compile(r"documents-(\d+)-of-(\d+)\.tfrecord")
 
-# What is counted of a shard, and summed over the shards of a split.
+# For a shard of documents: its split, its COUNTS, and the shards of its examples.
+Made = tuple[str, Mapping[str, int], list[Shard]]
+
+# Counts of a shard, which are summed over the shards of a split.
 COUNTS = (
-    # Of the documents, each once. Segments and documents without a token do not count.
+    # Of documents, each counted once, without segments and documents that have no token.
     "documents",
     "segments",
     "tokens",
     "unknown_tokens",
     "single_segment_documents",  # nothing in them can follow their segment
-    "documents_without_pair",  # alone in a shard, and of one segment: nsp=balanced has nothing to pair it with
-    "cut_segments",  # too long for an example of the objective, and therefore cut into several segments
-    # Of the examples: `instances` rows of `sequences` sequences, which is as many if they are not packed.
+    "documents_without_pair",  # of one segment, alone in a shard: nsp=balanced cannot pair them
+    "cut_segments",  # too long for an example of the objective
+    # Of examples: `instances` rows of `sequences` sequences; both are equal without packing.
     "instances",
     "sequences",
     "duplicate_instances",  # sequences with the tokens of an earlier one of the same shard and pass, before masking
     "random_next",  # sequences
-    "truncated",  # sequences from which tokens were taken off
-    "real_tokens",  # special ones included, out of ...
-    "slots",  # ... so many that they have, and ...
-    "unpacked_slots",  # ... so many that they would have with a sequence a row
-    # Predictions, told apart by what is shown: a random token that is [MASK] or the original counts as that.
+    "truncated",  # sequences from which tokens were removed
+    "real_tokens",  # including special ones, out of ...
+    "slots",  # ... all positions, and ...
+    "unpacked_slots",  # ... all positions there would be with one sequence per row
+    # Predictions by input token: a random token that is [MASK] or the original counts as that.
     "masked",
     "masked_as_mask",
     "masked_as_same",
@@ -52,12 +59,13 @@ COUNTS = (
 )
 
 
-def examples_path(documents_path: str, output_dir: str) -> str:
-    """documents-00003-of-00010.tfrecord -> OUTPUT_DIR/examples-00003-of-00010.tfrecord."""
-    name = posixpath.basename(documents_path)
-    if not name.startswith(DOCUMENTS_PREFIX):
-        raise ValueError(f"{documents_path}: the name of a documents shard starts with {DOCUMENTS_PREFIX!r}")
-    return f"{output_dir}/{EXAMPLES_PREFIX}{name.removeprefix(DOCUMENTS_PREFIX)}"
+def examples_path(documents_path: str, output_dir: str, number: int, passes: int) -> str:
+    """documents-00003-of-00010.tfrecord, pass 2 of 5 (from 0) -> OUTPUT_DIR/examples-00023-of-00050.tfrecord."""
+    match = _DOCUMENTS_NAME.fullmatch(posixpath.basename(documents_path))
+    if not match:
+        raise ValueError(f"{documents_path}: a documents shard is called documents-NUMBER-of-COUNT.tfrecord")
+    index, count = map(int, match.groups())
+    return f"{output_dir}/{shard_name('examples', number * count + index, passes * count)}"
 
 
 def _count_bucket(bucket: Bucket, unk_id: int) -> dict[str, int]:
@@ -94,7 +102,7 @@ def _count_examples(examples: Mapping[str, np.ndarray], sequences: int, mask_id:
 
 
 def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Adds COUNTS up by name; a name that is missing counts 0."""
+    """Sum COUNTS by name; missing names count 0."""
     total = dict.fromkeys(COUNTS, 0)
     for some in counts:
         for name, count in some.items():
@@ -102,63 +110,76 @@ def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def make_examples_shard(
+def make_examples_shards(
     documents_path: str, tokenizer: Tokenizer, settings: ExampleSettings, split: str, output_dir: str
-) -> dict[str, int]:
-    """Makes the examples of one shard of documents; returns its COUNTS. No documents make an empty shard.
+) -> tuple[dict[str, int], list[Shard]]:
+    """Make the examples of one shard of documents, one shard per pass; returns COUNTS and the shards' figures.
+
+    Without documents the shards are empty.
 
     Raises:
         ValueError: see `read_documents`, `examples_path`, `ExampleSettings.passes`, `Bucket`.
     """
-    output_path = examples_path(documents_path, output_dir)
     passes = settings.passes(split)
+    paths = [examples_path(documents_path, output_dir, number, passes) for number in range(passes)]
     key = (settings.seed, split, posixpath.basename(documents_path))
     bucket = Bucket.from_documents(read_documents(documents_path), tokenizer)
     counts = [_count_bucket(bucket, tokenizer.unk_id)]
-    plan = plan_instances(bucket, settings, passes, key, tokenizer.sep_id)
-    num_instances = len(plan.instances)
-    del bucket  # the plan may have tokens of its own
-    fingerprints = [np.zeros(0, np.uint64)]
-    # Not in the shard's own folder: TFX's components read every file there, dot files too.
-    with whole_file(output_path, f"{output_dir}.part") as file:
-        for examples, of_sequences in make_examples(plan, tokenizer, settings, split, key):
-            counts.append(_count_examples(examples, len(of_sequences), tokenizer.mask_id))
-            fingerprints.append(of_sequences)
-            file.write(encode_records(examples))
-    counts.append(
-        {
-            "documents_without_pair": counts[0]["documents"] if not num_instances else 0,
-            "cut_segments": plan.cut_segments,
-            "truncated": int(np.count_nonzero(plan.instances["truncated"])),
-            "duplicate_instances": num_instances - len(np.unique(np.concatenate(fingerprints))),
-        }
-    )
-    return sum_counts(counts)
+    plans = plan_passes(bucket, settings, passes, key, tokenizer.sep_id)
+    del bucket  # the plans may have their own tokens
+    shards = []
+    for number, (path, plan) in enumerate(zip(paths, plans, strict=True)):
+        records = size = crc = 0
+        fingerprints = [np.zeros(0, np.uint64)]
+        # Not in the shard's own folder: TFX's components read every file there, including dot files.
+        with whole_file(path, f"{output_dir}.part") as file:
+            for examples, of_sequences in make_examples(plan, tokenizer, settings, split, key_of_pass(key, number)):
+                counts.append(_count_examples(examples, len(of_sequences), tokenizer.mask_id))
+                fingerprints.append(of_sequences)
+                encoded = encode_records(examples)
+                file.write(encoded)
+                records += counts[-1]["instances"]
+                size += len(encoded)
+                crc = google_crc32c.extend(crc, encoded)
+        relative = f"{posixpath.basename(output_dir)}/{posixpath.basename(path)}"
+        shards.append(Shard(relative, number, records, size, f"{crc:08x}"))
+        counts.append(
+            {
+                "truncated": int(np.count_nonzero(plan.instances["truncated"])),
+                "duplicate_instances": len(plan.instances) - len(np.unique(np.concatenate(fingerprints))),
+            }
+        )
+    # Segments are cut once for all passes.
+    counts.append({"cut_segments": plan.cut_segments})
+    if not any(shard.records for shard in shards):
+        counts.append({"documents_without_pair": counts[0]["documents"]})
+    return sum_counts(counts), shards
 
 
 class MakeExamplesShard(beam.DoFn):
-    """Path of a documents shard -> writes the examples shard; yields its counts."""
+    """Path of a documents shard -> shards of its examples; yields `Made`."""
 
     def __init__(self, tokenizer: Tokenizer, settings: ExampleSettings, split: str, output_dir: str):
-        # Whatever its class, a tokenizer pickles as its vocabulary; its tables are made in `setup`.
+        # A tokenizer pickles as its vocabulary; its tables are built in `setup`.
         self.pickled_tokenizer = pickle.dumps(tokenizer)
         self.settings, self.split, self.output_dir = settings, split, output_dir
 
     def setup(self) -> None:
         self._tokenizer = pickle.loads(self.pickled_tokenizer)
 
-    def process(self, documents_path: str) -> Iterator[dict[str, int]]:
-        yield make_examples_shard(documents_path, self._tokenizer, self.settings, self.split, self.output_dir)
+    def process(self, documents_path: str) -> Iterator[Made]:
+        made = make_examples_shards(documents_path, self._tokenizer, self.settings, self.split, self.output_dir)
+        yield (self.split, *made)
 
 
 class MakePretrainExamples(beam.PTransform):
-    """Paths of documents shards -> examples shards in `output_dir`, and one dict: COUNTS, summed.
+    """Paths of documents shards -> examples shards in `output_dir`, and `Made` of each path.
 
     Args:
-        tokenizer: itself, not the path of its vocabulary: workers may not see the file.
-        settings: of the examples.
-        split: `train`, or `eval`, which gets one pass; each has randomness of its own.
-        output_dir: the folder of the split in the examples artifact.
+        tokenizer: the tokenizer rather than a path: workers may not have the file.
+        settings: settings of the examples.
+        split: `train`, or `eval`, which gets one pass; each has its own randomness.
+        output_dir: folder of the split in the examples artifact.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: ExampleSettings, split: str, output_dir: str):
@@ -171,29 +192,31 @@ class MakePretrainExamples(beam.PTransform):
             # Without it the shards stay on the worker that listed them.
             | "SpreadShards" >> beam.Reshuffle()
             | "MakeShard" >> beam.ParDo(self.make_shard)
-            | "Sum" >> beam.CombineGlobally(sum_counts)
         )
 
 
 def write_example_spec(
-    path: str,
+    output_dir: str,
     settings: ExampleSettings,
+    made: Iterable[Made],
     *,
     vocabulary_sha256: str,
     vocab_size: int,
     unicode_version: str,
-    counts: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """Writes `example_spec.json`; `bert_keras.features.ExampleSpec` is what training reads of it.
+    """Write `example_shards.json` and, last, `example_spec.json`, whose existence shows that the examples are complete.
 
-    It holds all settings by their names. `max_predictions_per_seq` is of a row, beside that of a sequence in `masking`;
-    they differ if rows are packed.
+    Training reads them as `Shard` and `ExampleSpec` (`bert_keras.data.example_format`). The spec contains all settings
+    by name. `max_predictions_per_seq` is per row, and per sequence in `masking`; they differ if rows are packed.
 
     Args:
-        counts: split -> COUNTS, summed over its shards.
+        made: `Made` of all shards of documents.
     """
+    made = list(made)
+    shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
+    write_json(f"{output_dir}/{SHARDS_FILE}", [shard._asdict() for shard in shards])
     write_json(
-        path,
+        f"{output_dir}/{EXAMPLE_SPEC_FILE}",
         {
             **dataclasses.asdict(settings),
             "max_predictions_per_seq": settings.layout.max_predictions_per_seq,
@@ -201,6 +224,9 @@ def write_example_spec(
             "vocabulary_sha256": vocabulary_sha256,
             "unicode_version": unicode_version,
             "package_version": importlib.metadata.version("bert-tfx"),
-            "counts": {split: dict(of_split) for split, of_split in counts.items()},
+            "counts": {
+                split: sum_counts(counts for of_split, counts, _ in made if of_split == split)
+                for split in (TRAIN, EVAL)
+            },
         },
     )

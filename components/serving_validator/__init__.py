@@ -1,1 +1,1 @@
-"""Whether a server answers with a model as the trainer did, fast enough and in little enough memory."""
+"""Checks that a server answers with a model as the trainer did, within limits of latency and memory."""

@@ -1,4 +1,4 @@
-"""Asks a served model what its trainer asked it, and compares; measures latency and memory."""
+"""Compares the answers of a served model with the trainer's, and measures latency and memory."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from bert_keras.exported_files import EXTRA_FOLDER, WARMUP_FILE
-from bert_keras.servable_ops import SAVED_MODEL_FILE
+from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER, WARMUP_FILE
+from bert_keras.saved_model.servable_ops import SAVED_MODEL_FILE
 from components.serving_validator.limits import ServingLimits
 from components.serving_validator.served_model import NotServable, ServedModel
 
 # The quality gate has just called it over the held-out examples; clients do not.
 EVALUATE = "evaluate"
-_MOST_TOLD = 3
+_MOST_SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class ServingVerdict:
-    """What `verdict.json` says.
+    """Content of `verdict.json`.
 
     Attributes:
         blessed: whether the model may be pushed.
-        checked: False: nobody tried it, because it is not blessed by the quality gate.
-        problems: why it may not, a clause each.
-        latency_ms: the 95th percentile of each signature.
-        memory_mb, load_seconds: as of `ServingLimits`.
-        answers: how many were compared and timed.
+        checked: False if the model was not served, because the quality gate did not bless it.
+        problems: reasons for not blessing it, a clause each.
+        latency_ms: 95th percentile of each signature.
+        memory_mb, load_seconds: as in `ServingLimits`.
+        answers: number of compared and timed answers.
     """
 
     blessed: bool
@@ -46,10 +46,10 @@ class ServingVerdict:
 
 
 def check_model(directory: str, limits: ServingLimits) -> ServingVerdict:
-    """Serves the SavedModel in `directory`, and asks it every request that is recorded beside it.
+    """Serve the SavedModel in `directory` and send every request recorded with it.
 
     Raises:
-        StageError: there is no server to ask.
+        StageError: the server cannot be started.
     """
     with tf.io.gfile.GFile(os.path.join(directory, SAVED_MODEL_FILE), "rb") as file:
         graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
@@ -65,7 +65,7 @@ def check_model(directory: str, limits: ServingLimits) -> ServingVerdict:
 
 
 def read_recorded(directory: str) -> list[prediction_log_pb2.PredictLog]:
-    """The requests beside a SavedModel, with the answers of the model that it was made from."""
+    """Requests recorded with a SavedModel, with the answers of the trained model."""
     path = os.path.join(directory, EXTRA_FOLDER, WARMUP_FILE)
     if not tf.io.gfile.exists(path):
         return []
@@ -76,12 +76,12 @@ def read_recorded(directory: str) -> list[prediction_log_pb2.PredictLog]:
 def _not_recorded(
     signatures: Mapping[str, meta_graph_pb2.SignatureDef], recorded: list[prediction_log_pb2.PredictLog]
 ) -> list[str]:
-    """Signatures that nothing is known of."""
+    """Problem for signatures without recorded requests, if there are any."""
     known = {log.request.model_spec.signature_name for log in recorded if log.response.outputs}
-    # Those of TensorFlow's own begin so.
+    # TensorFlow's own signatures begin like this.
     wanted = {name for name in signatures if not name.startswith("__")} - {EVALUATE}
     missing = sorted(wanted - known)
-    return [f"nothing is recorded of {', '.join(missing)} in {EXTRA_FOLDER}/{WARMUP_FILE}"] if missing else []
+    return [f"no requests are recorded for {', '.join(missing)} in {EXTRA_FOLDER}/{WARMUP_FILE}"] if missing else []
 
 
 def _ask(
@@ -90,7 +90,7 @@ def _ask(
     signatures: Mapping[str, meta_graph_pb2.SignatureDef],
     limits: ServingLimits,
 ) -> ServingVerdict:
-    """Every answer is compared, the last one as the first."""
+    """Send every request repeatedly and compare every answer, the last as the first."""
     problems: dict[str, None] = {}
     times: dict[str, list[float]] = {}
     for log in recorded:
@@ -99,16 +99,17 @@ def _ask(
             begun = time.perf_counter()
             answer = served.predict(log.request, seconds=limits.max_load_seconds)
             times.setdefault(name, []).append(1000 * (time.perf_counter() - begun))
-            found = differences(answer, log.response, signatures[name], limits.max_difference)
-            problems |= dict.fromkeys(f"{name}: {text}" for text in found)
+            texts = differences(answer, log.response, signatures[name], limits.max_difference)
+            problems |= dict.fromkeys(f"{name}: {text}" for text in texts)
     latency = {name: _percentile_95(of_signature) for name, of_signature in times.items()}
     memory = served.memory_mb()
     problems |= dict.fromkeys(_outside(latency, memory, limits))
-    told = [*problems][:_MOST_TOLD] + ([f"and {len(problems) - _MOST_TOLD} more"] if len(problems) > _MOST_TOLD else [])
+    more = len(problems) - _MOST_SHOWN
+    shown = [*problems][:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
     return ServingVerdict(
         blessed=not problems,
         checked=True,
-        problems=told,
+        problems=shown,
         latency_ms={name: round(value, 3) for name, value in latency.items()},
         memory_mb=round(memory, 1),
         load_seconds=round(served.load_seconds, 2),
@@ -118,14 +119,14 @@ def _ask(
 
 def _outside(latency: Mapping[str, float], memory: float, limits: ServingLimits) -> list[str]:
     slow = [
-        f"{name}: 95 % of the answers take up to {value:.4g} ms (at most {limits.max_latency_ms:g} is asked: "
-        "serving.max_latency_ms)"
+        f"{name}: 95th percentile of the latency {value:.4g} ms"
+        f" (threshold: serving.max_latency_ms={limits.max_latency_ms:g})"
         for name, value in latency.items()
         if value > limits.max_latency_ms
     ]
     if memory <= limits.max_memory_mb:
         return slow
-    return [*slow, f"memory: {memory:.0f} MiB (at most {limits.max_memory_mb} is asked: serving.max_memory_mb)"]
+    return [*slow, f"memory: {memory:.0f} MiB (threshold: serving.max_memory_mb={limits.max_memory_mb})"]
 
 
 def differences(
@@ -134,9 +135,9 @@ def differences(
     signature: meta_graph_pb2.SignatureDef,
     max_difference: float,
 ) -> list[str]:
-    """What is wrong with a served answer, given the trainer's own and what the signature promises."""
+    """Differences between a served answer and the trainer's, and from what the signature declares."""
     if set(answer.outputs) != set(signature.outputs):
-        return [f"gives {', '.join(sorted(answer.outputs))} and not {', '.join(sorted(signature.outputs))}"]
+        return [f"returns {', '.join(sorted(answer.outputs))} instead of {', '.join(sorted(signature.outputs))}"]
     problems = []
     for name, info in sorted(signature.outputs.items()):
         proto = answer.outputs[name]
@@ -154,19 +155,19 @@ def differences(
 
 
 def _difference(array: np.ndarray, own: np.ndarray, max_difference: float) -> str:
-    """How an answer differs from the trainer's; "" where it does not."""
+    """Difference of an output from the trainer's; "" if there is none."""
     if array.shape != own.shape:
         return f"has the shape {list(array.shape)}, the trainer's {list(own.shape)}"
     if array.dtype.kind != "f":
         different = int(np.sum(array != own))
         return f"differs from the trainer's in {different} of {array.size} values" if different else ""
     if not np.isfinite(array).all():
-        return "holds numbers that are not finite"
+        return "contains numbers that are not finite"
     worst = float(np.max(np.abs(array - own) / np.maximum(1.0, np.abs(own)), initial=0.0))
-    # Of an answer of the trainer that is not finite the difference is no number.
+    # If the trainer's answer is not finite, the difference is NaN.
     if worst <= max_difference:
         return ""
-    return f"is {worst:.2g} from the trainer's (at most {max_difference:g} is asked: serving.max_difference)"
+    return f"differs by {worst:.2g} from the trainer's (threshold: serving.max_difference={max_difference:g})"
 
 
 def _dtype(number: int) -> str:
@@ -174,5 +175,5 @@ def _dtype(number: int) -> str:
 
 
 def _percentile_95(values: list[float]) -> float:
-    """The smallest value that at least 95 % of the values do not exceed."""
+    """Smallest value that at least 95 % of the values do not exceed."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]

@@ -1,6 +1,6 @@
-"""ServingValidator: a model and what the quality gate says of it -> an infra blessing, by which Pusher goes.
+"""ServingValidator: serves a blessed model and issues the InfraBlessing that Pusher requires.
 
-It stands where TFX's InfraValidator does, for machines without Docker and Kubernetes: docs/decisions/0012.
+Replaces TFX's InfraValidator on machines without Docker and Kubernetes: docs/decisions/0012.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.types import artifact, artifact_utils, channel, component_spec, standard_artifacts
 from tfx.utils import path_utils
 
-from components import serving_validator
 from components.code_version import code_fingerprint
+from components.io.shards import write_json
 from components.serving_validator.check import ServingVerdict, check_model
 from components.serving_validator.limits import ServingLimits
-from components.shards import write_json
 
 VERDICT_FILE = "verdict.json"
-# As InfraValidator's: Pusher reads the property, people the file.
+# As in InfraValidator: Pusher reads the property, people the file.
 BLESSED_FILE, NOT_BLESSED_FILE, BLESSED_KEY = "INFRA_BLESSED", "INFRA_NOT_BLESSED", "blessed"
 
 
 class Executor(base_executor.BaseExecutor):
-    """Tries the model in a server, unless the quality gate has refused it: then nobody would push it.
+    """Serves the model for a check, unless the quality gate has refused it.
 
-    A model that does not hold is a result, not a failure: it is kept and told of, and Pusher pushes nothing.
+    A model that fails the check is a result, not an error: the verdict is kept and reported, and Pusher pushes nothing.
 
     Raises:
-        StageError: there is no server to try it in.
+        StageError: the server cannot be started.
     """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
@@ -82,7 +81,7 @@ class ServingValidator(base_component.BaseComponent):
             model=model,
             model_blessing=model_blessing,
             limits=json.dumps(dataclasses.asdict(limits), sort_keys=True),
-            code=code_fingerprint(serving_validator),
+            code=code_fingerprint(__name__),
             blessing=channel.Channel(type=standard_artifacts.InfraBlessing),
         )
         super().__init__(spec=spec)

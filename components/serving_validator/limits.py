@@ -1,4 +1,4 @@
-"""What a served model must keep to; no TFX."""
+"""Limits for a served model; no TFX."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class ServingLimits:
-    """What a model must keep to for it to be pushed: loaded by a server on this machine's CPU, asked by one client.
+    """Limits for a pushed model, when loaded by a server on this machine's CPU and called by one client.
 
-    The requests are those recorded beside the model, two short texts for each signature.
+    The requests are those recorded with the model, two short texts for each signature.
 
     Attributes:
-        max_latency_ms: highest 95th percentile, over all answers of a signature, of the time to an answer, in
-            milliseconds.
-        max_memory_mb: most memory that the server's process may have had in use at a time, in MiB; some 500 of them
-            are the server's own.
-        max_load_seconds: longest time from the start of the server until the model is served.
-        max_difference: how far from the trainer's a number may be, absolutely, and as a share of those above 1.
+        max_latency_ms: limit for the 95th percentile of the latency of each signature, in milliseconds.
+        max_memory_mb: limit for the peak memory of the server's process, in MiB; the server itself takes about 500.
+        max_load_seconds: limit for the time from the start of the server until the model is served.
+        max_difference: limit for the difference of a number from the trainer's: absolute, and relative above 1.
         repetitions: how often each request is sent.
     """
 

@@ -1,4 +1,4 @@
-"""A model in a server of its own: `bert-tfx serve` as a process, asked over gRPC by TensorFlow Serving's own stubs."""
+"""Serves a model in a child process, `bert-tfx serve`, called over gRPC with TensorFlow Serving's own stubs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -22,37 +21,37 @@ from tfx.utils import io_utils
 from typing_extensions import Self
 
 from bert_keras.errors import StageError
-from components.serving_validator import bound_command
+from components.processes import bound_command
 
 _MODEL, _VERSION, _HOST = "bert", "1", "127.0.0.1"
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
-    # The first attempts come before the server listens.
+    # The first attempts are made before the server listens.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 _POLL_SECONDS = 0.1
-# From the end of a connection to that of the process.
+# Time from the end of a connection to that of the process.
 _SECONDS_TO_DIE = 5.0
 
 
 class NotServable(Exception):
-    """What is wrong with the model, in one line."""
+    """Problem of a model that cannot be served, in one line."""
 
 
 class ServedModel:
-    """Serves a SavedModel on free ports of the loopback interface, on the CPU; usable as a context manager.
+    """Serves a SavedModel on free ports of the loopback interface, on the CPU. Usable as a context manager.
 
-    The process is gone when the context is left, or when this process is, however that ends.
+    The child process ends when the context is left, or when this process ends in any way.
 
     Args:
-        directory: of the SavedModel.
-        max_load_seconds: until it is served.
+        directory: the SavedModel.
+        max_load_seconds: time limit for loading.
 
     Raises:
-        NotServable: the server does not load it in time, or dies of it.
-        StageError: there is no server to ask, which says nothing of the model.
+        NotServable: the server crashed, or did not load the model in time.
+        StageError: the server cannot be started, whatever the model.
     """
 
     def __init__(self, directory: str, max_load_seconds: float):
@@ -69,11 +68,11 @@ class ServedModel:
         grpc_port, rest_port = _free_ports(2)
         ports = ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", bound_command.__name__, "serve", "--model-dir", self._folder.name, *ports],
-            stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this process, and says nothing of the model
-            stdout=subprocess.DEVNULL,  # its errors go where this process's go: into the run's log
-            # A training's process keeps the memory of the GPUs to itself.
+            bound_command("serve", "--model-dir", self._folder.name, *ports),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C must reach only this process
+            stdout=subprocess.DEVNULL,  # standard error is inherited: it goes into the run's log
+            # A training process may occupy all memory of the GPUs.
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
         )
         self._channel = grpc.insecure_channel(f"{_HOST}:{grpc_port}", options=_CHANNEL_OPTIONS)
@@ -89,15 +88,13 @@ class ServedModel:
         self._channel.close()
         self._process.kill()
         self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         self._folder.cleanup()
 
     def predict(self, request: predict_pb2.PredictRequest, seconds: float) -> predict_pb2.PredictResponse:
-        """The answer to a request for any signature.
+        """Send a request for any signature.
 
         Raises:
-            NotServable: there is none within `seconds`; says why.
+            NotServable: there is no answer within `seconds`; gives the reason.
         """
         named = predict_pb2.PredictRequest()
         named.CopyFrom(request)
@@ -108,11 +105,11 @@ class ServedModel:
             reason = f"{error.code().name}: {error.details()}"
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    reason = f"the server died of it ({_exit(self._process.wait(_SECONDS_TO_DIE))})"
-            raise NotServable(f"{request.model_spec.signature_name} is not answered: {reason}") from error
+                    reason = f"the server crashed ({_exit(self._process.wait(_SECONDS_TO_DIE))})"
+            raise NotServable(f"no answer from {request.model_spec.signature_name}: {reason}") from error
 
     def memory_mb(self) -> float:
-        """The most that the process has had in use so far, MiB; where the system does not say so, what it has now."""
+        """Peak memory of the process in MiB; where the system does not report it, its current memory."""
         try:
             with open(f"/proc/{self._process.pid}/status", encoding="utf-8") as file:
                 (peak,) = (line.split()[1] for line in file if line.startswith("VmHWM:"))
@@ -128,12 +125,12 @@ class ServedModel:
         while (waited := time.monotonic() - started) < self._max_load_seconds:
             if (died := self._process.poll()) is not None:
                 if reached:
-                    raise NotServable(f"the server died while it loaded the model ({_exit(died)})")
-                raise StageError(f"no server to try the model in: bert-tfx serve ended ({_exit(died)}), see the log")
+                    raise NotServable(f"the server crashed while loading the model ({_exit(died)})")
+                raise StageError(f"bert-tfx serve ended before it could load the model ({_exit(died)}), see the log")
             try:
                 (status,) = models.GetModelStatus(request, timeout=self._max_load_seconds).model_version_status
             except grpc.RpcError as error:
-                # Not there yet, or it has not yet looked for versions.
+                # Not there yet, or the server has not polled for versions yet.
                 reached |= error.code() is grpc.StatusCode.NOT_FOUND
             else:
                 reached = True
@@ -141,7 +138,7 @@ class ServedModel:
                     self.load_seconds = waited
                     return
                 if status.state == get_model_status_pb2.ModelVersionStatus.END:
-                    raise NotServable(f"the server does not load it: {status.status.error_message}")
+                    raise NotServable(f"the server cannot load it: {status.status.error_message}")
             time.sleep(_POLL_SECONDS)
         raise NotServable(f"not loaded after {self._max_load_seconds:g} seconds (serving.max_load_seconds)")
 
@@ -151,9 +148,9 @@ def _exit(code: int) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that are free now."""
     sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [free.getsockname()[1] for free in sockets]
+    for free in sockets:
+        free.close()
     return ports

@@ -1,1 +1,1 @@
-"""A task's official files -> rows: one record a row, its raw text and what is right."""
+"""Reads a task's official files into rows: one record per row, with its raw text and its label."""

@@ -1,4 +1,4 @@
-"""TaskExampleGen: a task's official files -> rows."""
+"""TaskExampleGen: reads a task's official files into rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from collections.abc import Mapping, Sequence
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from bert_keras.tasks import rows, table
-from bert_keras.tasks import settings as task_settings
 from bert_keras.tasks.table import Task
-from components import corpus_gen, shards, task_example_gen, tfrecord
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import fingerprint
 from components.task_example_gen.executor import Executor
-from components.task_example_gen.files import input_files
 from components.task_example_gen.settings import TaskDataSettings
+from components.task_example_gen.split_files import input_files
 
 
 class TaskExampleGenSpec(component_spec.ComponentSpec):
-    """`task`: its name; `files`: JSON {split: [path]}; `fingerprint`: hash of their contents.
+    """`task`: name of the task; `files`: JSON {split: [path]}; `fingerprint`: hash of their contents.
 
     `settings`: JSON of `TaskDataSettings`.
     """
@@ -38,7 +35,7 @@ class TaskExampleGenSpec(component_spec.ComponentSpec):
 
 
 class TaskExampleGen(base_component.BaseComponent):
-    """Reads files into `examples` (Examples of `TaskRow`s; the splits that are there, train and eval always)."""
+    """Reads files into `examples` (Examples of `TaskRow`s; always train and eval, other splits if they exist)."""
 
     SPEC_CLASS = TaskExampleGenSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -49,7 +46,7 @@ class TaskExampleGen(base_component.BaseComponent):
             files=json.dumps({split: list(paths) for split, paths in files.items()}, sort_keys=True),
             fingerprint=fingerprint(input_files(files)),
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            code=code_fingerprint(task_example_gen, corpus_gen, rows, table, task_settings, shards, tfrecord),
+            code=code_fingerprint(__name__),
             examples=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

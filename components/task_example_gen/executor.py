@@ -1,4 +1,4 @@
-"""TaskExampleGen's artifact I/O."""
+"""Executor of TaskExampleGen: reads and writes its artifacts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 
 from bert_keras.tasks.table import task_of
-from components.shards import remove_temporary
-from components.task_example_gen.files import SPLITS
+from components.io.shards import remove_temporary
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.settings import TaskDataSettings
+from components.task_example_gen.split_files import SPLITS
 
 
 class Executor(base_executor.BaseExecutor):
-    """Reads the files of the `files` property into rows; in this process: the sets are small."""
+    """Reads the files of the `files` property into rows, in this process, since the data sets are small."""
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         examples = artifact_utils.get_single_instance(output_dict["examples"])
@@ -25,4 +25,4 @@ class Executor(base_executor.BaseExecutor):
         files = json.loads(exec_properties["files"])
         spec = generate_rows(task_of(exec_properties["task"]), files, settings, examples.uri)
         examples.splits = [split for split in SPLITS if split in spec.counts]
-        remove_temporary(examples.uri)
+        remove_temporary(examples.uri, SPLITS)

@@ -1,4 +1,4 @@
-"""Files of splits -> shards of rows and `task_spec.json`."""
+"""Writes shards of rows and `task_spec.json` from the files of each split."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
-from components.shards import shard_name, whole_file, write_shard
-from components.task_example_gen.files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN
+from components.io.shards import shard_name, whole_file, write_shard
+from components.io.tfrecord import bytes_example
 from components.task_example_gen.readers import Found, ReadReport, read_found
 from components.task_example_gen.settings import TaskDataSettings
+from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN
 from components.task_example_gen.splits import hold_out, sample
-from components.tfrecord import bytes_example
 
-# Some megabytes a shard; of SQuAD, whose contexts repeat, thirty.
+# Gives shards of some megabytes; thirty for SQuAD, whose contexts repeat.
 ROWS_PER_SHARD = 20_000
 PREFIX = "examples"
 _PURPOSE = {TRAIN: "train on", EVAL: "evaluate on", EVAL_MISMATCHED: "evaluate on"}
@@ -26,17 +26,17 @@ _PURPOSE = {TRAIN: "train on", EVAL: "evaluate on", EVAL_MISMATCHED: "evaluate o
 def generate_rows(
     task: Task, files: Mapping[str, Sequence[str]], settings: TaskDataSettings, output_dir: str
 ) -> TaskSpec:
-    """Writes `OUTPUT_DIR/Split-NAME/examples-*.tfrecord` of each split, and `task_spec.json`.
+    """Write `OUTPUT_DIR/Split-NAME/examples-*.tfrecord` for each split, and `task_spec.json`.
 
     Args:
-        task: without labels, it gets those of its training rows, and every other row must have one of them.
-        files: by split; without eval rows, some of the training rows are held out.
+        task: without labels, it gets those of its training rows; all other rows must have one of its labels.
+        files: files by split; without eval rows, some of the training rows are held out.
 
     Returns:
-        What is written to `task_spec.json`.
+        Content of `task_spec.json`.
 
     Raises:
-        InputError: a file cannot be used, a row is bad (and `settings.on_bad_row` is "fail"), or there are no rows.
+        InputError: a file cannot be used, a row is malformed (and `settings.on_bad_row` is "fail"), or there are none.
     """
     report = ReadReport()
     train = _read(task, TRAIN, files[TRAIN], settings, report)
@@ -59,7 +59,7 @@ def generate_rows(
 def _read(
     task: Task, split: str, paths: Sequence[str], settings: TaskDataSettings, report: ReadReport
 ) -> list[tuple[str, Found]]:
-    """(path, row) of a split's files."""
+    """(path, row) pairs of a split's files."""
     labelled = split in LABELLED
     rows = [
         (path, found)
@@ -69,14 +69,14 @@ def _read(
     if not rows:
         skipped = sum(report.skipped[path] for path in paths)
         raise InputError(
-            f"{', '.join(paths)}: no rows to {_PURPOSE.get(split, 'predict')} ({skipped:,} bad ones left out); "
+            f"{', '.join(paths)}: no rows to {_PURPOSE.get(split, 'predict')} ({skipped:,} malformed rows skipped); "
             f"give a file of {task.name} with rows"
         )
     return rows
 
 
 def _labels(task: Task, rows: Sequence[TaskRow], paths: Sequence[str]) -> tuple[str, ...]:
-    """The labels of rows, sorted; of tagging, every type's B- and I-: rare ones may be missing in small data."""
+    """Labels of rows, sorted; for tagging, B- and I- of every type: rare ones may be missing in small data."""
     if task.kind == "tagging":
         types = {tag[2:] for row in rows for tag in row.gold if tag != "O"}
         return tuple(sorted({"O"} | {f"{part}-{entity}" for entity in types for part in "BI"}))

@@ -1,4 +1,4 @@
-"""How a task's files are read and split."""
+"""Settings for reading and splitting a task's files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ OnBadRow = Literal["fail", "skip"]
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What the columns (keys of JSON lines) of one's own tables are called.
+    """Names of columns (or JSON keys) in the user's own tables.
 
     Attributes:
         text: the text.
-        text_pair: the second text, of tasks with two.
-        label: the label's name; a table of texts to be labelled need not have it.
-        source: where the text comes from, by which held-out rows are also scored; "": no column.
+        text_pair: the second text, for tasks with two.
+        label: the label; optional in tables of texts to predict.
+        source: the origin of the text; held-out rows are also scored by origin; "": no column.
     """
 
     text: str = "text"
@@ -32,15 +32,18 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class TaskDataSettings:
-    """How official files become a task's rows.
+    """Settings for making a task's rows from its official files.
 
     Attributes:
-        on_bad_row: a row that is not as it should be stops the run (`fail`), or is left out and counted (`skip`).
-        eval_fraction: share of the training rows that is held out where there is no file of eval rows.
-        max_train_rows: so many rows to train on, a seeded sample of all; 0: all.
-        max_eval_rows: so many rows to evaluate on, as well, of each eval split; test sets stay whole.
-        seed: of what is held out and of the samples.
-        columns: of one's own tables (tasks `text` and `text-pair`).
+        on_bad_row: a malformed row stops the run (`fail`), or is skipped and counted (`skip`).
+        eval_fraction: share of the training rows to hold out if there is no file of eval rows.
+        max_train_rows: maximum number of training rows, a seeded sample of all; 0: all.
+        max_eval_rows: likewise for each eval split; test splits are complete.
+        seed: seed for the held-out rows and the samples.
+        columns: columns of the user's own tables (tasks `text` and `text-pair`).
+        max_unknown_fraction: limit for the share of [UNK] among the tokens of the rows, with the vocabulary of the
+            initial checkpoint; a run above it stops before training. English texts have less than 0.006 with BERT's
+            English vocabularies, Korean ones 0.04 to 0.08, Chinese ones 0.6.
     """
 
     on_bad_row: OnBadRow = "fail"
@@ -49,10 +52,13 @@ class TaskDataSettings:
     max_eval_rows: int = 0
     seed: int = 0
     columns: Columns = dataclasses.field(default_factory=Columns)
+    max_unknown_fraction: float = 0.02
 
     def __post_init__(self) -> None:
         if not 0.0 < self.eval_fraction < 1.0:
             raise ValueError(f"data.eval_fraction is {self.eval_fraction}; it must be between 0 and 1")
+        if not 0.0 <= self.max_unknown_fraction <= 1.0:
+            raise ValueError(f"data.max_unknown_fraction is {self.max_unknown_fraction}; it must be in [0, 1]")
         for name in ("max_train_rows", "max_eval_rows"):
             if getattr(self, name) < 0:
                 raise ValueError(f"data.{name} is {getattr(self, name)}; it must be at least 0 (0: all)")

@@ -1,4 +1,4 @@
-"""Which rows are held out, and which are a sample."""
+"""Selects rows to hold out, and samples of rows."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import TypeVar
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
-from components.task_example_gen.readers.found import Found
+from components.task_example_gen.readers.records import Found
 
 T = TypeVar("T")
 
 
 def hold_out(rows: Sequence[tuple[str, Found]], eval_fraction: float, seed: int) -> tuple[list[TaskRow], list[TaskRow]]:
-    """(rows to train on, rows to evaluate on), each in their order.
+    """Split rows into (training rows, eval rows), each in their order.
 
-    Groups (articles, documents, videos) stay whole, and so do rows with the same inputs. In the order of a seeded hash,
-    groups are held out until they have `eval_fraction` of the rows; at least one is, and one is not.
+    Groups (articles, documents, videos) are not split, nor are rows with the same inputs. Groups are held out in the
+    order of a seeded hash until they have `eval_fraction` of the rows; at least one is held out, and one is not.
 
     Args:
-        rows: (path, row).
+        rows: (path, row) pairs.
 
     Raises:
-        InputError: there is one group only.
+        InputError: there is only one group.
     """
     groups: dict[bytes, list[int]] = {}
     for index, (path, found) in enumerate(rows):
         groups.setdefault(_hash(path, found, seed), []).append(index)
     if len(groups) < 2:
         raise InputError(
-            f"{rows[0][0]}: its rows are one group (article, document, video, or the same text), of which none can be "
-            "held out; give --eval FILE"
+            f"{rows[0][0]}: all rows are one group (article, document, video, or the same text), which cannot be "
+            "split; give --eval FILE"
         )
     held_out: set[int] = set()
     for digest in sorted(groups)[:-1]:
@@ -47,13 +47,13 @@ def hold_out(rows: Sequence[tuple[str, Found]], eval_fraction: float, seed: int)
 
 
 def _hash(path: str, found: Found, seed: int) -> bytes:
-    # Not by the row's own path: where the data lie has no say.
+    # Without the folder of the file: the split must not depend on where the data are.
     key = [path.rpartition("/")[2], found.group] if found.group else sorted(found.row.inputs.items())
     return hashlib.sha256(json.dumps([seed, key]).encode()).digest()
 
 
 def sample(rows: Sequence[T], count: int, seed: int) -> list[T]:
-    """So many of the rows, in their order; all, if count is 0 or there are no more."""
+    """Random sample of `count` rows, in their order; all rows if `count` is 0 or at least their number."""
     if not count or count >= len(rows):
         return list(rows)
     return [rows[index] for index in sorted(random.Random(seed).sample(range(len(rows)), count))]

@@ -1,1 +1,1 @@
-"""Documents -> a WordPiece vocabulary."""
+"""Learns a vocabulary from documents."""

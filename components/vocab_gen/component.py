@@ -1,4 +1,4 @@
-"""VocabGen: documents -> vocabulary."""
+"""VocabGen: learns a vocabulary from documents."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import json
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
 
-from bert_keras import byte_bpe, tokenizer, unicode_tables
-from components import shards, tfrecord, vocab_gen
 from components.artifacts import Vocabulary
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import InputFile, fingerprint
@@ -18,9 +16,9 @@ from components.vocab_gen.settings import VocabularySettings
 
 
 class VocabGenSpec(component_spec.ComponentSpec):
-    """`vocab_size`: tokens, special ones included; `settings`: JSON of `VocabularySettings`.
+    """`vocab_size`: number of tokens, including special ones; `settings`: JSON of `VocabularySettings`.
 
-    `given`: JSON, null or the path of a vocabulary to take and a hash of its content.
+    `given`: JSON, null or the path and the content hash of a vocabulary to import, or to extend.
     """
 
     PARAMETERS = {
@@ -34,7 +32,7 @@ class VocabGenSpec(component_spec.ComponentSpec):
 
 
 class VocabGen(base_beam_component.BaseBeamComponent):
-    """Learns a `vocabulary` (Vocabulary) from the train split of `documents` (Examples), or takes a given one."""
+    """Learns a `vocabulary` (Vocabulary) from the train split of `documents` (Examples), or imports one."""
 
     SPEC_CLASS = VocabGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
@@ -51,7 +49,7 @@ class VocabGen(base_beam_component.BaseBeamComponent):
             vocab_size=vocab_size,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
             given=json.dumps(given and {"path": given.path, "fingerprint": fingerprint([given])}, sort_keys=True),
-            code=code_fingerprint(vocab_gen, shards, tfrecord, tokenizer, byte_bpe, unicode_tables),
+            code=code_fingerprint(__name__),
             vocabulary=channel.Channel(type=Vocabulary),
         )
         super().__init__(spec=spec)

@@ -1,8 +1,8 @@
-"""A vocabulary's files, in one folder: written, copied, brought by the user, and read as a tokenizer.
+"""Files of a vocabulary in a folder: writing, copying, importing, and loading as a tokenizer.
 
-vocab.txt        a token a line; the line number, from 0, is its id
-merges.txt       of byte-level BPE: a pair of tokens a line, the first to be merged first
-vocab_spec.json  what made it: algorithm, case, normalisation, Unicode version, sizes, sha256 of vocab.txt
+vocab.txt        one token per line; the line number, from 0, is its id
+merges.txt       for byte-level BPE: one pair of tokens per line, in the order of merging
+vocab_spec.json  origin: algorithm, case, normalisation, Unicode version, sizes, sha256 of vocab.txt
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 
 from apache_beam.io.filesystems import FileSystems
 
-from bert_keras.byte_bpe import ByteBpeTokenizer
 from bert_keras.errors import InputError
-from bert_keras.features import MERGES_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE
-from bert_keras.tokenizer import BertTokenizer, make_tokenizer
-from bert_keras.unicode_tables import UNICODE_VERSION
-from components.shards import open_file, whole_file, write_json
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.unicode_tables import UNICODE_VERSION
+from bert_keras.tokenizers.vocabulary_files import MERGES_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE
+from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
+from components.io.shards import open_file, whole_file, write_json
 from components.vocab_gen.settings import VocabularySettings
 
 MERGES_HEADER = "#version: 0.2"
@@ -33,10 +33,10 @@ def write_vocabulary(
     settings: VocabularySettings,
     **more: object,
 ) -> None:
-    """Writes the files; the spec last.
+    """Write the files; the spec last.
 
     Args:
-        more: what else the spec says.
+        more: further entries of the spec.
     """
     content = "".join(token + "\n" for token in vocabulary).encode()
     _write(f"{output_dir}/{VOCABULARY_FILE}", content)
@@ -47,7 +47,7 @@ def write_vocabulary(
     write_json(
         f"{output_dir}/{VOCABULARY_SPEC_FILE}",
         {
-            **dataclasses.asdict(settings),
+            **{name: value for name, value in dataclasses.asdict(settings).items() if name != "extend" or value},
             "lower_case": folds,
             "normalization": "NFD, marks stripped" if folds else "none",
             "unicode_version": UNICODE_VERSION,
@@ -59,7 +59,7 @@ def write_vocabulary(
 
 
 def copy_vocabulary(source_dir: str, output_dir: str) -> None:
-    """Copies the files of a vocabulary to another folder."""
+    """Copy the files of a vocabulary to another folder."""
     for name in (VOCABULARY_FILE, MERGES_FILE, VOCABULARY_SPEC_FILE):
         if name != MERGES_FILE or FileSystems.exists(f"{source_dir}/{name}"):
             with open_file(f"{source_dir}/{name}") as file:
@@ -67,30 +67,42 @@ def copy_vocabulary(source_dir: str, output_dir: str) -> None:
 
 
 def load_tokenizer(directory: str) -> tuple[BertTokenizer | ByteBpeTokenizer, dict]:
-    """The tokenizer of a folder's vocabulary, and what vocab_spec.json says of it.
+    """Load the tokenizer of a folder's vocabulary, and the content of vocab_spec.json.
 
     Raises:
-        ValueError: vocab.txt is not the file that the spec is of.
+        ValueError: vocab.txt is not the file that the spec describes.
     """
     content = _read(f"{directory}/{VOCABULARY_FILE}")
     spec = json.loads(_read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(
-            f"{directory}/{VOCABULARY_FILE} is not the file that {VOCABULARY_SPEC_FILE} beside it is of: "
+            f"{directory}/{VOCABULARY_FILE} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: "
             "its sha256 differs"
         )
     merges = _parse_merges(directory) if spec["algorithm"] == "byte_bpe" else []
     return make_tokenizer(content.decode().removesuffix("\n").split("\n"), spec, merges), spec
 
 
-def bring_vocabulary(path: str, output_dir: str, settings: VocabularySettings) -> int:
-    """Writes a vocabulary that the user has as one of ours; returns its size.
+def import_vocabulary(path: str, output_dir: str, settings: VocabularySettings) -> int:
+    """Import a user's vocabulary to a folder; returns its size. Arguments and errors as in `read_given`."""
+    vocabulary, merges = read_given(path, settings)
+    write_vocabulary(output_dir, vocabulary, merges, settings, source="given")
+    return len(vocabulary)
+
+
+def given_tokenizer(path: str, settings: VocabularySettings) -> BertTokenizer:
+    """The tokenizer of a user's vocabulary of word pieces, to extend. Errors as in `read_given`."""
+    return BertTokenizer(read_given(path, settings)[0], settings.lower_case)
+
+
+def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]]]:
+    """Read a user's vocabulary: tokens in the order of their ids, and merges for byte-level BPE.
 
     Args:
-        path: vocab.txt, a token a line, or for byte-level BPE vocab.json (token -> id); merges.txt lies beside it.
+        path: vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it.
 
     Raises:
-        InputError: it cannot be read, or is none for this algorithm; names the file.
+        InputError: it cannot be read, or is not a vocabulary for this algorithm; names the file.
     """
     try:
         text = _read(path).decode("utf-8")
@@ -100,21 +112,20 @@ def bring_vocabulary(path: str, output_dir: str, settings: VocabularySettings) -
             if sorted(ids.values()) != list(range(len(ids))):
                 raise ValueError(f"its ids are not 0 to {len(ids) - 1}")
         else:
-            # As the original reads it: only "\n" ends a line, tokens are stripped.
+            # As in the original's load_vocab: only "\n" ends a line, tokens are stripped.
             vocabulary = [line.strip() for line in text.removesuffix("\n").split("\n")]
         merges = _parse_merges(path.rpartition("/")[0] or ".") if settings.algorithm == "byte_bpe" else []
         make_tokenizer(vocabulary, dataclasses.asdict(settings), merges)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: no vocabulary for {settings.algorithm}: {error}") from error
-    write_vocabulary(output_dir, vocabulary, merges, settings, source="given")
-    return len(vocabulary)
+        raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
+    return vocabulary, merges
 
 
 def _parse_merges(directory: str) -> list[tuple[str, str]]:
     lines = _read(f"{directory}/{MERGES_FILE}").decode("utf-8").removesuffix("\n").split("\n")
     pairs = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
     if wrong := [pair for pair in pairs if len(pair) != 2]:
-        raise ValueError(f"{directory}/{MERGES_FILE}: {' '.join(wrong[0])!r} is no pair of tokens")
+        raise ValueError(f"{directory}/{MERGES_FILE}: {' '.join(wrong[0])!r} is not a pair of tokens")
     return pairs  # type: ignore[return-value]
 
 

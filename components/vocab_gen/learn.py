@@ -1,47 +1,61 @@
-"""Word counts -> vocabulary, by the trainers of the `tokenizers` library."""
+"""Learns a vocabulary from word counts with the trainers of the `tokenizers` library."""
 
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator, Mapping
 
-from bert_keras import byte_bpe
+import numpy as np
+
 from bert_keras.errors import InputError
-from bert_keras.tokenizer import SPECIAL_TOKENS, UNK
+from bert_keras.tokenizers import byte_bpe
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, UNK, BertTokenizer
+from bert_keras.tokenizers.wordpiece_extension import choose_words, extend
 from components.vocab_gen.settings import VocabularySettings
 
-# The trainer takes text, not counts: counts are scaled down to at most this many words of it.
+# The trainer takes text, not counts: counts are scaled down to at most this many words.
 MAX_WORDS_SHOWN = 50_000_000
 WORDS_A_LINE = 10_000
+
+
+def least_count(total: int, settings: VocabularySettings) -> int:
+    """Minimum count of a word to learn from, in a text of `total` words.
+
+    Rarer words, scaled down, would occur less than half a time in the trainer's text. Rounded up to once, they would be
+    a third of it for 3e10 words, although they are a hundredth of the corpus. At most 2 * MAX_WORDS_SHOWN words reach
+    the minimum, however long the text is.
+    """
+    return max(settings.min_word_count, -(-total // (2 * MAX_WORDS_SHOWN)))
 
 
 def learn_wordpiece(
     counts: Mapping[str, int], vocab_size: int, settings: VocabularySettings, *, exact: bool
 ) -> list[str]:
-    """A WordPiece vocabulary of `vocab_size` tokens, the same for the same counts.
+    """Learn a WordPiece vocabulary of `vocab_size` tokens, the same for the same counts.
 
-    In order: special tokens, the alphabet, its "##x", then pieces as they are learned, the most useful first.
+    In order: special tokens, the alphabet, its "##x", then wordpieces in the order of learning, the most useful first.
 
     Args:
-        counts: words, as basic tokenization gives them, and how often each occurred.
-        exact: whether fewer tokens than asked for are an error.
+        counts: words, from basic tokenization, with their counts.
+        exact: whether fewer tokens than `vocab_size` are an error.
 
     Raises:
-        InputError: the words support fewer tokens, or need more for their characters alone.
+        InputError: the words yield fewer tokens, or need more for their characters alone.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    words = {w: c for w, c in counts.items() if c >= settings.min_word_count}
+    words = _frequent(counts, settings)
     alphabet = _alphabet(words, settings.character_coverage)
     words = {w: c for w, c in words.items() if alphabet.issuperset(w)}
-    # Given as special, in a fixed order: left to itself, the trainer numbers the "##x" in the order of a hash map with
-    # a random seed, and breaks ties between merges by these numbers.
+    # Passed as special tokens, in a fixed order: otherwise the trainer numbers the "##x" in the order of a hash map
+    # with a random seed, and breaks ties between merges by these numbers.
     inside = {f"##{character}" for word in words for character in word[1:]}
     pieces = [*SPECIAL_TOKENS, *sorted(alphabet), *sorted(inside)]
     if len(pieces) > vocab_size:
         raise InputError(
             f"the corpus needs a vocabulary of {len(pieces):,} tokens for its {len(alphabet):,} characters alone, "
-            f"{vocab_size:,} were asked for: --set model.vocab_size={len(pieces)} or more, or a smaller "
+            f"but vocab_size is {vocab_size:,}: --set model.vocab_size={len(pieces)} or more, or a smaller "
             "vocabulary.character_coverage"
         )
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNK))
@@ -60,21 +74,55 @@ def learn_wordpiece(
     return vocabulary
 
 
+def add_words(
+    counts: Mapping[str, int], initial: BertTokenizer, settings: VocabularySettings
+) -> tuple[list[str], dict[str, float]]:
+    """Add `settings.extend` words to a vocabulary, the same for the same counts.
+
+    Args:
+        counts: as in `learn_wordpiece`.
+        initial: tokenizer with that vocabulary.
+
+    Returns:
+        The vocabulary, and tokens per word of the counted text before and after.
+
+    Raises:
+        InputError: fewer words save a token.
+    """
+    words = _frequent(counts, settings)
+    chosen = choose_words(words, initial, settings.extend)
+    if len(chosen) < settings.extend:
+        raise InputError(
+            f"the corpus has only {len(chosen):,} words that the vocabulary cuts into several tokens and that occur at "
+            f"least {least_count(sum(counts.values()), settings)} times: --set vocabulary.extend={len(chosen)} or less"
+        )
+    vocabulary = extend(initial.vocabulary, chosen)
+    after = BertTokenizer(vocabulary, initial.lower_case)
+    rates = {"tokens_per_word_before": initial, "tokens_per_word": after}
+    return vocabulary, {name: _tokens_per_word(words, tokenizer) for name, tokenizer in rates.items()}
+
+
+def _tokens_per_word(counts: Mapping[str, int], tokenizer: BertTokenizer) -> float:
+    _, splits = tokenizer.wordpiece_ids(list(counts))
+    tokens = sum(map(operator.mul, counts.values(), np.diff(splits).tolist()))
+    return round(tokens / max(1, sum(counts.values())), 4)
+
+
 def learn_byte_bpe(
     counts: Mapping[str, int], vocab_size: int, settings: VocabularySettings, *, exact: bool
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """A byte-level BPE vocabulary of `vocab_size` tokens and its merges, the same for the same counts.
+    """Learn a byte-level BPE vocabulary of `vocab_size` tokens and its merges, the same for the same counts.
 
-    In order: special tokens, the 256 characters for bytes, then pieces as they are learned.
+    In order: special tokens, the 256 characters for bytes, then tokens in the order of learning.
 
-    Args and Raises: as `learn_wordpiece`; words are those of `bert_keras.byte_bpe.words`.
+    Args and Raises: as in `learn_wordpiece`; words are those of `bert_keras.tokenizers.byte_bpe.words`.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    words = {w: c for w, c in counts.items() if c >= settings.min_word_count}
-    least = len(byte_bpe.SPECIAL_TOKENS) + len(byte_bpe.byte_alphabet())
-    if vocab_size < least:
-        raise InputError(f"byte-level BPE needs at least {least} tokens for its bytes, {vocab_size} were asked for")
+    words = _frequent(counts, settings)
+    needed = len(byte_bpe.SPECIAL_TOKENS) + len(byte_bpe.byte_alphabet())
+    if vocab_size < needed:
+        raise InputError(f"byte-level BPE needs at least {needed} tokens for its bytes, but vocab_size is {vocab_size}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
@@ -84,23 +132,28 @@ def learn_byte_bpe(
         show_progress=False,
     )
     tokenizer.train_from_iterator(_lines(words), trainer)
-    # The library tells merges only in its own format.
+    # The library exposes merges only in its own format.
     model = json.loads(tokenizer.to_str())["model"]
     vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     _check_size(len(vocabulary), vocab_size, len(words), exact)
     return vocabulary, [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
 
 
+def _frequent(counts: Mapping[str, int], settings: VocabularySettings) -> dict[str, int]:
+    least = least_count(sum(counts.values()), settings)
+    return {word: count for word, count in counts.items() if count >= least}
+
+
 def _check_size(size: int, wanted: int, num_words: int, exact: bool) -> None:
     if exact and size < wanted:
         raise InputError(
             f"the corpus supports a vocabulary of {size:,} tokens ({num_words:,} distinct words), "
-            f"{wanted:,} were asked for: give more text, or --set model.vocab_size={size} or less"
+            f"but vocab_size is {wanted:,}: give more text, or --set model.vocab_size={size} or less"
         )
 
 
 def _alphabet(words: Mapping[str, int], coverage: float) -> set[str]:
-    """The fewest characters that cover so much of the text; of equally frequent ones the first by code point."""
+    """Fewest characters that cover this share of the text; ties are broken by code point."""
     characters: dict[str, int] = {}
     for word, count in words.items():
         for character in word:

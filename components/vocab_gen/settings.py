@@ -1,4 +1,4 @@
-"""How a vocabulary is learned."""
+"""Settings for learning a vocabulary."""
 
 from __future__ import annotations
 
@@ -8,24 +8,35 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySettings:
-    """How a vocabulary is learned, and text is cut by it.
+    """Settings for learning a vocabulary and tokenizing with it.
 
     Attributes:
-        algorithm: `wordpiece`: BERT's; `byte_bpe`: byte-level BPE, RoBERTa's; it keeps case and has no unknown token.
-        lower_case: lower-case and strip accents (the original's `do_lower_case`); not of `byte_bpe`.
-        min_word_count: words seen less often are not learned from; bounds memory on a large corpus.
+        algorithm: `wordpiece`: BERT's; `byte_bpe`: RoBERTa's byte-level BPE, which is cased and has no unknown token.
+        lower_case: lower-case and strip accents (the original's `do_lower_case`); not for `byte_bpe`.
+        min_word_count: minimum count of words to learn from; for a text of more than 1e8 times as many words it is
+            raised, and vocab_spec.json contains the value.
         character_coverage: share of the characters of the text that the alphabet covers: the most frequent ones, as
-            many as it takes (a few hundred of English, thousands of Chinese). A word with another is [UNK], and is not
-            learned from. Not of `byte_bpe`, whose alphabet is the 256 bytes.
+            many as necessary (a few hundred for English, thousands for Chinese). A word with any other character is
+            [UNK], and is not learned from. Not for `byte_bpe`, whose alphabet is the 256 bytes.
+        extend: number of words to add to a given vocabulary (an initial model's, or a file): the words that save most
+            tokens. They take the places of `[unused0]`, `[unused1]`, ... first; the others are appended. Not for
+            `byte_bpe`: a new merge would change the tokens of other words.
     """
 
     algorithm: Literal["wordpiece", "byte_bpe"] = "wordpiece"
     lower_case: bool = True
     min_word_count: int = 2
     character_coverage: float = 0.9999
+    extend: int = 0
 
     def __post_init__(self) -> None:
         if self.min_word_count < 1:
             raise ValueError(f"vocabulary.min_word_count is {self.min_word_count}; it must be at least 1")
+        if self.extend < 0:
+            raise ValueError(f"vocabulary.extend is {self.extend}; it must be at least 0")
+        if self.extend and self.algorithm != "wordpiece":
+            raise ValueError(
+                "vocabulary.extend adds words to a vocabulary of word pieces only; byte_bpe cannot take them"
+            )
         if not 0.0 < self.character_coverage <= 1.0:
             raise ValueError(f"vocabulary.character_coverage is {self.character_coverage}; it must be in (0, 1]")

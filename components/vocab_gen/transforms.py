@@ -1,4 +1,4 @@
-"""Document shards -> word counts -> a vocabulary's files, as Beam transforms (no TFX here)."""
+"""Beam transforms that count words in document shards and learn a vocabulary (no TFX here)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
-from bert_keras import byte_bpe
-from bert_keras.tokenizer import split_words
-from components.shards import read_documents
+from bert_keras.tokenizers import byte_bpe
+from bert_keras.tokenizers.normalize import split_words
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+from components.io.shards import read_documents
 from components.vocab_gen.files import write_vocabulary
-from components.vocab_gen.learn import learn_byte_bpe, learn_wordpiece
+from components.vocab_gen.learn import add_words, learn_byte_bpe, learn_wordpiece, least_count
 from components.vocab_gen.settings import VocabularySettings
 
-# What a worker holds before it hands its counts on: some hundred megabytes.
+# Words that a worker holds before emitting their counts: some hundred megabytes.
 MAX_DISTINCT_WORDS = 2_000_000
 
 
 class CountWords(beam.DoFn):
-    """path of a documents shard -> (word, count); a word comes once a bundle, or more often if there are very many."""
+    """Path of a document shard -> (word, count) pairs; a word comes once per bundle, or more often with many words."""
 
     def __init__(self, settings: VocabularySettings):
         self.settings = settings
@@ -45,58 +46,87 @@ class CountWords(beam.DoFn):
 
 
 class LearnVocabulary(beam.DoFn):
-    """All (word, count) pairs -> the files; yields the size of the vocabulary."""
+    """All (word, count) pairs, and one with count 0 in case of none, -> files; yields the vocabulary's size.
 
-    def __init__(self, output_dir: str, vocab_size: int, settings: VocabularySettings, exact: bool):
+    The side input is the minimum count by which the pairs were filtered.
+    """
+
+    def __init__(
+        self,
+        output_dir: str,
+        vocab_size: int,
+        settings: VocabularySettings,
+        exact: bool,
+        initial: BertTokenizer | None = None,
+    ):
         self.output_dir, self.vocab_size, self.settings, self.exact = output_dir, vocab_size, settings, exact
+        self.initial = initial
 
-    def process(self, element: tuple[None, Iterable[tuple[str, int]]]) -> Iterator[int]:
+    def process(self, element: tuple[None, Iterable[tuple[str, int]]], least: int) -> Iterator[int]:
         _, pairs = element
-        counts = dict(pairs)
-        if self.settings.algorithm == "byte_bpe":
+        counts = {word: count for word, count in pairs if count}
+        source, merges = "learned", list[tuple[str, str]]()
+        rates: dict[str, float] = {}
+        if self.initial:
+            source = "extended"
+            vocabulary, rates = add_words(counts, self.initial, self.settings)
+        elif self.settings.algorithm == "byte_bpe":
             vocabulary, merges = learn_byte_bpe(counts, self.vocab_size, self.settings, exact=self.exact)
         else:
-            vocabulary, merges = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact), []
+            vocabulary = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact)
         write_vocabulary(
             self.output_dir,
             vocabulary,
             merges,
             self.settings,
-            source="learned",
+            source=source,
             words=sum(counts.values()),
             distinct_words=len(counts),
+            min_word_count=least,
+            **rates,
         )
         yield len(vocabulary)
 
 
 class MakeVocabulary(beam.PTransform):
-    """paths of document shards -> the vocabulary's files in `output_dir`, and its size.
+    """Paths of document shards -> files of the vocabulary in `output_dir`, and its size.
 
-    Memory: distinct words of a worker's shards, and in one place all those seen at least `min_word_count` times.
+    Memory: the distinct words of a worker's shards, and in one place all words with the `least_count`: as many for 3e9
+    words as for 3e11, since the minimum grows with the text.
 
     Args:
-        vocab_size: tokens, special ones included.
-        exact: whether a corpus that supports fewer is an error (`InputError`), or gives a smaller vocabulary.
+        vocab_size: number of tokens, including special ones.
+        exact: whether a corpus that yields fewer is an error (`InputError`), or gives a smaller vocabulary.
+        initial: the tokenizer to which `settings.extend` words are added; None: learn a vocabulary.
     """
 
-    def __init__(self, output_dir: str, vocab_size: int, settings: VocabularySettings, *, exact: bool):
+    def __init__(
+        self,
+        output_dir: str,
+        vocab_size: int,
+        settings: VocabularySettings,
+        *,
+        exact: bool,
+        initial: BertTokenizer | None = None,
+    ):
         super().__init__()
-        self.output_dir, self.vocab_size, self.settings, self.exact = output_dir, vocab_size, settings, exact
+        self.settings = settings
+        self.learn = LearnVocabulary(output_dir, vocab_size, settings, exact, initial)
 
     def expand(self, paths):
-        floor = self.settings.min_word_count
         nothing = paths.pipeline | "AtLeastNone" >> beam.Create([("", 0)])
+        counts = paths | "SpreadShards" >> beam.Reshuffle() | "CountWords" >> beam.ParDo(CountWords(self.settings))
+        # The total needs no shuffle, so rare words can be dropped before the counts are summed.
+        total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
+        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings))
         words = (
-            paths
-            | "SpreadShards" >> beam.Reshuffle()
-            | "CountWords" >> beam.ParDo(CountWords(self.settings))
+            counts
             | "SumCounts" >> beam.CombinePerKey(sum)
-            | "Floor" >> beam.Filter(lambda pair: pair[1] >= floor)
+            | "Floor" >> beam.Filter(lambda pair, least: pair[1] >= least, least)
         )
         return (
             (words, nothing)
             | "WithNone" >> beam.Flatten()
             | "Together" >> beam.GroupBy(lambda pair: None)
-            | "DropNone" >> beam.MapTuple(lambda key, pairs: (key, [p for p in pairs if p[1]]))
-            | "Learn" >> beam.ParDo(LearnVocabulary(self.output_dir, self.vocab_size, self.settings, self.exact))
+            | "Learn" >> beam.ParDo(self.learn, least)
         )

@@ -1,4 +1,4 @@
-"""The figures of the data gate, as rows with a picture of where each may be."""
+"""Figures of the data gate, as rows with a picture of the allowed range."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from components.example_gate.limits import Figure
 
-# How far beyond the last limit a row's scale goes, as a multiple of it.
+# A row's scale ends at this multiple of its last limit.
 MARGIN = 1.25
 
 
 @dataclasses.dataclass(frozen=True)
 class DataRow:
-    """One figure; `low`, `high` and `at` are places on the row's scale, in [0, 1].
+    """A figure of the data gate; `low`, `high` and `at` are positions on the row's scale, in [0, 1].
 
     Attributes:
-        label: its name for people.
-        value: the figure.
-        wanted: its limits.
-        low: the least allowed.
-        high: the most allowed.
+        label: display name.
+        value: the figure as text.
+        wanted: its limits as text.
+        low: lower limit.
+        high: upper limit.
         at: the figure.
     """
 
@@ -34,10 +34,10 @@ class DataRow:
 
 
 def data_rows(figures: Sequence[Mapping[str, Any]]) -> list[DataRow]:
-    """A row for each figure that was judged; each has a scale of its own, from 0 to beyond its limits.
+    """A row for each evaluated figure, on a scale from 0 to beyond its limits.
 
     Args:
-        figures: of `verdict.json`.
+        figures: figures of `verdict.json`.
     """
     return [_row(figure, figure.value) for figure in (Figure(**f) for f in figures) if figure.value is not None]
 

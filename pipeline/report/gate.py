@@ -1,4 +1,4 @@
-"""The gate's decision in words and rows, out of `summary.json` and the baseline's metrics."""
+"""The gate's decision as sentences and rows, from `summary.json` and the baseline's metrics."""
 
 from __future__ import annotations
 
@@ -6,70 +6,71 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.objective_parts import BOUNDS, PARTS
+from bert_keras.objectives.table import PARTS, perplexity_text
+from components.evaluator.gate_failures import CHANCE, CHANGE, VALUE
+from pipeline.summaries.advice import advice
+from pipeline.summaries.gate_failures import failures_of, reasons
 
-VALUE, CHANGE = "value", "change"
+# Metric, slice and kind.
+Threshold = tuple[str | None, tuple[str, str] | None, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class GateRow:
-    """One threshold.
+    """A threshold with its measurement.
 
     Attributes:
-        name: of the metric.
-        metric: its name for people.
-        kind: `VALUE`, or `CHANGE` against the last blessed model.
-        measured: the figure that was judged.
-        wanted: the threshold.
-        passed: None where there was nothing to judge.
-        reason: why it failed, as a clause; shown only then.
+        metric: display name.
+        kind: `VALUE`, which includes chance, or `CHANGE` against the last blessed model.
+        measured: the figure as text.
+        wanted: the threshold as text.
+        passed: None if there was nothing to check.
     """
 
-    name: str
     metric: str
     kind: str
     measured: str
     wanted: str
     passed: bool | None
-    reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the page opens with; `good` where the model is blessed and pushed."""
+    """Headline of the page; `good` if the model is blessed and pushed."""
 
     good: bool
     headline: str
     reasons: list[str]
+    advice: list[str]
     serving: str
 
 
 def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) -> list[GateRow]:
-    """Every threshold of the recipe against what was measured. TFMA decided; nothing is decided here again.
+    """Every threshold of the recipe with its measurement; the decisions are TFMA's.
 
     Args:
-        summary: of `summary.json`; its `gate_failures` begin "METRIC: value" or "METRIC: change".
-        baseline: metrics of the last comparable blessed model on the same examples; None if there was none.
+        summary: content of `summary.json`.
+        baseline: metrics of the last comparable blessed model on the same examples; None without one.
     """
     gate, failed = summary["recipe"]["gate"], failed_thresholds(summary)
     rows = []
     for part in PARTS[summary["objective"]]:
-        for figure in part.metrics:
+        for figure, setting in part.metrics.items():
             name, metric = f"{part.key}_{figure}", f"{part.title} {figure}"
-            if name in BOUNDS:
-                rows.append(_value_row(name, metric, summary[name], BOUNDS[name], gate, failed))
+            if setting is not None:
+                rows.append(_value_row(name, metric, summary, setting, failed))
                 if figure == "perplexity":
                     rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
     return rows
 
 
-def failed_thresholds(summary: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Names of metrics and kinds of the thresholds that were missed."""
-    return set(map(_failed, summary["gate_failures"]))
+def failed_thresholds(summary: Mapping[str, Any]) -> set[Threshold]:
+    """The missed thresholds."""
+    return {(failure.metric, failure.slice, failure.kind) for failure in failures_of(summary)}
 
 
-def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:
-    """The decision, why, and what is served now."""
+def verdict(summary: Mapping[str, Any]) -> Verdict:
+    """The decision, its reasons, and the served version."""
     pushed, served = summary["pushed_version"], summary["served_version"]
     if not summary["blessed"]:
         headline = "Not blessed, not pushed"
@@ -85,25 +86,30 @@ def verdict(summary: Mapping[str, Any], rows: list[GateRow]) -> Verdict:
         serving = f"Being served: version {served}, which is newer than {pushed}."
     else:
         serving = f"Being served: still version {served}, the newest in serving/."
-    return Verdict(bool(summary["blessed"] and pushed), headline, _reasons(summary, rows), serving)
+    lines = [] if summary["blessed"] else advice(summary)
+    return Verdict(bool(summary["blessed"] and pushed), headline, reasons(summary), lines, serving)
 
 
-def _reasons(summary: Mapping[str, Any], rows: list[GateRow]) -> list[str]:
-    reasons = [row.reason for row in rows if row.passed is False]
-    # A failure that no row shows (a threshold added to the gate, not to this page) is told as TFMA's text.
-    known = {(row.name, row.kind) for row in rows}
-    return reasons + [text for text in summary["gate_failures"] if _failed(text) not in known]
+def passed_value(name: str, failed: set[Threshold]) -> bool:
+    """Whether the metric reached both its bound and the floor of chance."""
+    return not failed & {(name, None, VALUE), (name, None, CHANCE)}
 
 
-def _value_row(
-    name: str, metric: str, value: float, setting: str, gate: Mapping[str, float], failed: set[tuple[str, str]]
-) -> GateRow:
-    share = metric.endswith("accuracy")
-    measured = f"{value:.1%}" if share else f"{value:,.2f}"
-    bound = _percent(gate[setting]) if share else f"{gate[setting]:,g}"
+def above_chance(chance: str, summary: Mapping[str, Any], better: str = "above") -> str:
+    """The floor of chance, to be appended to a bound; empty if it is lifted."""
+    lifted = summary["recipe"]["gate"]["allow_chance"]
+    return "" if lifted else f", and by two standard errors {better} chance, {chance}"
+
+
+def _value_row(name: str, metric: str, summary: Mapping[str, Any], setting: str, failed: set[Threshold]) -> GateRow:
+    share, limit = metric.endswith("accuracy"), summary["recipe"]["gate"][setting]
+    measured, chance = (
+        f"{value:.1%}" if share else perplexity_text(value, 2) for value in (summary[name], summary["chances"][name][0])
+    )
+    bound = _percent(limit) if share else f"{limit:,g}"
     wanted = f"at {'most' if setting.startswith('max_') else 'least'} {bound}"
-    reason = f"{_within(metric)} is {measured}, but must be {wanted}"
-    return GateRow(name, metric, VALUE, measured, wanted, (name, VALUE) not in failed, reason)
+    wanted += above_chance(chance, summary, "above" if share else "below")
+    return GateRow(metric, VALUE, measured, wanted, passed_value(name, failed))
 
 
 def _change_row(
@@ -112,7 +118,7 @@ def _change_row(
     perplexity: float,
     gate: Mapping[str, float],
     baseline: Mapping[str, float] | None,
-    failed: set[tuple[str, str]],
+    failed: set[Threshold],
 ) -> GateRow:
     increase = gate["max_mlm_perplexity_increase"]
     if increase > 0:
@@ -120,22 +126,12 @@ def _change_row(
     else:
         wanted = f"must fall by at least {_percent(-increase)}" if increase < 0 else "must not rise"
     if baseline is None:
-        return GateRow(name, metric, CHANGE, "no earlier comparable model", wanted, None, "")
+        return GateRow(metric, CHANGE, "no earlier comparable model", wanted, None)
     before = baseline[name]
-    measured = f"{perplexity / before - 1:+.2%} from {before:,.2f}".replace("-", "\N{MINUS SIGN}")
-    reason = f"{_within(metric)} changed by {measured}, the last blessed model's; it {wanted}"
-    return GateRow(name, metric, CHANGE, measured, wanted, (name, CHANGE) not in failed, reason)
-
-
-def _within(metric: str) -> str:
-    """As it stands within a sentence."""
-    return metric[0].lower() + metric[1:]
-
-
-def _failed(text: str) -> tuple[str, str]:
-    """mlm_perplexity: value 478.5 (...) -> ("mlm_perplexity", "value")"""
-    name, _, rest = text.partition(": ")
-    return name, rest.partition(" ")[0]
+    change = perplexity / before - 1
+    change_text = f"{change:+.3g} times" if abs(change) > 1e6 else f"{change:+.2%}"
+    measured = f"{change_text} from {perplexity_text(before, 2)}".replace("-", "\N{MINUS SIGN}")
+    return GateRow(metric, CHANGE, measured, wanted, (name, None, CHANGE) not in failed)
 
 
 def _percent(share: float) -> str:

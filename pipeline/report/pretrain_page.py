@@ -1,4 +1,4 @@
-"""The page of a pre-training."""
+"""Report page of a pre-training."""
 
 from __future__ import annotations
 
@@ -8,39 +8,47 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.objective_parts import PARTS, Part
-from pipeline.report import curves, data_gate, gate
-from pipeline.report.frame import Evaluations, Frame, load, percent
-from pipeline.report.frame import render as render_frame
-from pipeline.report.pretrain_lineage import pretrain_lineage
-from pipeline.report.slice_table import Column, slice_table
+from bert_keras.objectives.table import PARTS, Part, perplexity_text
+from pipeline import stages
+from pipeline.report import data_gate, gate
+from pipeline.report.base_page import Evaluations, Frame, load, percent
+from pipeline.report.base_page import render as render_frame
+from pipeline.report.figures import curves
+from pipeline.report.figures.slice_table import Column, slice_table
+from pipeline.report.lineage import pretrain_lineage
 
 if TYPE_CHECKING:
-    from pipeline.lineage import Run
+    from pipeline.runs.lineage import Run
 
-# Of the learned pieces, the first (frequent fragments) and the last (whole words) tell what was learned from.
+# First and last learned tokens shown: frequent fragments, and whole words that show the domain of the text.
 PIECES_SHOWN = 24
-# Longer pieces share the last bar.
+# Longer tokens share the last bar.
 LONGEST_BAR = 14
+# By the source of a vocabulary (`components.vocab_gen.files`).
+_ORIGINS = {
+    "learned": "learned from the training split",
+    "given": "given",
+    "extended": "given, with words of the training split added",
+}
 
 
 def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
-    """The page's HTML.
+    """Render the page's HTML.
 
     Args:
-        run: of `pipeline.lineage.latest_run`.
-        summary: of `summary.json`.
-        run_dir: no path above it is shown.
-        baseline: metrics of the model that the gate compared with, or None.
+        run: run from `pipeline.runs.lineage.latest_run`.
+        summary: content of `summary.json`.
+        run_dir: run directory; the page shows no path above it.
+        baseline: metrics of the baseline model, or None.
     """
-    documents, vocabulary, examples = (
-        run.output(stage, key).uri
-        for stage, key in (("CorpusGen", "documents"), ("VocabGen", "vocabulary"), (run.judged_examples, "examples"))
-    )
+    documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
+    vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri
+    examples = run.output(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, summary["phase"]), stages.EXAMPLES).uri
     spec = load(examples, "example_spec.json")
     with open(os.path.join(vocabulary, "vocab.txt"), encoding="utf-8") as file:
         pieces = file.read().splitlines()
-    log, parts = curves.read_log(run.output("Trainer", "model_run").uri), PARTS[summary["objective"]]
+    made = load(vocabulary, "vocab_spec.json")
+    log, parts = curves.read_log(run.output(stages.TRAINER, stages.MODEL_RUN).uri), PARTS[summary["objective"]]
     frame = Frame(
         gate_rows=gate.gate_rows(summary, baseline),
         judged_on=f"{summary['examples_eval']:,} held-out examples",
@@ -57,9 +65,11 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         frame,
         parts=parts,
         data_rows=data_gate.data_rows(summary["data_figures"]),
+        perplexity_text=perplexity_text,
         samples=_samples(summary, set(pieces)) if "samples" in summary else None,
         corpus=load(documents, "corpus.json"),
-        vocabulary=load(vocabulary, "vocab_spec.json"),
+        vocabulary=made,
+        origin=_ORIGINS[made["source"]],
         pieces=_pieces(pieces),
         spec=spec,
     )
@@ -73,7 +83,7 @@ def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Evaluations:
         titles += [f"{part.title} loss", *["Perplexity"] * read, f"{part.title} accuracy"]
         for row, line in zip(rows, lines, strict=True):
             loss = line[f"{part.key}_loss"]
-            row += [f"{loss:.3f}", *[f"{math.exp(loss):,.1f}"] * read, percent(line[f"{part.key}_accuracy"])]
+            row += [f"{loss:.3f}", *[_perplexity(loss)] * read, percent(line[f"{part.key}_accuracy"])]
     caption = (
         f"{len(lines)} evaluations; losses in nats. In training an evaluation may read a part of the held-out split; "
         "the gate reads all of it."
@@ -81,8 +91,16 @@ def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Evaluations:
     return Evaluations(caption, titles, rows)
 
 
+def _perplexity(loss: float) -> str:
+    """The perplexity of a loss in nats; the exponential overflows above 709."""
+    try:
+        return perplexity_text(math.exp(loss))
+    except OverflowError:
+        return "∞"
+
+
 def _slice_columns(parts: Sequence[Part]) -> dict[str, Column]:
-    forms = {"accuracy": percent, "perplexity": "{:,.1f}".format, "loss": "{:.3f}".format}
+    forms = {"accuracy": percent, "perplexity": perplexity_text, "loss": "{:.3f}".format}
     return {
         f"{part.key}_{figure}": Column(f"{part.title} {figure}", forms[figure])
         for part in parts
@@ -91,7 +109,7 @@ def _slice_columns(parts: Sequence[Part]) -> dict[str, Column]:
 
 
 def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any]]:
-    """The sentence before and after the mask, and which guess is the hidden word."""
+    """Sample sentences, split at the mask, with the correct guess marked."""
     lower_case = summary["recipe"]["vocabulary"]["lower_case"]
     samples = []
     for sample in summary["samples"]:
@@ -112,7 +130,7 @@ def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any
 
 
 def _pieces(pieces: Sequence[str]) -> dict[str, Any]:
-    """What was learned: pieces longer than a character, in the order in which they were merged; and all lengths."""
+    """Learned tokens longer than a character, in the order of their merges, and the distribution of their lengths."""
     learned = [p for p in pieces if len(p.removeprefix("##")) > 1 and not (p[0] == "[" and p[-1] == "]")]
     lengths = Counter(min(len(p.removeprefix("##")), LONGEST_BAR) for p in learned)
     return {

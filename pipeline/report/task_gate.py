@@ -1,58 +1,54 @@
-"""The gate of a fine-tuning in rows: the first score of the task, its value and its change, and that of parts."""
+"""The gate of a fine-tuning as rows: value and change of the task's first score, and its value on slices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.finetune_recipes import TaskGate
-from pipeline.report.gate import CHANGE, VALUE, GateRow, failed_thresholds
-from pipeline.report.score_forms import NO_SCORE, ScoreForm
+from components.evaluator.gate_failures import CHANGE, VALUE
+from pipeline.recipes.finetuning import TaskGate
+from pipeline.report.gate import GateRow, Threshold, above_chance, failed_thresholds, passed_value
+from pipeline.report.score_format import NO_SCORE, ScoreForm
 
 
 def task_gate_rows(
     summary: Mapping[str, Any], metric: str, form: ScoreForm, baseline: Mapping[str, float] | None
 ) -> list[GateRow]:
-    """The thresholds of the recipe against what was measured. TFMA decided; nothing is decided here again.
+    """The thresholds of the recipe with their measurements; the decisions are TFMA's.
 
     Args:
-        summary: of `summary.json`; its `gate_failures` begin "METRIC: value" or "METRIC: change".
-        metric: the task's first score.
-        form: of it.
-        baseline: scores of the last comparable blessed model on the same rows; None if there was none.
+        summary: content of `summary.json`.
+        metric: name of the task's first score.
+        form: its format.
+        baseline: scores of the last comparable blessed model on the same rows; None without one.
     """
     gate, failed = summary["recipe"]["gate"], failed_thresholds(summary)
     value, rows = summary["scores"][metric], []
     measured, wanted = form.number(value), f"at least {form.bound(gate['min_score'])}"
-    said = "has no value" if measured == NO_SCORE else f"is {measured}"
-    reason = f"{form.phrase} {said}, but must be {wanted}"
-    rows.append(GateRow(metric, form.title, VALUE, measured, wanted, (metric, VALUE) not in failed, reason))
+    wanted += above_chance(form.number(summary["chances"][metric][0]), summary)
+    rows.append(GateRow(form.title, VALUE, measured, wanted, passed_value(metric, failed)))
     rows += _slice_rows(summary, metric, form, failed)
     wanted = _change_wanted(gate["max_score_decrease"], form)
     if baseline is None:
-        return [*rows, GateRow(metric, form.title, CHANGE, "no earlier comparable model", wanted, None, "")]
+        return [*rows, GateRow(form.title, CHANGE, "no earlier comparable model", wanted, None)]
     before = baseline[metric]
     change = NO_SCORE if measured == NO_SCORE else form.difference(value - before)
     measured = f"{change} from {form.number(before)}"
-    reason = f"{form.phrase} changed by {measured}, the last blessed model's; it {wanted}"
-    return [*rows, GateRow(metric, form.title, CHANGE, measured, wanted, (metric, CHANGE) not in failed, reason)]
+    return [*rows, GateRow(form.title, CHANGE, measured, wanted, (metric, None, CHANGE) not in failed)]
 
 
-def _slice_rows(
-    summary: Mapping[str, Any], metric: str, form: ScoreForm, failed: set[tuple[str, str]]
-) -> list[GateRow]:
-    """The thresholds of parts of the rows; of a part without rows nothing is judged, which TFMA refuses."""
+def _slice_rows(summary: Mapping[str, Any], metric: str, form: ScoreForm, failed: set[Threshold]) -> list[GateRow]:
+    """The thresholds of slices; TFMA refuses a model if a slice has no rows, which is shown as not checked."""
     measured = {(part["by"], part["of"]): part["metrics"][metric] for part in summary["slices"]}
     rows = []
-    for by, of, least in TaskGate(**summary["recipe"]["gate"]).slice_bounds:
-        name, title = f"{metric} of {by} {of}", f"{form.title} of {by} {of}"
-        wanted = f"at least {form.bound(least)}"
-        if (by, of) not in measured:
-            rows.append(GateRow(name, title, VALUE, "no rows", wanted, None, ""))
+    for by, value, min_score in TaskGate(**summary["recipe"]["gate"]).slice_bounds:
+        title, part = f"{form.title} of {by} {value}", (by, value)
+        wanted = f"at least {form.bound(min_score)}"
+        if part not in measured:
+            rows.append(GateRow(title, VALUE, "no rows", wanted, None))
             continue
-        number = form.number(measured[by, of])
-        reason = f"{form.phrase} of {by} {of} is {number}, but must be {wanted}"
-        rows.append(GateRow(name, title, VALUE, number, wanted, (name, VALUE) not in failed, reason))
+        number = form.number(measured[part])
+        rows.append(GateRow(title, VALUE, number, wanted, (metric, part, VALUE) not in failed))
     return rows
 
 

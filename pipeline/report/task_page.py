@@ -1,4 +1,4 @@
-"""The page of a fine-tuning."""
+"""Report page of a fine-tuning."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.tasks.predictions import official_name, read_written
-from bert_keras.tasks.results import PREDICTIONS_FOLDER, SCORES_FILE
+from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, SCORES_FILE
 from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.submissions.prediction_files import official_name, read_written
 from bert_keras.tasks.table import Task, task_of
-from components.tfrecord import Example, read_records
-from pipeline.report import curves
-from pipeline.report.confusion import confusion
-from pipeline.report.frame import Evaluations, Frame, load, percent
-from pipeline.report.frame import render as render_frame
-from pipeline.report.restarts import restarts
-from pipeline.report.score_forms import ScoreForm, figure, score_form
-from pipeline.report.search_map import epochs, search_map
-from pipeline.report.slice_table import Column, slice_table
+from components.io.tfrecord import Example, read_records
+from pipeline import stages
+from pipeline.report.base_page import Evaluations, Frame, load, percent
+from pipeline.report.base_page import render as render_frame
+from pipeline.report.figures import curves
+from pipeline.report.figures.confusion import confusion
+from pipeline.report.figures.restarts import restarts
+from pipeline.report.figures.search_map import epochs, search_map
+from pipeline.report.figures.slice_table import Column, slice_table
+from pipeline.report.figures.wrong_answers import wrong_answers
+from pipeline.report.lineage import task_lineage
+from pipeline.report.score_format import ScoreForm, figure, score_form
 from pipeline.report.task_gate import task_gate_rows
-from pipeline.report.task_lineage import task_lineage
-from pipeline.report.wrong_answers import wrong_answers
-from pipeline.search_report import BATCH, EPOCHS, RATE
+from pipeline.summaries.search import BATCH, EPOCHS, RATE
 
 if TYPE_CHECKING:
-    from pipeline.lineage import Run
+    from pipeline.runs.lineage import Run
 
 TRAIN, EVAL = "train", "eval"
 _SPLITS = {
@@ -42,23 +43,24 @@ _SPLITS = {
 SEARCHED = (
     f"The best of the search took the place of {', '.join(f'training.{name}' for name in (BATCH, RATE, EPOCHS))}."
 )
-# What is logged of a kind of task beside its loss.
+# Logged metrics of the task types, beside the loss.
 _LOGGED = {"accuracy": "Accuracy", "start_accuracy": "Accuracy of starts", "end_accuracy": "Accuracy of ends"}
 
 
 def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
-    """The page's HTML.
+    """Render the page's HTML.
 
     Args:
-        run: of `pipeline.lineage.latest_run`.
-        summary: of `summary.json`.
-        run_dir: no path above it is shown.
-        baseline: scores of the model that the gate compared with, or None.
+        run: run from `pipeline.runs.lineage.latest_run`.
+        summary: content of `summary.json`.
+        run_dir: run directory; the page shows no path above it.
+        baseline: scores of the baseline model, or None.
     """
     task = dataclasses.replace(task_of(summary["task"]), labels=tuple(summary["labels"]))
     forms = {name: score_form(task.kind, name) for name in task.metrics}
     metric, *_ = task.metrics
-    model_run, examples = run.output("Trainer", "model_run").uri, run.output("TaskExampleGen", "examples").uri
+    model_run = run.output(stages.TRAINER, stages.MODEL_RUN).uri
+    examples = run.output(stages.TASK_EXAMPLE_GEN, stages.EXAMPLES).uri
     log = curves.read_log(model_run)
     steps = max(line["step"] for line in log)
     rows, answers = _answered(task, examples, model_run)
@@ -72,7 +74,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         slices=slice_table(
             summary,
             "Rows",
-            "Lengths are in pieces, of all texts of a row before any is cut.",
+            "Lengths are in tokens, of all texts of a row before truncation.",
             {name: Column(form.title, form.number) for name, form in forms.items()},
         ),
         settings_note=SEARCHED if searched else "",
@@ -96,7 +98,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
 
 
 def _answered(task: Task, examples: str, model_run: str) -> tuple[list[TaskRow], list[Any]]:
-    """The held-out rows, as they are stored, and the answers of the official prediction file."""
+    """The stored held-out rows, and their answers from the official prediction file."""
     shards = sorted(glob.glob(os.path.join(glob.escape(examples), f"Split-{EVAL}", "*.tfrecord")))
     predictions = os.path.join(model_run, PREDICTIONS_FOLDER, EVAL, official_name(task, EVAL))
     for path, there in ((os.path.join(examples, f"Split-{EVAL}"), shards), (predictions, os.path.isfile(predictions))):
@@ -130,7 +132,7 @@ def _evaluations(lines: curves.Log, task: Task) -> Evaluations:
 
 
 def _cards(summary: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> list[tuple[str, str, str]]:
-    """Title, number and what it is of."""
+    """Title, number and note of each score."""
     rows = f"{summary['rows'][EVAL]:,}"
     return [
         (form.title, form.number(summary["scores"][name]), form.note.format(rows=rows)) for name, form in forms.items()
@@ -150,7 +152,7 @@ def _learned(summary: Mapping[str, Any], steps: int) -> str:
 
 
 def _figures(task: Task, scores: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-    """All official figures of all splits with labels: the task's scores first."""
+    """All official figures of all labelled splits; the task's scores come first."""
     splits = [split for split in _SPLITS if split in scores]
     names = dict.fromkeys([*task.metrics, *(name for split in splits for name in scores[split])])
     return {
@@ -160,15 +162,15 @@ def _figures(task: Task, scores: Mapping[str, Mapping[str, float]]) -> dict[str,
 
 
 def _splits(run: Run, summary: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
-    """Name, rows, bad ones left out and where the rows come from, of each split."""
-    files: dict[str, Sequence[str]] = json.loads(str(run.stages["TaskExampleGen"].properties["files"]))
-    most = summary["recipe"]["data"]
-    limits = {TRAIN: most["max_train_rows"], EVAL: most["max_eval_rows"], "eval_mismatched": most["max_eval_rows"]}
+    """Name, number of rows, skipped bad rows and source of each split."""
+    files: dict[str, Sequence[str]] = json.loads(str(run.stages[stages.TASK_EXAMPLE_GEN].properties["files"]))
+    data = summary["recipe"]["data"]
+    limits = {TRAIN: data["max_train_rows"], EVAL: data["max_eval_rows"], "eval_mismatched": data["max_eval_rows"]}
     rows = []
     for split in (split for split in _SPLITS if split in summary["rows"]):
         skipped = sum(summary["rows_skipped"].get(path, 0) for path in files.get(split, []))
         source = ", ".join(dict.fromkeys(os.path.basename(path) for path in files.get(split, [])))
         sample = f"; a seeded sample of at most {limits[split]:,}" if limits.get(split) else ""
-        told = f"{source or 'held out of the training rows'}{sample}"
-        rows.append((_SPLITS[split], summary["rows"][split], skipped, told))
+        origin = f"{source or 'held out of the training rows'}{sample}"
+        rows.append((_SPLITS[split], summary["rows"][split], skipped, origin))
     return rows

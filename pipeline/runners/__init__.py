@@ -1,1 +1,1 @@
-"""Where a pipeline runs: paths and Beam arguments only."""
+"""Where a pipeline runs: locally, on Airflow, Kubeflow Pipelines, Vertex AI or Dataflow."""

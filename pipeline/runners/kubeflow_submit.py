@@ -1,4 +1,4 @@
-"""Hands a compiled pipeline to a cluster of Kubeflow Pipelines, or to Vertex AI, with their own clients."""
+"""Submits a compiled pipeline to Kubeflow Pipelines or Vertex AI, with their own clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bert_keras.errors import InputError, StageError
-from pipeline.runners.kubeflow_file import CompiledPipeline
+from pipeline.runners.kubeflow_spec import CompiledPipeline
 
 TOKEN = "BERT_TFX_API_TOKEN"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -27,21 +27,21 @@ def submit_to_cluster(
     service_account: str | None,
     token: str | None,
 ) -> str:
-    """Starts a run on a cluster; returns where it can be looked at.
+    """Start a run on a cluster; return the URL of its page.
 
     Args:
         pipeline: the compiled file.
-        values: of parameters; the others have their defaults.
+        values: parameter values; the others have their defaults.
         host: URL of Kubeflow Pipelines.
-        run_name: what the run is called.
-        experiment: which runs it is among; it is made if it is not there.
-        namespace: of a cluster with several users.
-        service_account: of Kubernetes, that the steps run as; None: the cluster's default.
-        token: sent as Bearer.
+        run_name: display name of the run.
+        experiment: experiment of the run; created if missing.
+        namespace: namespace of a multi-user cluster.
+        service_account: Kubernetes account of the steps; None: the cluster's default.
+        token: bearer token.
 
     Raises:
-        InputError: the token would be sent in the clear, or the cluster refuses what was sent.
-        StageError: it cannot be reached, or fails.
+        InputError: the token would be sent in the clear, or the cluster refuses the request.
+        StageError: the cluster cannot be reached, or fails.
     """
     _refuse_in_the_clear(host, token)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _one_line_of_cluster(host):
@@ -77,22 +77,22 @@ def submit_to_vertex(
     service_account: str | None,
     token: str | None,
 ) -> str:
-    """Starts a run on Vertex AI; returns where it can be looked at.
+    """Start a run on Vertex AI; return the URL of its page.
 
     Args:
         pipeline: the compiled file, for the same bucket.
-        values: of parameters; the others have their defaults.
-        host: URL of another endpoint than the region's.
-        run_name: what the run is called.
-        project: of Google Cloud.
-        region: such as europe-west4.
-        bucket: where Vertex AI keeps what is between the steps.
-        service_account: that the steps run as; None: the project's default.
+        values: parameter values; the others have their defaults.
+        host: URL of an endpoint other than the region's.
+        run_name: display name of the run.
+        project: project of Google Cloud.
+        region: a region, such as europe-west4.
+        bucket: bucket for the files between the steps.
+        service_account: account of the steps; None: the project's default.
         token: an access token; None: the application default credentials.
 
     Raises:
-        InputError: the file is for a cluster, the token would be sent in the clear, or Vertex AI refuses what was sent.
-        StageError: it cannot be reached, or fails.
+        InputError: the file is for a cluster, the token would be sent in the clear, or Vertex AI refuses the request.
+        StageError: Vertex AI cannot be reached, or fails.
     """
     host = host or f"https://{region}-aiplatform.googleapis.com"
     if pipeline.platform:
@@ -132,7 +132,7 @@ def _refuse_in_the_clear(host: str, token: str | None) -> None:
 
 @contextlib.contextmanager
 def _one_line_of_cluster(host: str) -> Iterator[None]:
-    """What the client of Kubeflow Pipelines raises, as one line."""
+    """Turn errors of Kubeflow Pipelines' client into one line."""
     import kfp_server_api
     from urllib3.exceptions import HTTPError
 
@@ -146,7 +146,7 @@ def _one_line_of_cluster(host: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_line_of_vertex(host: str) -> Iterator[None]:
-    """What the client of Vertex AI raises, as one line."""
+    """Turn errors of Vertex AI's client into one line."""
     from google.api_core.exceptions import GoogleAPICallError
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
     from requests.exceptions import RequestException
@@ -167,32 +167,32 @@ def _one_line_of_vertex(host: str) -> Iterator[None]:
 
 
 def _refused(host: str, status: int | None, reason: str | None, message: str) -> Exception:
-    """What a status says, and what to do about it."""
+    """An error with the status, the server's message, and a remedy."""
     remedies = {
-        401: f"set {TOKEN} to a token that is valid",
-        403: "the token, or the service account, may not do this",
+        401: f"set {TOKEN} to a valid token",
+        403: "the token, or the service account, lacks the permission",
         404: "is it the URL of Kubeflow Pipelines' API, the right project, the right region?",
     }
-    said = " ".join(message.split())
+    message = " ".join(message.split())
     remedy = remedies.get(status or 0, "")
-    line = "; ".join(part for part in (f"{host}: {status} {reason}", said, remedy) if part)
+    line = "; ".join(part for part in (f"{host}: {status} {reason}", message, remedy) if part)
     return InputError(line) if status and 400 <= status < 500 else StageError(line)
 
 
 def _message(body: str | bytes | None) -> str:
-    """What an answer of the API says, without what it says to programs."""
+    """The message in an API's answer, without its other fields."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
-        made = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        # A page of a proxy.
+        # An HTML page of a proxy.
         return ""
-    found = made.get("error") if isinstance(made, dict) else None
-    return str(found["message"] if isinstance(found, dict) and "message" in found else found or "")
+    error = content.get("error") if isinstance(content, dict) else None
+    return str(error["message"] if isinstance(error, dict) and "message" in error else error or "")
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason, without addresses of objects."""
+    """The innermost cause, without addresses of objects."""
     reason = getattr(error, "reason", None) or (error.args[0] if error.args else None)
     if isinstance(reason, BaseException):
         return _cause(reason)

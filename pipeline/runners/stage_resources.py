@@ -1,4 +1,4 @@
-"""What each step asks of its cluster: cores, memory, accelerators, and the nodes that have them."""
+"""Resources of each step on a cluster: cores, memory, accelerators, node selection."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from bert_keras.errors import InputError
+from pipeline import stages
 
 _CPU = re.compile(r"([0-9]*\.)?[0-9]+m?")
 _MEMORY = re.compile(r"[0-9]+([EPTGMK]i?)?")
-# What the SDK of Kubeflow Pipelines takes.
+# The counts that the SDK of Kubeflow Pipelines accepts.
 _COUNTS = (1, 2, 4, 8, 16)
 
 
 @dataclasses.dataclass(frozen=True)
 class StageResources:
-    """What the container of one step asks for.
+    """Resources of one step's container.
 
     Attributes:
-        cpu: cores, as Kubernetes writes them: "4", "500m".
-        memory: requested, and the limit: "8Gi".
-        accelerator: the resource of a cluster ("nvidia.com/gpu", "google.com/tpu") or Vertex AI's type ("NVIDIA_L4");
-            empty for none.
-        accelerator_count: how many of them.
-        node_selector: labels that the node must have, such as the kind and the topology of its TPU.
+        cpu: cores in Kubernetes' notation: "4", "500m".
+        memory: request and limit: "8Gi".
+        accelerator: a cluster's resource ("nvidia.com/gpu", "google.com/tpu") or Vertex AI's type ("NVIDIA_L4"); empty
+            for none.
+        accelerator_count: number of accelerators.
+        node_selector: labels that the node must have, such as the type and the topology of its TPU.
         tolerations: taints that the node may have: `key`, `operator`, `value`, `effect`.
     """
 
@@ -42,55 +43,52 @@ class StageResources:
 
     def __post_init__(self) -> None:
         if not _CPU.fullmatch(self.cpu):
-            raise ValueError(f"cpu is {self.cpu!r}; it is a number of cores, such as '4' or '500m'")
+            raise ValueError(f"cpu is {self.cpu!r}; give a number of cores, such as '4' or '500m'")
         if not _MEMORY.fullmatch(self.memory):
-            raise ValueError(f"memory is {self.memory!r}; it is a size, such as '8Gi'")
+            raise ValueError(f"memory is {self.memory!r}; give a size, such as '8Gi'")
         if self.accelerator_count not in _COUNTS:
-            raise ValueError(
-                f"accelerator_count is {self.accelerator_count}; it is one of {', '.join(map(str, _COUNTS))}"
-            )
+            counts = ", ".join(map(str, _COUNTS))
+            raise ValueError(f"accelerator_count is {self.accelerator_count}; it must be one of {counts}")
         for toleration in self.tolerations:
             if unknown := sorted(toleration.keys() - {"key", "operator", "value", "effect"}):
-                raise ValueError(f"a toleration has {unknown[0]}; it has key, operator, value and effect")
+                raise ValueError(f"a toleration has {unknown[0]}; allowed: key, operator, value and effect")
 
 
-# Steps that read a few kilobytes; TFX and TensorFlow alone take one gigabyte.
+# Steps that read a few kilobytes; importing TFX and TensorFlow takes one gigabyte.
 _SMALL = StageResources(cpu="1", memory="2Gi")
 DEFAULTS = {
     "compile": _SMALL,
-    "PretrainExampleGen": StageResources(cpu="4", memory="8Gi"),
-    "ImportSchemaGen": _SMALL,
-    "Trainer": StageResources(cpu="8", memory="16Gi"),
-    "Tuner": StageResources(cpu="8", memory="16Gi"),
-    "Baseline": _SMALL,
+    # A million or two words to learn from, a kilobyte each; and the distinct words of the text, which Beam groups in
+    # memory unless it is given an engine: 0.35 KB each.
+    stages.VOCAB_GEN: StageResources(memory="8Gi"),
+    stages.PRETRAIN_EXAMPLE_GEN: StageResources(cpu="4", memory="8Gi"),
+    stages.IMPORT_SCHEMA_GEN: _SMALL,
+    stages.TRAINER: StageResources(cpu="8", memory="16Gi"),
+    stages.TUNER: StageResources(cpu="8", memory="16Gi"),
+    stages.BASELINE: _SMALL,
     "finish": _SMALL,
     "pushed": StageResources(cpu="500m", memory="1Gi"),
 }
 
 
 def resources_of(path: str | None, steps: Iterable[str]) -> dict[str, StageResources]:
-    """The resources of each step: those of a file, in what it says, and else the defaults.
+    """The resources of each step: the defaults, overridden by a file.
 
     Args:
-        path: a YAML file of steps and what they ask for, as `Trainer: {cpu: "16", accelerator: nvidia.com/gpu}`; what
-            is said of a stage holds for its second phase too.
+        path: a YAML file of resources by step, such as `Trainer: {cpu: "16", accelerator: nvidia.com/gpu}`; an entry
+            for a stage applies to its second phase too.
         steps: the steps of the pipeline.
 
     Raises:
-        InputError: the file cannot be read, or names a step or a resource that there is not.
+        InputError: the file cannot be read, or names an unknown step or resource.
     """
     steps = list(steps)
-    given = {} if path is None else _read(path, {*steps, *map(_stage, steps)})
+    given = {} if path is None else _read(path, {*steps, *map(stages.stage_of, steps)})
     found = {}
     for step in steps:
-        default = DEFAULTS.get(step, DEFAULTS.get(_stage(step), StageResources()))
-        found[step] = _changed(path, step, default, given.get(step, given.get(_stage(step), {})))
+        default = DEFAULTS.get(step, DEFAULTS.get(stages.stage_of(step), StageResources()))
+        found[step] = _changed(path, step, default, given.get(step, given.get(stages.stage_of(step), {})))
     return found
-
-
-def _stage(step: str) -> str:
-    """The stage that a step is one phase of."""
-    return step.removesuffix("_second_phase")
 
 
 def _read(path: str, steps: set[str]) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def _read(path: str, steps: set[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(given, Mapping):
-        raise InputError(f"{path}: has no steps; it says, for example, 'Trainer: {{memory: 32Gi}}'")
+        raise InputError(f"{path}: has no steps; an example is 'Trainer: {{memory: 32Gi}}'")
     for step in given:
         if step not in steps:
             near = difflib.get_close_matches(str(step), sorted(steps), n=1, cutoff=0.0)[0]
@@ -110,18 +108,18 @@ def _read(path: str, steps: set[str]) -> dict[str, Any]:
 
 def _changed(path: str | None, step: str, default: StageResources, given: Any) -> StageResources:
     if not isinstance(given, Mapping):
-        raise InputError(f"{path}: {step} is {given!r}; it says, for example, '{step}: {{memory: 32Gi}}'")
+        raise InputError(f"{path}: {step} is {given!r}; an example is '{step}: {{memory: 32Gi}}'")
     known = {field.name for field in dataclasses.fields(StageResources)}
     for name in given:
         if name not in known:
-            raise InputError(f"{path}: {step} has {name}, which is no resource; there are {', '.join(sorted(known))}")
-    # YAML reads 4 as a number, Kubernetes as what "4" is.
+            raise InputError(f"{path}: {step}: unknown resource {name}; there are {', '.join(sorted(known))}")
+    # YAML reads 4 as a number; Kubernetes takes a string.
     numbers = {name: str(given[name]) for name in ("cpu", "memory") if isinstance(given.get(name), (int, float))}
     try:
         made = {**dataclasses.asdict(default), **given, **numbers}
         return TypeAdapter(StageResources).validate_python(made)
     except ValidationError as error:
         problem = error.errors()[0]
-        said = problem["msg"].removeprefix("Value error, ")
+        message = problem["msg"].removeprefix("Value error, ")
         where = ".".join(str(part) for part in problem["loc"])
-        raise InputError(f"{path}: {step}: {where + ': ' if where else ''}{said}") from error
+        raise InputError(f"{path}: {step}: {where + ': ' if where else ''}{message}") from error

@@ -1,4 +1,4 @@
-"""The image that holds the models, and Docker Compose for one machine."""
+"""Dockerfile of the image with the models, and Docker Compose for one machine."""
 
 import json
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from serving.deploy.configs import (
 from serving.deploy.kubernetes import USER_ID, App, to_yaml
 from serving.deploy.pushed import PushedVersion
 
-# The build context beside the folder itself: where models are pushed to.
+# The second build context: the folder that models are pushed to.
 MODELS_CONTEXT = "models"
 CONFIG_FOLDER = "config"
 
 _DOCKERFILE = """\
-# Made by `bert-tfx deploy tf-serving`; README.md says how to build it.
+# Made by `bert-tfx deploy tf-serving`; README.md tells how to build it.
 # `models` is a build context, not a stage:
 # hadolint global ignore=DL3022
 FROM {{ base_image }}
 
-# Of a version, what the server reads: weights, configuration and vocabulary for fine-tuning stay out of the image.
+# Only the files that the server reads: weights, configuration and vocabulary for fine-tuning are not in the image.
 {% for sources, target in copies -%}
 COPY --from={{ context }} --chown={{ user }}:{{ user }} {{ (sources + [target]) | tojson }}
 {% endfor -%}
@@ -37,7 +37,7 @@ COPY --chown={{ user }}:{{ user }} {{ [config_folder ~ "/", config_path ~ "/"] |
 USER {{ user }}:{{ user }}
 EXPOSE {{ ports }}
 
-# 200 once the stable version answers. The base image has no curl, but bash opens sockets.
+# 200 if the stable version answers. The base image has no curl, but bash can open sockets.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \\
     CMD {{ healthcheck | tojson }}
 
@@ -54,7 +54,7 @@ def dockerfile(app: App, base_image: str, versions: Sequence[PushedVersion]) -> 
         copies.append(([f"{version.folder}/{name}" for name in version.files], target))
         copies += [([f"{version.folder}/{name}/"], f"{target}{name}/") for name in version.folders]
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
-    # Not `tojson`: that writes for HTML, and an apostrophe as \\u0027.
+    # Not jinja's `tojson`, which escapes for HTML: an apostrophe becomes \\u0027.
     environment.filters["tojson"] = json.dumps
     return environment.from_string(_DOCKERFILE).render(
         base_image=base_image,
@@ -70,18 +70,18 @@ def dockerfile(app: App, base_image: str, versions: Sequence[PushedVersion]) -> 
 
 
 def health_command(path: str, port: int) -> list[str]:
-    """Succeeds if a GET of `path` on this machine is answered with 200; needs bash alone."""
+    """Command that succeeds if GET `path` on this machine returns 200; needs only bash."""
     request = f"GET {path} HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n"
     ask = f"exec 3<>/dev/tcp/127.0.0.1/{port} && printf '{request}' >&3"
     return ["bash", "-c", f'{ask} && read -r _ status _ <&3 && [ "$status" = 200 ]']
 
 
 def compose(app: App, models: str) -> str:
-    """Docker Compose: one container, its ports on this machine's loopback alone.
+    """Docker Compose: one container, with its ports on the loopback address only.
 
     Args:
-        app: the names and figures.
-        models: where models are pushed to, seen from the folder of this file.
+        app: names and numbers of the deployment.
+        models: the folder that models are pushed to, relative to the folder of this file.
     """
     ports = [GRPC_PORT] if app.settings.ssl else [GRPC_PORT, REST_PORT]
     service = {
@@ -93,12 +93,10 @@ def compose(app: App, models: str) -> str:
         "tmpfs": ["/tmp"],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
-        # As process 1 the server would ignore SIGTERM.
+        # The server ignores SIGTERM as process 1.
         "init": True,
         "restart": "unless-stopped",
-        "deploy": {
-            "resources": {"limits": {"cpus": str(app.settings.cpus), "memory": f"{app.sizing.memory_mib}M"}},
-        },
+        "deploy": {"resources": {"limits": {"cpus": str(app.settings.cpus), "memory": f"{app.sizing.memory_mib}M"}}},
     }
     content: dict = {"name": app.name, "services": {"tf-serving": service}}
     if app.settings.ssl:

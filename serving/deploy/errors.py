@@ -2,4 +2,4 @@
 
 
 class CannotDeploy(ValueError):
-    """What was given cannot be deployed: one line that names it and the remedy."""
+    """A deployment that cannot be written; the message is one line with the cause and the remedy."""

@@ -1,4 +1,4 @@
-"""A folder that is written whole or not at all, and replaced only if nothing in it is anybody else's."""
+"""Writes a folder atomically, and replaces it only if it contains nothing else."""
 
 import hashlib
 import json
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from serving.deploy.errors import CannotDeploy
 
-# What was written, with hashes: a folder whose files are these, unchanged, is ours to replace.
+# Hashes of the written files: a folder with exactly these files, unchanged, may be replaced.
 MANIFEST = "manifest.json"
 _WRITER = "bert-tfx deploy tf-serving"
 
 
 def write_folder(output: Path, files: Mapping[str, str]) -> None:
-    """Writes `files` (text by relative name) and a manifest of them as the folder `output`.
+    """Write `files` (text by relative name) and their manifest as the folder `output`.
 
-    They are written beside it and renamed into place. A folder that this wrote earlier is replaced.
+    They are written to a temporary folder and renamed. A folder written earlier by this function is replaced.
 
     Raises:
-        CannotDeploy: the folder has a file that was not written here, or was changed since; or it cannot be written.
+        CannotDeploy: the folder has foreign or modified files, or cannot be written.
     """
     refuse_foreign(output)
     try:
@@ -43,24 +43,24 @@ def write_folder(output: Path, files: Mapping[str, str]) -> None:
 
 
 def refuse_foreign(output: Path) -> None:
-    """Raises CannotDeploy if `output` holds anything that `write_folder` did not leave there."""
+    """Raise CannotDeploy if `output` contains anything that `write_folder` did not write."""
     if not output.exists():
         return
     if not output.is_dir() or output.is_symlink():
-        raise CannotDeploy(f"{output}: is not a folder; give another --output")
+        raise CannotDeploy(f"{output} is not a folder; give another --output")
     there = {path.relative_to(output).as_posix(): path for path in output.rglob("*") if not path.is_dir()}
     if not there:
         return
     written = _written(output / MANIFEST)
     if not written:
-        raise CannotDeploy(f"{output}: is not empty, and not of {_WRITER}; give another --output")
+        raise CannotDeploy(f"{output} is not empty, and was not written by {_WRITER}; give another --output")
     for name, path in sorted(there.items()):
         if name != MANIFEST and written.get(name) != _hash(path.read_bytes()):
-            raise CannotDeploy(f"{output / name}: was changed or added by hand; move it away, or give another --output")
+            raise CannotDeploy(f"{output / name} was changed or added by hand; move it away, or give another --output")
 
 
 def _written(manifest: Path) -> dict[str, str]:
-    """Hashes by name; nothing where there is no manifest of this program's."""
+    """Hashes by name; {} without a manifest of this program."""
     try:
         found = json.loads(manifest.read_text(encoding="utf-8"))
         return dict(found["files"]) if found["written_by"] == _WRITER else {}

@@ -1,5 +1,7 @@
-"""Every file of a deployment, from pushed versions and settings: the same inputs give the same bytes."""
+"""All files of a deployment, from pushed versions and settings; the same inputs give the same bytes."""
 
+import dataclasses
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -29,19 +31,20 @@ from serving.deploy.sizing import sizing_of
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+")
 _SERVING_API = "tensorflow-serving-api"
+_CONTENT_DIGITS = 10
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What was written, for the last line of the command.
+    """Files of a deployment, and facts for the command's last line.
 
     Attributes:
         files: text by name, relative to the deployment's folder.
-        image: what is built, with its tag.
-        base_image: what it is built from.
-        stable: the version of that label.
-        canary: the version of that label.
-        memory_mib: of a pod.
+        image: name of the image to build, with its tag.
+        base_image: image that it is based on.
+        stable: version with that label.
+        canary: version with that label.
+        memory_mib: memory of a pod.
         batching: whether the server batches.
     """
 
@@ -57,31 +60,32 @@ class Deployment:
 def generate(
     base: Path, output: Path, model_name: str, settings: DeploySettings, stable: int | None, canary: int | None
 ) -> Deployment:
-    """The files of a deployment of what was pushed to `base`; nothing is written.
+    """Generate the files of a deployment of the versions in `base`, without writing them.
 
     Args:
-        base: holds `<version>/saved_model.pb`.
-        output: where the files will lie; the path from there to `base` is in them.
-        model_name: the name that clients ask for.
-        settings: what was chosen.
-        stable: the version of that label; None takes the newest that is not the canary.
-        canary: the version of that label, loaded beside the other; None: no canary runs.
+        base: folder of `<version>/saved_model.pb`.
+        output: folder for the files; they contain the path from there to `base`.
+        model_name: name in requests.
+        settings: user settings.
+        stable: version with that label; None for the newest that is not the canary.
+        canary: version with that label, loaded besides `stable`; None for no canary.
 
     Raises:
-        CannotDeploy: a version, a name or a TensorFlow does not fit.
+        CannotDeploy: a version, name or TensorFlow release does not fit.
     """
     if not _MODEL_NAME.fullmatch(model_name):
-        raise CannotDeploy(f"{model_name!r} is no model name here: give at most 40 of A-Z a-z 0-9 . _ -, no sign first")
-    stable, canary = _chosen(base, stable, canary)
-    found = find_versions(base)
-    versions = [read_version(version, found[version]) for version in sorted({stable, canary})]
+        raise CannotDeploy(f"{model_name!r} is not a model name: at most 40 of A-Z a-z 0-9 . _ -, no sign first")
+    stable, canary = _select_versions(base, stable, canary)
+    paths = find_versions(base)
+    versions = [read_version(version, paths[version]) for version in sorted({stable, canary})]
     sizing = sizing_of(settings, versions)
     config = config_files(model_name, stable, canary, sizing)
     name = re.sub("[._]", "-", model_name.lower()).rstrip("-")
     repository = settings.repository or f"{name}-tf-serving"
-    image = f"{repository}:{'-'.join(str(version.version) for version in versions)}"
-    app = App(name, model_name, image, settings, sizing, config)
     base_image = settings.base_image or _base_image(versions)
+    numbers = "-".join(str(version.version) for version in versions)
+    app = App(name, model_name, f"{repository}:{numbers}", settings, sizing, config)
+    app = dataclasses.replace(app, image=f"{app.image}-{_content_of(app, base_image, versions)}")
     models = os.path.relpath(base, output)
 
     files = {f"{containers.CONFIG_FOLDER}/{file}": text for file, text in config.items()}
@@ -91,30 +95,41 @@ def generate(
     if settings.ssl:
         files[f"{SSL_FILE}.template"] = ssl_template()
     files["README.md"] = _readme(app, models, versions, stable, canary)
-    return Deployment(files, image, base_image, stable, canary, sizing.memory_mib, sizing.batching)
+    return Deployment(files, app.image, base_image, stable, canary, sizing.memory_mib, sizing.batching)
 
 
-def _chosen(base: Path, stable: int | None, canary: int | None) -> tuple[int, int]:
+def _content_of(app: App, base_image: str, versions: Sequence[PushedVersion]) -> str:
+    """Hash of everything that goes into the image.
+
+    Nodes cache images by tag (IfNotPresent), so an image that is rebuilt from a patched base image or a re-pushed
+    version needs a new tag to reach them.
+    """
+    contents = (version.content for version in versions)
+    texts = [containers.dockerfile(app, base_image, versions), *app.config.values(), *contents]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:_CONTENT_DIGITS]
+
+
+def _select_versions(base: Path, stable: int | None, canary: int | None) -> tuple[int, int]:
     versions = find_versions(base)
     for label, version in ((STABLE, stable), (CANARY, canary)):
         if version is not None and version not in versions:
             there = ", ".join(map(str, sorted(versions)))
-            raise CannotDeploy(f"{base}: no version {version} to be {label}; there are: {there}")
+            raise CannotDeploy(f"{base} has no version {version} for {label}; there are: {there}")
     if stable is None:
         others = [version for version in versions if version != canary]
         if not others:
-            raise CannotDeploy(f"{base}: {canary} is its only version, and no canary without a stable one beside it")
+            raise CannotDeploy(f"{base}: {canary} is its only version; a canary needs another one as stable")
         stable = max(others)
     return stable, stable if canary is None else canary
 
 
 def _base_image(versions: Sequence[PushedVersion]) -> str:
-    """TensorFlow Serving has a release for each minor one of TensorFlow, and `tensorflow-serving-api` its number."""
+    """Default base image: TensorFlow Serving has a release for each minor release of TensorFlow, as its API has."""
     release = metadata.version(_SERVING_API)
     for version in versions:
         exported = _RELEASE.match(version.tensorflow_version)
         if exported is None or exported.groups() != _minor(release):
-            by = version.tensorflow_version or "(it does not say which)"
+            by = version.tensorflow_version or "(unknown)"
             raise CannotDeploy(
                 f"version {version.version} was exported by TensorFlow {by}, and {_SERVING_API} here is {release}: "
                 "give --base-image tensorflow/serving:TAG, a release not older than that TensorFlow"

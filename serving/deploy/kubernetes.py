@@ -1,4 +1,4 @@
-"""The manifests of Kubernetes, and a kustomization of them: dictionaries, printed as YAML."""
+"""Kubernetes manifests and their kustomization: dictionaries, printed as YAML."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,21 +15,20 @@ from serving.deploy.configs import (
     REST_PORT,
     SSL_FILE,
     SSL_PATH,
-    alive_path,
     ready_path,
     server_flags,
 )
 from serving.deploy.settings import DeploySettings
 from serving.deploy.sizing import Sizing
 
-# Who the server runs as, in the image and in a pod: nobody that a machine knows.
+# User of the server in the image and in a pod, unknown to any machine.
 USER_ID = 10001
-# From the moment that a pod is no longer offered to clients until it is told to stop: every connection has ended by
-# then, with a tenth more than its age. The server does not drain, and as process 1 ignores SIGTERM.
+# Time from a pod's removal from the Service until it is stopped: by then every connection has reached its maximum age,
+# plus a tenth. The server does not drain, and ignores SIGTERM as process 1.
 DRAIN_SECONDS = CONNECTION_AGE_SECONDS + 10
 _TARGET_CPU_PERCENT = 70
 _CONFIG_NAME_DIGITS = 10
-# Where Prometheus is: the namespace from which metrics may be read.
+# Namespace from which Prometheus may read metrics.
 MONITORING_NAMESPACE = "monitoring"
 
 Manifest = dict[str, Any]
@@ -37,15 +36,15 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class App:
-    """What the manifests are made of.
+    """Data for the manifests.
 
     Attributes:
-        name: of every object, a DNS label.
-        model_name: the name that clients ask for.
-        image: with its tag.
-        settings: what was chosen.
-        sizing: what was derived.
-        config: the files of CONFIG_PATH, by name.
+        name: name of every object, a DNS label.
+        model_name: name in requests.
+        image: name of the image, with its tag.
+        settings: user settings.
+        sizing: derived numbers.
+        config: files in CONFIG_PATH, by name.
     """
 
     name: str
@@ -57,22 +56,22 @@ class App:
 
     @property
     def selector(self) -> dict[str, str]:
-        """The labels that tell its pods from others."""
+        """Labels that select its pods."""
         return {"app.kubernetes.io/name": "tf-serving", "app.kubernetes.io/instance": self.name}
 
     @property
     def client_label(self) -> str:
-        """The label, with the value "true", of pods that may ask."""
+        """Label of pods that may send requests; its value is "true"."""
         return f"{self.name}-client"
 
     @property
     def ssl_secret(self) -> str:
-        """The Secret that holds SSL_FILE."""
+        """Name of the Secret that holds SSL_FILE."""
         return f"{self.name}-ssl"
 
     @property
     def config_name(self) -> str:
-        """The ConfigMap's: a hash of its content, so that a change of it is a change of the Deployment."""
+        """Name of the ConfigMap, with a hash of its content: a change of it changes the Deployment."""
         content = "".join(f"{name}\0{text}\0" for name, text in sorted(self.config.items()))
         return f"{self.name}-config-{hashlib.sha256(content.encode()).hexdigest()[:_CONFIG_NAME_DIGITS]}"
 
@@ -90,7 +89,7 @@ def manifests(app: App) -> dict[str, str]:
     }
     if app.settings.namespace:
         namespace: Manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": app.settings.namespace}}
-        # Any pod of the namespace that would run as root, or escalate, is refused.
+        # The namespace refuses pods that run as root or could escalate privileges.
         namespace["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
         objects = {"namespace.yaml": namespace, **objects}
     kustomization = {
@@ -110,11 +109,11 @@ def _object(app: App, version: str, kind: str, name: str) -> Manifest:
 
 
 def _deployment(app: App) -> Manifest:
-    """Without `replicas`: that is the autoscaler's, and each apply would set it back."""
+    """Deployment without `replicas`: the autoscaler sets it, and every apply would reset it."""
     return _object(app, "apps/v1", "Deployment", app.name) | {
         "spec": {
             "selector": {"matchLabels": app.selector},
-            # A new pod answers before an old one goes; if it never does, the old ones stay.
+            # A new pod must be ready before an old one is stopped; if it never is, the old ones stay.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "minReadySeconds": 5,
             "progressDeadlineSeconds": 600,
@@ -170,7 +169,7 @@ def _container(app: App) -> Manifest:
     ]
     if app.settings.ssl:
         mounts.append({"name": "ssl", "mountPath": SSL_PATH, "readOnly": True})
-    # Limits equal requests: memory is not taken back, and threads beyond the cores would be throttled.
+    # Limits equal requests: memory is not returned, and threads beyond the cores would be throttled.
     resources = {"cpu": str(app.settings.cpus), "memory": f"{app.sizing.memory_mib}Mi"}
     return {
         "name": "tf-serving",
@@ -179,15 +178,22 @@ def _container(app: App) -> Manifest:
         "args": server_flags(app.sizing, app.settings.ssl),
         "ports": [{"name": "grpc", "containerPort": GRPC_PORT}, {"name": "rest", "containerPort": REST_PORT}],
         "resources": {"requests": resources, "limits": dict(resources)},
-        # The ports open once the newest version is loaded and warm; the stable one may need longer.
+        # The ports open after the newest version is loaded and warm; the stable one may take longer.
         "startupProbe": {**ready, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 60},
-        "readinessProbe": {**ready, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 2},
-        # A server that is busy answers this late; only one that hangs for a minute is killed.
+        # REST's threads also serve traffic: HTTP probes would fail under overload, and take out or restart one healthy
+        # pod after the other. After its start a pod always serves the same, so it is enough that the port is open.
+        "readinessProbe": {
+            "tcpSocket": {"port": "grpc"},
+            "periodSeconds": 5,
+            "timeoutSeconds": 2,
+            "failureThreshold": 2,
+        },
+        # A connection fails while the queue of new ones is full, too: hence five minutes.
         "livenessProbe": {
-            "httpGet": {"path": alive_path(app.model_name), "port": "rest"},
+            "tcpSocket": {"port": "grpc"},
             "periodSeconds": 10,
             "timeoutSeconds": 5,
-            "failureThreshold": 6,
+            "failureThreshold": 30,
         },
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(DRAIN_SECONDS)]}}},
         "securityContext": {
@@ -204,9 +210,9 @@ def _service(app: App) -> Manifest:
     grpc: Manifest = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc"}
     if not app.settings.ssl:
         grpc["appProtocol"] = "kubernetes.io/h2c"
-    # TLS is of gRPC alone: with it, the plain REST port is not offered.
-    rest = [] if app.settings.ssl else [{"name": "rest", "port": REST_PORT, "targetPort": "rest"}]
-    spec = {"type": "ClusterIP", "selector": app.selector, "ports": [grpc, *rest]}
+    # TLS applies to gRPC only: with it, the plain REST port is not exposed.
+    rest_ports = [] if app.settings.ssl else [{"name": "rest", "port": REST_PORT, "targetPort": "rest"}]
+    spec = {"type": "ClusterIP", "selector": app.selector, "ports": [grpc, *rest_ports]}
     return _object(app, "v1", "Service", app.name) | {"spec": spec}
 
 
@@ -218,25 +224,21 @@ def _autoscaler(app: App) -> Manifest:
             "minReplicas": app.settings.min_replicas,
             "maxReplicas": app.settings.max_replicas,
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-            # Loading a model is work as well: it must not look like traffic that has to be followed down and up.
+            # Loading a model takes CPU as well, which must not be mistaken for traffic.
             "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
         }
     }
 
 
 def _disruption_budget(app: App) -> Manifest:
-    spec = {
-        "maxUnavailable": 1,
-        "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": app.selector},
-    }
+    spec = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": {"matchLabels": app.selector}}
     return _object(app, "policy/v1", "PodDisruptionBudget", app.name) | {"spec": spec}
 
 
 def _network_policy(app: App) -> Manifest:
-    """Clients of the same namespace reach what is offered, Prometheus the metrics; the server reaches nobody.
+    """NetworkPolicy: clients in the namespace reach the ports, Prometheus the metrics; the server reaches nothing.
 
-    A node reaches its own pods always, and so do the kubelet's probes.
+    A node always reaches its own pods, so the kubelet's probes work.
     """
     offered = [GRPC_PORT] if app.settings.ssl else [GRPC_PORT, REST_PORT]
     monitoring = {"matchLabels": {"kubernetes.io/metadata.name": MONITORING_NAMESPACE}}
@@ -248,10 +250,7 @@ def _network_policy(app: App) -> Manifest:
                 "from": [{"podSelector": {"matchLabels": {app.client_label: "true"}}}],
                 "ports": [{"protocol": "TCP", "port": port} for port in offered],
             },
-            {
-                "from": [{"namespaceSelector": monitoring}],
-                "ports": [{"protocol": "TCP", "port": REST_PORT}],
-            },
+            {"from": [{"namespaceSelector": monitoring}], "ports": [{"protocol": "TCP", "port": REST_PORT}]},
         ],
         "egress": [],
     }
@@ -259,7 +258,7 @@ def _network_policy(app: App) -> Manifest:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as they are; what occurs twice is written twice, without anchors."""
+    """Dumper that keeps multi-line texts readable and writes no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -273,5 +272,5 @@ _Dumper.add_representer(str, _text)
 
 
 def to_yaml(content: Manifest) -> str:
-    """One document, its keys in the order given."""
+    """One YAML document, with keys in the given order."""
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=120)

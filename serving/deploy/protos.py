@@ -1,25 +1,24 @@
 """Configuration messages of TensorFlow Serving that `tensorflow-serving-api` does not ship.
 
-It has ModelServerConfig; BatchingParameters, MonitoringConfig and SSLConfig are compiled into the server alone. They
+It ships ModelServerConfig; BatchingParameters, MonitoringConfig and SSLConfig are only compiled into the server. They
 are declared here as data: names, numbers and types as in tensorflow/serving's
 `servables/tensorflow/session_bundle_config.proto` (commit 03f8b6b), `config/monitoring_config.proto` (021efbd) and
-`config/ssl_config.proto` (4bc435b). As text they are the same; but these are of proto2, which prints what was set even
-if it is the default, a 0 or a false. They live in a pool of their own, so that a package that ships them one day does
-not clash.
+`config/ssl_config.proto` (4bc435b). Here they are proto2, which prints explicitly set defaults (0, false); their text
+format is the same. A separate pool avoids clashes with a future package that ships them.
 """
 
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-# Registers ModelServerConfig too, without importing TensorFlow.
+# Also registers ModelServerConfig, without importing TensorFlow.
 from serving.protos import ModelServiceStub  # noqa: F401
 
 _PACKAGE = "tensorflow.serving"
-# google.protobuf's, there.
+# In google.protobuf's package there.
 _INT64_VALUE = f"{_PACKAGE}.Int64Value"
 _STRING_VALUE = f"{_PACKAGE}.StringValue"
-# A message's fields, in the order of their numbers, from 1; "repeated" before a type repeats it.
+# Fields of each message in the order of their numbers, from 1; "repeated" precedes the type of a repeated field.
 _MESSAGES = {
     "Int64Value": {"value": "int64"},
     "StringValue": {"value": "string"},

@@ -1,44 +1,41 @@
-"""What a deployment needs to know of a pushed version, read without loading it."""
+"""Facts about a pushed version, read without loading it."""
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from serving.deploy.errors import CannotDeploy
+from serving.models.servable import SAVED_MODEL_FILE
 from serving.protos import SavedModel
-from serving.servable import SAVED_MODEL_FILE
 
-# What TensorFlow Serving reads of a version. Beside it lie weights, configuration and vocabulary for fine-tuning: they
-# are as large again, and stay out of the image.
+# Files that TensorFlow Serving reads. The weights, configuration and vocabulary for fine-tuning beside them take as
+# much space again and are not in the image.
 _SERVED_FILES = (SAVED_MODEL_FILE, "fingerprint.pb")
 _SERVED_FOLDERS = ("assets", "assets.extra", "variables")
 _CONFIG_FILE = "bert_config.json"
-# Of a version without bert_config.json the memory of a row is taken to be that of the largest usual model, BERT base.
-_BERT_BASE = {
-    "hidden_size": 768,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-}
+# Assumed for versions without bert_config.json: the largest common model, BERT base.
+_BERT_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}
 _MAX_VERSION = 2**63 - 1  # model_spec.version is an int64
 
 
 @dataclass(frozen=True)
 class PushedVersion:
-    """One version below the serving folder.
+    """One version in the serving folder.
 
     Attributes:
-        version: its number.
-        folder: its name, which may have leading zeros.
-        tensorflow_version: of the TensorFlow that exported it.
-        files: those of `_SERVED_FILES` that it has.
-        folders: those of `_SERVED_FOLDERS` that it has.
-        size: of all of them, in bytes.
-        row_bytes: the most memory that a row of a batch takes while it is answered (`_row_bytes`).
-        varying_inputs: `signature/input` of the inputs with a dimension, other than the rows, that a request chooses.
+        version: version number.
+        folder: name of its folder, which may have leading zeros.
+        tensorflow_version: release of TensorFlow that exported it.
+        files: existing files among `_SERVED_FILES`.
+        folders: existing folders among `_SERVED_FOLDERS`.
+        size: size of all of them, in bytes.
+        content: SHA-256 of all of them, by name.
+        row_bytes: peak memory for answering one row of a batch (`_row_bytes`).
+        varying_inputs: `signature/input` of inputs with an unknown dimension other than the rows.
     """
 
     version: int
@@ -47,12 +44,13 @@ class PushedVersion:
     files: tuple[str, ...]
     folders: tuple[str, ...]
     size: int
+    content: str
     row_bytes: int
     varying_inputs: tuple[str, ...]
 
 
 def find_versions(base: Path) -> dict[int, Path]:
-    """The versions that were pushed into `base`, by number; what is no version, a push under way too, is passed over.
+    """Versions pushed to `base`, by number; other folders, including incomplete pushes, are ignored.
 
     Raises:
         CannotDeploy: there are none.
@@ -65,7 +63,7 @@ def find_versions(base: Path) -> dict[int, Path]:
     }
     if not versions:
         raise CannotDeploy(
-            f"{base}: no version in it (<integer>/{SAVED_MODEL_FILE}); give the folder that models are pushed to"
+            f"{base} contains no version (<integer>/{SAVED_MODEL_FILE}); give the folder that models are pushed to"
         )
     if max(versions) > _MAX_VERSION:
         raise CannotDeploy(f"{versions[max(versions)]}: a version is at most {_MAX_VERSION}; rename the folder")
@@ -73,10 +71,10 @@ def find_versions(base: Path) -> dict[int, Path]:
 
 
 def read_version(version: int, path: Path) -> PushedVersion:
-    """Reads one version.
+    """Read one version.
 
     Raises:
-        CannotDeploy: a file of it cannot be read.
+        CannotDeploy: one of its files cannot be read.
     """
     saved_model = SavedModel()
     try:
@@ -102,23 +100,34 @@ def read_version(version: int, path: Path) -> PushedVersion:
         files=files,
         folders=folders,
         size=sum(file.stat().st_size for file in served),
+        content=_hash(path, served),
         row_bytes=row_bytes,
         varying_inputs=tuple(sorted(varying)),
     )
 
 
+def _hash(path: Path, files: Sequence[Path]) -> str:
+    content = hashlib.sha256()
+    for file in sorted(files):
+        content.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as opened:
+            while part := opened.read(2**20):
+                content.update(part)
+    return content.hexdigest()
+
+
 def _architecture(path: Path) -> Mapping[str, int]:
     if not path.is_file():
         return _BERT_BASE
-    found = json.loads(path.read_text())
-    return {name: int(found.get(name, usual)) for name, usual in _BERT_BASE.items()}
+    config = json.loads(path.read_text())
+    return {name: int(config.get(name, usual)) for name, usual in _BERT_BASE.items()}
 
 
 def _row_bytes(of: Mapping[str, int]) -> int:
-    """float32 of one row as long as can be, in the layer where most of them are alive at once.
+    """Memory of one row of maximum length, float32, in the layer that needs most.
 
-    Either the attention (the scores and their softmax, [A, T, T] each, beside queries, keys, values and the layer's
-    input, [T, H] each) or the feed-forward (before and after its activation, [T, I] each, beside input and output).
+    This is either attention (scores and softmax, [A, T, T] each, plus queries, keys, values and the layer's input,
+    [T, H] each) or the feed-forward (before and after activation, [T, I] each, plus input and output).
     """
     tokens, hidden = of["max_position_embeddings"], of["hidden_size"]
     attention = 2 * of["num_attention_heads"] * tokens * tokens + 4 * tokens * hidden

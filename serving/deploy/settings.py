@@ -1,4 +1,4 @@
-"""What can be chosen of a deployment; everything else is derived (`serving.deploy.sizing`)."""
+"""User settings of a deployment; all other numbers are derived (`serving.deploy.sizing`)."""
 
 import re
 from dataclasses import dataclass
@@ -14,23 +14,22 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class DeploySettings:
-    """Where TensorFlow Serving runs, on how much, and how it batches.
+    """Images, resources and batching of a TensorFlow Serving deployment.
 
     Attributes:
-        base_image: the image of TensorFlow Serving, with its tag or digest; None takes the release of the installed
-            tensorflow-serving-api, if that is of the TensorFlow that exported the models.
-        repository: what the built image is called, without tag: the versions in it are the tag; None calls it
-            `<model>-tf-serving`, which only this machine knows.
-        min_replicas: fewest pods.
-        max_replicas: most pods, to which the HorizontalPodAutoscaler scales.
-        cpus: of each pod, requested and its limit.
-        memory_mib: of each pod, requested and its limit, in MiB; None derives it from the models.
-        max_batch_size: most rows that the server puts into one batch, and most of one request (TensorFlow Serving
-            refuses a larger one).
-        merge_requests: whether the server batches; None: unless an input's shape may differ between requests, because
-            then one request fails all that were batched with it.
-        ssl: whether gRPC asks for client certificates and shows its own.
-        namespace: of Kubernetes, which is made as well; None leaves it to kubectl.
+        base_image: image of TensorFlow Serving, with a tag or digest; None for the release of the installed
+            tensorflow-serving-api, if it matches the TensorFlow that exported the models.
+        repository: name of the built image without tag (the tag lists its versions); None for
+            `<model>-tf-serving`, which is known only on this machine.
+        min_replicas: minimum number of pods.
+        max_replicas: maximum number of pods, for the HorizontalPodAutoscaler.
+        cpus: CPU request and limit of each pod.
+        memory_mib: memory request and limit of each pod, in MiB; None to derive it from the models.
+        max_batch_size: maximum number of rows of a batch, and of a request (TensorFlow Serving refuses larger ones).
+        merge_requests: whether the server batches; None: only if input shapes cannot differ between requests, because
+            otherwise one request can fail all others of its batch.
+        ssl: whether gRPC uses TLS with client certificates.
+        namespace: Kubernetes namespace, which is created as well; None leaves it to kubectl.
     """
 
     base_image: str | None = None
@@ -46,13 +45,13 @@ class DeploySettings:
 
     def __post_init__(self) -> None:
         for name in ("min_replicas", "cpus", "max_batch_size", "memory_mib"):
-            given = getattr(self, name)
-            if given is not None and given < 1:
-                raise CannotDeploy(f"{name} is {given}; it must be 1 or more")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise CannotDeploy(f"{name} is {value}; it must be 1 or more")
         if self.max_replicas < self.min_replicas:
             raise CannotDeploy(f"max_replicas is {self.max_replicas}, below min_replicas, {self.min_replicas}")
         if self.base_image is not None and not _pinned(self.base_image):
-            raise CannotDeploy(f"base_image {self.base_image!r} is not pinned: give it a tag, or a digest")
+            raise CannotDeploy(f"base_image {self.base_image!r} is not pinned: give it a tag or a digest")
         if self.repository is not None and not _UNPINNED.fullmatch(self.repository):
             raise CannotDeploy(f"repository {self.repository!r}: give HOST/PATH in lower case, without a tag")
         if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):

@@ -6,28 +6,28 @@ from dataclasses import dataclass
 from serving.deploy.pushed import PushedVersion
 from serving.deploy.settings import DeploySettings
 
-# The server's code and TensorFlow's own tables, before a model is loaded.
-_RUNTIME_MIB = 512
-# A version's variables, and as much again: the graph's constants, and what folding them leaves.
+# Measured with `bert-tfx serve`, one version loaded and warmed up (docs/deploying.md, "Memory"): no measurement exceeds
+# the derived memory. TensorFlow Serving was not measured; it has no Python, so it should need less.
+_RUNTIME_MIB = 1408
 _COPIES_OF_A_VERSION = 2
 _MIB = 2**20
 _ROUND_TO_MIB = 128
-# Threads beyond those that predictions can hold, so that probes and metrics are always answered.
+# Threads beyond those that predictions can occupy, so that probes and metrics are always answered.
 _SPARE_THREADS = 16
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """One server's.
+    """Derived numbers of one server.
 
     Attributes:
         batching: whether requests are batched.
-        batch_threads: batches computed at once; also the threads of one op, and the ops of one graph at once.
-        max_batch_size: rows.
-        batch_sizes: those that a batch is filled up to.
-        max_enqueued_batches: full batches that wait; what comes on top is refused with UNAVAILABLE.
-        request_threads: requests held at once, gRPC and REST each.
-        memory_mib: memory.
+        batch_threads: batches computed at once; also the intra-op and inter-op threads.
+        max_batch_size: maximum number of rows.
+        batch_sizes: sizes that batches are padded to.
+        max_enqueued_batches: capacity of the queue, in full batches; beyond it requests are UNAVAILABLE.
+        request_threads: maximum number of concurrent requests, for gRPC and REST each.
+        memory_mib: memory in MiB.
     """
 
     batching: bool
@@ -40,11 +40,11 @@ class Sizing:
 
 
 def sizing_of(settings: DeploySettings, versions: Sequence[PushedVersion]) -> Sizing:
-    """Of a server with `versions` loaded.
+    """Derive the sizing of a server with `versions` loaded.
 
-    A request waits in its thread until its batch is answered. So a batch fills only if there are as many threads as
-    rows (TensorFlow Serving's own default, 4 a core, would end batches at 4 rows a core), and probes are answered only
-    if requests cannot hold all of them: what runs and what may wait, of every version, and some to spare.
+    A request blocks its thread until its batch is answered. So batches fill up only with as many threads as rows
+    (TensorFlow Serving's default of 4 per core would limit batches to 4 rows per core). Probes are answered only if
+    requests cannot occupy all threads: those for running and queued rows of every version, plus spare ones.
     """
     varying = [name for version in versions for name in version.varying_inputs]
     batching = settings.merge_requests if settings.merge_requests is not None else not varying
@@ -72,10 +72,9 @@ def batch_sizes(most: int) -> tuple[int, ...]:
 
 
 def _memory_mib(rows: int, versions: Sequence[PushedVersion]) -> int:
-    """Runtime, every version, and the activations of `rows` rows of the version that takes most.
+    """Memory for the runtime, all versions, and the activations of `rows` rows of the largest version.
 
-    Of a MiniLM (6 layers of 384, 94 MiB) with 2 cores and 32 rows: 2,432. A Python process on TensorFlow 2.16 that held
-    it and computed 2 batches of 32 texts of 512 tokens peaked at 2,428 MiB: 21 a row, where 27 are reckoned.
+    For a MiniLM (6 layers of 384, 94 MiB) with 2 cores and 32 rows: 3,328.
     """
     models = _COPIES_OF_A_VERSION * sum(version.size for version in versions)
     activations = rows * max(version.row_bytes for version in versions)

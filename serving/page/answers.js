@@ -1,10 +1,10 @@
-// What all parts of the page use: the document, the server, and answers side by side. What a server or a model says
-// reaches the document as text, never as HTML.
+// Shared by all parts of the page: the document, the server, and answers side by side. Output of servers and models is
+// inserted as text, never as HTML.
 
 export const $ = (id) => document.getElementById(id);
-const running = new Map(); // a part of the page -> what ends its requests under way
+const running = new Map(); // part of the page -> controller of its requests
 
-/** An element; attributes that are false are left out, children that are strings become text. */
+/** Create an element; attributes that are false are omitted, children that are strings become text. */
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -21,10 +21,10 @@ export function say(id, text, wrong = false) {
   $(id).classList.toggle("error", wrong);
 }
 
-/** The lines of a text; one that ends its last line has no empty one after it. */
+/** Lines of a text, without an empty one after the last line end. */
 export const lines = (text) => text.replace(/\n$/, "").split("\n");
 
-/** Selects `value` where there is such an option, else the first. */
+/** Select the option `value` if it exists, else the first. */
 export function choose(select, value) {
   select.value = value;
   if (select.selectedIndex < 0 && select.options.length) select.selectedIndex = 0;
@@ -32,7 +32,7 @@ export function choose(select, value) {
 
 // --- The server
 
-/** JSON as TensorFlow Serving writes it: NaN and Infinity, and integers that a JavaScript number cannot hold, become
+/** Quotes NaN, Infinity and integers beyond JavaScript's numbers in TensorFlow Serving's JSON, so that they are read as
  * strings. */
 function parse(text) {
   const tokens = /"[^"\\]*(?:\\.[^"\\]*)*"|NaN|-?Infinity|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
@@ -40,7 +40,7 @@ function parse(text) {
   return JSON.parse(text.replace(tokens, quoted));
 }
 
-/** Asks the server; an Error has its message as the server says it. */
+/** Send a request; errors have the server's message. */
 export async function ask(path, body, signal) {
   const token = $("token").value.trim();
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
@@ -48,19 +48,20 @@ export async function ask(path, body, signal) {
   const response = await fetch(path, { method: body === undefined ? "GET" : "POST", body, headers, signal });
   const text = await response.text();
   const milliseconds = performance.now() - began;
+  if (response.status === 401) $("token-part").hidden = false; // from now on: tokens may expire or be mistyped
   if (!response.ok) {
-    let said = text;
+    let message = text;
     try {
-      said = parse(text).error;
+      message = parse(text).error;
     } catch {
-      // Not ours: a proxy's, say.
+      // From something else, e.g. a proxy.
     }
-    throw Object.assign(new Error(`${response.status}: ${said}`), { status: response.status });
+    throw Object.assign(new Error(`${response.status}: ${message}`), { status: response.status });
   }
   return { value: parse(text), text, milliseconds, version: response.headers.get("X-Model-Version") };
 }
 
-/** Runs `work` for a part of the page; what it still has under way is given up. */
+/** Run `work` for a part of the page, cancelling its earlier requests. */
 export async function latest(part, work) {
   running.get(part)?.abort();
   const controller = new AbortController();
@@ -72,16 +73,16 @@ export async function latest(part, work) {
   }
 }
 
-// --- Answers, of one target or of two side by side
+// --- Answers of one target, or of two side by side
 
-/** Asks the targets one after the other, so that neither's latency holds the other's, and shows what `show` makes of
- * their answers: `show(answer, others)` gives nodes, and `others` is the other's answer, if there is one. */
+/** Call the targets in sequence, so that their latencies are independent, and show their answers: `show(answer, other)`
+ * returns nodes; `other` is the other target's answer, if there is one. */
 export function compare(part, call, body, show) {
   return latest(part, async (signal) => {
     const [place, selects] = [$(`${part}-answers`), [$("target"), $("other")]];
     const options = selects.map((select) => select.selectedOptions[0]).filter((option) => option?.value);
     if (!options.length) {
-      say(`${part}-status`, "There is no model to ask.", true);
+      say(`${part}-status`, "No model is available.", true);
       return;
     }
     say(`${part}-status`, "Waiting for the answer …");
@@ -123,7 +124,7 @@ function card(answer, other, show) {
   return made;
 }
 
-/** Preformatted text that the keyboard can scroll. */
+/** Preformatted text that can be scrolled with the keyboard. */
 export function scrolled(label, text) {
   return element("pre", { tabindex: 0, role: "group", "aria-label": label, dir: "auto" }, text);
 }

@@ -1,24 +1,32 @@
-// The page at `/` (serving/page.py): the models, filled masks, and what happens when.
+// The page at `/` (serving/page/routes.py): models, masks, and event handlers.
 
 import { $, ask, choose, compare, count, element, latest, lines, say } from "./answers.js";
+import { scoreTable } from "./scores.js";
 import { callSignature, loadSignatures, showInputs } from "./signatures.js";
 
 const MASK = "[MASK]";
+const REFRESH_MS = 2000; // while a model loads
 
 // --- Models and versions
 
-function loadModels() {
+/** Show the served models; a refresh with the same answer as `before` changes nothing, nor what is being typed. */
+function loadModels(before = null) {
   return latest("models", async (signal) => {
-    let models = [];
-    say("models-status", "Asking the server …");
+    let [models, answer] = [[], ""];
+    if (before === null) say("models-status", "Loading the models …");
     try {
-      models = (await ask("/v1/models", undefined, signal)).value.models;
+      answer = await ask("/v1/models", undefined, signal);
+      models = answer.value.models;
       say("models-status", models.length ? `${count(models.length, "model")}.` : "The server has no model.");
     } catch (error) {
       if (signal.aborted) return;
       say("models-status", error.message, true);
       if (error.status === 401) $("token").focus();
     }
+    const states = models.map(({ model_version_status: versions }) => versions.map(({ state }) => state));
+    const waits = states.some((of) => !of.length || of.includes("LOADING"));
+    if (waits && !signal.aborted) setTimeout(() => signal.aborted || loadModels(answer.text), REFRESH_MS);
+    if (answer.text === before) return;
     $("models").replaceChildren(...(models.length ? [modelTable(models)] : []));
     fillTargets(models);
     await loadSignatures();
@@ -29,9 +37,9 @@ function modelTable(models) {
   const groups = models.map(({ name, labels, model_version_status: versions }) => {
     const rows = versions.map(({ version, state, status }) => {
       const named = Object.keys(labels).filter((label) => labels[label] === version);
-      const said = element("td", {}, state);
-      if (status.error_message) said.append(element("div", { class: "error" }, status.error_message));
-      return element("tr", {}, element("td", {}, version), said, element("td", {}, named.join(", ")));
+      const cell = element("td", {}, state);
+      if (status.error_message) cell.append(element("div", { class: "error" }, status.error_message));
+      return element("tr", {}, element("td", {}, version), cell, element("td", {}, named.join(", ")));
     });
     if (!rows.length) rows.push(element("tr", {}, element("td", { colspan: 3 }, "no version yet")));
     const title = element("tr", {}, element("th", { scope: "rowgroup", colspan: 3 }, name));
@@ -41,7 +49,7 @@ function modelTable(models) {
   return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), ...groups);
 }
 
-/** What can be asked of each model: its newest version, any that serves, and its labels. The value is the path. */
+/** Targets for each model: its newest version, available versions, and labels. The value is the path. */
 function fillTargets(models) {
   const groups = () =>
     models.map(({ name, labels, model_version_status: versions }) => {
@@ -72,7 +80,7 @@ function fillMasks() {
   const body = JSON.stringify({ signature_name: "fill_mask", inputs: { text: texts } });
   return compare("fill", "predict", body, ({ value }, other) => {
     const { tokens, scores } = value.outputs;
-    if (!tokens || !scores) return [element("p", {}, "These are no tokens and scores: see JSON.")];
+    if (!tokens || !scores) return [element("p", {}, "The answer has no tokens and scores: see JSON.")];
     return texts.flatMap((text, row) => {
       const filled = element("p", { class: "text", dir: "auto" });
       text.split(MASK).forEach((piece, index) => {
@@ -87,24 +95,18 @@ function fillMasks() {
   });
 }
 
-/** The tokens for one mask, best first; null for a row's padding. Those that `others` does not have here are marked. */
+/** Tokens for one mask, best first; null for padding. Tokens that `others` lacks for this mask are marked. */
 function maskTable(mask, tokens, scores, others) {
   const ranked = tokens.map((token, rank) => ({ token, score: scores[rank], rank }));
   const known = ranked.filter(({ token }) => token);
   if (!known.length) return null;
   const differs = ({ token, rank }) => Boolean(others) && others[rank] !== token;
-  const rows = known.map((one) => {
-    const name = element("span", { class: differs(one) && "differs", dir: "auto" }, one.token);
-    const meter = element("meter", { min: 0, max: 1, value: one.score, "aria-hidden": "true" });
-    const cells = [element("td", {}, name), element("td", { class: "number" }, Number(one.score).toFixed(3))];
-    return element("tr", {}, ...cells, element("td", {}, meter));
-  });
+  const rows = known.map((one) => ({
+    cells: [element("span", { class: differs(one) && "differs" }, one.token)],
+    score: one.score,
+  }));
   const caption = `Mask ${mask + 1}${known.some(differs) ? "; underlined: the other has another token here" : ""}`;
-  const heads = [["Token", {}], ["Score", { class: "number" }]].map(([head, more]) =>
-    element("th", { scope: "col", ...more }, head),
-  );
-  const head = element("thead", {}, element("tr", {}, ...heads, element("td", {})));
-  return element("table", {}, element("caption", {}, caption), head, element("tbody", {}, ...rows));
+  return scoreTable(caption, ["Token"], rows);
 }
 
 // --- Events

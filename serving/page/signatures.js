@@ -1,37 +1,41 @@
-// Calls any signature: a form from its metadata, and its outputs.
+// Calls any signature: a form made from its metadata, and its outputs.
 
 import { $, ask, choose, compare, count, element, latest, lines, say, scrolled } from "./answers.js";
+import { together } from "./scores.js";
 
 const CALL_OF_METHOD = { "tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress" };
 const MOST_ROWS = 100;
-const MOST_VALUES = 16; // of a list within a row
+const MOST_VALUES = 16; // for a list within a row
 const LITERAL = /^(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|NaN|-?Infinity|true|false)$/;
-let signatures = {}; // of the chosen target, as /metadata has them
+let signatures = {}; // of the chosen target, as in /metadata
 
 export function loadSignatures() {
   return latest("signatures", async (signal) => {
     signatures = {};
     const path = $("target").value;
-    let said = "";
+    let message = "";
     if (path) {
       try {
         const { value } = await ask(`${path}/metadata`, undefined, signal);
         signatures = value.metadata.signature_def.signature_def;
       } catch (error) {
         signal.throwIfAborted();
-        said = error.message;
+        message = error.message;
       }
     }
-    say("signature-status", said, true);
+    say("signature-status", message, true);
     const before = $("signature").value || "serving_default";
-    const names = Object.keys(signatures).sort();
+    // TensorFlow's own signatures (__saved_model_init_op) are not for callers.
+    const names = Object.keys(signatures).filter((name) => !name.startsWith("__")).sort();
+    // A classifier fills no masks; without metadata the form stays.
+    $("fill-part").hidden = names.length > 0 && !names.includes("fill_mask");
     $("signature").replaceChildren(...names.map((name) => element("option", { value: name }, name)));
     choose($("signature"), before);
     showInputs();
   });
 }
 
-/** A field an input of the chosen signature; what was typed for one of the same name stays. */
+/** A field for each input of the chosen signature; text typed for an input of the same name is kept. */
 export function showInputs() {
   const before = new Map([...$("inputs").querySelectorAll("textarea")].map((area) => [area.dataset.name, area.value]));
   const chosen = signatures[$("signature").value];
@@ -54,7 +58,7 @@ export function showInputs() {
   $("inputs").replaceChildren(...fields);
 }
 
-/** The number of dimensions; null where the model does not say. */
+/** Number of dimensions; null if unknown. */
 const rankOf = (info) => (info.tensor_shape.unknown_rank ? null : info.tensor_shape.dim.length);
 
 function describe(info) {
@@ -71,7 +75,7 @@ function hintOf(info) {
   return `${describe(info)}. ${way} An empty field is not sent.`;
 }
 
-/** What was typed for an input, as JSON. What is no value of its dtype is sent as it is, for the server to judge. */
+/** Text typed for an input as JSON. Values that do not match its dtype are sent unchanged, for the server to check. */
 function inputJson(info, typed, bytes) {
   const one = (text) => {
     if (info.dtype !== "DT_STRING") return LITERAL.test(text.trim()) ? text.trim() : JSON.stringify(text);
@@ -98,6 +102,7 @@ export function callSignature() {
   }
   const call = CALL_OF_METHOD[signature.method_name] ?? "predict";
   const areas = [...$("inputs").querySelectorAll("textarea")].filter((area) => area.value);
+  const typed = Object.fromEntries(areas.map(({ value, dataset }) => [dataset.name, lines(value)]));
   // Text, not objects: JavaScript's numbers would round 64-bit integers.
   const values = areas.map(({ id, value, dataset }) => {
     if (call !== "predict") return lines(value).join(", ");
@@ -107,15 +112,24 @@ export function callSignature() {
   const inputs = call === "predict" ? `"inputs": {${values.join(", ")}}` : `"examples": [${values.join()}]`;
   const body = `{"signature_name": ${JSON.stringify(name)}, ${inputs}}`;
   return compare("call", call, body, ({ value }) => {
-    if (call !== "predict") return output("results", value.results);
+    if (call !== "predict") return results(value.results, call);
     const names = Object.keys(signature.outputs).sort();
     // A single output is bare.
     const outputs = names.length === 1 ? { [names[0]]: value.outputs } : value.outputs;
-    return Object.keys(outputs).sort().flatMap((one) => output(one, outputs[one], signature.outputs[one]));
+    const shown = together(outputs, typed);
+    const rest = Object.keys(outputs).filter((one) => !shown.names.includes(one)).sort();
+    return [...shown.nodes, ...rest.flatMap((one) => output(one, outputs[one], signature.outputs[one]))];
   });
 }
 
-/** An output's name and shape, and its first rows. */
+/** Results: for Classify a list of [label, score] per row, for Regress a number per row. */
+function results(rows, call) {
+  if (call !== "classify") return output("results", rows);
+  const part = (index) => rows.map((row) => row.map((pair) => pair[index]));
+  return together({ labels: part(0), scores: part(1) }, {}).nodes;
+}
+
+/** Name and shape of an output, and its first rows. */
 function output(name, value, info) {
   const quote = !info || info.dtype === "DT_STRING";
   const rows = Array.isArray(value) && value.length ? value : [value];

@@ -1,23 +1,29 @@
-"""The rules of the code base, as tests: who imports whom, what workers need, what files are called and how long."""
+"""Rules of the code base as tests: imports, requirements of workers, names and lengths of files."""
 
 import ast
 import dataclasses
+import graphlib
 import inspect
 import pickle
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 
-from bert_keras.bilm import BiLMConfig
-from bert_keras.config import BertConfig, ExportSettings, PretrainingSettings, SecondPhase, TrainingConfig
-from bert_keras.electra import ElectraConfig
-from bert_keras.masking import MaskingSettings
+from benchmarks.ablations.recipes import AblationSettings
+from bert_keras.data.masking import MaskingSettings
+from bert_keras.models.bilm import BiLMConfig
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig
+from bert_keras.objectives.settings import PretrainingSettings
+from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings
-from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
@@ -31,16 +37,15 @@ from components.serving_validator.limits import ServingLimits
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, LearnVocabulary
-from pipeline.ablations.scales import AblationSettings
-from pipeline.airflow_plan import TaskSettings
-from pipeline.config import GateSettings
+from pipeline.recipes.settings import GateSettings
+from pipeline.runners.airflow_plan import AirflowTaskPolicy
 from pipeline.runners.dataflow import DataflowSettings
-from serving.batching import BatchingSettings
 from serving.deploy.settings import DeploySettings
-from serving.limits import LimitSettings
-from serving.logs import LogSettings
-from serving.request_queue import QueueSettings
-from serving.security import SecuritySettings
+from serving.middleware.limits import LimitSettings
+from serving.middleware.logs import LogSettings
+from serving.middleware.security import SecuritySettings
+from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.request_queue import QueueSettings
 
 ROOT = Path(__file__).parents[2]
 # A package, and the packages of this project that it may import.
@@ -50,6 +55,46 @@ MAY_IMPORT = {
     "serving": {"serving"},
     "pipeline": {"pipeline", "components", "bert_keras", "serving"},
 }
+# The rooms of each package, from the bottom up: a file imports from its own room and from those below it.
+LAYERS = {
+    "bert_keras": (
+        *(
+            "errors",
+            "files",
+            "tokenizers",
+            "data",
+            "models",
+            "objectives",
+            "training",
+            "tasks",
+            "saved_model",
+            "convert",
+        ),
+        *("jobs", "finetuning", "pretraining", "initial_model", "checkpoint"),
+    ),
+    "components": (
+        *("artifacts", "processes", "code_version", "io", "corpus_gen", "vocab_gen", "pretrain_example_gen"),
+        *(
+            "example_gate",
+            "task_example_gen",
+            "trainer",
+            "evaluator",
+            "baseline_resolver",
+            "serving_validator",
+            "pusher",
+        ),
+    ),
+    "pipeline": (
+        *("stages", "recipes", "examples", "runs", "dags", "summaries", "report", "workflows", "runners"),
+        *("fork_server", "commands", "cli", "fork_server_main"),
+    ),
+    "serving": (
+        *("errors", "protos", "tensors", "scheduling", "models", "page", "middleware", "api", "deploy", "client"),
+        "server",
+    ),
+}
+# Files and folders in a folder of a package, `__init__.py` not counted.
+MAX_ENTRIES = 15
 # What a Beam worker need not have: no wheels for its Python or its glibc.
 NOT_ON_WORKERS = (
     "tensorflow",
@@ -85,7 +130,7 @@ SETTINGS = (
     TaskDataSettings,
     AblationSettings,
     DataflowSettings,
-    TaskSettings,
+    AirflowTaskPolicy,
     DeploySettings,
     LimitSettings,
     LogSettings,
@@ -106,7 +151,7 @@ def parse(path):
 
 
 def imports(tree):
-    """Modules that are imported anywhere in a file, in functions too."""
+    """Modules imported anywhere in a file, including functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -119,6 +164,54 @@ def imports(tree):
 def test_the_sources_are_found():
     assert {path.relative_to(ROOT).parts[0] for path in PACKAGES} == set(MAY_IMPORT)
     assert list(imports(ast.parse("def f():\n  from a.b import c\n  import d.e"))) == ["a.b", "a.b.c", "d.e"]
+
+
+def module_of(path):
+    return name(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def imported_modules(path, modules):
+    """This project's modules imported anywhere in a file, including those for type checking only."""
+    found = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & modules
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & modules
+            found |= {node.module} & modules if names - modules else set()
+    return found - {module_of(path)}
+
+
+GRAPH = {module_of(path): imported_modules(path, {module_of(p) for p in PACKAGES}) for path in PACKAGES}
+
+
+def test_imports_have_no_cycles():
+    graphlib.TopologicalSorter(GRAPH).prepare()
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_nothing_is_imported_from_above(package):
+    rank = {room: number for number, room in enumerate(LAYERS[package])}
+    rooms = {
+        path.stem for path in (ROOT / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert rooms - {"__init__"} <= set(rank), "a new room needs its place in LAYERS"
+    inside = {module for module in GRAPH if module.startswith(f"{package}.")}
+    assert not [
+        f"{importer} imports {imported}"
+        for importer in inside
+        for imported in GRAPH[importer] & inside
+        if rank[importer.split(".")[1]] < rank[imported.split(".")[1]]
+    ]
+
+
+def test_no_folder_is_crowded():
+    folders = {path.parent for path in PACKAGES}
+    entries = {name(folder): [p for p in folder.iterdir() if not p.name.startswith("__")] for folder in folders}
+    assert not {folder: len(found) for folder, found in entries.items() if len(found) > MAX_ENTRIES}
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -134,6 +227,13 @@ def test_the_model_library_knows_neither_tfx_nor_beam():
         theirs = {*NOT_ON_WORKERS, "apache_beam"} - {"tensorflow", "keras"}
         wrong = {module for module in imports(parse(path)) if module.split(".")[0] in theirs}
         assert not wrong, f"{name(path)} imports {sorted(wrong)}"
+
+
+def test_tfx_s_arguments_are_jobs_everywhere_but_in_the_trainer():
+    for path in PACKAGES:
+        names = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(parse(path))}
+        names |= {module.rpartition(".")[2] for module in imports(parse(path))}
+        assert not names & {"FnArgs", "SimpleNamespace"} or path.parent == ROOT / "components/trainer", name(path)
 
 
 def test_keras_is_imported_as_keras():
@@ -196,7 +296,7 @@ def test_the_table_has_every_function():
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: type(function).__name__)
 def test_a_function_is_plain_data(function):
     assert isinstance(function, (beam.DoFn, beam.CombineFn))
-    # TFX loads a `module_path` of ours anew where it has run, which makes other classes of the same names.
+    # TFX imports a `module_path` of ours again, which makes other classes of the same names.
     function.__class__ = getattr(sys.modules[type(function).__module__], type(function).__name__)
     for copy in (pickle.loads(pickle.dumps(function)), pickler.loads(pickler.dumps(function))):
         assert type(copy) is type(function) and vars(copy) == vars(function)
@@ -212,9 +312,9 @@ def test_files_are_short():
     assert not {path: lines for path, lines in lengths.items() if lines > MAX_LINES}
 
 
-def test_a_default_lives_in_its_dataclass_alone():
-    """No function has a default of its own for what is a setting."""
-    # `seed` is every Keras layer's argument too.
+def test_defaults_are_declared_only_in_their_dataclass():
+    """No function repeats the default of a setting."""
+    # `seed` is also an argument of every Keras layer.
     settings = {field.name for of in SETTINGS for field in dataclasses.fields(of)} - {"seed"}
     wrong = []
     for path in PACKAGES:
@@ -223,7 +323,7 @@ def test_a_default_lives_in_its_dataclass_alone():
                 args = node.args.posonlyargs + node.args.args
                 defaults = [*zip(args[::-1], node.args.defaults[::-1], strict=False)]
                 defaults += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-                # None says nothing: the dataclass does.
+                # None is not a default: the dataclass has it.
                 wrong += [
                     f"{name(path)}: {node.name}({arg.arg}=...)"
                     for arg, default in defaults
@@ -235,6 +335,8 @@ def test_a_default_lives_in_its_dataclass_alone():
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_setting_is_frozen_and_documented(settings):
     assert settings.__dataclass_params__.frozen
-    documented = inspect.getdoc(settings)
-    missing = [field.name for field in dataclasses.fields(settings) if f"    {field.name}:" not in documented]
-    assert not missing
+    """In the docstring, or, of a field that is an option of a command, in the option's help."""
+    documented, hints = inspect.getdoc(settings), typing.get_type_hints(settings, include_extras=True)
+    helped = {name for name, hint in hints.items() for extra in typing.get_args(hint)[1:] if getattr(extra, "help", "")}
+    names = {field.name for field in dataclasses.fields(settings)}
+    assert not {name for name in names - helped if f"    {name}:" not in documented}

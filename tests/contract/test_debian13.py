@@ -1,4 +1,4 @@
-"""ci/debian13.sh touches nothing where it must not; what it runs is seen by running it."""
+"""ci/debian13.sh refuses to touch the checkout; its other steps are tested by running it."""
 
 import os
 import subprocess

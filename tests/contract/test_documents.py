@@ -1,5 +1,6 @@
-"""The documents are true: commands parse, files exist, the command line's page is its own help."""
+"""The documents are true: commands parse, files exist, docs/cli.md equals the help."""
 
+import ast
 import re
 import shlex
 import subprocess
@@ -9,12 +10,21 @@ from pathlib import Path
 import pytest
 import typer
 
-from bert_keras.config import BertConfig
+from bert_keras.models.config import BertConfig
 from components.pretrain_example_gen.settings import ExampleSettings
 from pipeline.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("components/*.md")])
+PAGES = sorted(
+    p
+    for p in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("components/*.md"),
+        *ROOT.glob("benchmarks/**/*.md"),
+    ]
+)
+PACKAGES = ("bert_keras", "components", "pipeline", "serving")
 FENCED = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -30,10 +40,13 @@ def test_the_readme_has_its_two_commands_first():
     assert [line.split("#")[0].strip() for line in first.strip().splitlines()] == ["make demo", "make test"]
 
 
-@pytest.mark.parametrize("words", commands("bert-tfx") + commands("bert-tfx", "docs/training.md"), ids=" ".join)
-def test_commands_of_the_readme_and_of_training_parse(words):
-    from pipeline.config import with_settings
-    from pipeline.recipes import RECIPES
+WITH_COMMANDS = ("README.md", "docs/training.md", "docs/gpus.md")
+
+
+@pytest.mark.parametrize("words", [w for page in WITH_COMMANDS for w in commands("bert-tfx", page)], ids=" ".join)
+def test_commands_of_the_pages_parse(words):
+    from pipeline.recipes.pretraining import RECIPES
+    from pipeline.recipes.settings import with_settings
 
     group = typer.main.get_command(app)
     command = group.commands[words[1]]
@@ -49,19 +62,68 @@ def test_make_commands_of_the_readme_are_targets():
     assert wanted <= targets
 
 
+def test_pictures_of_the_readme_are_there_and_small():
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert "docs/dataflow.svg" in pictures
+    for picture in pictures:
+        text = (ROOT / picture).read_text()
+        assert len(text) < 100_000
+        assert "prefers-color-scheme: dark" in text
+
+
+@pytest.fixture(scope="module")
+def messages():
+    """The string literals of the product; "\0" stands for a placeholder of an f-string."""
+
+    def text(node):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        return "".join(text(part) or "\0" for part in node.values) if isinstance(node, ast.JoinedStr) else None
+
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    return list(dict.fromkeys(found for node in nodes if (found := text(node))))
+
+
+def symptoms():
+    """The messages quoted in docs/trouble.md; those of other programs are in fences of another kind."""
+    fences = re.findall(r"^```text\n(.*?)^```", (ROOT / "docs/trouble.md").read_text(), re.MULTILINE | re.DOTALL)
+    return "\n".join(fences).split("\n")
+
+
+@pytest.mark.parametrize("symptom", [line for line in symptoms() if line])
+def test_the_page_of_trouble_quotes_messages_of_the_code(symptom, messages):
+    pattern = re.compile(".*".join(map(re.escape, symptom.split("..."))), re.DOTALL)
+    assert any(pattern.search(message) for message in messages), "no message reads so: say what is printed now"
+
+
+def test_the_page_of_trouble_quotes_many():
+    assert len(symptoms()) > 40
+
+
+def anchors(page):
+    """Anchors of a page: its headings, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert "://" in target or (page.parent / target).exists(), target
+    for target, _, anchor in re.findall(r"\]\(([^)#\s]*)(#([^)]+))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), f"{target}#{anchor}"
 
 
-def test_the_page_of_the_command_line_is_its_help():
+def test_the_page_of_the_command_line_equals_the_help():
     generate = [str(Path(sys.executable).with_name("typer")), "pipeline.cli", "utils", "docs", "--name", "bert-tfx"]
     page = subprocess.run(generate, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     assert page.strip() == (ROOT / "docs" / "cli.md").read_text().strip(), "make docs writes it again"
 
 
-def test_the_help_of_examples_tells_the_settings_own_defaults():
+def test_the_help_of_examples_has_the_settings_defaults():
     page = (ROOT / "docs" / "cli.md").read_text()
     section = page[page.index("## `bert-tfx examples`") : page.index("## `bert-tfx tokenize`")]
     for option, default in {
@@ -75,10 +137,9 @@ def test_the_help_of_examples_tells_the_settings_own_defaults():
 
 
 def test_help_comes_without_the_heavy_libraries():
-    """TensorFlow, Beam and TFX cost seconds: the commands import them, not the command line."""
+    """Importing TensorFlow, Beam and TFX takes seconds, so only commands import them."""
     heavy = ("tensorflow", "apache_beam", "tfx", "keras", "grpc")
-    code = (
-        f"import sys, pipeline.cli, pipeline.config, pipeline.recipes;print([m for m in {heavy} if m in sys.modules])"
-    )
+    modules = "sys, pipeline.cli, pipeline.recipes.settings, pipeline.recipes.pretraining"
+    code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""The images' Dockerfile, as far as it can be held without building one; `make lint` has hadolint."""
+"""The images' Dockerfile, as far as it can be checked without a build; `make lint` runs hadolint."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ INSTRUCTIONS = [
 STAGES = {words[3]: words[1] for words in INSTRUCTIONS if words[0] == "FROM"}
 
 
-def test_what_is_copied_exists_and_is_let_in():
+def test_copied_files_exist_and_are_not_ignored():
     allowed = {line[1:] for line in IGNORED.splitlines() if line.startswith("!")}
     copied = {
         source.rstrip("/")
@@ -47,7 +47,7 @@ def test_every_stage_is_on_an_image_that_the_user_names():
     }
 
 
-def test_the_images_run_as_nobody_in_particular():
+def test_the_images_run_as_any_user():
     environment = DOCKERFILE.partition("AS environment")[2].partition("\nFROM")[0]
     assert "\nUSER 10001:10001\n" in environment
     assert "USER" not in DOCKERFILE.partition("AS worker")[2]

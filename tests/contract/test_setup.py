@@ -1,4 +1,4 @@
-"""Set-up takes a Python that TFX has wheels for; without one it says what to do, and touches nothing."""
+"""Set-up chooses a Python that TFX has wheels for; without one it prints a remedy and changes nothing."""
 
 import os
 import re
@@ -21,14 +21,14 @@ def program(path, body):
 
 
 def fake_python(path, version, glibc):
-    """A Python that says it is `version`, on a machine of another glibc."""
+    """A Python that reports `version`, on a machine with another glibc."""
     said = f"import os, sys; sys.version_info = {version}; os.confstr = lambda _: 'glibc {glibc}'"
     return program(path, f'exec "{sys.executable}" -c "{said}; exec(sys.stdin.read())"')
 
 
 @pytest.fixture
 def checkout(tmp_path):
-    """What set-up reads, in a folder of its own, with a uv that only says what it is asked for."""
+    """The files that set-up reads, in a folder of its own, with a uv that only prints its arguments."""
     root = tmp_path / "checkout"
     shutil.copytree(ROOT / "requirements", root / "requirements")
     (root / "scripts").mkdir()
@@ -52,10 +52,10 @@ def set_up(checkout, python, *arguments):
     "body",
     [
         "exit 127",  # a pyenv shim that refuses
-        "cat > /dev/null",  # runs, and says nothing: a Python that is not one of ours
+        "cat > /dev/null",  # runs and prints nothing: not a Python
     ],
 )
-def test_no_usable_python_is_told_with_a_remedy(checkout, tmp_path, body):
+def test_no_usable_python_is_one_line_with_a_remedy(checkout, tmp_path, body):
     shim = program(tmp_path / "python", body)
     result = set_up(checkout, shim)
     assert result.returncode == 1
@@ -92,7 +92,7 @@ def test_the_right_pair_gets_its_lock(checkout, tmp_path, version, glibc, argume
     result = set_up(checkout, fake_python(tmp_path / "python", version, glibc), *arguments)
     assert result.returncode == 0, result.stderr
     assert f"pip sync --quiet --require-hashes requirements/{lock}\n" in (checkout / "uv.log").read_text()
-    # A second time there is nothing to do.
+    # A second call has nothing to do.
     (checkout / "uv.log").unlink()
     assert set_up(checkout, tmp_path / "python", *arguments).stdout == ""
     assert not (checkout / "uv.log").exists()

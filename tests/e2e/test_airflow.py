@@ -1,4 +1,4 @@
-"""The real thing: scheduler, databases, two pipelines at once, tasks killed and cleared. Minutes: run by hand."""
+"""Airflow for real: scheduler, databases, two pipelines, tasks killed and cleared. Takes minutes: run by hand."""
 
 import contextlib
 import json
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from airflow_stack import AIRFLOW, ROOT, airflow_stack
-from command_line import SMALL
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
-from task_files import write_task
 
-from pipeline.metadata_store import connection_config
+from pipeline.runs.metadata_store import connection_config
+from scripts.airflow_stack import AIRFLOW, ROOT, airflow_stack
+from tests.support.pipeline.command_line import SMALL
+from tests.support.pipeline.task_files import write_task
 
 BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
 pytestmark = [
@@ -33,7 +33,7 @@ NOT_COMPARED = ("run", "seconds_by_stage", "pushed_version", "served_version", "
 
 
 class Airflow:
-    """A running Airflow, asked by its command line."""
+    """A running Airflow, queried by its command line."""
 
     def __init__(self, environ):
         self.environ = environ
@@ -44,12 +44,12 @@ class Airflow:
         return done.stdout
 
     def states(self, dag):
-        """The state of each task of the run, and how often it was tried."""
+        """State and number of attempts of each task of the run."""
         out = self("tasks", "states-for-dag-run", dag, RUN, "--output", "json")
         return {task["task_id"]: task["state"] for task in json.loads(out[out.index("[{") :])}
 
     def wait(self, *dags):
-        """Until all tasks have ended."""
+        """Wait until all tasks have ended."""
         while not all(set(self.states(dag).values()) <= ENDED for dag in dags):
             time.sleep(10)
 
@@ -81,28 +81,28 @@ def runs(tmp_path_factory, corpus):
             subprocess.run([*compiled, "--metadata", metadata], env=environ, check=True)
         airflow = Airflow(environ)
         airflow("dags", "reserialize")
-        for name in ("one", "two"):
-            airflow("dags", "trigger", name, "--run-id", RUN)
-        # Of one the process of Airflow's task, of the other the command.
-        running(folder / "one", "PretrainExampleGen").parent().kill()
-        running(folder / "two", "Trainer").kill()
-        airflow.wait("one", "two")
         os.environ["BERT_TFX_METADATA_PASSWORD"] = environ["BERT_TFX_METADATA_PASSWORD"]
         store = metadata_store.MetadataStore(connection_config(metadata))
+        for name in ("one", "two"):
+            airflow("dags", "trigger", name, "--run-id", RUN)
+        # In one pipeline the process of Airflow's task, in the other the command.
+        running(store, folder / "one", "PretrainExampleGen").parent().kill()
+        running(store, folder / "two", "Trainer").kill()
+        airflow.wait("one", "two")
         yield folder, airflow, store
         del os.environ["BERT_TFX_METADATA_PASSWORD"]
 
 
-def running(run_dir, node):
-    """The command of a node, as soon as it has run for a moment."""
-    words = ["run-node", node, "--run-dir", str(run_dir)]
-    while True:
-        for process in psutil.process_iter(["cmdline"]):
-            line = process.info["cmdline"] or []
-            if any(line[at : at + 4] == words for at in range(len(line))):
-                time.sleep(1)
-                return process
+def running(store, run_dir, node):
+    """The command of a node once ML Metadata has its execution; killed earlier, it would leave no failed one."""
+    while node not in executions(store, run_dir.name):
         time.sleep(0.2)
+    words = ["run-node", node, "--run-dir", str(run_dir)]
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if any(line[at : at + 4] == words for at in range(len(line))):
+            return process
+    raise AssertionError(f"{node} of {run_dir} ended before it was killed")
 
 
 def newest(run_dir, node, key, part):
@@ -112,7 +112,7 @@ def newest(run_dir, node, key, part):
 
 
 def figures(run_dir):
-    """What a run's summary says of data and model, by a name with dots."""
+    """A figure of a run's summary, by its dotted name."""
     summary = json.loads((run_dir / "summary.json").read_text())
     return dict(flat({key: value for key, value in summary.items() if key not in NOT_COMPARED}))
 
@@ -126,9 +126,11 @@ def flat(value, name=""):
 
 
 def executions(store, name):
-    """Of each node of the run its executions' states, in order."""
+    """States of each node's executions in the run, in order."""
     context = store.get_context_by_type_and_name("pipeline_run", f"{name}.{RUN}")
     states = {}
+    if context is None:  # no execution yet
+        return states
     for execution in sorted(store.get_executions_by_context(context.id), key=lambda e: e.id):
         (node,) = (c for c in store.get_contexts_by_execution(execution.id) if c.type == "node")
         assert node.name.startswith(f"{name}.")
@@ -137,7 +139,7 @@ def executions(store, name):
     return states
 
 
-def test_both_end_well_and_what_was_killed_was_retried(runs):
+def test_both_pipelines_succeed_and_killed_tasks_are_retried(runs):
     folder, airflow, store = runs
     for name, killed in (("one", "PretrainExampleGen"), ("two", "Trainer")):
         assert set(airflow.states(name).values()) == {"success"}
@@ -156,13 +158,13 @@ def test_shards_weights_and_metrics_are_those_of_a_local_run(runs, local, name):
         assert mine == theirs and len(theirs) >= 2
     mine, theirs = figures(folder / name), figures(local)
     assert set(mine) == set(theirs) > {".mlm_perplexity", ".mlm_accuracy", ".nsp_accuracy"}
-    # How many examples Beam hands to the Evaluator at once is a matter of time, and so is the order of a sum.
+    # The sizes of the Evaluator's batches depend on time, and so does the order of summation.
     numbers = {key for key, value in theirs.items() if isinstance(value, float)}
     assert all(mine[key] == pytest.approx(theirs[key], rel=1e-6) for key in numbers)
     assert all(mine[key] == theirs[key] for key in set(theirs) - numbers)
 
 
-def test_a_task_that_is_cleared_runs_anew(runs):
+def test_a_cleared_task_runs_again(runs):
     folder, airflow, store = runs
     airflow("tasks", "clear", "one", "--task-regex", "^StatisticsGen$", "--yes")
     airflow.wait("one")
@@ -175,7 +177,7 @@ def test_a_task_that_is_cleared_runs_anew(runs):
     assert len(list((folder / "one" / "artifacts" / "StatisticsGen" / "statistics").glob("*/Split-*/*"))) == 2 * 2
 
 
-def test_a_fine_tuning_is_that_of_a_local_run(runs, local, tmp_path):
+def test_a_fine_tuning_equals_a_local_run(runs, local, tmp_path):
     folder, airflow, _ = runs
     (init,) = (local / "serving").glob("[0-9]*")
     settings = {"training.num_train_epochs": 2, "task.max_seq_length": 32, "gate.min_score": 0.3}
@@ -216,7 +218,7 @@ def test_bad_input_fails_at_once(runs):
 def test_the_password_is_in_no_file(runs):
     folder, airflow, _ = runs
     password = airflow.environ["BERT_TFX_METADATA_PASSWORD"].encode()
-    kept = folder / "mariadb"  # the database itself knows it, and the file that tells it at its start
+    kept = folder / "mariadb"  # the database itself has it, and the file that sets it at its start
     found = []
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Examples made by other Beam engines, and by workers that have no TFX: the same bytes as this process makes."""
+"""Examples made by other Beam engines, and by workers without TFX, equal those of this process byte by byte."""
 
 import importlib.util
 import json
@@ -9,23 +9,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import bert_tfx
-from example_shards import SMALL_SHARDS, digests, make
+
+from tests.support.pipeline.command_line import bert_tfx
+from tests.support.pipeline.example_shards import SMALL_SHARDS, digests, make
 
 ROOT = Path(__file__).parents[2]
 UV = ROOT / ".uv" / "bin" / "uv"
 NOT_ON_WORKERS = ("tfx", "ml_metadata", "tensorflow_data_validation", "tensorflow_model_analysis", "tensorflow")
-# Beam's embedded job service, as another process would be asked: the pipeline and its package go through its API.
+# Beam's embedded job service: the pipeline and its package go through its API, as to another process.
 EMBEDDED = ("--runner=PortableRunner", "--job_endpoint=embed")
 
 
 @pytest.fixture(scope="module")
 def worker_python(tmp_path_factory):
-    """The Python of an environment in which the package that Beam ships is installed, with what it asks for alone."""
+    """The Python of an environment with the package that Beam ships, and only its requirements."""
     if not UV.exists():
         pytest.skip(f"{UV} is not there: scripts/setup.sh makes it")
     folder = tmp_path_factory.mktemp("worker")
-    # As Beam's stager builds it.
+    # Built like Beam's stager does.
     build = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", folder, "sdist", "--dist-dir", folder]
     subprocess.run([*map(str, build)], cwd=ROOT, check=True, capture_output=True)
     (package,) = folder.glob("*.tar.gz")
@@ -33,7 +34,7 @@ def worker_python(tmp_path_factory):
     made = {**os.environ, "VIRTUAL_ENV": str(folder / "venv"), "UV_PYTHON_DOWNLOADS": "never"}
     for command in (
         ["venv", "--quiet", "--no-project", "--python", sys.executable, folder / "venv"],
-        # Versions are those of the lock.
+        # The versions of the lock.
         ["pip", "install", "--quiet", "--constraint", lock, package],
     ):
         subprocess.run([UV, *map(str, command)], cwd=folder, env=made, check=True)
@@ -41,7 +42,7 @@ def worker_python(tmp_path_factory):
 
 
 def clean_environment():
-    """The variables of this process, less those that would lead a Python to the checkout."""
+    """This process's environment, without variables that lead a Python to the checkout."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
@@ -53,7 +54,7 @@ def test_workers_have_no_tfx(worker_python):
         [worker_python, "-c", code], capture_output=True, text=True, check=True, env=clean_environment(), cwd="/"
     )
     assert done.stdout.startswith("[] ModuleSpec") and str(worker_python.parents[1]) in done.stdout
-    assert all(importlib.util.find_spec(name) for name in NOT_ON_WORKERS)  # here they are
+    assert all(importlib.util.find_spec(name) for name in NOT_ON_WORKERS)  # here they are installed
 
 
 def test_the_package_makes_the_same_bytes_without_tfx(made, corpus, tmp_path, worker_python):
@@ -69,7 +70,7 @@ def test_the_package_makes_the_same_bytes_without_tfx(made, corpus, tmp_path, wo
 
 
 def subprocess_workers(python, pids):
-    """Arguments for worker processes of another Python, each of which writes its process id down.
+    """Arguments for worker processes of another Python, which record their process ids.
 
     The embedded job service starts one a stage, whatever --direct_num_workers says.
     """
@@ -87,7 +88,7 @@ def subprocess_workers(python, pids):
 
 
 def test_the_portable_runner_with_workers_that_have_no_tfx(made, corpus, tmp_path, worker_python):
-    """What is packed here, with TFX beside it, is unpacked and run there."""
+    """Functions pickled here, with TFX installed, are unpickled and run there."""
     output, _ = made
     pids = tmp_path / "pids"
     make(corpus, tmp_path / "out", *SMALL_SHARDS, "--", *subprocess_workers(worker_python, pids))
@@ -111,11 +112,11 @@ def test_a_bad_record_is_named_through_the_job_service(tmp_path):
     assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
 
 
-# Engines in Java: Beam's job server for them runs the stages in a cluster within itself.
+# Engines in Java: Beam's job server for them runs the stages in an embedded cluster.
 
 
 def needs_job_server(variable):
-    """The mark of a test that needs Java and the job server's jar, at the path that an environment variable tells."""
+    """Mark of a test that needs Java and the job server's jar, whose path is in an environment variable."""
     missing = [f"{variable} is unset"] * (not os.environ.get(variable)) + ["there is no java"] * (
         not shutil.which("java")
     )

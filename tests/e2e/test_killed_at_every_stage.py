@@ -1,4 +1,4 @@
-"""kill -9 as each stage begins, then the same command again, until it ends: nothing that was finished is done twice."""
+"""kill -9 at the start of each stage, then the same command again, until it ends: finished stages are not repeated."""
 
 import signal
 import subprocess
@@ -7,15 +7,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command_line import arguments
 
-from pipeline.lineage import latest_run, run_named
-from pipeline.run_request import RunRequest, run_ids
+from pipeline.runs.lineage import latest_run, run_named
+from pipeline.runs.request import RunRequest, run_ids
+from tests.support.pipeline.command_line import arguments
 
 
 @pytest.mark.slow  # each start of the command imports TFX
 @pytest.mark.timeout(3600)
-def test_killed_at_every_stage_it_ends_with_nothing_done_twice(corpus, first_run, tmp_path):
+def test_a_run_killed_at_every_stage_repeats_no_finished_stage(corpus, first_run, tmp_path):
     run_dir = str(tmp_path / "run")
     command = [str(Path(sys.executable).with_name("bert-tfx")), *arguments(corpus, run_dir)]
     nodes = list(latest_run(str(first_run.dir)).stages)
@@ -36,7 +36,7 @@ def test_killed_at_every_stage_it_ends_with_nothing_done_twice(corpus, first_run
         if stage.state == "COMPLETE"
     )
     assert len(run_ids(run_dir)) == len(nodes) + 1
-    # The Resolver asks ML Metadata anew in each run: that is its work.
+    # The Resolver queries ML Metadata in each run, by design.
     assert {name: count for name, count in finished.items() if name != "Baseline"} == dict.fromkeys(
         set(nodes) - {"Baseline"}, 1
     )

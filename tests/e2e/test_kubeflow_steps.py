@@ -1,4 +1,4 @@
-"""The pipeline compiled for Kubeflow, each step a process as a backend would start it, against a local run.
+"""The pipeline compiled for Kubeflow, each step a process as a backend would start it, compared with a local run.
 
 Each of its fifteen processes imports TFX: minutes. `pytest -m slow tests/e2e/test_kubeflow_steps.py`
 """
@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import SMALL, bert_tfx
 
-from pipeline.runners.kubeflow_file import CompiledPipeline
-from pipeline.runners.kubeflow_steps import StepRunner
+from pipeline.runners.kubeflow_local import StepRunner
+from pipeline.runners.kubeflow_spec import CompiledPipeline
+from tests.support.pipeline.command_line import SMALL, bert_tfx
 
 PASSWORD, TOKEN = "planted-metadata-password", "planted-api-token"
-# Parameters of the pipeline; the other settings are compiled in as their defaults.
+# Parameters of the pipeline; other settings are compiled into it.
 PARAMETERS = {
     "num_train_steps": "training.num_train_steps",
     "max_mlm_perplexity": "gate.max_mlm_perplexity",
@@ -37,7 +37,7 @@ SCORES = ("mlm_perplexity", "mlm_accuracy", "nsp_accuracy")
 
 @pytest.fixture(scope="module")
 def steps(corpus, tmp_path_factory):
-    """The folder of a run whose steps have all been processes, with secrets where the file says so."""
+    """Run directory after all steps ran as processes, with the file's secrets."""
     folder = tmp_path_factory.mktemp("kubeflow")
     environment = {"BERT_TFX_METADATA_PASSWORD": PASSWORD, "BERT_TFX_API_TOKEN": TOKEN}
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ def steps(corpus, tmp_path_factory):
 
 
 def shards(run_dir):
-    """Hashes of the examples of the only generation, by split and file."""
+    """Hashes of the only artifact of examples, by split and file."""
     (examples,) = (run_dir / "artifacts/PretrainExampleGen/examples").iterdir()
     return {(p.parent.name, p.name): hashlib.sha256(p.read_bytes()).hexdigest() for p in examples.glob("Split-*/*")}
 
@@ -98,7 +98,7 @@ def test_examples_weights_and_scores_are_those_of_a_local_run(steps, first_run):
     assert weights(run_dir) == weights(first_run.dir)
     ours, theirs = (json.loads((d / "summary.json").read_text()) for d in (run_dir, first_run.dir))
     assert {name: ours[name] for name in SAME} == {name: theirs[name] for name in SAME}
-    # Beam sizes the Evaluator's batches by the clock, and a batch of another size is rounded otherwise in float32.
+    # The Evaluator's batch sizes depend on time, and so does the rounding in float32.
     for name in SCORES:
         assert ours[name] == pytest.approx(theirs[name], rel=1e-6), name
 

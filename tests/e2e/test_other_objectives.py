@@ -1,4 +1,4 @@
-"""Text to a pushed model by the command line, of objectives without next sentences: what is judged, told, served."""
+"""Text to a pushed model through the command line, for objectives without next sentences: metrics, signatures."""
 
 import json
 import re
@@ -6,11 +6,11 @@ import re
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
-from command_line import arguments, bert_tfx
 
-from bert_keras.interchange.any_format import read_any
-from bert_keras.tasks.start import read_start
-from pipeline.objective_parts import PARTS
+from bert_keras.convert.detect import read_any
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.objectives.table import PARTS
+from tests.support.pipeline.command_line import arguments, bert_tfx
 
 ELECTRA = {
     "examples__objective": "segment_pair",
@@ -19,7 +19,7 @@ ELECTRA = {
     "pretraining__embedding_size": 32,
     "pretraining__generator_size": 0.5,
 }
-# What is set, what is learned, and the signatures that are pushed; serving_default is the first of them.
+# Settings, metrics and pushed signatures; the first signature is also serving_default.
 CASES = {
     "segment_pair": ({"examples__objective": "segment_pair"}, "mlm", ["fill_mask", "encode", "encode_pair"]),
     "left_to_right": (
@@ -34,20 +34,25 @@ TEXT = "Returns a new array of the given shape."
 
 
 def figures_of(summary):
-    """The figures of what was learned, by name."""
+    """The learned metrics, by name."""
     return {name for name in summary if name.split("_")[0] in ALL_KEYS}
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    """Of all of them: a model of another objective, on the same text, is no baseline to the next one."""
+    """Runs of all objectives: a model of another objective is not the next one's baseline."""
     return tmp_path_factory.mktemp("objectives") / "run"
 
 
+# objectives/test_registry.py trains and exports each, test_eval_gate.py judges each by its own metrics, and
+# test_pretrain_page.py has the page of each.
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_pushed_and_only_what_it_learned_is_told(corpus, run_dir, case):
+def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir, case):
     changes, objective, signatures = CASES[case]
-    code, out, err = bert_tfx(*arguments(corpus, run_dir, **changes))
+    # 120 steps give an accuracy of one to three percent, which is no matter here: perplexity is what is looked at
+    # below.
+    code, out, err = bert_tfx(*arguments(corpus, run_dir, gate__min_mlm_accuracy=0, **changes))
     assert code == 0, out + err
 
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -55,7 +60,7 @@ def test_it_is_pushed_and_only_what_it_learned_is_told(corpus, run_dir, case):
     expected = {f"{part.key}_{metric}" for part in parts for metric in part.metrics}
     assert summary["objective"] == objective
     assert figures_of(summary) == expected | ({"disc_least_original"} if objective == "electra" else set())
-    # Something was learned from the text: better than the frequencies of the same tokens.
+    # The model learned from the text: it is better than the unigram model.
     assert 1 < summary[f"{parts[0].key}_perplexity"] < 1.2 * summary["unigram_perplexity"] < 1200
     assert summary["blessed"] and summary["pushed_version"]
     assert bool(summary.get("samples")) == ("fill_mask" in signatures)
@@ -70,7 +75,7 @@ def test_it_is_pushed_and_only_what_it_learned_is_told(corpus, run_dir, case):
     assert "Next-sentence" not in text and "Random next sentence" not in text and "nan" not in text.split()
     assert "no earlier comparable model" in text
     assert ("Sample predictions" in text) == ("fill_mask" in signatures)
-    assert ("Pieces hidden" in text) == (objective != "left_to_right")
+    assert ("Masked tokens" in text) == (objective != "left_to_right")
 
     pushed = str(run_dir / "serving" / summary["pushed_version"])
     model = tf.saved_model.load(pushed)
@@ -78,6 +83,6 @@ def test_it_is_pushed_and_only_what_it_learned_is_told(corpus, run_dir, case):
     assert model.signatures["encode"](text=tf.constant([TEXT]))["sequence_output"].shape[-1] == 32
     if objective == "electra":
         return
-    # Fine-tuning starts from it.
+    # Fine-tuning can start from it.
     assert read_any(pushed).family == "bert"
-    assert read_start(pushed).config.causal == (objective == "left_to_right")
+    assert InitCheckpoint.read(pushed).config.causal == (objective == "left_to_right")

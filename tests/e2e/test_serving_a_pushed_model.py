@@ -1,4 +1,4 @@
-"""`bert-tfx serve` and its clients, as processes, over real sockets, on the model that the pipeline pushed."""
+"""`bert-tfx serve` and its clients, as processes with real sockets, on the model pushed by the pipeline."""
 
 import re
 import shutil
@@ -26,7 +26,7 @@ TEXT = "The function returns a new [MASK]."
 
 @pytest.fixture(scope="module")
 def server(first_run, tmp_path_factory):
-    """A server process on a copy of the pushed model (tests push further versions)."""
+    """A server process on a copy of the pushed model, so that tests can push further versions."""
     base = tmp_path_factory.mktemp("serving") / "bert"
     shutil.copytree(first_run.dir / "serving", base)
     process = subprocess.Popen(
@@ -69,8 +69,8 @@ def test_fill_mask_prints_five_tokens_with_probabilities(server):
     ],
     ids=["none", "empty", "too far"],
 )
-def test_what_cannot_be_filled_is_one_line(server, text, message):
-    if len(text) > 100_000:  # longer than a word of a command line may be
+def test_texts_that_cannot_be_filled_are_one_line(server, text, message):
+    if len(text) > 100_000:  # longer than a command line's argument may be
         from serving.client import Client, ClientError
 
         with Client(server.grpc) as python, pytest.raises(ClientError, match=re.escape(message)):
@@ -82,7 +82,7 @@ def test_what_cannot_be_filled_is_one_line(server, text, message):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_long_text_with_an_early_mask_and_bytes_that_are_no_text_are_answered(server):
+def test_a_long_text_with_an_early_mask_and_invalid_bytes_is_answered(server):
     from serving.client import Client
 
     with Client(server.grpc) as python:
@@ -117,8 +117,8 @@ def test_the_stubs_of_tensorflow_serving_work_unchanged(server):
     assert rest["predictions"][0]["tokens"] == [[t.decode() for t in tokens[0, 0]]]
 
 
-def test_it_answers_what_the_pipeline_computed(server, first_run):
-    """The sample predictions of the run's summary, from the model in process, over the socket."""
+def test_the_server_s_answers_equal_the_pipeline_s(server, first_run):
+    """The sample predictions of the summary, computed in process, equal those over the socket."""
     import json
 
     from serving.client import Client
@@ -145,7 +145,7 @@ def test_a_pushed_version_is_picked_up_without_a_restart(server):
     assert server.process.poll() is None
 
 
-def test_no_server_is_one_line():
+def test_an_unreachable_server_is_one_line():
     result = subprocess.run([BERT_TFX, "fill-mask", TEXT, "--server", "127.0.0.1:9"], capture_output=True, text=True)
     assert result.returncode == 1
     assert "127.0.0.1:9" in result.stderr

@@ -1,8 +1,7 @@
-"""A limit of the data, through the command line. Last of the tests of the shared run, whose directory it runs in."""
+"""A limit of the data gate, through the command line. Uses the shared run's directory, after all other tests."""
 
-from command_line import arguments, bert_tfx
-
-from pipeline.lineage import latest_run
+from pipeline.runs.lineage import latest_run
+from tests.support.pipeline.command_line import arguments, bert_tfx
 
 
 def test_a_limit_stops_the_run_and_another_one_repeats_the_gate_alone(first_run, corpus):
@@ -18,7 +17,7 @@ def test_a_limit_stops_the_run_and_another_one_repeats_the_gate_alone(first_run,
 
     code, out, err = bert_tfx(*arguments(corpus, first_run.dir, data__max_random_next_fraction=0.9))
     assert code == 0, err
-    assert "filled positions" in " ".join(out.split())  # it is as wide as the terminal
+    assert "filled positions" in " ".join(out.split())  # the screen is as wide as the terminal
     stages = latest_run(str(first_run.dir)).stages
     ran = {name for name, stage in stages.items() if stage.state != "CACHED"}
     assert ran == {"ExampleGate", "Baseline"}

@@ -1,12 +1,12 @@
-"""`bert-tfx train`: examples that are there already -> an exported model, without TFX."""
+"""`bert-tfx train`: existing examples -> an exported model, without TFX."""
 
 import json
 
 import pytest
 import tensorflow as tf
-from command_line import SMALL, bert_tfx
 
-from pipeline.lineage import latest_run
+from pipeline.runs.lineage import latest_run
+from tests.support.pipeline.command_line import SMALL, bert_tfx
 
 SETTINGS = [
     word
@@ -22,15 +22,30 @@ def examples(first_run):
     return latest_run(str(first_run.dir)).output("PretrainExampleGen", "examples").uri
 
 
-def test_it_gives_the_losses_of_the_pipeline_and_a_model_that_is_served(first_run, examples, tmp_path):
+def test_training_gives_the_pipeline_s_losses_and_a_servable_model(first_run, examples, tmp_path):
     code, out, err = bert_tfx("train", "tiny_cpu", "--examples", examples, "--output", tmp_path, *SETTINGS)
     assert code == 0, err
     assert "without padding" in out and "MFU" in out
     logs = [tmp_path / "logs" / "log.jsonl", *first_run.dir.glob("training/*/log.jsonl")]
-    # Other tests have trained in that run's directory too, with other settings.
+    # Other tests have also trained in that run's directory, with other settings.
     ours, *theirs = ([json.loads(line)["loss"] for line in log.read_text().splitlines()] for log in logs)
     assert theirs.count(ours) == 1
     assert "fill_mask" in tf.saved_model.load(str(tmp_path / "model")).signatures
+
+
+def test_training_starts_from_a_pushed_model_and_resumes_from_the_same(first_run, examples, tmp_path):
+    init = min((first_run.dir / "serving").iterdir())
+    few = ("--set", "training.num_train_steps=2", "--set", "training.num_warmup_steps=1")
+    words = ("train", "tiny_cpu", "--examples", examples, "--output", tmp_path, "--init", init, *SETTINGS, *few)
+    code, out, err = bert_tfx(*words)
+    assert code == 0, err
+    assert f"initial model {init}: kept: encoder, pooler, masked-LM head, next-sentence head\n" in out
+    first = json.loads((tmp_path / "logs" / "log.jsonl").read_text().splitlines()[0])
+    begun = json.loads(next(first_run.dir.glob("training/*/log.jsonl")).read_text().splitlines()[0])
+    assert first["mlm_loss"] < begun["mlm_loss"]
+    code, out, err = bert_tfx(*words)
+    assert code == 0 and "initial model" not in out, err
+    assert len(list(tmp_path.glob("initial_model-*"))) == len(list((tmp_path / "training").iterdir())) == 1
 
 
 def test_bad_input_is_one_line(examples, tmp_path):
@@ -39,7 +54,7 @@ def test_bad_input_is_one_line(examples, tmp_path):
             "tiny_cpu",
             "--examples",
             tmp_path,
-        ): "has no example_spec.json; --examples takes what `bert-tfx",
+        ): "has no example_spec.json; give the output of `bert-tfx",
         ("tiny_cpu", "--examples", examples, "--examples", examples): "2 --examples for 1 phase(s)",
         ("bert_mini", "--examples", examples): "1 --examples for 2 phase(s): give those of each phase",
         ("bert_nano", "--examples", examples): "bert_nano: no such recipe",

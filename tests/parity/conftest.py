@@ -1,4 +1,4 @@
-"""Models here and in `transformers` that have the same weights: the fixture `pair`."""
+"""The fixture `pair`: models here and in `transformers` with the same weights."""
 
 import dataclasses
 import math
@@ -15,19 +15,20 @@ import tensorflow as tf
 import torch
 import transformers
 from keras import ops
-from variants_of_transformers import as_here, discriminator_names, generator_names, roberta_names
 
-from bert_keras.config import BertConfig
-from bert_keras.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
-from bert_keras.heads import BertForPreTraining
-from bert_keras.interchange import names
-from bert_keras.interchange.transfer import variables_by_path
+from bert_keras.convert import weight_map
+from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.objectives import electra, mlm, mlm_nsp
-from bert_keras.roberta import RobertaForMaskedLM, roberta_config
+from tests.support.models.variants_of_transformers import as_here, discriminator_names, generator_names, roberta_names
+from tests.support.models.whole_loss import whole
 
-TESTS = Path(__file__).parents[1] / "unit/bert_keras"
-BERT = runpy.run_path(str(TESTS / "golden_transformers/make.py"))
-VARIANTS = runpy.run_path(str(TESTS / "golden_transformers_variants/make.py"))
+TESTS = Path(__file__).parents[1]
+BERT = runpy.run_path(str(TESTS / "unit/bert_keras/convert/golden_transformers/make.py"))
+VARIANTS = runpy.run_path(str(TESTS / "support/models/golden_transformers_variants/make.py"))
 V, T, LAYERS = 40, 11, 3
 SIZES = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 72}
@@ -107,7 +108,7 @@ def bert(hidden_act):
     ours = BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=T, hidden_act=act))
     ours.build()
     by_path = variables_by_path(ours)
-    variables = {weight.huggingface.name: by_path[weight.path] for weight in names.weights(ours.config)}
+    variables = {weight.huggingface.name: by_path[weight.path] for weight in weight_map.weights(ours.config)}
     features = masked_features(segments=2)
 
     def their_outputs(features):
@@ -185,7 +186,7 @@ def discriminator_nll(logits, features):
 
 
 def with_samples(features):
-    """What the generator would have put: the original at every second masked token, else another."""
+    """Fixed samples of the generator: the original at every second masked token, else another token."""
     ids = features["masked_lm_ids"]
     guesses = np.where(np.arange(ids.size).reshape(ids.shape) % 2, ids, (ids + 1) % V)
     return {**features, "guesses": guesses, "sampled_ids": electra.put(features, guesses).numpy()}
@@ -238,7 +239,7 @@ def electra_whole():
     own = {f"generator.{name}": v for name, v in generator_names(ours.generator).items() if id(v) not in shared}
 
     def our_outputs(features):
-        with mock.patch("bert_keras.electra.sample", lambda logits, seed: features["guesses"]):
+        with mock.patch("bert_keras.models.electra.sample", lambda logits, seed: features["guesses"]):
             outputs = ours(features)
         np.testing.assert_array_equal(outputs["sampled_ids"], features["sampled_ids"])
         return outputs
@@ -262,7 +263,7 @@ def electra_whole():
         with_samples(masked_features(segments=2)),
         our_outputs,
         their_outputs,
-        lambda x: electra.loss(summed(electra.example_sums(our_outputs(x), x))),
+        lambda x: whole(electra.loss, summed(electra.example_sums(our_outputs(x), x))),
         their_loss,
     )
 
@@ -289,7 +290,7 @@ def pair(request, dtype, monkeypatch):
     torch.manual_seed(0)
     if dtype == "float64":
         for name, function in GELUS.items():
-            monkeypatch.setattr(f"bert_keras.layers.{name}", function)
+            monkeypatch.setattr(f"bert_keras.models.layers.{name}", function)
     keras.config.set_dtype_policy(dtype)
     try:
         pair = PAIRS[request.param]()

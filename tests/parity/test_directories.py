@@ -1,4 +1,4 @@
-"""Directories of `transformers` read here, and ours there: equal outputs, equal weights, equal pieces."""
+"""Directories of `transformers` read here, and ours there: equal outputs, weights and tokens."""
 
 import runpy
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 import torch
 import transformers
 
-from bert_keras.backbone import BertBackbone
-from bert_keras.config import BertConfig
-from bert_keras.heads import BertForPreTraining
-from bert_keras.interchange.huggingface import read_huggingface, write_huggingface
-from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 
-MAKE = runpy.run_path(str(Path(__file__).parents[1] / "unit/bert_keras/golden_transformers/make.py"))
+MAKE = runpy.run_path(str(Path(__file__).parents[1] / "unit/bert_keras/convert/golden_transformers/make.py"))
 TOLERANCE = 2e-5
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 TEXT = "The cats sat, café!"

@@ -1,7 +1,7 @@
 """Dropout: gradients scatter as those of `transformers` do, around the same mean.
 
 Draws cannot be equal, but their distribution can. It is over calls of one batch, each with masks of its own as
-`bert_keras.train_step` gives them; a dropout that is missing, elsewhere or of another rate changes it.
+`bert_keras.training.step` gives them; a dropout that is missing, elsewhere or of another rate changes it.
 """
 
 import numpy as np
@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 import torch
 from transformers import AutoModelForSequenceClassification
-from variants_of_transformers import as_here
 
-from bert_keras.config import BertConfig
-from bert_keras.interchange import names
-from bert_keras.interchange.huggingface import write_huggingface
-from bert_keras.interchange.transfer import variables_by_path
-from bert_keras.task_heads import BertForSequenceClassification
-from bert_keras.train_step import RandomStates
+from bert_keras.convert import weight_map
+from bert_keras.convert.huggingface import write_huggingface
+from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.models.config import BertConfig
+from bert_keras.models.task_models import BertForSequenceClassification
+from bert_keras.training.step import RandomStates
+from tests.support.models.variants_of_transformers import as_here
 
 DRAWS = 800
 # Seen: ratios of .997 to 1.028, squared differences up to 2.1. Without dropout of attention: ratios from .915.
@@ -55,7 +55,7 @@ def variables(models):
     """The encoder's, by the names of `transformers`; but for the biases of keys, whose gradient is 0."""
     ours, theirs = models
     by_path = variables_by_path(ours)
-    stored = {weight.huggingface.name: weight.path for weight in names.weights(ours.config)}
+    stored = {weight.huggingface.name: weight.path for weight in weight_map.weights(ours.config)}
     parameters = [name for name, _ in theirs.named_parameters() if not name.endswith("key.bias")]
     return {name: by_path[stored[name]] for name in parameters if name in stored}
 
@@ -92,7 +92,7 @@ def their_gradients(model, variables, features):
     return zip(*drawn, strict=True)
 
 
-def test_d4_gradients_have_the_mean_and_the_deviation_of_transformers(models, variables, features):
+def test_gradients_have_the_mean_and_the_deviation_of_transformers(models, variables, features):
     torch.manual_seed(1)
     ours = map(Moments, our_gradients(models[0], variables, features))
     theirs = map(Moments, their_gradients(models[1], variables, features))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from variants_of_transformers import as_here
+
+from tests.support.models.variants_of_transformers import as_here
 
 # Of the norm of a gradient's difference to its own; and of an output.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-13}
@@ -66,7 +67,7 @@ def check(pair, dtype, found):
 
 
 @pytest.mark.parametrize("dtype", ["float32"])
-def test_d4_d8_d10_gradients_of_the_loss(pair, dtype):
+def test_gradients_of_the_loss(pair, dtype):
     features = pair.features
     check_outputs(pair, dtype)
     found, ours, theirs = gradients(pair, lambda: pair.our_loss(features), lambda: pair.their_loss(features))
@@ -76,7 +77,7 @@ def test_d4_d8_d10_gradients_of_the_loss(pair, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float64"])
-def test_d4_d8_d10_outputs_and_gradients_in_float64(pair, dtype):
+def test_outputs_and_gradients_in_float64(pair, dtype):
     features, factors = pair.features, check_outputs(pair, dtype)
     found, _, _ = gradients(
         pair,

@@ -1,4 +1,4 @@
-"""RoBERTa's tokens, sequences, answers and head against `transformers` (FACTS D10)."""
+"""RoBERTa's tokens, sequences, answers and head against `transformers`."""
 
 import itertools
 
@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_byte_bpe import SENTENCES, TEXTS, tiny_byte_bpe
-from variants_of_transformers import as_here, encoder_names
 
-from bert_keras.config import BertConfig
-from bert_keras.interchange.vocabularies import write_vocabulary
-from bert_keras.task_heads import BertForSequenceClassification
+from bert_keras.models.config import BertConfig
+from bert_keras.models.task_models import BertForSequenceClassification
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.sequences import Pieces, pair_sequences, single_sequences
+from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tasks.span_features import span_features
+from bert_keras.tasks.span.features import span_features
+from bert_keras.tokenizers.vocabulary_files import write_vocabulary
+from tests.support.models.tiny_byte_bpe import SENTENCES, TEXTS, tiny_byte_bpe
+from tests.support.models.variants_of_transformers import as_here, encoder_names
 
 OURS = tiny_byte_bpe()
 ALL = [*TEXTS, *SENTENCES]
@@ -54,8 +54,8 @@ def test_words(theirs):
 def test_sequences(theirs, length):
     """Room for an even number of pieces: of an odd one, the longer text has one more there (see BERT's)."""
     first, second = (list(column) for column in zip(*itertools.product(ALL, ALL), strict=True))
-    pairs = pair_sequences(Pieces.of(OURS, first), Pieces.of(OURS, second), length, OURS)
-    single = single_sequences(Pieces.of(OURS, ALL), length, "head", OURS)
+    pairs = pair_sequences(TokenRuns.of(OURS, first), TokenRuns.of(OURS, second), length, OURS)
+    single = single_sequences(TokenRuns.of(OURS, ALL), length, "head", OURS)
     for found, texts in ((single, (ALL,)), (pairs, (first, second))):
         settings = {"truncation": "longest_first", "max_length": length, "padding": "longest", "return_tensors": "np"}
         expected = theirs(*texts, **settings)

@@ -1,11 +1,11 @@
-"""Features of tasks against transformers' tokenizer, on pairs and single texts of real words (FACTS D7)."""
+"""Features of tasks against transformers' tokenizer, on pairs and single texts of real words."""
 
 import numpy as np
 import pytest
 from transformers import BertTokenizerFast
 
-from bert_keras.tasks.sequences import Pieces, pair_sequences, single_sequences
-from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "Playing", "played", "far", ".", "unsaid"]
 VOCABULARY = [*SPECIAL_TOKENS, *WORDS[:6], ".", "play", "##ing", "##ed", "far", "un", "##said"]
@@ -32,20 +32,20 @@ def theirs(tokenizer, *texts, max_length):
 @pytest.mark.parametrize("length", [8, 13, 64])
 def test_single_texts(tokenizers, length):
     ours, hub = tokenizers
-    found = single_sequences(Pieces.of(ours, texts(0)), length, "head", ours)
+    found = single_sequences(TokenRuns.of(ours, texts(0)), length, "head", ours)
     for name, expected in theirs(hub, texts(0), max_length=length).items():
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
 
 
 @pytest.mark.parametrize("length", [13, 16, 64])
-def test_d7_pairs(tokenizers, length):
+def test_pairs(tokenizers, length):
     """transformers halves an odd room the other way round where both texts are cut and A is not the longer one.
 
     The original takes the last piece from B on a tie, so A keeps the odd one; `tokenizers` gives it to the longer text,
     and to B on a tie. An even room, and pairs of which one is cut, are the same.
     """
     ours, hub = tokenizers
-    first, second = Pieces.of(ours, texts(1)), Pieces.of(ours, texts(2))
+    first, second = TokenRuns.of(ours, texts(1)), TokenRuns.of(ours, texts(2))
     found = pair_sequences(first, second, length, ours)
     expected = theirs(hub, texts(1), texts(2), max_length=length)
     room = length - 3

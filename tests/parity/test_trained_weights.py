@@ -1,4 +1,4 @@
-"""A trained BERT on 200 real texts: its pieces, every layer and the pooled output are those of `transformers`."""
+"""A trained BERT on 200 real texts: tokens, every layer and the pooled output equal those of `transformers`."""
 
 import importlib
 import inspect
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from trained_bert import DIRECTORY, features
 
-from bert_keras.interchange.huggingface import read_huggingface, write_huggingface
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+from tests.support.models.trained_bert import DIRECTORY, features
 
 TEXTS, ROWS, LONGEST, TOLERANCE = 200, 40, 128, 2e-5
 # Whose docstrings are read where there is no BERT_DATA_DIR.
@@ -77,19 +77,19 @@ def inputs(read, texts):
     return inputs
 
 
-def test_d5_pieces(texts, inputs):
+def test_token_ids(texts, inputs):
     tokenizer = transformers.AutoTokenizer.from_pretrained(DIRECTORY)
     theirs = tokenizer(texts, truncation=True, max_length=LONGEST, padding=False)["input_ids"]
     ours = [ids[mask == 1].tolist() for ids, mask in zip(inputs["input_ids"], inputs["input_mask"], strict=True)]
     assert ours == theirs
 
 
-def test_d4_every_layer_and_the_pooled_output(read, inputs):
+def test_every_layer_and_the_pooled_output(read, inputs):
     theirs = transformers.BertModel.from_pretrained(DIRECTORY).eval()
     assert largest_differences(read.model, theirs, inputs).max() < TOLERANCE
 
 
-def test_d4_transformers_loads_what_is_written_and_agrees(read, inputs, texts, tmp_path):
+def test_transformers_loads_what_is_written_and_agrees(read, inputs, texts, tmp_path):
     tokenizer = BertTokenizer(read.vocabulary, read.lower_case)
     write_huggingface(read.model, tokenizer, str(tmp_path))
     theirs, report = transformers.BertModel.from_pretrained(tmp_path, output_loading_info=True)

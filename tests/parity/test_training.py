@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 import torch
 import transformers
-from tiny_language import real_pairs
 
-from bert_keras.config import BertConfig, TrainingConfig
-from bert_keras.heads import BertForPreTraining
-from bert_keras.interchange.huggingface import write_huggingface
+from bert_keras.convert.huggingface import write_huggingface
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives.mlm_nsp import example_sums, metrics_of
-from bert_keras.optimizer import create_optimizer, create_schedule
+from bert_keras.training.config import TrainingConfig
+from bert_keras.training.optimizer import create_optimizer, create_schedule
+from tests.support.models.tiny_language import real_pairs
 
 STEPS, ROWS = 20, 16
 
@@ -52,7 +53,7 @@ def torch_loss(model, batch):
     return mlm + cross_entropy(outputs.seq_relationship_logits, nsp_labels), mlm
 
 
-def test_d3_the_loss_of_a_batch(models, real):
+def test_the_loss_of_a_batch(models, real):
     """Of a batch whose rows have different numbers of masks: by row or by slot the means would be others."""
     ours, theirs = models
     (batch, *_), _ = real
@@ -66,7 +67,7 @@ def test_d3_the_loss_of_a_batch(models, real):
 
 
 def our_losses(model, batches, config):
-    """As `bert_keras.training_loop`: the loss, the clip, the optimizer and its schedule."""
+    """As `bert_keras.training.loop`: the loss, the clip, the optimizer and its schedule."""
     optimizer, losses = create_optimizer(config, 2), []
     optimizer.build(model.trainable_variables)
     variables = [v.value for v in model.trainable_variables]
@@ -82,7 +83,7 @@ def our_losses(model, batches, config):
 
 
 class BertAdam(torch.optim.Optimizer):
-    """The original's Adam (FACTS D3), which torch has not."""
+    """The original's Adam (google-research/bert, optimization.py), which torch lacks."""
 
     def __init__(self, groups, **settings):
         super().__init__(groups, settings)
@@ -121,7 +122,7 @@ def torch_losses(model, batches, config):
 
 
 @pytest.mark.parametrize("optimizer", ["bert_adam", "adamw"])
-def test_d3_d10_twenty_steps(models, real, optimizer):
+def test_twenty_steps(models, real, optimizer):
     """The decay is large, so that who is decayed shows within twenty steps."""
     batches, _ = real
     config = TrainingConfig(

@@ -8,15 +8,15 @@ import pytest
 import torch
 import transformers
 
-from bert_keras.backbone import BertBackbone
-from bert_keras.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
-from bert_keras.byte_bpe import ByteBpeTokenizer, byte_alphabet
-from bert_keras.config import BertConfig
-from bert_keras.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
-from bert_keras.interchange.huggingface import read_huggingface, write_huggingface
-from bert_keras.layers import BertEmbeddings
-from bert_keras.roberta import RobertaForMaskedLM
-from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
+from bert_keras.models.layers import BertEmbeddings
+from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 
 TOLERANCE = 2e-5
 TEXT = "The cats sat, café!"

@@ -1,4 +1,4 @@
-"""A task's official files -> rows, one module a format; each format with an example at the top of its module."""
+"""Readers of a task's official files, one module per format, with an example at the top of each module."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
+from components.task_example_gen.archives import open_member
 from components.task_example_gen.readers.choices import read_codah, read_swag
 from components.task_example_gen.readers.conll import read_conll
-from components.task_example_gen.readers.found import BadRow, Found, Note, ReadReport
 from components.task_example_gen.readers.glue import read_glue
 from components.task_example_gen.readers.imdb import read_imdb
+from components.task_example_gen.readers.records import BadRow, Found, Note, ReadReport
 from components.task_example_gen.readers.squad import read_squad
 from components.task_example_gen.readers.table import read_table
 from components.task_example_gen.settings import Columns, OnBadRow, TaskDataSettings
-from components.task_example_gen.sources import opened
 
 __all__ = ["Found", "ReadReport", "read_found", "read_rows"]
 
@@ -23,38 +23,39 @@ __all__ = ["Found", "ReadReport", "read_found", "read_rows"]
 def read_rows(
     task: Task, path: str, on_bad_row: OnBadRow | None = None, columns: Columns | None = None
 ) -> Iterator[TaskRow]:
-    """The rows of a task's file, in its order.
+    """Rows of a task's file, in its order.
 
     Args:
-        task: labels of rows must be among its labels, if it has any.
-        path: a file, compressed or not (gzip, bzip2, xz, zstd); a file of an archive, as `glue.zip!CoLA/train.tsv`; of
-            IMDb a folder or an archive.
-        on_bad_row: "fail" at a row that is not as it should be, or "skip" it: the first of each file are logged. None:
-            as the settings have it.
-        columns: of one's own tables.
+        task: if it has labels, rows must have one of them.
+        path: a file, compressed or not (gzip, bzip2, xz, zstd); a member of an archive, as `glue.zip!CoLA/train.tsv`;
+            for IMDb a folder or an archive.
+        on_bad_row: "fail" at a malformed row, or "skip" it and log the first ones of each file. None: as in the
+            settings.
+        columns: columns of the user's own tables.
 
     Raises:
-        InputError: the file cannot be read or is of another format; a bad row (with "fail"). Names file, line, remedy.
+        InputError: the file cannot be read or has another format, or a row is malformed (with "fail"); names file,
+            line, remedy.
     """
     settings = TaskDataSettings()
-    found = read_found(task, path, on_bad_row or settings.on_bad_row, ReadReport(), columns or settings.columns)
-    return (one.row for one in found)
+    rows = read_found(task, path, on_bad_row or settings.on_bad_row, ReadReport(), columns or settings.columns)
+    return (found.row for found in rows)
 
 
 def read_found(
     task: Task, path: str, on_bad_row: OnBadRow, report: ReadReport, columns: Columns, labelled: bool = False
 ) -> Iterator[Found]:
-    """As `read_rows`, with where each row was found and its group.
+    """Rows as in `read_rows`, with their locations and groups.
 
     Args:
-        report: bad rows and notes are counted in it.
-        labelled: a row without label is a bad one.
+        report: malformed rows and notes are counted in it.
+        labelled: whether rows without label are malformed.
     """
     for found in _read(task, path, columns):
         if isinstance(found, Note):
             report.notes[path, found.text] += 1
             continue
-        why = found.why if isinstance(found, BadRow) else _what_is_wrong(task, found.row, labelled)
+        why = found.why if isinstance(found, BadRow) else _problem(task, found.row, labelled)
         if why:
             report.bad_row(path, BadRow(found.where, why), on_bad_row)
         else:
@@ -66,7 +67,7 @@ def _read(task: Task, path: str, columns: Columns) -> Iterator[Found | BadRow | 
     if task.reader == "imdb":
         yield from read_imdb(path)
         return
-    with opened(path) as file:
+    with open_member(path) as file:
         if task.reader == "glue":
             yield from read_glue(task, file, path)
         elif task.reader == "table":
@@ -83,11 +84,11 @@ def _read(task: Task, path: str, columns: Columns) -> Iterator[Found | BadRow | 
             raise InputError(f"{task.name}: no reader {task.reader}")
 
 
-def _what_is_wrong(task: Task, row: TaskRow, labelled: bool) -> str:
-    """Why a row cannot be used, whatever its format; nothing if it can."""
+def _problem(task: Task, row: TaskRow, labelled: bool) -> str:
+    """Reason why a row cannot be used, in any format; "" if it can."""
     if row.gold is None:
-        # Every row of a test set needs an answer, be it empty.
-        return "has no label, which rows to train and evaluate on need" if labelled else ""
+        # Every row of a test set needs a prediction, even an empty text.
+        return "has no label, which training and eval rows need" if labelled else ""
     for name, value in row.inputs.items():
         if not all(text.strip() for text in ((value,) if isinstance(value, str) else value)):
             return f"{name} is empty"

@@ -6,10 +6,10 @@ SWAG is a CSV with its official header:
     7,anetv_1,3304,"A man rides. He",A man rides.,He,gold,sings.,"falls, twice.",turns.,waves.,1
 
 is TaskRow("7", {"text": "A man rides.", "choices": ("He sings.", "He falls, twice.", "He turns.", "He waves.")}, 1), as
-the paper has it (section 4.4: the sentence is the first text, each completion the second). A test set has no label.
-Where a row comes from is what the video's name begins with: anetv (ActivityNet) or lsmdc (films).
+in the paper (section 4.4: the sentence is the first text, each completion the second). Test sets have no labels. The
+source of a row is the prefix of the video's name: anetv (ActivityNet) or lsmdc (films).
 
-CODAH is a TSV of seven columns without a header, categories, prompt, four answers and the right one from 0:
+CODAH is a TSV with seven columns without a header: category, prompt, four answers and the index of the right one:
 
     p TAB The woman enjoyed summer. She TAB skied. TAB swam. TAB froze. TAB slept. TAB 1
 
@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import Input, TaskRow
-from components.task_example_gen.readers.found import (
+from components.task_example_gen.readers.records import (
     BadRow,
     Found,
     Note,
@@ -40,10 +40,10 @@ _CODAH_COLUMNS = 7
 
 
 def read_swag(file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
-    """The rows of a file of SWAG's; those of one video are a group.
+    """Rows of a SWAG file; the rows of one video are a group.
 
     Raises:
-        InputError: its header is another one.
+        InputError: the header differs from SWAG's.
     """
     records = csv_records(file)
     where, header = next(records, ("line 1", []))
@@ -67,7 +67,7 @@ def read_swag(file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
 
 
 def read_codah(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
-    """The rows of a file of CODAH's."""
+    """Rows of a CODAH file."""
 
     def parse(number: int, line: bytes) -> TaskRow:
         _, prompt, *answers, label = tab_columns(line, _CODAH_COLUMNS, "CODAH's")

@@ -1,20 +1,21 @@
 """CoNLL columns: CoNLL-2003, WNUT17, WikiANN.
 
-A word a line, its tag in the last column, columns apart by tabs or blanks, an empty line between sentences:
+One word per line with its tag in the last column, columns separated by tabs or blanks, empty lines between sentences:
 
-    -DOCSTART- -X- -X- O      (a document begins: no word)
+    -DOCSTART- -X- -X- O      (a document begins: not a word)
 
     EU NNP B-NP I-ORG
     rejects VBZ B-VP O
     German JJ B-NP I-MISC
 
-is TaskRow("0", {"text": "EU rejects German"}, ["B-ORG", "O", "B-MISC"]): IOB1, where B- only parts neighbours, becomes
-IOB2, where every entity begins with B-; IOB2 stays. conlleval finds the same entities in both. WNUT17's sentences also
-end at a line that holds a tab alone. A language and a colon before every word of a file (WikiANN's `en:Falls`) is no
-part of it.
+is TaskRow("0", {"text": "EU rejects German"}, ["B-ORG", "O", "B-MISC"]): IOB1, where B- only separates adjacent
+entities, is converted to IOB2, where every entity begins with B-; IOB2 is unchanged. conlleval finds the same entities
+in both. WNUT17's sentences also end at a line that contains only a tab. A language and a colon before every word of a
+file (WikiANN's `en:Falls`) are removed.
 
-A text is its words with one blank between, and has exactly as many: white space of Unicode in a word (all that
-`str.isspace` takes, and so BERT's) is taken out; a word of nothing else is U+FFFD. A file of one column has no tags.
+A text is its words joined by blanks, and splits into the same words: Unicode white space inside a word (as defined by
+`str.isspace`, which includes BERT's) is removed; a word of nothing else becomes U+FFFD. A file with one column has no
+tags.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from bert_keras.tasks.rows import TaskRow
-from components.task_example_gen.readers.found import BadRow, Found, Note, RowError, decoded
+from components.task_example_gen.readers.records import BadRow, Found, Note, RowError, decoded
 
 _DOCUMENT_START = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]+(?:-[a-z]+)*:")
@@ -40,7 +41,7 @@ class _Line(NamedTuple):
 
 
 def read_conll(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
-    """The sentences of a file; those of one document are a group, where documents are marked."""
+    """Sentences of a file; the sentences of one document are a group, if documents are marked."""
     sentences = list(_sentences(file))
     prefix = _language([line.columns[0] for _, lines in sentences for line in lines if line.columns])
     for number, (document, lines) in enumerate(sentences):
@@ -59,7 +60,7 @@ class _WordError(RowError):
 
 
 def _sentences(file: BinaryIO) -> Iterator[tuple[int, list[_Line]]]:
-    """(number of the document, from 1, 0 if none is marked; lines of words) of each sentence."""
+    """Yield (number of the document, from 1, or 0 if none is marked; lines of words) of each sentence."""
     document = 0
     lines: list[_Line] = []
     for number, raw in enumerate(iter(file.readline, b""), 1):
@@ -77,19 +78,19 @@ def _sentences(file: BinaryIO) -> Iterator[tuple[int, list[_Line]]]:
 
 
 def _columns(content: bytes) -> list[str]:
-    """The columns of a line; none, if it is not UTF-8."""
+    """Columns of a line; [] if it is not UTF-8."""
     try:
         text = decoded(content)
     except RowError:
         return []
-    # Not at any white space: a word may hold some.
+    # Not at any white space, which a word may contain.
     return text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
 
 
 def _language(words: list[str]) -> str:
-    """What stands before every word of the file, a language and a colon; or nothing."""
-    found = _LANGUAGE.match(words[0]) if words else None
-    return found[0] if found and all(word.startswith(found[0]) for word in words) else ""
+    """Prefix of every word of the file, a language and a colon; "" if there is none."""
+    match = _LANGUAGE.match(words[0]) if words else None
+    return match[0] if match and all(word.startswith(match[0]) for word in words) else ""
 
 
 def _row(row_id: str, lines: list[_Line], prefix: str) -> TaskRow:
@@ -108,7 +109,7 @@ def _row(row_id: str, lines: list[_Line], prefix: str) -> TaskRow:
 
 
 def to_iob2(tags: list[str]) -> list[str]:
-    """Every entity begins with B-; entities stay as conlleval finds them.
+    """Convert IOB1 or IOB2 tags to IOB2, with the same entities as conlleval finds.
 
     Example: I-ORG O I-PER B-PER I-LOC -> B-ORG O B-PER B-PER B-LOC
     """

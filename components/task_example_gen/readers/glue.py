@@ -1,6 +1,6 @@
-"""GLUE's files, and those of their columns in other languages.
+"""GLUE's files, and data sets with the same columns in other languages.
 
-Tab-separated; a quote is a character as others are. By task, the columns that are read (the label is not in test sets):
+Tab-separated, without quoting. Columns that are read, by task (test sets have no label):
 
     cola    (no header)  gj04 TAB 0 TAB * TAB They drank the pub.      source, label, mark, sentence
             test.tsv     index TAB sentence
@@ -14,9 +14,9 @@ Tab-separated; a quote is a character as others are. By task, the columns that a
 
 so that `1 TAB 702876 TAB 702977 TAB He said "no". TAB "No", he said.` of MRPC, its first row, is
 TaskRow("0", {"text": 'He said "no".', "text_pair": '"No", he said.'}, "1"). Columns are found by name: KorSTS, KorNLI
-and the Portuguese GLUE are read as sts-b, mnli and so on. A row of MNLI whose gold_label is `-` has none that its
-annotators agreed on and is left out, as its authors say (a note). Where a row comes from is CoLA's source, and the
-genre of STS-B and MNLI.
+and the Portuguese GLUE are read as sts-b, mnli and so on. A row of MNLI with the gold_label `-` has no label that its
+annotators agreed on and is skipped with a note, as the authors recommend. The source of a row is CoLA's source, and
+the genre of STS-B and MNLI.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import BinaryIO
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
-from components.task_example_gen.readers.found import (
+from components.task_example_gen.readers.records import (
     BadRow,
     Found,
     Note,
@@ -41,7 +41,7 @@ from components.task_example_gen.readers.found import (
     tab_columns,
 )
 
-# Columns by task: of the text, of the second text, of the label, of the id.
+# Columns of the text, the second text, the label and the id, by task.
 _COLUMNS = {
     "cola": ("sentence", "", "label", "index"),
     "sst-2": ("sentence", "", "label", "index"),
@@ -53,17 +53,17 @@ _COLUMNS = {
     "wnli": ("sentence1", "sentence2", "label", "index"),
     "qqp": ("question1", "question2", "is_duplicate", "id"),
 }
-# By task, the column that tells where a row comes from: CoLA's publication, the genre of the others.
+# Column with the source of a row: CoLA's publication, the genre of the others.
 _SOURCES = {"cola": "source", "sts-b": "genre", "mnli": "genre"}
 _COLA_HEADER = ["source", "label", "mark", "sentence"]
 _NO_GOLD_LABEL = "-"
 
 
 def read_glue(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
-    """The rows of a file of GLUE's.
+    """Rows of a GLUE file.
 
     Raises:
-        InputError: the header lacks a column of the task's texts; names those that there are.
+        InputError: the header lacks a column of the task's texts; lists the existing ones.
     """
     lines = numbered_lines(file)
     first = next(lines, None)
@@ -80,13 +80,13 @@ def read_glue(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRo
     if missing:
         raise InputError(
             f"{source}, {first[0]}: has no column {missing[0]!r}, but {', '.join(map(repr, header))}; "
-            f"give {task.name} as GLUE has it"
+            f"give {task.name} in GLUE's format"
         )
 
     def parse(number: int, content: bytes) -> TaskRow | Note:
         columns = by_name(tab_columns(content, len(header), "the header's"), header)
         if label in columns and task.name == "mnli" and columns[label] == _NO_GOLD_LABEL:
-            return Note("", "rows without a label that annotators agreed on ('-'), left out")
+            return Note("", "rows skipped that have no label annotators agreed on ('-')")
         inputs = {"text": columns[text]} | ({"text_pair": columns[text_pair]} if text_pair else {})
         gold = columns.get(label)
         return TaskRow(

@@ -1,11 +1,11 @@
-"""IMDb's reviews (`aclImdb`), a file each, in a folder or an archive.
+"""IMDb's reviews (`aclImdb`), one file each, in a folder or an archive.
 
     aclImdb/train/pos/127_10.txt   It is a classic.<br /><br />See it!
 
-is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder, the rating is in
-the name. Line breaks of HTML become one blank: they are no words of the review, and would cost four pieces each. What
-lies in `train/unsup` has no label and is no row; nor are the lists of URLs and bags of words. Whatever has folders
-`pos` and `neg` is read (the polarity data of Pang and Lee).
+is TaskRow("train/pos/127_10", {"text": "It is a classic. See it!"}, "pos"): the label is the folder; the rating is part
+of the name. HTML line breaks become one blank: they are not words of the review, and would take four tokens each. Files
+in `train/unsup`, which have no label, lists of URLs and bags of words are ignored. Any data with folders `pos` and
+`neg` can be read (e.g. the polarity data of Pang and Lee).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator
 
 from bert_keras.tasks.rows import TaskRow
-from components.shards import open_file
-from components.task_example_gen.readers.found import BadRow, Found, Note, decoded, rows_of
-from components.task_example_gen.sources import archive_members, files_below, is_folder, readable, split_member
+from components.io.shards import open_file
+from components.task_example_gen.archives import archive_members, files_below, input_errors, is_folder, split_member
+from components.task_example_gen.readers.records import BadRow, Found, Note, decoded, rows_of
 
 LABELS = ("neg", "pos")
 _BREAKS = re.compile(r"\s*(?:<br\s*/?>\s*)+", re.IGNORECASE)
@@ -24,16 +24,16 @@ _BOM = "\ufeff"
 
 
 def read_imdb(path: str) -> Iterator[Found | BadRow | Note]:
-    """The reviews below a folder, of an archive, or of a folder of an archive (`aclImdb_v1.tar.gz!aclImdb/train`).
+    """Reviews in a folder, an archive, or a folder of an archive (`aclImdb_v1.tar.gz!aclImdb/train`).
 
-    In the order of labels, then ids, wherever they lie.
+    Sorted by label, then id, independent of the location.
     """
     reviews = sorted((_key(name), name, content) for name, content in _files(path) if is_review(name))
     return rows_of(((name, (name, content)) for _, name, content in reviews), _parse)
 
 
 def is_review(name: str) -> bool:
-    """Whether a file of this name is a review with a label."""
+    """Whether a file of this name is a labelled review."""
     return name.endswith(".txt") and name.rpartition("/")[0].rpartition("/")[2] in LABELS
 
 
@@ -41,10 +41,10 @@ def _files(path: str) -> Iterator[tuple[str, bytes]]:
     if is_folder(path):
         folder = path.rstrip("/")
         for file in files_below(folder):
-            # With the folder's own name: it may be `train`, or `pos`.
+            # Including the folder's own name, which may be `train` or `pos`.
             name = file.path[len(folder) - len(folder.rpartition("/")[2]) :]
             if is_review(name):
-                with readable(file.path), open_file(file.path) as content:
+                with input_errors(file.path), open_file(file.path) as content:
                     yield name, content.read()
         return
     archive, folder = split_member(path)

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0, and what comes in their form: TriviaQA (converted), XQuAD, KorQuAD 1.0.
+"""SQuAD 1.1 and 2.0, and data sets in the same format: TriviaQA (converted), XQuAD, KorQuAD 1.0.
 
     {"version": "1.1", "data": [{"title": "May", "paragraphs": [{"context": "It was in May.", "qas": [
         {"id": "56be", "question": "When?", "answers": [{"text": "in May", "answer_start": 7}]}]}]}]}
@@ -7,8 +7,8 @@ is TaskRow("56be", {"question": "When?", "context": "It was in May."},
            {"answers": [{"text": "in May", "answer_start": 7}]}).
 
 answer_start counts characters. A question of 2.0 with `is_impossible` has no answers, whatever it lists; a question
-without `answers` is of a test set. An answer that does not stand at its answer_start is a note, and its row stays: the
-original leaves it out where it trains and cannot find the answer (FACTS D6), and scores against it all the same.
+without `answers` is from a test set. An answer that is not found at its answer_start is a note, and its row is kept:
+the original's read_squad_examples (run_squad.py) skips it in training, but scores against it all the same.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, BinaryIO
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
-from components.task_example_gen.readers.found import BadRow, Found, Note, RowError
+from components.task_example_gen.readers.records import BadRow, Found, Note, RowError
 
-NOT_AT_START = "answers that do not stand at their answer_start"
+NOT_AT_START = "answers that are not found at their answer_start"
 
 
 def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
-    """The questions of a file; those of one article are a group.
+    """Questions of a file; the questions on one article are a group.
 
     Raises:
-        InputError: it is not JSON, or not in SQuAD's form.
+        InputError: the file is not JSON, or not in SQuAD's format.
     """
     try:
         content = json.loads(file.read().decode("utf-8-sig"))
@@ -44,7 +44,7 @@ def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadR
         try:
             row = _row(task, context, qa)
             if row.row_id in ids:
-                raise RowError("has the id of a question before it")
+                raise RowError("has the id of an earlier question")
         except RowError as error:
             yield BadRow(where, str(error))
             continue
@@ -57,7 +57,7 @@ def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadR
 
 
 def _questions(content: Any, source: str) -> Iterator[tuple[str, str, Any, str]]:
-    """(article, context, question, where it is) of each question."""
+    """Yield (article, context, question, location) of each question."""
     at = "data"
     try:
         for number, article in enumerate(content["data"]):
@@ -69,11 +69,11 @@ def _questions(content: Any, source: str) -> Iterator[tuple[str, str, Any, str]]
                     raise TypeError
                 for qa_index, qa in enumerate(paragraph["qas"]):
                     name = qa.get("id") if isinstance(qa, dict) else None
-                    # Articles of one title are two articles: XQuAD's have none.
+                    # Not grouped by title: XQuAD's articles have none.
                     yield f"{number}", context, qa, f"{at}, question {name or qa_index}"
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(
-            f"{source}, {at}: is not in SQuAD's form, data > paragraphs > context and qas; give the official file"
+            f"{source}, {at}: is not in SQuAD's format, data > paragraphs > context and qas; give the official file"
         ) from error
 
 
@@ -83,7 +83,7 @@ def _row(task: Task, context: str, qa: Any) -> TaskRow:
             raise RowError(f"has no {name!r}")
     impossible = qa.get("is_impossible", False)
     if impossible and not task.unanswerable:
-        raise RowError(f"is unanswerable, which questions of {task.name} are not; squad2.0 has such")
+        raise RowError(f"is unanswerable, which {task.name} does not allow; use squad2.0")
     inputs = {"question": qa["question"], "context": context}
     if "answers" not in qa and not impossible:
         return TaskRow(qa["id"], inputs)

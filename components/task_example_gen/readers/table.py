@@ -1,14 +1,14 @@
-"""Tables of one's own (tasks `text` and `text-pair`), and AG News.
+"""The user's own tables (tasks `text` and `text-pair`), and AG News.
 
-Told apart by the end of the name, before that of a compressed file:
+The format depends on the extension, before that of a compressed file:
 
-    .tsv .txt      a header, then rows; a quote is a character as others are      text TAB label
-    .csv           a header, then rows; quoted as RFC 4180 says                   "Well, yes",good
-    .jsonl .ndjson .json   an object a line                                       {"text": "Well, yes", "label": "good"}
+    .tsv .txt      a header, then rows; quotes are ordinary characters            text TAB label
+    .csv           a header, then rows; quoted as in RFC 4180                     "Well, yes",good
+    .jsonl .ndjson .json   one object per line                                    {"text": "Well, yes", "label": "good"}
 
-is TaskRow("0", {"text": "Well, yes"}, "good"). Columns are called as `Columns` says; others are passed over. A label is
-a name; a whole number of JSON is the name that it is written as. Without the label's column (or key, or with null) a
-row has no label.
+is TaskRow("0", {"text": "Well, yes"}, "good"). Columns have the names in `Columns`; others are ignored. A label is a
+name; a whole number in JSON becomes its decimal form. Without the label's column (or key, or with null) a row has no
+label.
 
 AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "class","title","description", whose
 classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
-from components.task_example_gen.readers.found import (
+from components.io.compression import extension
+from components.task_example_gen.readers.records import (
     BadRow,
     Found,
     Note,
@@ -37,7 +38,6 @@ from components.task_example_gen.readers.found import (
     tab_columns,
 )
 from components.task_example_gen.settings import Columns
-from components.task_example_gen.sources import extension
 
 AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -46,14 +46,14 @@ _HEADLESS = "ag-news"
 
 
 def read_table(task: Task, file: BinaryIO, source: str, columns: Columns) -> Iterator[Found | BadRow | Note]:
-    """The rows of a table.
+    """Rows of a table.
 
     Raises:
-        InputError: its name does not end in one of the above, or its header lacks a column of the texts.
+        InputError: the extension is not one of the above, or the header lacks a column of the texts.
     """
     kind = extension(source)
     if kind not in TABLES:
-        raise InputError(f"{source}: is no table by its name; its name must end in {', '.join(TABLES)}")
+        raise InputError(f"{source} is not a table by its name, which must end in {', '.join(TABLES)}")
     if kind in JSON_LINES:
         return rows_of(numbered_lines(file), lambda number, line: _row(task, number, _object(line), columns))
     if task.name == _HEADLESS:

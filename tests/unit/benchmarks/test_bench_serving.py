@@ -3,19 +3,16 @@
 import importlib
 import json
 import threading
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = str(Path(__file__).parents[3] / "benchmarks")
 
 
 @pytest.fixture(scope="module")
 def modules():
-    # `benchmarks` is no installed package: its scripts see each other as Python runs one of them.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield [importlib.import_module(name) for name in ("bench_serving", "serving_sides", "serving_load")]
+    return [
+        importlib.import_module(f"benchmarks.serving.{name}")
+        for name in ("bench_serving", "serving_backends", "serving_load")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,16 +41,16 @@ def turns(rate, cpu=0.0):
 
 
 def test_aims_are_judged_by_the_median_of_ratios_of_one_round(modules):
-    bench, sides = modules[:2]
+    bench, backends = modules[:2]
     found = bench.aims(
         {
             ("raw, batches", 0): turns([100, 100, 100], cpu=0.010),
-            (sides.OURS, 16): turns([90, 50, 90], cpu=0.0114),
-            (sides.UNBATCHED, 16): turns([45, 20, 10]),
+            (backends.OURS, 16): turns([90, 50, 90], cpu=0.0114),
+            (backends.UNBATCHED, 16): turns([45, 20, 10]),
             # Each round has its own better one.
-            (sides.TORCH, 16): turns([100, 10, 60]),
-            (sides.TORCH_BATCHED, 16): turns([10, 40, 100]),
-            (sides.ONNX, 16): turns([100, 50, 100]),
+            (backends.TORCH, 16): turns([100, 10, 60]),
+            (backends.TORCH_BATCHED, 16): turns([10, 40, 100]),
+            (backends.ONNX, 16): turns([100, 50, 100]),
         }
     )
     by_name = {aim.what.split(":")[0] + (" CPU" if "CPU" in aim.what else ""): aim for aim in found}
@@ -69,7 +66,7 @@ def test_aims_are_judged_by_the_median_of_ratios_of_one_round(modules):
     assert len(found) == 5
 
 
-def test_sides_that_did_not_run_are_not_judged(modules):
+def test_backends_that_did_not_run_are_not_judged(modules):
     assert modules[0].aims({("raw, batches", 0): turns([1]), (modules[1].ONNX, 4): turns([1])}) == []
 
 

@@ -1,20 +1,16 @@
 """What the benchmarks of training compare: useful tokens, round by round, of batches with padding and packed."""
 
 import importlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-BENCHMARKS = str(Path(__file__).parents[3] / "benchmarks")
-
 
 @pytest.fixture(scope="module")
 def modules():
-    # `benchmarks` is no installed package: its scripts see each other as Python runs one of them.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module("contest"), importlib.import_module("model_case")
+    return importlib.import_module("benchmarks.harness.harness"), importlib.import_module(
+        "benchmarks.model.model_config"
+    )
 
 
 def contestant(contest, useful_tokens, seconds):

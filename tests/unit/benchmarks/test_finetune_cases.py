@@ -2,19 +2,13 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
-
-BENCHMARKS = str(Path(__file__).parents[3] / "benchmarks")
 
 
 @pytest.fixture(scope="module")
 def module():
-    # `benchmarks` is no installed package: its scripts see each other as Python runs one of them.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module("finetune_cases")
+    return importlib.import_module("benchmarks.finetuning.finetune_cases")
 
 
 @pytest.fixture

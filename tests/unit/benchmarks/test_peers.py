@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = str(Path(__file__).parents[3] / "benchmarks")
 # Writes a record for each `dupe_factor`, takes 64 MB, and keeps what it was told.
 SCRIPT = """
 import json, sys
-from components.tfrecord import frame
+from components.io.tfrecord import frame
 flags = dict(word[2:].split("=") for word in sys.argv[1:])
 if not flags["input_file"].endswith("text.txt"):
     sys.exit("no such text")
@@ -25,10 +24,7 @@ FLAGS = {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 3, "
 
 @pytest.fixture(scope="module")
 def peers():
-    # `benchmarks` is no installed package: its scripts see each other as Python runs one of them.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module("peers")
+    return importlib.import_module("benchmarks.examples.example_generation_baselines")
 
 
 @pytest.fixture

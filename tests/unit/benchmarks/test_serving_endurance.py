@@ -4,21 +4,17 @@ import contextlib
 import importlib
 import itertools
 import types
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-BENCHMARKS = str(Path(__file__).parents[3] / "benchmarks")
-
 
 @pytest.fixture(scope="module")
 def modules():
-    # `benchmarks` is no installed package: its scripts see each other as Python runs one of them.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        names = ("serving_endurance", "serving_equality")
-        yield types.SimpleNamespace(**{name.removeprefix("serving_"): importlib.import_module(name) for name in names})
+    return types.SimpleNamespace(
+        endurance=importlib.import_module("benchmarks.serving.serving_endurance"),
+        equality=importlib.import_module("benchmarks.serving.serving_equality"),
+    )
 
 
 def test_arrivals_are_the_same_each_time_and_of_their_rate(modules):

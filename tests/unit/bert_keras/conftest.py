@@ -7,15 +7,18 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
+
+from tests.support.examples.shard_figures import note_shards
 
 T, P = 16, 3
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "dog", "ran", "far", "from", "it", "to", "see", "more"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", ".", "[", "]"]
 
 
-def example(generator: np.random.Generator, number: int) -> tf.train.Example:
-    """A repeating sequence with masks; NSP says whether the second half goes on (0) or not (1)."""
+def example(generator, number):
+    """A tf.train.Example: a repeating sequence with masks; NSP says whether the second half goes on (0) or not (1)."""
+    import tensorflow as tf
+
     first = int(generator.integers(5, 12))
     label = number % 2
     words = [5 + (first + i) % 15 for i in range(6)] + [5 + (first + i + 7 * label) % 15 for i in range(6, 11)]
@@ -42,6 +45,8 @@ def example(generator: np.random.Generator, number: int) -> tf.train.Example:
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory):
     """Directory and counts of an examples artifact: 100 training examples in three shards, 20 held out in one."""
+    import tensorflow as tf
+
     root = tmp_path_factory.mktemp("examples")
     generator = np.random.default_rng(5)
     counts = {"train": [40, 40, 20], "eval": [20]}
@@ -66,6 +71,7 @@ def examples(tmp_path_factory):
         "counts": {split: {"instances": sum(shards)} for split, shards in counts.items()},
     }
     (root / "example_spec.json").write_text(json.dumps(spec))
+    note_shards(root)
     return types.SimpleNamespace(
         dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
     )
@@ -74,6 +80,8 @@ def examples(tmp_path_factory):
 @pytest.fixture(scope="session")
 def unmasked_examples(examples, tmp_path_factory):
     """The same artifact, made for dynamic masking: training examples hold the originals and no masked_lm_*."""
+    import tensorflow as tf
+
     root = tmp_path_factory.mktemp("unmasked")
     shutil.copytree(examples.dir, root, dirs_exist_ok=True)
     for path in (root / "Split-train").iterdir():
@@ -89,6 +97,7 @@ def unmasked_examples(examples, tmp_path_factory):
                 for name in [name for name in feature if name.startswith("masked_lm_")]:
                     del feature[name]
                 writer.write(stored.SerializeToString())
+    note_shards(root)
     spec = json.loads((root / "example_spec.json").read_text())
     (root / "example_spec.json").write_text(json.dumps({**spec, "masking": {"when": "dynamic"}}))
     return types.SimpleNamespace(

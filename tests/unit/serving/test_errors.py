@@ -1,4 +1,4 @@
-"""What is left of TensorFlow's errors."""
+"""One-line messages from TensorFlow's errors."""
 
 import doctest
 
@@ -23,18 +23,18 @@ def failing(how: str) -> tf.Tensor:
 
 
 @pytest.mark.parametrize(
-    "how, said",
+    "how, message",
     [
         ("equal", "one is not two"),
         ("several", "too long: 7 8"),
         ("op", "StringToNumberOp could not correctly convert string: x"),
     ],
 )
-def test_errors_of_a_graph(how: str, said: str) -> None:
+def test_errors_of_a_graph(how: str, message: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         failing(how)
     reason = errors.from_exception(raised.value)
-    assert (reason.code, str(reason), reason.http_status) == (grpc.StatusCode.INVALID_ARGUMENT, said, 400)
+    assert (reason.code, str(reason), reason.http_status) == (grpc.StatusCode.INVALID_ARGUMENT, message, 400)
 
 
 def test_errors_of_a_session() -> None:
@@ -48,8 +48,8 @@ def test_errors_of_a_session() -> None:
     assert str(errors.from_exception(raised.value)) == "StringToNumberOp could not correctly convert string: x"
 
 
-def test_messages_that_can_be_sent() -> None:
-    """Half of a surrogate pair cannot be, and gRPC sends three bytes for each outside ASCII, of at most 8 KiB."""
+def test_messages_are_shortened_and_escaped() -> None:
+    """Unpaired surrogates cannot be sent; gRPC sends three bytes for each non-ASCII one, of at most 8 KiB."""
     assert str(errors.invalid("no input \ud800")) == "no input \\ud800"
     assert 600 < len(str(errors.invalid("漢" * 5000))) * 3 <= 2000
 

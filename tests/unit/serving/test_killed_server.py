@@ -1,4 +1,4 @@
-"""A server that is killed under load, and one that has just started: what clients are told meanwhile."""
+"""Errors that clients get from a server that is killed under load, and from one that has just started."""
 
 import random
 import threading
@@ -16,11 +16,11 @@ import pytest
 from serving import tensors
 from serving.client import Client, ClientError
 from serving.errors import ServingError
-from serving.model_config import ModelConfig
-from serving.model_manager import ModelManager, Target
+from serving.models.config import ModelConfig
+from serving.models.manager import ModelManager, Target
 from serving.protos import ModelSpec, PredictionServiceStub, PredictRequest
 
-KILLS = 3
+KILLS = 2
 
 
 def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
@@ -31,7 +31,7 @@ def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
 
 
 def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Callable[[], None]:
-    """A client of both ports that asks on, whatever it gets, until `done`."""
+    """Client of both ports that keeps sending requests until `done`, whatever it gets."""
     request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name="length"))
     request.inputs["text"].CopyFrom(tensors.to_proto(np.array([b"abc"], object)))
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
@@ -42,7 +42,7 @@ def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Calla
             predict = PredictionServiceStub(channel).Predict
             while not done.wait(0.02):
                 try:
-                    outcomes[f"OK {predict(request, timeout=30).outputs['length'].int_val}"] += 1
+                    outcomes[f"OK {predict(request, timeout=120).outputs['length'].int_val}"] += 1
                 except grpc.RpcError as error:
                     outcomes[error.code().name] += 1
                 try:
@@ -54,10 +54,10 @@ def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Calla
     return ask_on
 
 
-def test_killed_at_any_moment_and_started_again(
+def test_kill_and_restart_under_load(
     tmp_path: Path, push: Callable[[Path, int, int], Path], in_process: Callable[..., Any]
 ) -> None:
-    """Several times under load: what a client gets is an answer, or that the server is not there."""
+    """Kill it several times under load: clients get an answer, or the error that the server is not there."""
     push(tmp_path, 1, 1)
     process = in_process(tmp_path)
     moments, outcomes, done = random.Random(7), Counter[str](), threading.Event()
@@ -80,19 +80,19 @@ def test_killed_at_any_moment_and_started_again(
     assert refused | {"OK [3]", "200 [3]"} <= set(outcomes) <= refused | {"OK [3]", "200 [3]", "503 None"}, outcomes
 
 
-def test_who_comes_while_the_first_versions_load_is_told_to_ask_again(tmp_path: Path) -> None:
-    """NOT_FOUND, which no client asks again for, is what is not there once it has been looked for."""
+def test_requests_during_the_first_load_are_unavailable(tmp_path: Path) -> None:
+    """NOT_FOUND, after which clients do not retry, is only returned once the versions have been looked for."""
     models = ModelManager([ModelConfig("bert", tmp_path)])
     unavailable, not_found = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
-    for code, said in ((unavailable, "still loading: ask again"), (not_found, "nothing yet")):
-        with pytest.raises(ServingError, match=f"Servable not found for request: Latest.bert.; .*{said}$") as raised:
+    for code, message in ((unavailable, "still loading: ask again"), (not_found, "nothing yet")):
+        with pytest.raises(ServingError, match=f"Servable not found for request: Latest.bert.; .*{message}$") as raised:
             models.get(Target("bert"))
         assert raised.value.code is code
         models.stores["bert"].poll()
 
 
 @pytest.mark.parametrize(
-    ("details", "said"),
+    ("details", "message"),
     [
         ("Servable not found for request: Latest(bert); bert is still loading: ask again", "still loading"),
         ("the server is stopping: ask another one", "is stopping"),
@@ -100,7 +100,7 @@ def test_who_comes_while_the_first_versions_load_is_told_to_ask_again(tmp_path: 
         (None, "no server reachable at"),
     ],
 )
-def test_the_client_says_what_an_unavailable_server_says(details: str | None, said: str) -> None:
+def test_the_client_keeps_the_message_of_an_unavailable_server(details: str | None, message: str) -> None:
     class Refused(grpc.RpcError):
         def code(self) -> grpc.StatusCode:
             return grpc.StatusCode.UNAVAILABLE
@@ -111,5 +111,5 @@ def test_the_client_says_what_an_unavailable_server_says(details: str | None, sa
     def refuse(*_: Any, **__: Any) -> None:
         raise Refused
 
-    with Client("127.0.0.1:1") as client, pytest.raises(ClientError, match=said):
+    with Client("127.0.0.1:1") as client, pytest.raises(ClientError, match=message):
         client._call(refuse, None)

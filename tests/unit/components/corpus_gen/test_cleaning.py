@@ -28,12 +28,12 @@ def clean(lines, **settings):
     return Cleaner(CleaningSettings(**settings))(lines)
 
 
-def test_off_by_default():
+def test_cleaning_is_off_by_default():
     lines = ["e\u0301", "!!!"]
     cleaned, reason = clean(lines)
     assert cleaned is lines and reason == ""
     cleaner = Cleaner(CleaningSettings())
-    # It takes 0.1 us; every document pays it.
+    # It takes 0.1 us for every document.
     assert min(timeit.repeat(lambda: cleaner(lines), number=1000, repeat=20)) / 1000 < 1e-6
 
 
@@ -53,8 +53,8 @@ def test_normal_forms(form, given, expected):
     assert clean([given, "plain"], unicode_normalization=form) == ([expected, "plain"], "")
 
 
-def test_unicode_is_newer_than_any_python_has():
-    """So that the form of a text is the library's, not Python's; U+A7F1 is from Unicode 17, U+16D68 from 16."""
+def test_unicode_is_newer_than_pythons():
+    """Normal forms depend on the library, not on Python; U+A7F1 is from Unicode 17, U+16D68 from 16."""
     assert unicodedata2.unidata_version == "18.0.0"
     assert clean(["\ua7f1\U00016d63\U00016d67"], unicode_normalization="NFKC")[0] == ["S\U00016d69"]
 
@@ -75,7 +75,7 @@ def test_normalizing_twice_changes_nothing(lines, form):
 def test_short_documents_are_dropped():
     assert clean(["abc", "de"], min_characters=5) == (["abc", "de"], "")
     assert clean(["abc", "de"], min_characters=6) == (["abc", "de"], TOO_SHORT)
-    # Two code points, one character: the mended text counts.
+    # Two code points, one character: the limit applies to the cleaned text.
     assert clean(["e\u0301"], min_characters=2)[1] == ""
     assert clean(["e\u0301"], min_characters=2, unicode_normalization="NFC")[1] == TOO_SHORT
 
@@ -97,11 +97,11 @@ def test_short_documents_are_dropped():
         ("😀😀😀é", 3 / 4),
     ],
 )
-def test_symbols_are_what_is_no_letter_mark_number_or_blank(text, fraction):
+def test_symbols_exclude_letters_marks_numbers_and_blanks(text, fraction):
     assert cleaning.symbol_fraction([text]) == fraction
 
 
-def test_ascii_symbols_are_what_they_are_among_other_characters():
+def test_ascii_symbols_count_the_same_among_other_characters():
     for char in map(chr, range(128)):
         assert cleaning.symbol_fraction([char]) * 1 == cleaning.symbol_fraction([char, "é"]) * 2, char
 
@@ -116,7 +116,7 @@ def test_documents_in_other_languages_are_dropped():
     kept = [clean([text], languages="en, ko")[1] == "" for text in (ENGLISH, GERMAN, CHINESE, KOREAN, HEBREW)]
     assert kept == [True, False, False, True, False]
     assert clean([GERMAN], languages="en")[1] == OTHER_LANGUAGE
-    # Only names and numbers: no language is sure.
+    # Only names and numbers: no language is certain.
     assert clean(["R2-D2 4711"], languages="en")[1] == OTHER_LANGUAGE
 
 
@@ -129,15 +129,15 @@ def test_a_document_in_several_languages_is_judged_by_its_share():
     assert clean(mixed, languages="en,zh", min_language_fraction=0.95)[1] == ""
 
 
-def test_only_the_beginning_of_a_document_is_looked_at():
+def test_only_the_beginning_of_a_document_is_examined():
     english = (ENGLISH + " ") * 20
     assert len(english) > CHARACTERS
     assert share_in_languages(english + GERMAN * 100, frozenset({"en"})) > 0.95
 
 
-def test_languages_have_the_codes_of_today():
+def test_languages_have_current_codes():
     assert {"en", "de", "zh", "ko", "ja", "he", "jv", "haw"} <= detectable_languages()
-    # Ossetian has a code, but no data.
+    # Ossetian has a code, but CLD2 has no data for it.
     assert not {"iw", "jw", "zh-Hant", "xx-Goth", "tlh", "os"} & detectable_languages()
     assert share_in_languages(HEBREW, frozenset({"he"})) > 0.9
     # Traditional characters are Chinese too.
@@ -145,10 +145,10 @@ def test_languages_have_the_codes_of_today():
 
 
 def test_unknown_languages_are_named():
-    message = r"corpus.cleaning.languages: no language .* called 'deu', 'xx'; there are .*\bde, .*\ben, "
+    message = r"corpus.cleaning.languages: languages that cannot be detected: 'deu', 'xx'; choose from .*\bde, .*\ben, "
     with pytest.raises(ValueError, match=message):
         CleaningSettings(languages="en,xx,deu")
-    with pytest.raises(ValueError, match="called ''"):
+    with pytest.raises(ValueError, match="detected: '';"):
         CleaningSettings(languages="en,")
     with pytest.raises(ValueError, match=r"min_language_fraction is 0.96; it must be in \[0, 0.95\]"):
         CleaningSettings(min_language_fraction=0.96)
@@ -156,14 +156,14 @@ def test_unknown_languages_are_named():
     assert parse_languages("en , de") == {"en", "de"}
 
 
-def test_characters_that_the_detector_refuses_do_not_stop_it():
+def test_characters_that_cld2_rejects_are_removed():
     refused = "\0\x08\x0b\x1f\x7f\x9f\ud800\udfff\ufdd0\ufdef\uffff\U0010fffe\U0001ffff"
     assert share_in_languages(refused.join(ENGLISH.split(" ")), frozenset({"en"})) > 0.9
     for start in range(0, 0x110000, CHARACTERS):
         share_in_languages("".join(map(chr, range(start, min(start + CHARACTERS, 0x110000)))), frozenset({"en"}))
 
 
-def test_the_reasons_are_told_in_order():
+def test_reasons_are_checked_in_order():
     assert list(REASONS) == [TOO_SHORT, TOO_MANY_SYMBOLS, OTHER_LANGUAGE]
     settings = {"max_symbol_fraction": 0.5, "languages": "en"}
     assert clean(["!?"], min_characters=3, **settings)[1] == TOO_SHORT
@@ -172,20 +172,20 @@ def test_the_reasons_are_told_in_order():
     assert clean([ENGLISH], min_characters=2, **settings)[1] == ""
 
 
-def test_no_lines():
+def test_a_document_without_lines():
     assert clean([], max_symbol_fraction=0.0, unicode_normalization="NFKC") == ([], "")
     assert clean([], min_characters=1)[1] == TOO_SHORT
     assert clean([], languages="en")[1] == OTHER_LANGUAGE
 
 
-def test_a_cleaner_travels():
+def test_a_cleaner_can_be_pickled():
     cleaner = Cleaner(CleaningSettings(unicode_normalization="NFC", languages="de"))
     copy = pickle.loads(pickle.dumps(cleaner))
     assert vars(copy) == vars(cleaner) and copy([GERMAN]) == cleaner([GERMAN])
 
 
 @given(st.lists(st.text(st.characters(), max_size=40), max_size=4))
-def test_any_text_is_kept_or_dropped(lines):
+def test_cleaning_any_text(lines):
     settings = {"unicode_normalization": "NFKC", "min_characters": 3, "max_symbol_fraction": 0.4, "languages": "en"}
     cleaned, reason = clean(lines, **settings)
     assert len(cleaned) == len(lines) and reason in {"", *REASONS}

@@ -1,4 +1,4 @@
-"""CorpusGen as TFX sees it: properties, splits, files beside the shards."""
+"""CorpusGen in TFX: properties, splits, and files beside the shards."""
 
 import json
 
@@ -13,17 +13,19 @@ from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import COUNTS_FILE
-from pipeline.orchestrated import BEAM_PIPELINE_ARGS
+from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
 
 
-def test_the_properties_are_all_that_the_documents_depend_on(tmp_path):
+def test_documents_depend_only_on_the_properties(tmp_path):
     (tmp_path / "a.txt").write_text("One.")
 
     def properties(settings):
-        return CorpusGen(find_inputs([str(tmp_path)], settings), settings).spec.exec_properties
+        inputs = find_inputs([f"{tmp_path}/a.txt"], settings)
+        return CorpusGen(inputs, settings, f"{tmp_path}/lists").spec.exec_properties
 
     before = properties(CorpusSettings())
-    assert json.loads(before["inputs"]) == {f"{tmp_path}/a.txt": 4}
+    with open(before["inputs"]) as file:
+        assert json.load(file) == {f"{tmp_path}/a.txt": 4}
     assert TypeAdapter(CorpusSettings).validate_json(before["settings"]) == CorpusSettings()
     assert properties(CorpusSettings()) == before
     assert properties(CorpusSettings(segments="lines")) != before
@@ -35,7 +37,7 @@ def test_the_properties_are_all_that_the_documents_depend_on(tmp_path):
 def test_the_executor(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"Document {i}. Twice." for i in range(50)) + "\n\nDocument 7. Twice.")
     settings = CorpusSettings(eval_fraction=0.3)
-    component = CorpusGen(find_inputs([f"{tmp_path}/a.txt"], settings), settings)
+    component = CorpusGen(find_inputs([f"{tmp_path}/a.txt"], settings), settings, f"{tmp_path}/lists")
     documents = standard_artifacts.Examples()
     documents.uri = str(tmp_path / "documents")
     context = base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))
@@ -63,6 +65,6 @@ def test_the_executor(tmp_path):
         ({"bucket_bytes": 0}, "corpus.bucket_bytes is 0"),
     ],
 )
-def test_settings_out_of_range(values, message):
+def test_invalid_settings_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         CorpusSettings(**values)

@@ -1,16 +1,20 @@
-"""The user's files: found, or refused in one line that names the file and the remedy."""
+"""Finding the user's files; errors are one line with the file and the remedy."""
 
+import datetime
 import gzip
 import os
+import threading
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
 from components.corpus_gen import inputs
-from components.corpus_gen.inputs import fingerprint
+from components.corpus_gen.inputs import InputFile, fingerprint, read_input_list, write_input_list
 from components.corpus_gen.readers import SNIFFED_BYTES
 from components.corpus_gen.settings import CorpusSettings
+from tests.support.examples.object_stores import SCHEMES, ClientError, in_memory
 
 TEXT = b"A sentence of text.\n"
 
@@ -30,7 +34,7 @@ def paths(*patterns):
 
 
 def refusal(*patterns):
-    """The message that refuses `patterns`; it is one line."""
+    """One-line message of the error for `patterns`."""
     with pytest.raises(InputError) as caught:
         find_inputs(patterns)
     assert "\n" not in str(caught.value)
@@ -54,7 +58,7 @@ def test_files_come_once_sorted_and_with_their_sizes(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["with blanks in it", "question?", "brackets[1]", "[!a]*", "日本語"])
-def test_a_name_means_itself_whatever_its_characters(tmp_path, name):
+def test_an_existing_name_is_taken_literally(tmp_path, name):
     file, inner = write(tmp_path / f"{name}.txt"), write(tmp_path / name / "x y.txt")
     assert paths(file) == [file]
     assert paths(str(tmp_path / name)) == [inner]
@@ -74,7 +78,7 @@ def test_a_pattern_without_files(tmp_path, name):
 
 
 @pytest.mark.parametrize("pattern", ["", "/"])
-def test_nothing_does_not_mean_the_whole_machine(monkeypatch, pattern):
+def test_an_empty_pattern_is_refused(monkeypatch, pattern):
     monkeypatch.setattr(FileSystems, "match", lambda patterns: pytest.fail(f"looked for {patterns}"))
     assert "no such file" in refusal(pattern)
 
@@ -92,7 +96,7 @@ def test_an_unknown_scheme():
 def test_a_corpus_without_text(tmp_path, blank):
     first, second = write(tmp_path / "1.txt", blank), write(tmp_path / "2.txt", blank)
     assert refusal(first, second) == (f"{first}, {second}: no text in 2 file(s), only blanks; give files with text")
-    # Blank files among others do no harm.
+    # Blank files among others are allowed.
     assert len(paths(first, write(tmp_path / "3.txt"))) == 2
 
 
@@ -113,7 +117,7 @@ def test_text_after_many_blanks(tmp_path):
     ],
     ids=["binary", "UTF-16", "UTF-16 without mark", "binary without NUL", "Latin-1", "Windows-1251"],
 )
-def test_what_is_no_utf8_text(tmp_path, content, problem):
+def test_content_other_than_utf8_text_is_refused(tmp_path, content, problem):
     path = write(tmp_path / "odd.txt", content)
     message = refusal(write(tmp_path / "good.txt"), path)
     assert message.startswith(f"{path}: is ") and problem in message and ("give" in message or "convert" in message)
@@ -131,18 +135,18 @@ def test_what_is_no_utf8_text(tmp_path, content, problem):
     ],
     ids=["a bad byte", "in a short text", "all accents, cut", "character across the head's end", "U+FFFD", "mark"],
 )
-def test_a_little_damage_is_borne(tmp_path, content):
+def test_a_few_invalid_bytes_are_allowed(tmp_path, content):
     path = write(tmp_path / "good.txt", content)
     assert paths(path) == [path]
 
 
-def test_a_link_to_nothing(tmp_path):
+def test_a_dangling_link(tmp_path):
     path = tmp_path / "link.txt"
     path.symlink_to(tmp_path / "gone.txt")
     assert refusal(str(path)).startswith(f"{path}: no such file")
 
 
-def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+def test_an_unreadable_file(tmp_path, monkeypatch):
     path = write(tmp_path / "secret.txt")
 
     def denied(path, **_):
@@ -169,12 +173,12 @@ def test_damaged_gz(tmp_path):
         assert refusal(path).startswith(f"{path}: cannot be read ("), name
 
 
-def test_what_a_file_is_its_content_says(tmp_path):
+def test_the_format_depends_on_the_content(tmp_path):
     path = write(tmp_path / "plain.gz")
     assert paths(path) == [path]
 
 
-def test_the_fingerprint_changes_with_content_and_name_alone(tmp_path):
+def test_the_fingerprint_depends_only_on_content_and_name(tmp_path):
     path, other = write(tmp_path / "a.txt", b"one"), write(tmp_path / "b.txt", b"two")
     before = fingerprint(find_inputs([path, other]))
     os.utime(path, (1, 1))
@@ -187,3 +191,95 @@ def test_the_fingerprint_changes_with_content_and_name_alone(tmp_path):
     assert fingerprint(find_inputs([str(tmp_path)])) == before
     write(tmp_path / "b.txt", b"TWO")
     assert fingerprint(find_inputs([path, other])) != before
+
+
+def test_the_fingerprint_covers_every_byte_of_a_large_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "HASHED_BYTES", 1000)
+    content = os.urandom(4500)
+    path = write(tmp_path / "a.txt", content)
+
+    def of(content):
+        write(tmp_path / "a.txt", content)
+        return fingerprint([InputFile(path, len(content))])
+
+    before, threads = of(content), threading.active_count()
+    changed = {of(content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :]) for i in (0, 999, 1000, 2500, 4499)}
+    # Swapped chunks, and one more that is empty.
+    changed |= {of(content[1000:2000] + content[:1000] + content[2000:]), of(content[:4000]), of(content + b"x")}
+    assert len(changed) == 8 and before not in changed
+    assert of(content) == before and threading.active_count() == threads
+
+
+LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+@pytest.fixture(params=SCHEMES)
+def store(request, monkeypatch):
+    FileSystems.set_options(PipelineOptions([]))
+    monkeypatch.setattr(inputs, "SETTLING_SECONDS", 0.01)
+    monkeypatch.setattr(inputs, "CHECKED_FILES", 100)
+    store = in_memory(monkeypatch, request.param)
+    for number in range(2500):
+        store.write(f"{request.param}://bucket/text/{number:05d}.txt", TEXT, LONG_AGO)
+    return store
+
+
+def test_files_in_a_store_are_listed_in_pages(store):
+    found = find_inputs([f"{store.scheme}://bucket/text"])
+    assert [file.path[-9:] for file in found] == [f"{number:05d}.txt" for number in range(2500)]
+    # Pages of a thousand; and a check whether the folder is an object itself. The heads of a hundred files are read.
+    assert store.requests["list"] == 3 and store.requests["exists"] <= 1
+    assert store.requests["read"] <= 3 * 100
+    asked = dict(store.requests)
+    assert fingerprint(found) == fingerprint(found) and dict(store.requests) == asked
+
+
+def test_other_content_in_a_store_has_another_fingerprint(store):
+    folder = f"{store.scheme}://bucket/text"
+    before = fingerprint(find_inputs([folder]))
+    assert fingerprint(find_inputs([folder])) == before
+    # The same size, a second later.
+    store.write(f"{folder}/01234.txt", TEXT.upper(), LONG_AGO + datetime.timedelta(seconds=1))
+    assert fingerprint(find_inputs([folder])) != before
+
+
+def test_objects_written_within_the_second_of_the_listing_are_listed_again(store, monkeypatch):
+    """S3's times are whole seconds: within the second, two contents could have the same time."""
+    monkeypatch.setattr(inputs.time, "time", lambda: now.timestamp() + 0.5)
+    now, path = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc), f"{store.scheme}://bucket/text/b.txt"
+    store.write(path, TEXT, now)
+
+    def written_meanwhile(seconds):
+        assert seconds == inputs.SETTLING_SECONDS
+        store.write(path, TEXT * 2, now)
+
+    monkeypatch.setattr(inputs.time, "sleep", written_meanwhile)
+    (file,) = find_inputs([path])
+    assert file.size == 2 * len(TEXT)
+
+
+def test_errors_of_a_store_are_reported(store):
+    def refuse(request, name):
+        raise ClientError(403, "no credentials")
+
+    store.alive = refuse
+    path = f"{store.scheme}://bucket/text"
+    message = refusal(path)
+    assert message.startswith(f"{path}: cannot be listed (") and "no credentials" in message
+
+
+def test_a_sample_of_many_files_is_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "CHECKED_FILES", 3)
+    monkeypatch.setattr(inputs, "read_unit", lambda unit, *_: opened.append(unit.path) or iter([None]))
+    files, opened = [write(tmp_path / f"{i}.txt") for i in range(8)], []
+    assert paths(str(tmp_path)) == files
+    assert sorted(opened) == files[::3]
+
+
+def test_the_list_of_files_is_named_by_their_fingerprint(tmp_path):
+    files = [InputFile("gs://b/a b.txt", 3, 1.5), InputFile("/x/\udcff.txt", 1 << 40)]
+    path = write_input_list(files, f"{tmp_path}/lists", "abc")
+    assert path == f"{tmp_path}/lists/abc.json"
+    assert read_input_list(path) == [InputFile("/x/\udcff.txt", 1 << 40), InputFile("gs://b/a b.txt", 3)]
+    before = os.stat(path).st_mtime_ns
+    assert write_input_list(files, f"{tmp_path}/lists", "abc") == path and os.stat(path).st_mtime_ns == before

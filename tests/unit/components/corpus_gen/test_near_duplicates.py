@@ -22,7 +22,7 @@ from components.corpus_gen.near_duplicates import (
 from components.corpus_gen.settings import CleaningSettings
 
 SETTINGS = CleaningSettings(near_duplicates=True)
-# A shingle is a word: similarities are easy to plant.
+# A shingle is a word, which makes similarities easy to construct.
 WORDS = CleaningSettings(near_duplicates=True, shingle_words=1)
 
 
@@ -35,7 +35,7 @@ def numbers(*segments, settings=SETTINGS):
 
 
 def pair(similarity, shingles, seed):
-    """Two documents of words with so many distinct words in all, of which this share is common."""
+    """Two documents with `words` distinct words in total, of which this share is common."""
     words = [f"w{seed}x{i}" for i in range(shingles)]
     common = round(similarity * shingles)
     middle = (common + shingles) // 2
@@ -43,7 +43,7 @@ def pair(similarity, shingles, seed):
 
 
 def found_by(signatures, settings=SETTINGS):
-    """What FindNearDuplicates gives, without a runner: a runner takes a millisecond a document."""
+    """Output of FindNearDuplicates without a runner, which takes a millisecond per document."""
     partitions = {}
     for partition, rows in near_duplicates._bands(signatures, *bands_and_rows(settings.near_duplicate_similarity)):
         partitions.setdefault(partition, []).append(rows)
@@ -56,7 +56,7 @@ def found_by(signatures, settings=SETTINGS):
 
 
 def test_a_signature_never_changes():
-    """On any machine, Python and NumPy. Made by this code: NumPy 1.26 on Python 3.11, NumPy 2.4 on 3.13."""
+    """On any machine, Python and NumPy. Made by this code with NumPy 1.26 on Python 3.11 and NumPy 2.4 on 3.13."""
     texts = [
         "The quick brown fox jumps over the lazy dog.",
         "Zoë’s café — 日本語のテキスト สวัสดีชาวโลก",
@@ -78,7 +78,7 @@ def test_equal_words_have_equal_signatures():
     ):
         assert numbers(*segments).tolist() == expected, segments
     assert numbers("It was the worst of times, it was the best of times.").tolist() != expected
-    # The set of shingles counts, not how often one occurs.
+    # Shingles are a set: repetitions do not count.
     assert numbers("a b a b a b a b").tolist() == numbers("a b a b a b a b a b a b").tolist()
 
 
@@ -91,7 +91,7 @@ def test_ascii_words_are_those_of_the_tokenizer(text):
 
 def test_words_of_any_script():
     words = [word.decode() for word in near_duplicates._words("Ärger, 你好！ ｔwo ไทย ひら «한국» 3€")]
-    # Uncased: in NFD, so that Hangul is in jamo; the euro sign is no punctuation to BERT.
+    # Uncased means NFD, so Hangul is in jamo; the euro sign is not punctuation for BERT.
     assert words == [
         "arger",
         "你",
@@ -110,8 +110,8 @@ def test_words_of_any_script():
 @pytest.mark.parametrize(
     "text", ["人人生而自由在尊严和权利上一律平等他们赋有理性和良心", "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์"]
 )
-def test_a_letter_more_changes_few_shingles_without_blanks(text):
-    """One of about 25 words more makes 5 new shingles."""
+def test_one_more_letter_changes_few_shingles_without_blanks(text):
+    """One change in about 25 words makes 5 new shingles."""
     middle = len(text) // 2
     equal = (numbers(text) == numbers(text[:middle] + text[0] + text[middle:])).mean()
     assert 0.5 < equal < 0.95
@@ -120,22 +120,22 @@ def test_a_letter_more_changes_few_shingles_without_blanks(text):
 def test_short_documents_are_one_shingle():
     assert numbers("a b c").tolist() == numbers("A, b: C!").tolist()
     assert len({tuple(numbers(text)) for text in ("", "a", "a b", "b a", "a b c", "a b c d e", "a b c d e f")}) == 7
-    # No word at all.
+    # Without any word.
     assert numbers("...").tolist() == numbers().tolist()
 
 
-def test_shingles_have_the_length_set():
+def test_shingles_have_the_configured_length():
     one, other = "a b c d e f g h", "a b c d x f g h"
     shares = []
     for words in (1, 2, 5):
         settings = CleaningSettings(near_duplicates=True, shingle_words=words)
         shares.append((numbers(one, settings=settings) == numbers(other, settings=settings)).mean())
-    # Jaccard: 7 of 9, 5 of 9, none of 8.
+    # Jaccard similarities: 7 of 9, 5 of 9, 0 of 8.
     assert shares == pytest.approx([7 / 9, 5 / 9, 0], abs=0.12)
 
 
 @pytest.mark.parametrize("words", [3, 4, 100])
-def test_all_shingles_count_also_those_hashed_later(words, monkeypatch):
+def test_shingles_of_all_blocks_count(words, monkeypatch):
     words = [f"w{i}" for i in range(words)]
     expected = np.min([numbers(word, settings=WORDS) for word in words], axis=0)
     monkeypatch.setattr(near_duplicates, "_BLOCK", 3)
@@ -143,7 +143,7 @@ def test_all_shingles_count_also_those_hashed_later(words, monkeypatch):
 
 
 def test_a_large_document_takes_little_memory():
-    """A word takes 50 bytes or so; its MinHashes, all at a time, would take 512."""
+    """A word takes about 50 bytes; its MinHashes, all at once, would take 512."""
     text = "word " * 200_000
     tracemalloc.start()
     signature([text], SETTINGS)
@@ -161,12 +161,12 @@ def test_equal_numbers_estimate_the_similarity(similarity, shingles):
         equal.append((numbers(one, settings=WORDS) == numbers(other, settings=WORDS)).mean())
     deviation = (similarity * (1 - similarity) / MINHASHES) ** 0.5
     assert np.mean(equal) == pytest.approx(similarity, abs=4 * deviation / 300**0.5)
-    # As if the orders were independent.
+    # As expected for independent orders.
     assert np.std(equal) == pytest.approx(deviation, rel=0.2)
 
 
 def test_bands_and_rows():
-    """The table of the docstring, and what it promises for any similarity."""
+    """The table of the docstring, and the guaranteed probability for any similarity."""
     table = {0.5: (35, 3), 0.7: (17, 4), 0.8: (16, 6), 0.9: (11, 10)}
     assert {similarity: bands_and_rows(similarity) for similarity in table} == table
     for similarity in np.arange(0.04, 1, 0.01).tolist():
@@ -182,14 +182,14 @@ def test_bands_and_rows():
 @pytest.mark.parametrize(
     ("similarity", "probability"), [(0.6, 0), (0.7, 0.01), (0.75, 0.12), (0.8, 0.55), (0.85, 0.95), (0.9, 1), (0.95, 1)]
 )
-def test_the_docstring_says_how_probable_detection_is(similarity, probability):
+def test_detection_has_the_documented_probability(similarity, probability):
     tries = 300
     signatures = []
     for seed in range(tries):
         for place, text in enumerate(pair(similarity, 200, seed)):
             signatures.append((identity(2 * seed + place), signature([text], WORDS)))
     found = found_by(signatures)
-    # Always the larger id, and no two documents of different pairs.
+    # Always the larger id, and no documents of different pairs.
     assert found <= {identity(2 * seed + 1) for seed in range(tries)}
     assert len(found) / tries == pytest.approx(
         probability, abs=0.01 + 3.5 * (probability * (1 - probability) / tries) ** 0.5
@@ -208,7 +208,7 @@ def test_a_low_threshold():
 
 
 def planted(random_numbers):
-    """(id, signature) pairs of groups of one to six near duplicates, and of one that occurs thrice; ids to drop."""
+    """(id, signature) pairs of groups of one to six near duplicates, one of them three times; ids to drop."""
     signatures, to_drop = [], set()
     for group in range(40):
         words = [f"g{group}w{i}" for i in range(300)]
@@ -220,7 +220,7 @@ def planted(random_numbers):
     return [*signatures, signatures[0], signatures[0], signatures[1], signatures[1]], to_drop
 
 
-def test_of_a_group_the_smallest_id_is_left():
+def test_the_smallest_id_of_a_group_is_kept():
     signatures, to_drop = planted(random.Random(1))
     assert found_by(signatures) == to_drop
 
@@ -233,12 +233,12 @@ def test_order_and_batches_do_not_matter(seed, monkeypatch):
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         halves = [pipeline | str(half) >> beam.Create(signatures[half::2]) for half in range(2)]
         found = halves | beam.Flatten() | beam.Reshuffle() | FindNearDuplicates(SETTINGS)
-        # Each once.
+        # Each id once.
         assert_that(found, equal_to(sorted(to_drop)))
 
 
 @pytest.mark.parametrize(("bands", "rows"), [(16, 6), (35, 3), (MINHASHES, 1), (1, 100)])
-def test_a_band_is_so_many_numbers_of_the_signature(bands, rows):
+def test_a_band_consists_of_rows_of_the_signature(bands, rows):
     def hashes(minhashes):
         found = near_duplicates._bands([(identity(1), minhashes.tobytes())], bands, rows)
         return set(np.frombuffer(b"".join(block for _, block in found), near_duplicates._ROW)["band"].tolist())
@@ -251,13 +251,13 @@ def test_a_band_is_so_many_numbers_of_the_signature(bands, rows):
         assert len(hashes(one) & hashes(other)) == (bands - 1 if place < bands * rows else bands)
 
 
-def test_the_work_is_spread():
+def test_bands_are_spread_over_partitions():
     signatures = [(identity(number), signature([str(number)], SETTINGS)) for number in range(2000)]
     sizes = {partition: len(rows) for partition, rows in near_duplicates._bands(signatures, *bands_and_rows(0.8))}
     assert len(sizes) == 1024 and max(sizes.values()) < 3 * sum(sizes.values()) / 1024
 
 
-def test_nothing_to_compare():
+def test_no_documents_to_compare():
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         one = (identity(1), signature(["one"], SETTINGS))
         assert_that(pipeline | beam.Create([one, one]) | FindNearDuplicates(SETTINGS), equal_to([]), "one")
@@ -266,7 +266,7 @@ def test_nothing_to_compare():
 
 
 def rows_in_one_bucket(documents):
-    """Rows, as `_bands` makes them, of (id, sketch) pairs that have one band in common."""
+    """Rows as from `_bands` for (id, sketch) pairs with one common band."""
     rows = np.zeros(len(documents), near_duplicates._ROW)
     for row, (number, sketch) in zip(rows, documents, strict=True):
         row["id"] = np.frombuffer(identity(number), ">u8")
@@ -275,7 +275,7 @@ def rows_in_one_bucket(documents):
 
 
 def differing(*places):
-    """A sketch, two MinHashes a byte, that differs from one of zeros in these."""
+    """A sketch, two MinHashes per byte, that differs from a zero sketch in these MinHashes."""
     sketch = np.zeros(MINHASHES // 2, np.uint8)
     for place in places:
         sketch[place // 2] |= 0x10 if place % 2 else 0x01
@@ -283,15 +283,15 @@ def differing(*places):
 
 
 @pytest.mark.parametrize(("similarity", "least_equal"), [(0.8, 104), (0.5, 68), (0.77, 101)])
-def test_documents_are_near_from_the_similarity_on(similarity, least_equal):
-    """Equal are that share of the MinHashes, and by chance one in 16 of the others: 128 * (0.8 + 0.2 / 16) = 104."""
+def test_documents_with_the_minimum_similarity_are_near_duplicates(similarity, least_equal):
+    """Equal: this share of the MinHashes and, by chance, one in 16 of the others: 128 * (0.8 + 0.2 / 16) = 104."""
     for equal in range(least_equal - 2, least_equal + 3):
         sketch = differing(*range(MINHASHES - equal))
         found = near_duplicates._compare([rows_in_one_bucket([(1, 0), (2, sketch)])], similarity)
         assert list(found) == [identity(2)] * (equal >= least_equal)
 
 
-def test_what_resembles_a_dropped_document_alone_is_left():
+def test_documents_similar_only_to_a_dropped_one_are_kept():
     """1 and 2 are alike, 2 and 3 are alike, 1 and 3 are not."""
     two, three = differing(*range(20)), differing(*range(40))
     assert list(near_duplicates._compare([rows_in_one_bucket([(1, 0), (2, two), (3, three)])], 0.8)) == [identity(2)]
@@ -299,8 +299,8 @@ def test_what_resembles_a_dropped_document_alone_is_left():
     assert list(near_duplicates._compare([rows_in_one_bucket([(1, 0), (3, three)])], 0.8)) == []
 
 
-def test_a_bucket_is_compared_by_so_many_leaders():
-    """Documents of LEADERS + 1 kinds under one band: the last kind is not compared."""
+def test_the_number_of_leaders_per_bucket_is_limited():
+    """Documents of LEADERS + 1 kinds in one band: the last kind is not compared."""
     kinds = [0x11 * kind for kind in range(16)] + [0x1F]
     assert len(kinds) == LEADERS + 1
     documents = [(place + 100 * again, kind) for place, kind in enumerate(kinds) for again in range(3)]
@@ -308,7 +308,7 @@ def test_a_bucket_is_compared_by_so_many_leaders():
     assert found == {identity(number) for number, kind in documents if number >= 100 and kind != 0x1F}
 
 
-def test_a_huge_bucket_takes_one_comparison_a_document(monkeypatch):
+def test_a_huge_bucket_takes_one_comparison_per_document(monkeypatch):
     compared = []
     equal = near_duplicates._equal
     monkeypatch.setattr(near_duplicates, "_equal", lambda one, other: compared.append(len(one)) or equal(one, other))
@@ -322,7 +322,7 @@ def test_a_huge_bucket_takes_one_comparison_a_document(monkeypatch):
 
 
 def test_ids_sort_as_bytes():
-    """Whatever the byte in which they differ, and however large it is."""
+    """Whichever byte differs, and by how much."""
     text = signature(["one and the same text of some words"], SETTINGS)
     for place in range(16):
         small, large = bytearray(b"\x80" * 16), bytearray(b"\x80" * 16)

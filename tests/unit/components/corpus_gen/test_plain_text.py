@@ -1,23 +1,26 @@
-"""Plain text to documents: whatever its line ends, cut wherever, in constant memory."""
+"""Documents from plain text with any line ends and cuts, in constant memory."""
 
+import gzip
+import json
+import random
 import tracemalloc
 from collections import Counter
 from unittest import mock
 
 import pytest
-from corpus_files import COMPRESSIONS, DOCUMENTS, TEXT, read, refusal, write
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from components.corpus_gen import plain_text, readers
 from components.corpus_gen.readers import ReadUnit, read_unit
 from components.corpus_gen.settings import CorpusSettings
+from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, TEXT, read, refusal, write
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
-def test_line_ends_marks_and_compression_do_not_show(tmp_path, end, mark, compress):
+def test_line_ends_byte_order_marks_and_compression_make_no_difference(tmp_path, end, mark, compress):
     path = write(tmp_path / "a", compress((mark + TEXT.replace("\n", end)).encode()))
     assert read(path) == DOCUMENTS
 
@@ -35,7 +38,7 @@ LINES = st.lists(
 
 @mock.patch.object(readers, "MAX_STRANGE_SHARE", 1.0)  # NULs among the lines
 @given(LINES, st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 40), st.booleans())
-def test_however_a_file_is_cut_the_documents_are_the_same(tmp_path_factory, lines, end, size, last_end):
+def test_documents_do_not_depend_on_the_cuts(tmp_path_factory, lines, end, size, last_end):
     content = (end.join(lines) + end * last_end).encode()
     path = write(tmp_path_factory.mktemp("cut") / "a", content)
     settings = CorpusSettings(max_document_characters=50)
@@ -50,15 +53,15 @@ def test_however_a_file_is_cut_the_documents_are_the_same(tmp_path_factory, line
 
 
 @pytest.mark.parametrize("line", ["a few words\n", "words without an end "], ids=["many lines", "one line"])
-def test_a_document_over_many_cuts_is_read_about_once(tmp_path, line):
-    """A stretch in the middle of a document ends there; to its end it would be the square of its size."""
+def test_a_document_over_many_ranges_is_read_about_once(tmp_path, line):
+    """A range that ends within a document stops there; reading on would take quadratic time."""
     content = (line * (3_000_000 // len(line))).encode()
     path, size = write(tmp_path / "a", content), 100_000
     counts = Counter()
     for start in range(0, len(content), size):
         found = list(read_unit(ReadUnit(str(path), start, start + size), CorpusSettings(), counts))
         assert bool(found) == (start == 0)
-    # The whole of it by the first stretch, each of the others by itself.
+    # The first range reads all of it, each other range only itself.
     assert counts["read_bytes"] <= 2 * len(content) + 40 * plain_text.BLOCK_BYTES // 16
 
 
@@ -78,13 +81,50 @@ def test_long_documents_are_cut_and_nothing_is_lost(tmp_path_factory, lines, lim
     assert all(sum(map(len, part)) <= limit for part in parts)
     assert counts["read_documents"] == len(whole)
     longer = sum(sum(map(len, document)) > limit for document in whole)
-    # A blank at which a line is cut is gone: what is left may fit.
+    # The blank at a cut is removed: the remainder may fit.
     assert (len(parts) > len(whole)) <= counts["split_documents"] <= longer
+
+
+# Words and blanks, so that lines exceed the limit, a block and a range.
+LONG_LINES = st.text(st.sampled_from("aé漢   \t\u3000\0\n"), max_size=120)
+
+
+@mock.patch.object(readers, "MAX_STRANGE_SHARE", 1.0)  # NULs among the words
+@given(LONG_LINES, st.integers(1, 12), st.integers(16, 64), st.integers(1, 12))
+@example("aé aé" + " " * 80, 5, 16, 7)
+def test_the_cuts_of_a_long_line_depend_only_on_its_text(tmp_path_factory, text, limit, block, size):
+    """Independent of the source: blocks, ranges, compressed files, or a field of a record."""
+    folder, limits = tmp_path_factory.mktemp("long"), {"max_document_characters": limit}
+    path = write(folder / "a", text)
+    expected = read(path, **limits)
+    assert read(write(folder / "a.gz", gzip.compress(text.encode())), **limits) == expected
+    with mock.patch.object(plain_text, "BLOCK_BYTES", block):
+        assert read(path, **limits) == expected
+        assert read(write(folder / "a.gz", gzip.compress(text.encode())), **limits) == expected
+        units = [ReadUnit(str(path), start, start + size) for start in range(0, len(text.encode()), size)]
+        found = [each.lines for unit in units for each in read_unit(unit, CorpusSettings(**limits), Counter())]
+    assert found == expected
+    if "\n" not in text:
+        record = write(folder / "a.jsonl", json.dumps({"text": text}))
+        assert read(record, **limits) == expected
+
+
+def test_the_cuts_of_a_huge_line_do_not_depend_on_the_block_size(tmp_path, monkeypatch):
+    rng = random.Random(0)
+    # Indented, and without blanks, like Chinese: each leading character affects every cut.
+    line = "\u3000\u3000" + "".join(rng.choices("漢字文é", k=2_500_000)) + " "
+    plain, packed = write(tmp_path / "a", line + "\n"), write(tmp_path / "a.gz", gzip.compress(line.encode(), 1))
+    expected = read(plain)
+    assert len(expected) > 2 and read(packed) == expected
+    for block in (700_001, 1 << 21, 1 << 24):
+        monkeypatch.setattr(plain_text, "BLOCK_BYTES", block)
+        assert read(plain) == expected == read(packed)
 
 
 def test_a_long_line_is_cut_at_blanks(tmp_path):
     path = write(tmp_path / "a", "word " * 10)
     assert read(path, max_document_characters=12) == [["word word"]] * 5
+    assert read(path, max_document_characters=14) == [["word word word"]] * 3 + [["word"]]
     assert read(write(path, "x" * 25), max_document_characters=10) == [["x" * 10], ["x" * 10], ["x" * 5]]
 
 
@@ -111,26 +151,26 @@ def test_memory_does_not_grow_with_a_line(tmp_path):
         ("drop", [["good"]], {"invalid_utf8_dropped": 1}),
     ],
 )
-def test_bytes_that_are_no_utf8(tmp_path, policy, documents, counted):
+def test_invalid_utf8_is_replaced_or_dropped(tmp_path, policy, documents, counted):
     counts = Counter()
     path = write(tmp_path / "a", b"caf\xe9\xff\n\ngood\n" + b" " * 500)
     assert read(path, counts, invalid_utf8=policy) == documents
     assert {name: counts[name] for name in counts if name.startswith("invalid")} == counted
 
 
-def test_bytes_that_are_no_utf8_may_fail(tmp_path):
+def test_invalid_utf8_can_stop_the_run(tmp_path):
     message = refusal(write(tmp_path / "a", b"good\n\ncaf\xe9 x" + b" " * 500), invalid_utf8="fail")
     assert "not UTF-8 in the document that begins 'caf" in message and "--set corpus.invalid_utf8=replace" in message
 
 
-def test_a_character_across_blocks_is_whole(tmp_path, monkeypatch):
+def test_a_character_across_blocks_is_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr(plain_text, "BLOCK_BYTES", 1)
     counts = Counter()
     assert read(write(tmp_path / "a", "漢字\r\n\r\né\r\n"), counts) == [["漢字"], ["é"]]
     assert not counts["invalid_utf8_bytes"]
 
 
-def test_nul_characters_are_left_out(tmp_path):
+def test_nul_characters_are_removed(tmp_path):
     counts = Counter()
     path = write(tmp_path / "a", "one\0 line\n" + "and many more\n" * 20 + "\n\0\n\nlast\n")
     documents = read(path, counts)
@@ -142,5 +182,5 @@ def test_nul_characters_are_left_out(tmp_path):
     "content",
     [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), b"\x7fELF" + bytes(60), "text".encode("utf-16")],
 )
-def test_what_is_no_text_is_refused(tmp_path, content):
+def test_content_other_than_text_is_refused(tmp_path, content):
     assert ": is " in refusal(write(tmp_path / "a", content))

@@ -1,4 +1,4 @@
-"""Files to documents: every format and compression; damage is named, nothing is lost."""
+"""Documents from files of every format and compression; errors name the location, and nothing is lost."""
 
 import gzip
 import io
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from corpus_files import COMPRESSIONS, DOCUMENTS, read, refusal, write
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -19,7 +18,8 @@ from components.corpus_gen import readers, records
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import COUNTS, ReadUnit, read_unit, read_units
 from components.corpus_gen.settings import CorpusSettings
-from components.tfrecord import bytes_example, frame
+from components.io.tfrecord import bytes_example, frame
+from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, read, refusal, write
 
 DATA = os.environ.get("BERT_DATA_DIR")
 needs_data = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no real corpora")
@@ -48,12 +48,12 @@ RECORDS = {
 
 @pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
 @pytest.mark.parametrize("name", RECORDS)
-def test_records(tmp_path, name, compress):
+def test_records_of_every_format(tmp_path, name, compress):
     content = RECORDS[name] if isinstance(RECORDS[name], bytes) else RECORDS[name].encode()
     counts = Counter()
     path = write(tmp_path / f"{name}.gz", compress(content))
     if name == "a.parquet" and compress is not bytes:
-        # It is read from its end, and compressed within.
+        # It is read from its end, and compressed inside.
         assert ": cannot be read (" in refusal(path)
         return
     assert read(path, counts) == DOCUMENTS
@@ -61,12 +61,12 @@ def test_records(tmp_path, name, compress):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.tfrecord"])
-def test_the_content_says_what_a_file_is(tmp_path, name):
+def test_the_format_follows_from_the_content(tmp_path, name):
     content = RECORDS[name] if isinstance(RECORDS[name], bytes) else RECORDS[name].encode()
     assert read(write(tmp_path / "no_name", content)) == DOCUMENTS
 
 
-def test_a_field_is_named(tmp_path):
+def test_text_field_selects_the_text(tmp_path):
     path = write(tmp_path / "a.jsonl", jsonl([{"body": "One."}]))
     assert read(path, text_field="body") == [["One."]]
     assert "a.jsonl, line 1: has no field 'text', but body; name it with --text-field" in refusal(path)
@@ -80,23 +80,23 @@ def test_a_field_is_named(tmp_path):
         ("a.jsonl", '{"text": 3}\n', "line 1: field 'text' is int, not text"),
         ("a.csv", "id,body\n1,a\n", "has no column 'text', but body, id"),
         ("a.parquet", b"PAR1 and then nothing", "is not Parquet"),
-        ("a.tfrecord", frame(b"\xff\xff"), "record 0: is no tf.Example"),
+        ("a.tfrecord", frame(b"\xff\xff"), "record 0: is not a tf.Example"),
         ("a.tfrecord", frame(bytes_example({"body": [b"a"]})), "record 0: has no feature 'text', but body"),
         ("a.tfrecord", (frame(b"") * 2)[:-3], "record 0: has no feature 'text', but none"),
         ("a", '<doc id="1">\nOne.\n', "has no </doc>: the file is cut off"),
         ("a", '<doc id="1">\nOne.\n</doc>\nTwo.\n', "'Two.' is outside of <doc ...>"),
     ],
 )
-def test_a_bad_record_is_named(tmp_path, name, content, message):
+def test_malformed_records_are_reported_with_their_location(tmp_path, name, content, message):
     assert message in refusal(write(tmp_path / name, content))
 
 
-def test_a_cut_tfrecord_file_is_named(tmp_path):
+def test_a_truncated_tfrecord_file_is_reported(tmp_path):
     whole = frame(bytes_example({"text": [b"One."]}))
     assert "record 1: is cut off" in refusal(write(tmp_path / "a.tfrecord", whole + whole[:-2]))
 
 
-def test_quotes_are_characters_in_tsv_and_quotes_in_csv(tmp_path):
+def test_only_csv_has_quoting(tmp_path):
     assert read(write(tmp_path / "a.tsv", 'id\ttext\n1\t"One" more\n2\n')) == [['"One" more']]
     assert read(write(tmp_path / "a.csv", 'text,id\n"One ""more""",1\n')) == [['One "more"']]
 
@@ -107,7 +107,7 @@ def test_wikiextractor(tmp_path):
 
 
 @given(st.lists(st.text(max_size=15), max_size=12), st.integers(1, 60))
-def test_however_json_lines_are_cut_the_documents_are_the_same(tmp_path_factory, texts, size):
+def test_documents_from_json_lines_do_not_depend_on_the_cuts(tmp_path_factory, texts, size):
     content = "".join(json.dumps({"text": t}, ensure_ascii=len(t) % 2 == 0) + "\n" for t in texts)
     path = write(tmp_path_factory.mktemp("cut") / "a.jsonl", content.encode("utf-8", "surrogatepass"))
     found = []
@@ -117,26 +117,26 @@ def test_however_json_lines_are_cut_the_documents_are_the_same(tmp_path_factory,
     assert [document.lines for document in found] == read(path)
 
 
-def test_a_json_line_over_many_cuts_is_read_once():
-    """What begins in a stretch before is passed over, and not further than the stretch goes."""
+def test_a_json_line_over_many_ranges_is_read_once():
+    """A line begun in an earlier range is skipped, but not beyond the end of the range."""
     file = io.BytesIO(json.dumps({"text": "a few words " * 400_000}).encode() + b'\n{"text": "b"}\n')
     assert list(records.read_jsonl(file, "a", "text", 1_000_000, 1_100_000)) == []
     assert file.tell() <= 1_100_000 + records._BLOCK_BYTES
     assert [text for _, text in records.read_jsonl(file, "a", "text", 1_000_000, None)] == ["b"]
 
 
-def test_a_bad_record_of_a_cut_file_is_named_by_its_place(tmp_path):
+def test_a_malformed_record_in_a_range_is_reported_with_its_position(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "a"}\n{"body": "b"}\n')
     with pytest.raises(InputError, match=r"a\.jsonl, the line at byte 14: has no field 'text'"):
         list(read_unit(ReadUnit(str(path), 5, 100), CorpusSettings(), Counter()))
 
 
-def test_d1_15_a_file_ends_its_last_document(tmp_path):
-    """Here the original goes on into the next file; a document then depends on which files are given together."""
+def test_a_file_ends_its_last_document(tmp_path):
+    """The original continues it with the next file; then documents depend on which files are given together."""
     assert read(write(tmp_path / "a", "One.\ntwo")) + read(write(tmp_path / "b", "Three.")) == DOCUMENTS
 
 
-# Pieces of work.
+# Units of work.
 
 
 def pieces(paths, **settings):
@@ -145,7 +145,7 @@ def pieces(paths, **settings):
     return [[(Path(unit.path).name, unit.start, unit.end) for unit in piece] for piece in made]
 
 
-def test_only_what_can_be_cut_is_cut(tmp_path, monkeypatch):
+def test_only_divisible_files_are_divided(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 25)
     contents = {
         "a.txt": b"One.\n\n" * 10,
@@ -167,8 +167,8 @@ def test_only_what_can_be_cut_is_cut(tmp_path, monkeypatch):
     assert pieces(paths[:1], documents="files") == [[("a.txt", 0, None)]]
 
 
-def test_small_files_are_put_together(tmp_path, monkeypatch):
-    """A run of sorted documents for each of a million files would be a million runs."""
+def test_small_files_are_combined(tmp_path, monkeypatch):
+    """One run of sorted documents for each of a million files would be a million runs."""
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 25)
     paths = [write(tmp_path / f"{number}.txt", "x" * size) for number, size in enumerate([10, 10, 5, 1, 30, 20])]
     assert pieces(paths) == [
@@ -179,7 +179,7 @@ def test_small_files_are_put_together(tmp_path, monkeypatch):
     ]
 
 
-def test_work_grows_with_the_corpus_as_far_as_memory_allows(tmp_path, monkeypatch):
+def test_units_grow_with_the_corpus_within_the_memory_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "_can_be_cut", lambda path, settings: True)
 
     def sizes(total, **settings):
@@ -190,7 +190,7 @@ def test_work_grows_with_the_corpus_as_far_as_memory_allows(tmp_path, monkeypatc
     assert sizes(3 << 20) == (3, 1 << 20)
     assert sizes(1 << 30) == (64, 16 << 20)
     assert sizes(1 << 40) == (32768, 32 << 20)
-    # Whoever has memory for large buckets gets fewer runs, into each of which each bucket looks.
+    # With memory for large buckets there are fewer runs, each of which is read by every bucket.
     assert sizes(1 << 40, bucket_bytes=256 << 20) == (2048, 512 << 20)
 
 
@@ -198,7 +198,7 @@ def test_work_grows_with_the_corpus_as_far_as_memory_allows(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["gzip", "bzip2", "xz", "zstd"])
-def test_a_damaged_file_is_named(tmp_path, name):
+def test_a_damaged_file_is_reported(tmp_path, name):
     whole = COMPRESSIONS[name](os.urandom(40_000).hex().encode())
     changed = whole[:20_000] + b"????" + whole[20_004:]
     # A zstd file need not have a checksum, and these have none.
@@ -222,7 +222,7 @@ HEADS = [
 
 
 @given(st.sampled_from(HEADS), st.binary(max_size=400), st.sampled_from(FORMATS))
-def test_random_bytes_are_documents_or_refused(tmp_path_factory, head, content, kind):
+def test_random_bytes_give_documents_or_an_input_error(tmp_path_factory, head, content, kind):
     path = write(tmp_path_factory.mktemp("fuzz") / "a", head + content)
     counts = Counter()
     try:
@@ -244,12 +244,15 @@ def test_random_bytes_are_documents_or_refused(tmp_path_factory, head, content, 
         # 65 speeches and a README; some are in Latin-1.
         ("corpus_nltk/state_union.zip", {"documents": "files"}, 66, 331),
         ("corpus_zhwiki", {}, 2306, 0),
+        # A novel is one file, and thus one document; there may be more of them later.
         ("corpus_novels", {"documents": "files"}, 18, 0),
     ],
 )
 def test_real_corpora(name, settings, documents, bad_bytes):
     path = Path(DATA) / name
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    if settings:
+        files = files[:documents]
     counts = Counter()
     found = []
     for file in files:

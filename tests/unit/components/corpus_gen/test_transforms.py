@@ -1,4 +1,4 @@
-"""Text to documents: what becomes a document and a segment; shards are the same however they are made."""
+"""Documents and segments from text; shards are independent of the runner and the order of reading."""
 
 import dataclasses
 import glob
@@ -18,8 +18,8 @@ from bert_keras.errors import InputError
 from components.corpus_gen import readers, transforms
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
-from components.corpus_gen.runs import SPLITS
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
+from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import (
     COUNTS_FILE,
     SPLITTER_CHARACTERS,
@@ -54,7 +54,7 @@ def parse(path):
 # Segments.
 
 
-def test_segments():
+def test_segmentation():
     lines = ["Dr. Smith wrote 3.14. He", "left!  Did he?"]
     assert segment(lines, LINES) == lines
     assert segment(lines, CorpusSettings()) == ["Dr. Smith wrote 3.14.", "He left!", "Did he?"]
@@ -63,8 +63,8 @@ def test_segments():
     assert segment(chinese, CorpusSettings(language="zh")) == segment(chinese, CorpusSettings()) == expected
 
 
-def test_sentences_across_the_splitters_pieces_stay_whole():
-    # 41 characters each: 4096 is no multiple, so pieces end inside sentences.
+def test_sentences_across_pieces_for_the_splitter_stay_whole():
+    # 41 characters each: 4096 is not a multiple, so pieces end inside sentences.
     sentences = [f"This is the sentence with number {i:06d}." for i in range(1000)]
     assert segment([" ".join(sentences)], CorpusSettings()) == sentences
     assert segment(sentences, CorpusSettings()) == sentences
@@ -81,7 +81,7 @@ def test_a_sentence_without_an_end_is_cut_at_blanks():
 
 @pytest.mark.parametrize("text", ["word ", "x", "这是一个句子。", "这是", "A sentence. "])
 def test_work_on_a_very_long_line_is_linear(monkeypatch, text):
-    """Counted in characters shown to the splitter, whose own time grows with the square; and it takes seconds."""
+    """Counted in characters passed to the splitter, whose own time is quadratic; the test takes seconds."""
     import sentencex
 
     shown = []
@@ -102,7 +102,7 @@ def test_work_on_a_very_long_line_is_linear(monkeypatch, text):
 # Identity, split and bucket.
 
 
-def test_the_id_is_of_the_content_alone():
+def test_the_id_depends_only_on_the_content():
     assert document_id(["a", "b"]) == hashlib.sha256(b"a\nb").digest()[:16]
     assert document_id(["a b"]) != document_id(["a", "b"])
 
@@ -120,7 +120,7 @@ def test_bucket_counts_bound_the_size_of_a_shard():
 
 
 def make(paths, output, settings, args=IN_PROCESS):
-    """Runs the stage; returns {relative path: bytes of the shard}."""
+    """Run the stage; returns {relative path: bytes of the shard}."""
     units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
     with beam.Pipeline(options=PipelineOptions(list(args))) as pipeline:
         generate_documents(pipeline, units, settings, str(output))
@@ -134,7 +134,7 @@ def counted(output):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Five files of 20 documents; a third of them occurs again in another file, with other line ends."""
+    """Five files of 20 documents; a third of them are repeated in another file, with other line ends."""
     folder = tmp_path_factory.mktemp("corpus")
     rng = random.Random(0)
     documents = [[f"Word{rng.random()} is here." for _ in range(rng.randint(1, 4))] for _ in range(75)]
@@ -152,7 +152,7 @@ SMALL = CorpusSettings(eval_fraction=0.3, bucket_bytes=3000)
 
 @pytest.fixture(autouse=True)
 def many_small_runs(monkeypatch):
-    """Files are cut, and a worker writes more than one run of a piece."""
+    """Files are cut, and a worker writes several runs for a unit."""
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
     monkeypatch.setattr(transforms, "work_bytes", lambda settings: 300)
 
@@ -171,7 +171,7 @@ def test_each_document_once_and_in_one_split(tmp_path, corpus):
         names = sorted(p.name for p in (tmp_path / f"Split-{split}").iterdir())
         assert names == [f"documents-{i:05d}-of-{len(names):05d}.tfrecord" for i in range(len(names))]
         assert len(names) > 1 and all(shards[f"Split-{split}/{name}"] for name in names)
-    # Nothing of the sorting is left.
+    # The sorted runs are removed.
     assert sorted(p.name for p in tmp_path.iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE]
 
 
@@ -197,8 +197,8 @@ def test_the_same_bytes_for_any_runner_workers_and_order_of_reading(tmp_path, co
     assert counted(tmp_path / "two") == counted(tmp_path / "one")
 
 
-def test_runs_of_any_size_make_the_same_shards(tmp_path, corpus, monkeypatch):
-    """What a worker holds before it writes a run is no part of the result."""
+def test_shards_do_not_depend_on_the_size_of_runs(tmp_path, corpus, monkeypatch):
+    """The number of documents that a worker collects before it writes a run does not affect the result."""
     paths, _ = corpus
     expected = make(paths, tmp_path / "one", SMALL)
     written = []
@@ -219,14 +219,14 @@ def test_runs_of_any_size_make_the_same_shards(tmp_path, corpus, monkeypatch):
 
 
 def test_every_bucket_gets_a_shard(tmp_path):
-    """One long document, and as many shards as its bytes fill."""
+    """One long document, and the number of shards for its size."""
     shards = make([write(tmp_path / "a.txt", "One. " * 1000)], tmp_path / "out", SMALL)
     assert sum(map(bool, shards.values())) == 1
     by_split = [sum(path.startswith(f"Split-{split}") for path in shards) for split in SPLITS]
     assert min(by_split) == 1 and max(by_split) > 1
 
 
-def test_counts(tmp_path):
+def test_counts_of_documents(tmp_path):
     text = "ü\nb\n\na\n\na\n\n\n"
     settings = CorpusSettings(segments="lines", eval_fraction=1e-9)
     make([write(tmp_path / "a.txt", text)], tmp_path / "out", settings)
@@ -237,7 +237,7 @@ def test_counts(tmp_path):
     assert counts["read"]["read_documents"] == 3
 
 
-def test_duplicates_may_stay(tmp_path):
+def test_duplicates_can_be_kept(tmp_path):
     settings = CorpusSettings(segments="lines", eval_fraction=1e-9, cleaning=CleaningSettings(exact_duplicates=False))
     make([write(tmp_path / "a.txt", "a\n\nb\n\na\n")], tmp_path / "out", settings)
     assert counted(tmp_path / "out")["train"]["documents"] == 3
@@ -245,7 +245,7 @@ def test_duplicates_may_stay(tmp_path):
     assert sorted(found) == [["a"], ["a"], ["b"]]
 
 
-def test_what_is_cleaned_is_counted(tmp_path):
+def test_cleaning_is_counted(tmp_path):
     cleaning = CleaningSettings(unicode_normalization="NFC", min_characters=5)
     settings = CorpusSettings(segments="lines", cleaning=cleaning)
     make([write(tmp_path / "a.txt", "cafe\u0301 open\n\nno\n\nx\n")], tmp_path / "out", settings)
@@ -253,7 +253,7 @@ def test_what_is_cleaned_is_counted(tmp_path):
     assert counted(tmp_path / "out")["read"]["dropped_too_short"] == 2
 
 
-def test_near_duplicates_are_dropped_wherever_they_lie(tmp_path):
+def test_near_duplicates_are_dropped_across_files(tmp_path):
     rng = random.Random(0)
     words = [f"word{rng.randrange(500)}" for _ in range(400)]
     texts = [" ".join([*words[:i], "other", *words[i + 1 :]]) for i in range(0, 60, 10)]
@@ -269,20 +269,20 @@ def test_near_duplicates_are_dropped_wherever_they_lie(tmp_path):
     assert counts["train"]["documents"] + counts["eval"]["documents"] == 7
 
 
-def test_nothing_left_is_an_error(tmp_path):
+def test_no_remaining_document_is_an_error(tmp_path):
     settings = CorpusSettings(cleaning=CleaningSettings(min_characters=100))
-    with pytest.raises(InputError, match=r"no document is left of the corpus \(dropped_too_short 1,"):
+    with pytest.raises(InputError, match=r"no document remains of the corpus \(dropped_too_short 1,"):
         make([write(tmp_path / "a.txt", "One.")], tmp_path / "out", settings)
     assert not (tmp_path / "out" / COUNTS_FILE).exists()
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_a_damaged_file_is_reported(tmp_path):
     whole = gzip.compress(random.Random(0).randbytes(300_000).hex().encode())
     with pytest.raises(InputError, match=r"a\.gz: cannot be read \(Compressed file ended"):
         make([write(tmp_path / "a.gz", whole[:-9])], tmp_path / "out", SMALL)
 
 
-def test_an_attempt_that_fails_leaves_no_half_shard_and_the_next_one_makes_the_same(tmp_path, corpus, monkeypatch):
+def test_a_failed_attempt_leaves_no_partial_shard_and_can_be_repeated(tmp_path, corpus, monkeypatch):
     paths, _ = corpus
     expected = make(paths, tmp_path / "one", SMALL)
     output = tmp_path / "two"

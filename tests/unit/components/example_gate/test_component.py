@@ -1,4 +1,4 @@
-"""The stage that lets no bad example through: anomalies and counts in, a verdict or a stop out."""
+"""ExampleGate: a verdict, or an error for anomalies and figures outside their limits."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ LIMITS = DataLimits(max_unknown_fraction=0.05)
 
 @pytest.fixture
 def judge(tmp_path):
-    """`judge(train=anomalies, eval=anomalies)` runs the executor on what the stages before it would have written."""
+    """`judge(train=anomalies, eval=anomalies)` runs the executor on the artifacts of the stages before it."""
 
     def judge(limits=LIMITS, **splits):
         artifacts = {
@@ -57,7 +57,7 @@ def anomalies(**descriptions):
     return found
 
 
-def test_good_examples_make_a_verdict_with_every_figure_and_its_limits(tmp_path, judge):
+def test_the_verdict_for_valid_examples_has_all_figures_and_limits(tmp_path, judge):
     judge(train=anomalies(), eval=anomalies())
     verdict = json.loads((tmp_path / "verdict" / VERDICT_FILE).read_text())
     assert verdict == {
@@ -69,7 +69,7 @@ def test_good_examples_make_a_verdict_with_every_figure_and_its_limits(tmp_path,
     assert (unknown["value"], unknown["minimum"], unknown["maximum"]) == (0.03, None, 0.05)
 
 
-def test_figures_outside_their_limits_stop_the_run_and_all_are_told(tmp_path, judge):
+def test_all_figures_outside_their_limits_are_reported(tmp_path, judge):
     with pytest.raises(StageError) as caught:
         judge(DataLimits(max_unknown_fraction=0.01, min_fill_fraction=0.9), train=anomalies(), eval=anomalies())
     message = str(caught.value)
@@ -84,16 +84,16 @@ def test_anomalies_of_any_split_stop_the_run(tmp_path, judge):
     with pytest.raises(StageError) as caught:
         judge(train=anomalies(), eval=anomalies(segment_ids="too long.", input_ids="out of range."))
     assert str(caught.value) == (
-        "the examples break their schema: eval: input_ids: out of range.; eval: segment_ids: too long."
+        "the examples violate their schema: eval: input_ids: out of range.; eval: segment_ids: too long."
     )
     assert not (tmp_path / "verdict").exists()
 
 
-def test_anomalies_and_figures_are_told_together(judge):
+def test_anomalies_and_figures_are_reported_together(judge):
     with pytest.raises(StageError) as caught:
         judge(DataLimits(max_unknown_fraction=0.01), train=anomalies(input_ids="out of range."), eval=anomalies())
     assert str(caught.value).startswith(
-        "the examples break their schema: train: input_ids: out of range.; the data are outside the recipe's limits: "
+        "the examples violate their schema: train: input_ids: out of range.; the data are outside the recipe's limits: "
     )
 
 

@@ -1,4 +1,4 @@
-"""The figures of corpus and examples against a recipe's limits."""
+"""Figures of a corpus and its examples compared with a recipe's limits."""
 
 import dataclasses
 
@@ -6,8 +6,8 @@ import pytest
 
 from components.example_gate.limits import DataLimits, check_limits
 
-# 1,000 documents of 1,250 found; of 10,000 tokens 50 unknown; of 200 examples 120 random; of 8,000 tokens in them, in
-# 10,000 positions, 1,200 masked.
+# 1,000 of 1,250 documents; 50 of 10,000 tokens unknown; 120 of 200 examples random; 1,200 of 8,000 tokens masked, in
+# 10,000 positions.
 CORPUS = {
     "train": {"documents": 950, "duplicates": 200},
     "eval": {"documents": 50, "duplicates": 30, "near_duplicates": 20},
@@ -49,18 +49,18 @@ def with_counts(train, eval, **spec):
     return {**SPEC, "counts": {"train": {**TRAIN, **train}, "eval": {**EVAL, **eval}}, **spec}
 
 
-def test_the_figures_are_of_both_splits():
+def test_figures_cover_both_splits():
     assert values() == FIGURES
     assert not problems()
 
 
-def test_every_limit_is_of_a_figure():
+def test_every_limit_has_a_figure():
     limits = {field.name.partition("_")[2] for field in dataclasses.fields(DataLimits)}
     assert limits == set(FIGURES)
 
 
 @pytest.mark.parametrize("limit", [field.name for field in dataclasses.fields(DataLimits)])
-def test_a_figure_at_its_limit_passes_and_beyond_it_does_not(limit):
+def test_limits_are_inclusive(limit):
     kind, _, name = limit.partition("_")
     spec = with_counts({"duplicate_instances": 7}, {"duplicate_instances": 3})
     value = figures(spec=spec)[name].value
@@ -92,7 +92,7 @@ def test_a_problem_names_the_figure_the_limit_its_setting_and_a_remedy():
     )
 
 
-def test_limits_in_words():
+def test_limits_as_text():
     found = figures()
     assert found["random_next_fraction"].wanted == "40% to 85%"
     assert found["documents"].wanted == "at least 20"
@@ -100,17 +100,17 @@ def test_limits_in_words():
 
 
 @pytest.mark.parametrize("objective", ["segment_pair", "full_sentences"])
-def test_no_next_sentences_no_limit_on_them(objective):
+def test_objectives_without_next_sentences_have_no_limit_on_them(objective):
     assert values(spec=with_counts({"random_next": 0}, {"random_next": 0}, objective=objective)) == {
         **FIGURES,
         "random_next_fraction": None,
     }
 
 
-def test_dynamic_masks_are_judged_where_there_are_some():
+def test_dynamic_masks_are_checked_in_the_eval_split():
     spec = with_counts({"masked": 0}, {"masked": 170}, masking={"when": "dynamic"})
     assert values(spec=spec)["masked_fraction"] == 0.17
-    # Static ones that are missing are not excused.
+    # Missing static masks are an error.
     assert (
         "share of masked tokens is 2.125%"
         in figures(spec=with_counts({"masked": 0}, {"masked": 170}))["masked_fraction"].problem
@@ -122,18 +122,18 @@ def test_left_to_right_has_no_masks():
     assert values(spec=spec) == {**FIGURES, "random_next_fraction": None, "masked_fraction": None}
 
 
-def test_of_packed_rows_the_sequences_are_counted():
+def test_sequences_of_packed_rows_are_counted():
     spec = with_counts({"sequences": 270}, {"sequences": 30})
     assert values(spec=spec) == {**FIGURES, "random_next_fraction": 0.4}
 
 
-def test_duplicate_examples_are_judged_once_they_are_counted():
+def test_duplicate_examples_are_checked_if_counted():
     spec = with_counts({"duplicate_instances": 30}, {"duplicate_instances": 10})
     assert values(spec=spec) == {**FIGURES, "duplicate_example_fraction": 0.2}
     assert "is 20%, the recipe allows at most 10%" in figures(spec=spec)["duplicate_example_fraction"].problem
 
 
-def test_no_text_at_all_does_not_pass():
+def test_an_empty_corpus_fails():
     nothing = dict.fromkeys(TRAIN, 0)
     found = figures(spec=with_counts(nothing, nothing), corpus={"train": {"documents": 0}, "eval": {"documents": 0}})
     assert {name for name, figure in found.items() if figure.problem} == {
@@ -154,10 +154,10 @@ def test_no_text_at_all_does_not_pass():
         ({"max_masked_fraction": 0.05}, "data.min_masked_fraction is 0.1; it must be at most data.max_masked_fraction"),
     ],
 )
-def test_limits_that_cannot_be(wrong, message):
+def test_invalid_limits_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         DataLimits(**wrong)
 
 
-def test_the_ends_are_allowed():
+def test_extreme_limits_are_allowed():
     DataLimits(max_unknown_fraction=0.0, max_duplicate_fraction=1.0, min_masked_fraction=0.2, min_documents=1)

@@ -1,4 +1,4 @@
-"""Real examples through TensorFlow Data Validation: what the curated schema lets pass, and what not."""
+"""The curated schema, applied to real examples by TensorFlow Data Validation."""
 
 import pytest
 import tensorflow as tf
@@ -6,12 +6,12 @@ import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from bert_keras.features import ExampleLayout, feature_spec
+from bert_keras.data.example_format import ExampleLayout, feature_spec
 from components.example_gate.schema import example_schema
 
 T, P, V = 8, 2, 30
 LAYOUT = ExampleLayout.bert(T, P)
-# [CLS] a [MASK] [SEP] b [SEP]; the greatest values allowed.
+# [CLS] a [MASK] [SEP] b [SEP]; the largest allowed values.
 GOOD = {
     "input_ids": [2, 10, 4, 3, V - 1, 3, 0, 0],
     "input_mask": [1, 1, 1, 1, 1, 1, 0, 0],
@@ -24,7 +24,7 @@ GOOD = {
 
 
 def anomalies(*examples, layout=LAYOUT):
-    """{feature: what is wrong with it} of a data set of these examples."""
+    """{feature: anomaly} of a data set of these examples."""
     serialized = []
     for features in examples:
         example = tf.train.Example()
@@ -37,13 +37,13 @@ def anomalies(*examples, layout=LAYOUT):
     return {name: info.short_description for name, info in found.anomaly_info.items()}
 
 
-def test_it_names_the_features_of_the_format():
+def test_the_schema_has_the_features_of_the_format():
     schema = example_schema(LAYOUT, V)
     declared = {f.name: [d.size for d in f.shape.dim] for f in schema.feature}
     assert declared == {name: list(spec.shape) for name, spec in feature_spec(LAYOUT, masked=True).items()}
 
 
-def test_good_examples_pass():
+def test_valid_examples_pass():
     zeros = {name: [type(values[0])(0)] * len(values) for name, values in GOOD.items()}
     assert anomalies(GOOD, zeros) == {}
 
@@ -63,12 +63,12 @@ def test_good_examples_pass():
         ("next_sentence_labels", [2]),
     ],
 )
-def test_a_value_out_of_range(name, values):
+def test_out_of_range_values_are_anomalies(name, values):
     assert list(anomalies(GOOD, {**GOOD, name: values})) == [name]
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_feature_that_is_missing(name):
+def test_missing_features_are_anomalies(name):
     bad = {key: values for key, values in GOOD.items() if key != name}
     assert name in anomalies(GOOD, bad)
     assert name in anomalies(bad, bad)
@@ -76,7 +76,7 @@ def test_a_feature_that_is_missing(name):
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("length", ["one more", "one less"])
-def test_a_wrong_length(name, length):
+def test_wrong_lengths_are_anomalies(name, length):
     values = GOOD[name] + GOOD[name][:1] if length == "one more" else GOOD[name][:-1]
     bad = {**GOOD, name: values}
     if not values:
@@ -86,11 +86,11 @@ def test_a_wrong_length(name, length):
 
 
 @pytest.mark.parametrize(("name", "values"), [("input_ids", [0.5] * T), ("masked_lm_weights", [1, 0])])
-def test_a_wrong_type(name, values):
+def test_wrong_types_are_anomalies(name, values):
     assert list(anomalies({**GOOD, name: values})) == [name]
 
 
-def test_a_feature_too_many():
+def test_additional_features_are_anomalies():
     assert list(anomalies({**GOOD, "extra": [1]})) == ["extra"]
 
 
@@ -122,8 +122,8 @@ def test_packed_examples(name, values):
     assert list(anomalies(PACKED, {**PACKED, name: values}, layout=PACKED_LAYOUT)) == [name]
 
 
-def test_dynamic_masking_leaves_the_masks_of_the_training_split_out():
-    """They may be missing; where they are, they are what they must be; what is always there may not be missing."""
+def test_dynamic_masking_allows_missing_masks():
+    """They may be missing, but if present they are checked; other features must be present."""
     layout = ExampleLayout("mlm_nsp", T, P, 1, "dynamic")
     unmasked = {name: values for name, values in GOOD.items() if not name.startswith("masked_lm_")}
     assert anomalies(unmasked, layout=layout) == {} == anomalies(GOOD, layout=layout)

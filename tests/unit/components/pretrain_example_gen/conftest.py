@@ -1,8 +1,9 @@
-"""A shard of documents, and a folder for what is made of it."""
+"""A shard of documents, and a folder for outputs."""
 
 import numpy as np
 import pytest
-from shard_files import make_documents, write_documents
+
+from tests.support.examples.shard_files import make_documents, write_documents
 
 
 @pytest.fixture

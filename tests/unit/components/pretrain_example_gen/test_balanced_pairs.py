@@ -1,14 +1,20 @@
-"""Pairs of `nsp=balanced`: half of them random, within one point; none of the same document."""
+"""Pairs of `nsp=balanced`: half of them are random, within one point; none is from the same document."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numbered_documents import document_of, documents_strategy, example_settings, make_bucket, uniforms
 
-from components.pretrain_example_gen.pairs import PAIR, choose_pairs
+from components.pretrain_example_gen.sentence_pairs import PAIR, choose_pairs
+from tests.support.examples.numbered_documents import (
+    document_of,
+    documents_strategy,
+    example_settings,
+    make_bucket,
+    uniforms,
+)
 
-NEVER = 0.999  # draws that decide "with probability p" against and for
+NEVER = 0.999  # a draw that decides "with probability p" against
 
 
 def choose_balanced(documents, max_num_tokens=125, short_seq_prob=0.0, seed=0):
@@ -20,7 +26,7 @@ def choose_balanced(documents, max_num_tokens=125, short_seq_prob=0.0, seed=0):
 
 @settings(max_examples=300)
 @given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3]), st.integers(0, 10**6))
-def test_balanced_pairs_are_what_their_labels_say(documents, max_num_tokens, short_seq_prob, seed):
+def test_balanced_pairs_match_their_labels(documents, max_num_tokens, short_seq_prob, seed):
     bucket, pairs = choose_balanced(documents, max_num_tokens, short_seq_prob, seed)
     a_document, b_document = (document_of(bucket, pairs[name]) for name in ("a_start", "b_start"))
     is_random = pairs["is_random_next"] == 1
@@ -34,7 +40,7 @@ def test_balanced_pairs_are_what_their_labels_say(documents, max_num_tokens, sho
     if documents == [documents[0][:1]]:
         assert not len(pairs)
         return
-    # All text is used once: each pair starts where the one before ended, at A's end if random, else at B's.
+    # All text is used once: each pair starts where the previous one ended, at A's end if random, else at B's.
     ends = np.where(is_random, pairs["a_end"], pairs["b_end"])
     assert np.array_equal(pairs["a_start"], [0, *ends[:-1]])
     assert ends[-1] == len(bucket.tokens)
@@ -46,15 +52,15 @@ def test_balanced_pairs_are_what_their_labels_say(documents, max_num_tokens, sho
     st.integers(0, 10**6),
 )
 def test_balanced_kinds_differ_by_two_at_most_without_documents_of_one_sentence(documents, max_num_tokens, seed):
-    """One that is drawn, and one more for the last sentence of the document, which it puts back."""
+    """A drawn one, and one more for the last sentence of the document, which is put back."""
     _, pairs = choose_balanced(documents, max_num_tokens, seed=seed)
     assert -1 <= (2 * pairs["is_random_next"] - 1).sum() <= 2
 
 
 @pytest.mark.parametrize("sentence", [(5, 40), (90, 200)])
 @pytest.mark.parametrize("of_one_sentence", [0.0, 0.3])
-def test_balanced_is_half_within_one_point(sentence, of_one_sentence):
-    """Sentences longer than an example too, of which the original makes every pair random."""
+def test_half_of_balanced_pairs_are_random(sentence, of_one_sentence):
+    """Including sentences longer than an example, for which the original makes only random pairs."""
     rng = np.random.default_rng(6)
     sizes = np.where(rng.random(600) < of_one_sentence, 1, rng.integers(2, 30, 600))
     documents = [rng.integers(*sentence, size).tolist() for size in sizes]
@@ -62,7 +68,7 @@ def test_balanced_is_half_within_one_point(sentence, of_one_sentence):
     assert abs(pairs["is_random_next"].mean() - 0.5) < 0.01
     reference = choose_pairs(bucket, example_settings(short_seq_prob=0.1), uniforms(0))
     assert reference["is_random_next"].mean() > 0.53
-    # Which kind comes is not told by the place: of first pairs, many are of either kind.
+    # The kind does not depend on the position: many first pairs are of either kind.
     first = pairs[np.unique(document_of(bucket, pairs["a_start"]), return_index=True)[1]]
     assert 0.3 < first["is_random_next"].mean() < 0.7
 
@@ -84,8 +90,8 @@ def test_balanced_draws_distractors_uniformly_from_the_other_documents():
     assert seen == {(a, b) for a in range(3) for b in range(3) if a != b}
 
 
-def test_balanced_one_document_has_real_pairs_alone_and_no_sentence_left_over():
-    # Chunks: 3 + 3; 3 alone reaches 3, so it takes another; the last one goes with it.
+def test_balanced_single_document_has_only_real_pairs_and_uses_all_sentences():
+    # Chunks: 3 + 3; 3 alone reaches the target but takes another; the last one is added to it.
     _, pairs = choose_balanced([[3, 3, 3, 3, 3]], max_num_tokens=5)
     assert pairs["is_random_next"].tolist() == [0, 0]
     assert pairs[["a_start", "b_end"]].tolist() == [(0, 6), (6, 15)]
@@ -99,5 +105,5 @@ def test_balanced_a_sentence_that_fills_an_example_takes_another_when_a_real_pai
     bucket = make_bucket([[9, 9, 9, 9], [4]])
     draws = iter([NEVER, NEVER, 0.0, *[NEVER] * 4, 0.0, 0.0])
     chosen = choose_pairs(bucket, example_settings(9, nsp="balanced"), draws)
-    # One sentence is random without a draw; then a real pair is due: two sentences; then they are even again.
+    # One sentence is random without a draw; then a real pair is due, of two sentences; then they are even again.
     assert chosen.tolist() == [(0, 9, 36, 40, 1), (9, 18, 18, 27, 0), (27, 36, 36, 40, 1), (36, 40, 0, 9, 1)]

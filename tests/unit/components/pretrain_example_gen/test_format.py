@@ -1,4 +1,4 @@
-"""Shards as they are read: features of every layout, counts, the spec beside them."""
+"""Shards as read for training: features of every layout, counts, and the spec."""
 
 import dataclasses
 import json
@@ -6,21 +6,15 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from shard_files import (
-    SETTINGS,
-    make,
-    parse,
-    read_records,
-    write_documents,
-)
 
-from bert_keras.features import ExampleSpec
-from bert_keras.masking import MaskingSettings
+from bert_keras.data.example_format import ExampleSpec
+from bert_keras.data.masking import MaskingSettings
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import (
     COUNTS,
     write_example_spec,
 )
+from tests.support.examples.shard_files import SETTINGS, made_of, make, parse, read_records, write_documents
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
@@ -32,9 +26,7 @@ def test_every_layout_is_read_back(shard, output_dir, objective, packing, when, 
     masking = MaskingSettings(max_predictions_per_seq=5, when=when)
     settings = ExampleSettings(32, 2, objective=objective, packing=packing, masking=masking)
     counts = make(shard, output_dir, split, settings)
-    examples = parse(
-        output_dir / "examples-00003-of-00010.tfrecord", settings.layout, masked=when == "static" or split == "eval"
-    )
+    examples = parse(output_dir, settings.layout, masked=when == "static" or split == "eval")
     assert counts["instances"] == len(examples["input_ids"])
     assert counts["real_tokens"] == examples["input_mask"].sum()
     assert counts["slots"] == examples["input_mask"].size
@@ -48,7 +40,7 @@ def test_every_layout_is_read_back(shard, output_dir, objective, packing, when, 
     assert (counts["masked"] > 0) == (objective != "left_to_right" and (when == "static" or split == "eval"))
 
 
-def test_d1_13_examples_are_read_with_the_original_s_feature_spec(shard, output_dir):
+def test_examples_are_read_with_the_originals_feature_spec(shard, output_dir):
     """google-research/bert, run_pretraining.py, input_fn_builder: names, lengths, types; label 1 is random."""
     counts = make(shard, output_dir)
     names = {
@@ -60,14 +52,14 @@ def test_d1_13_examples_are_read_with_the_original_s_feature_spec(shard, output_
         "masked_lm_weights": tf.io.FixedLenFeature([5], tf.float32),
         "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
     }
-    records = read_records(output_dir / "examples-00003-of-00010.tfrecord")
+    records = read_records(*made_of(output_dir))
     parsed = tf.io.parse_example(records, names)
     assert len(parsed["input_ids"]) == counts["instances"] > 0
     assert set(tf.train.Example.FromString(records[0]).features.feature) == set(names)
 
 
 def test_duplicates_are_counted_within_a_pass(tmp_path, output_dir):
-    """Four documents, of which three are the same, twice."""
+    """Four documents, three of them equal, in two passes."""
     documents = [["w1 w2"], ["w3 w4"], ["w1 w2"], ["w1 w2"]]
     path = write_documents(tmp_path / "documents-00000-of-00001.tfrecord", documents)
     settings = ExampleSettings(32, 2, objective="doc_sentences", masking=SETTINGS.masking)
@@ -75,7 +67,7 @@ def test_duplicates_are_counted_within_a_pass(tmp_path, output_dir):
     assert (counts["sequences"], counts["duplicate_instances"]) == (8, 4)
 
 
-def test_what_pairs_cannot_be_made_of_is_counted(tmp_path, output_dir):
+def test_documents_without_pairs_are_counted(tmp_path, output_dir):
     settings = ExampleSettings(32, 2, nsp="balanced", masking=SETTINGS.masking)
     path = write_documents(tmp_path / "documents-00000-of-00001.tfrecord", [["w1 w2"]])
     counts = make(path, output_dir, settings=settings)
@@ -98,12 +90,10 @@ def test_cut_sentences_are_counted_once(tmp_path, output_dir):
 @pytest.mark.parametrize(("packing", "predictions", "sequences"), [(False, 5, 1), (True, 8, 3)])
 def test_example_spec_is_what_training_reads(tmp_path, packing, predictions, sequences):
     """Packed: 15 % of 32 tokens, rounded up, and one for each of 3 sequences."""
-    path = tmp_path / "example_spec.json"
+    made = [(split, {"instances": n}, []) for split, n in (("train", 30), ("train", 40), ("eval", 3))]
     counts = {split: {**dict.fromkeys(COUNTS, 0), "instances": n} for split, n in (("train", 70), ("eval", 3))}
     settings = dataclasses.replace(SETTINGS, packing=packing)
-    write_example_spec(
-        str(path), settings, vocabulary_sha256="ab", vocab_size=3005, unicode_version="14.0.0", counts=counts
-    )
+    write_example_spec(str(tmp_path), settings, made, vocabulary_sha256="ab", vocab_size=3005, unicode_version="14.0.0")
     spec = ExampleSpec.load(str(tmp_path))
     assert spec == ExampleSpec(
         max_seq_length=32,
@@ -117,7 +107,7 @@ def test_example_spec_is_what_training_reads(tmp_path, packing, predictions, seq
         max_sequences=sequences,
     )
     assert spec.layout == settings.layout
-    written = json.loads(path.read_text())
+    written = json.loads((tmp_path / "example_spec.json").read_text())
     assert written.pop("package_version")
     assert written == {
         "max_seq_length": 32,

@@ -1,5 +1,6 @@
-"""Plans and examples of every objective; tokens of documents are numbered from 100 up, so a token tells its place."""
+"""Plans and examples of every objective; tokens of documents are numbered from 100, so a token shows its position."""
 
+import dataclasses
 import itertools
 import types
 
@@ -9,17 +10,18 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from bert_keras.masking import MaskingSettings
+from bert_keras.data.masking import MaskingSettings
 from components.pretrain_example_gen import instances
-from components.pretrain_example_gen.bucket import Bucket
 from components.pretrain_example_gen.instances import (
     INSTANCE,
     fill_instances,
     instance_lengths,
+    key_of_pass,
     make_examples,
-    plan_instances,
+    plan_passes,
 )
 from components.pretrain_example_gen.settings import ExampleSettings
+from components.pretrain_example_gen.tokenized_shard import Bucket
 
 PAD, UNK, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4, 100
 OBJECTIVES = ("mlm_nsp", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right")
@@ -28,7 +30,7 @@ documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=
 
 
 def make_bucket(documents):
-    """`documents`: the segment lengths of each."""
+    """`documents`: segment lengths of each document."""
     lengths = [length for document in documents for length in document]
     return Bucket(
         tokens=np.arange(FIRST, FIRST + sum(lengths), dtype=np.int32),
@@ -40,7 +42,7 @@ def make_bucket(documents):
 def make_tokenizer(size):
     return types.SimpleNamespace(
         vocabulary=[str(i) for i in range(size)],
-        continues_word=np.zeros(size, bool),
+        is_suffix=np.zeros(size, bool),
         pad_id=PAD,
         unk_id=UNK,
         cls_id=CLS,
@@ -55,12 +57,17 @@ def example_settings(max_seq_length=128, when="static", **changes):
 
 
 def make(bucket, settings, split="train", passes=1, key=(1,)):
-    """The plan, all examples in one, and the fingerprints."""
-    plan = plan_instances(bucket, settings, passes, key, SEP)
+    """The plan, all examples in one, and the fingerprints, for all passes in order."""
+    plans = list(plan_passes(bucket, settings, passes, key, SEP))
     tokenizer = make_tokenizer(FIRST + len(bucket.tokens))
-    blocks, fingerprints = zip(*make_examples(plan, tokenizer, settings, split, key), strict=True)
+    made = [
+        block
+        for number, plan in enumerate(plans)
+        for block in make_examples(plan, tokenizer, settings, split, key_of_pass(key, number))
+    ]
+    blocks, fingerprints = zip(*made, strict=True)
     return (
-        plan,
+        dataclasses.replace(plans[0], instances=np.concatenate([plan.instances for plan in plans])),
         {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]},
         np.concatenate(fingerprints),
     )
@@ -76,7 +83,7 @@ def restore(examples):
 
 
 def sequences_of(examples):
-    """What each sequence is, packed or not: its tokens before masking and their segments; sorted."""
+    """Tokens before masking and segment ids of each sequence, packed or not; sorted."""
     input_ids = restore(examples)
     sequence_ids = examples.get("sequence_ids", examples["input_mask"])
     return sorted(
@@ -88,7 +95,7 @@ def sequences_of(examples):
 
 
 def texts_of(examples):
-    """The tokens of each row before masking, without padding."""
+    """Tokens of each row before masking, without padding."""
     return [ids[mask == 1].tolist() for ids, mask in zip(restore(examples), examples["input_mask"], strict=True)]
 
 
@@ -100,7 +107,7 @@ def fill(plan, separated=False):
     text = [TOKENS.index(t) for t in ["dum", "##my", "my", "dog", "is", "##ok", "!", "he", "likes", "play"]]
     filled = fill_instances(
         np.array(text, np.int32),
-        np.array([(*instance, 0, False, False) for instance in plan], INSTANCE),
+        np.array([(*instance, False, False) for instance in plan], INSTANCE),
         16,
         separated=separated,
         cls_id=CLS,
@@ -111,8 +118,8 @@ def fill(plan, separated=False):
     return shown, filled
 
 
-def test_filled_like_the_format_s_worked_examples():
-    """Those of `bert_keras.features`, before masking."""
+def test_worked_examples_of_the_format():
+    """Worked examples of `bert_keras.data.example_format`, before masking."""
     shown, filled = fill([(2, 5, 7, 3), (2, 5, 7, 0), (2, 8, 2, 0), (0, 1, 1, 1)])
     assert shown == [
         "[CLS] my dog is ##ok ! [SEP] he likes play [SEP]",
@@ -130,10 +137,9 @@ def test_filled_like_the_format_s_worked_examples():
 
 
 @given(documents_strategy, st.integers(5, 60), st.integers(0, 1000))
-def test_pairs_hold_their_ranges_and_all_passes(documents, T, seed):
+def test_pairs_are_filled_from_their_ranges_in_all_passes(documents, T, seed):
     settings = example_settings(T, short_seq_prob=0.5)
     plan, examples, _ = make(make_bucket(documents), settings, passes=2, key=(seed,))
-    assert set(plan.instances["pass"]) == {0, 1}
     assert examples["next_sentence_labels"][:, 0].tolist() == plan.instances["is_random_next"].tolist()
     for text, segment_ids, instance in zip(texts_of(examples), examples["segment_ids"], plan.instances, strict=True):
         a = list(range(FIRST + instance["a_start"], FIRST + instance["a_start"] + instance["a_length"]))
@@ -146,7 +152,7 @@ def test_pairs_hold_their_ranges_and_all_passes(documents, T, seed):
 
 
 def sentences_of(documents, longest):
-    """The tokens of each sentence of each document, those that are too long cut."""
+    """Tokens of each sentence of each document, with long sentences cut."""
     numbers = itertools.count(FIRST)
     cut = []
     for document in documents:
@@ -156,7 +162,7 @@ def sentences_of(documents, longest):
 
 
 def as_many_as_fit(sentences, room):
-    """Sentence after sentence into blocks of at most `room` tokens."""
+    """Fill blocks of at most `room` tokens with one sentence after another."""
     blocks = [[]]
     for sentence in sentences:
         if len(blocks[-1]) + len(sentence) > room:
@@ -166,8 +172,8 @@ def as_many_as_fit(sentences, room):
 
 
 @given(documents_strategy, st.integers(5, 60))
-def test_d10_full_sentences_cross_documents(documents, T):
-    """Blocks of T - 1 tokens, [CLS] before them; each sentence ends with a separator, documents with another."""
+def test_full_sentences_cross_documents(documents, T):
+    """Blocks of [CLS] and T - 1 tokens; each sentence ends with a separator, and another one separates documents."""
     plan, examples, _ = make(make_bucket(documents), example_settings(T, objective="full_sentences"))
     stream = []
     for document in sentences_of(documents, T - 2):
@@ -179,7 +185,7 @@ def test_d10_full_sentences_cross_documents(documents, T):
 
 
 @given(documents_strategy, st.integers(5, 60))
-def test_d10_doc_sentences_do_not(documents, T):
+def test_doc_sentences_do_not_cross_documents(documents, T):
     plan, examples, _ = make(make_bucket(documents), example_settings(T, objective="doc_sentences"))
     expected = [
         [CLS, *block]
@@ -193,8 +199,8 @@ def test_d10_doc_sentences_do_not(documents, T):
 
 @pytest.mark.parametrize("objective", ["single_sequence", "left_to_right"])
 @given(documents_strategy, st.integers(5, 60))
-def test_d9_single_sequences_are_contiguous_within_documents(objective, documents, T):
-    """[CLS] x [SEP], no longer than T; a sentence that the original would drop is there, cut."""
+def test_single_sequences_are_contiguous_within_documents(objective, documents, T):
+    """[CLS] x [SEP], no longer than T; sentences that the original would drop are cut."""
     plan, examples, _ = make(make_bucket(documents), example_settings(T, objective=objective))
     expected = [
         [CLS, *block, SEP] for document in sentences_of(documents, T - 2) for block in as_many_as_fit(document, T - 2)
@@ -225,7 +231,7 @@ def test_segment_pairs_are_contiguous_within_a_document(documents, T, short_seq_
     [
         (objective, packing, when)
         for objective, packing, when in itertools.product(OBJECTIVES, (False, True), ("static", "dynamic"))
-        # What settings refuse.
+        # Refused by the settings.
         if (objective, packing) != ("full_sentences", True) and (objective, when) != ("left_to_right", "dynamic")
     ],
 )
@@ -243,7 +249,7 @@ def test_examples_have_the_features_of_their_layout(objective, packing, when, sp
 @hypothesis_settings(max_examples=50)
 @pytest.mark.parametrize("objective", [objective for objective in OBJECTIVES if objective != "full_sentences"])
 @given(documents=documents_strategy, T=st.integers(5, 60), seed=st.integers(0, 1000))
-def test_packed_rows_hold_the_sequences_of_unpacked_ones(objective, documents, T, seed):
+def test_packed_rows_contain_the_unpacked_sequences(objective, documents, T, seed):
     bucket = make_bucket(documents)
     plan, unpacked, fingerprints = make(bucket, example_settings(T, objective=objective), passes=2, key=(seed,))
     _, packed, packed_fingerprints = make(
@@ -258,7 +264,7 @@ def test_packed_rows_hold_the_sequences_of_unpacked_ones(objective, documents, T
 
 
 def test_packed_rows_are_shuffled():
-    """Packing begins with the longest; the rows come in no such order."""
+    """Packing begins with the longest sequences, but the order of rows is random."""
     rng = np.random.default_rng(0)
     documents = [[int(length)] for length in rng.integers(1, 30, 3000)]
     _, examples, _ = make(make_bucket(documents), example_settings(32, objective="single_sequence", packing=True))
@@ -266,8 +272,8 @@ def test_packed_rows_are_shuffled():
     assert abs(np.corrcoef(first, np.arange(len(first)))[0, 1]) < 0.1
 
 
-def test_packed_predictions_are_of_each_sequence_s_own_budget():
-    """D1.9 for each: 10 tokens give 2 of 1.5, so a row of three has 6, not 4 of 4.5."""
+def test_packed_sequences_have_their_own_budget_of_predictions():
+    """Per sequence (create_masked_lm_predictions): 10 tokens give 2 of 1.5, so a row of three has 6, not 4 of 4.5."""
     settings = example_settings(32, objective="single_sequence", packing=True)
     _, examples, _ = make(make_bucket([[8]] * 30), settings)
     assert examples["masked_lm_weights"].sum(1).tolist() == [6] * 10
@@ -276,32 +282,31 @@ def test_packed_predictions_are_of_each_sequence_s_own_budget():
         assert np.bincount(owners).tolist() == [0, 2, 2, 2]
 
 
-def test_d1_14_all_passes_are_shuffled_together():
-    bucket = make_bucket([[10] * 50] * 20)
-    plans = [
-        plan_instances(bucket, example_settings(short_seq_prob=0.0), passes, (1, "train"), SEP).instances
-        for passes in (1, 4)
-    ]
-    assert len(plans[1]) == pytest.approx(4 * len(plans[0]), rel=0.1)
-    # A pass is not affected by how many there are.
-    assert set(plans[0].tolist()) <= set(plans[1].tolist())
-    # Passes differ from each other.
-    assert len({instance[:4] for instance in plans[1].tolist()}) > 3 * len(plans[0])
-    quarter = plans[1][: len(plans[1]) // 4]
-    assert abs(quarter["a_start"].mean() - 5000) < 1000
-    assert set(quarter["pass"]) == {0, 1, 2, 3}
-    assert (np.diff(plans[1]["a_start"]) < 0).mean() == pytest.approx(0.5, abs=0.1)
+def test_passes_differ_and_are_shuffled():
+    bucket, settings = make_bucket([[10] * 50] * 20), example_settings(short_seq_prob=0.0)
+    one, four = (
+        [plan.instances for plan in plan_passes(bucket, settings, passes, (1, "train"), SEP)] for passes in (1, 4)
+    )
+    # A pass does not depend on the number of passes.
+    assert one[0].tobytes() == four[0].tobytes()
+    assert sum(map(len, four)) == pytest.approx(4 * len(one[0]), rel=0.1)
+    for instances_of_pass in four:
+        quarter = instances_of_pass[: len(instances_of_pass) // 4]
+        assert abs(quarter["a_start"].mean() - 5000) < 2000
+        assert (np.diff(instances_of_pass["a_start"]) < 0).mean() == pytest.approx(0.5, abs=0.15)
+    # Passes differ.
+    assert len({instance[:4] for passed in four for instance in passed.tolist()}) > 3 * len(one[0])
 
 
-def test_d1_14_a_plan_depends_on_its_key():
+def test_a_plan_depends_on_its_key():
     bucket = make_bucket([[10] * 50] * 20)
     keys = [(1, "train", "a"), (1, "train", "a"), (2, "train", "a"), (1, "eval", "a"), (1, "train", "b")]
-    plans = [plan_instances(bucket, example_settings(), 1, key, SEP).instances.tobytes() for key in keys]
+    plans = [next(plan_passes(bucket, example_settings(), 1, key, SEP)).instances.tobytes() for key in keys]
     assert plans[0] == plans[1]
     assert len(set(plans)) == 4
 
 
-def test_passes_of_sentences_differ_in_their_masks_alone():
+def test_passes_of_sentence_blocks_differ_only_in_masks():
     settings = example_settings(64, objective="doc_sentences")
     _, examples, _ = make(make_bucket([[10] * 50] * 20), settings, passes=2)
     texts = texts_of(examples)
@@ -315,26 +320,24 @@ def test_no_documents():
         if objective == "full_sentences" and packing:
             continue
         settings = example_settings(objective=objective, packing=packing)
-        plan = plan_instances(bucket, settings, 3, (1,), SEP)
-        assert plan.instances.shape == (0,)
-        assert list(make_examples(plan, make_tokenizer(200), settings, "train", (1,))) == []
+        for plan in plan_passes(bucket, settings, 3, (1,), SEP):
+            assert plan.instances.shape == (0,)
+            assert list(make_examples(plan, make_tokenizer(200), settings, "train", (1,))) == []
 
 
-def test_fingerprints_are_equal_for_equal_tokens_of_a_pass():
-    """Two documents with the same tokens, among others."""
+def test_fingerprints_are_equal_for_equal_tokens():
+    """Two documents have the same tokens."""
     tokens = np.array([5, 6, 7, 8, 5, 6, 7, 9, 5, 6, 7, 8, 5, 6], np.int32)
     bucket = Bucket(tokens, np.array([0, 4, 8, 12, 14]), np.arange(5))
     settings = example_settings(16, objective="doc_sentences")
-    plan = plan_instances(bucket, settings, 2, (1,), SEP)
+    (plan,) = plan_passes(bucket, settings, 1, (1,), SEP)
     tokenizer = make_tokenizer(200)
     ((_, fingerprints),) = make_examples(plan, tokenizer, settings, "train", (1,))
     same = {}
-    for (start, number), fingerprint in zip(plan.instances[["a_start", "pass"]].tolist(), fingerprints, strict=True):
-        same.setdefault(int(fingerprint), set()).add((start, number))
-    # Documents 0 and 2 start at 0 and 10 once each of them has a separator.
-    assert sorted(map(sorted, same.values())) == sorted(
-        [[(0, 0), (10, 0)], [(0, 1), (10, 1)], [(5, 0)], [(5, 1)], [(15, 0)], [(15, 1)]]
-    )
+    for start, fingerprint in zip(plan.instances["a_start"].tolist(), fingerprints, strict=True):
+        same.setdefault(int(fingerprint), set()).add(start)
+    # Documents 0 and 2 start at 0 and 10, after a separator is added to each.
+    assert sorted(map(sorted, same.values())) == [[0, 10], [5], [15]]
 
 
 def test_fingerprints_do_not_depend_on_the_block(monkeypatch):

@@ -1,4 +1,4 @@
-"""Packing: every sequence in one row, no row too long or too full, and rows that hold what unpacked ones hold."""
+"""Packing: every sequence is in one row, rows are not too long or too full, and contain the unpacked sequences."""
 
 import time
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_keras.features import ExampleLayout
+from bert_keras.data.example_format import ExampleLayout
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
 
 T = 32
@@ -17,7 +17,7 @@ T = 32
     st.lists(st.integers(1, T), max_size=60),
     st.integers(2, 5),
 )
-def test_every_sequence_is_in_one_row_that_holds_it(lengths, max_sequences):
+def test_every_sequence_is_in_one_row_with_room_for_it(lengths, max_sequences):
     lengths = np.array(lengths, np.int64)
     rows = pack_sequences(lengths, T, max_sequences)
     assert rows.dtype == np.int32 and rows.shape[1] == max_sequences
@@ -34,12 +34,12 @@ def test_every_sequence_is_in_one_row_that_holds_it(lengths, max_sequences):
 @pytest.mark.parametrize(
     ("lengths", "max_sequences", "rows"),
     [
-        # Shortest pack first: 6 goes to 20, not to 25.
+        # Shortest pack first: 6 is added to 20, not to 25.
         ([20, 25, 6], 2, [[20, 6], [25]]),
         ([20, 12, 20, 12, 32], 2, [[20, 12], [20, 12], [32]]),
         ([10] * 6, 3, [[10] * 3] * 2),
         ([10] * 6, 2, [[10] * 2] * 3),
-        # 15 + 15 would leave no place for two of the short ones: as many rows as are needed are opened first.
+        # 15 + 15 would leave no place for two of the short ones: enough rows are opened in advance.
         ([15, 15, 1, 1, 1, 1], 3, [[15, 1, 1], [15, 1, 1]]),
     ],
 )
@@ -50,18 +50,18 @@ def test_worked_examples(lengths, max_sequences, rows):
 
 
 def test_rows_are_nearly_full_and_packing_is_fast():
-    """The paper's figure for Wikipedia, S = 3: half of all slots before. Here: 63 %."""
+    """The paper's figure for Wikipedia, S = 3: half of all slots are used before packing. Here: 63 %."""
     lengths = np.minimum(np.random.default_rng(0).exponential(100, 200_000).astype(int) + 5, 128)
     started = time.process_time()
     rows = pack_sequences(lengths, 128, 3)
-    assert time.process_time() - started < 0.4  # 2 us a sequence
+    assert time.process_time() - started < 0.4  # 2 us per sequence
     before, after = lengths.sum() / (len(lengths) * 128), lengths.sum() / (len(rows) * 128)
     assert before < 0.64
     assert after > 0.965
 
 
 def test_the_worked_example_of_the_format():
-    """`bert_keras.features`, "Packed": two sequences of 6 and 7 tokens, T = 16, P = 4, S = 3."""
+    """`bert_keras.data.example_format`, "Packed": two sequences of 6 and 7 tokens, T = 16, P = 4, S = 3."""
     CLS, SEP, MASK, HE, LIKES, PLAY, MY, DOG, IS, OK = range(1, 11)
     unpacked = {
         "input_ids": np.array([[CLS, MASK, LIKES, SEP, PLAY, SEP, 99], [CLS, MY, DOG, SEP, IS, MASK, SEP]], np.int32),
@@ -98,7 +98,7 @@ def test_the_worked_example_of_the_format():
 
 
 def unpack(packed, row, slot, P):
-    """The sequence in a slot of a row, as a row of its own."""
+    """The sequence in a slot of a row, as a separate row."""
     own = packed["sequence_ids"][row] == slot + 1
     (columns,) = np.nonzero(own)
     assert np.array_equal(packed["position_ids"][row, columns], np.arange(len(columns)))
@@ -118,7 +118,7 @@ def unpack(packed, row, slot, P):
 
 
 @given(st.lists(st.integers(3, T), min_size=1, max_size=30), st.integers(0, 1000))
-def test_unpacked_rows_are_the_sequences_that_were_packed(lengths, seed):
+def test_unpacking_restores_the_sequences(lengths, seed):
     P, N, lengths = 3, len(lengths), np.array(lengths)
     rng = np.random.default_rng(seed)
     is_token = np.arange(T) < lengths[:, None]

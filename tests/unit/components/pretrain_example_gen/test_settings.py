@@ -1,9 +1,9 @@
-"""Settings: what is refused by name, and what follows from them."""
+"""Validation of the settings, and values derived from them."""
 
 import pytest
 
-from bert_keras.features import ExampleLayout
-from bert_keras.masking import MaskingSettings
+from bert_keras.data.example_format import ExampleLayout
+from bert_keras.data.masking import MaskingSettings
 from components.pretrain_example_gen.settings import ExampleSettings
 
 DYNAMIC = MaskingSettings(when="dynamic")
@@ -38,7 +38,7 @@ DYNAMIC = MaskingSettings(when="dynamic")
         ),
     ],
 )
-def test_bad_settings_are_named(settings, message):
+def test_invalid_settings_are_refused_by_name(settings, message):
     with pytest.raises(ValueError, match=message):
         ExampleSettings(**settings)
 
@@ -72,7 +72,7 @@ def test_layout():
         ("left_to_right", "static", False, False),
     ],
 )
-def test_what_is_stored_masked(objective, when, train, evaluation):
+def test_masks_are_stored_by_split_and_setting(objective, when, train, evaluation):
     settings = ExampleSettings(objective=objective, masking=MaskingSettings(when=when))
     assert (settings.masks("train"), settings.masks("eval")) == (train, evaluation)
 
@@ -88,7 +88,7 @@ def test_what_is_stored_masked(objective, when, train, evaluation):
         ("left_to_right", "static", 1),
     ],
 )
-def test_no_pass_repeats_another(objective, when, passes):
+def test_passes_that_would_repeat_are_omitted(objective, when, passes):
     settings = ExampleSettings(objective=objective, dupe_factor=7, masking=MaskingSettings(when=when))
     assert (settings.passes("train"), settings.passes("eval")) == (passes, 1)
     with pytest.raises(ValueError, match="'test'; it must be 'train' or 'eval'"):

@@ -1,4 +1,4 @@
-"""Shards of documents to shards of examples: content, counts, determinism, failure."""
+"""Shards of examples from shards of documents: content, counts, determinism, failures."""
 
 import dataclasses
 import hashlib
@@ -12,20 +12,10 @@ import pytest
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
-from shard_files import (
-    SETTINGS,
-    TOKENIZER,
-    VOCABULARY,
-    make,
-    make_documents,
-    parse,
-    read_records,
-    restore,
-    write_documents,
-)
 
-from bert_keras.masking import MaskingSettings
-from bert_keras.tokenizer import BertTokenizer
+from bert_keras.data.masking import MaskingSettings
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+from components.io.shards import read_documents
 from components.pretrain_example_gen import transforms
 from components.pretrain_example_gen.instances import make_examples
 from components.pretrain_example_gen.settings import ExampleSettings
@@ -34,9 +24,20 @@ from components.pretrain_example_gen.transforms import (
     MakeExamplesShard,
     MakePretrainExamples,
     examples_path,
-    sum_counts,
+    make_examples_shards,
 )
-from components.shards import read_documents
+from tests.support.examples.shard_files import (
+    SETTINGS,
+    TOKENIZER,
+    VOCABULARY,
+    made_of,
+    make,
+    make_documents,
+    parse,
+    read_records,
+    restore,
+    write_documents,
+)
 
 SPANS = MaskingSettings(max_predictions_per_seq=5, unit="span")
 DYNAMIC = MaskingSettings(max_predictions_per_seq=5, when="dynamic")
@@ -44,7 +45,7 @@ DYNAMIC = MaskingSettings(max_predictions_per_seq=5, when="dynamic")
 
 def test_examples_are_runs_of_the_documents(shard, documents, output_dir):
     make(shard, output_dir)
-    examples = parse(output_dir / "examples-00003-of-00010.tfrecord")
+    examples = parse(output_dir)
     texts = [TOKENIZER.encode(document)[0].tolist() for document in documents]
     place = {token: (number, at) for number, text in enumerate(texts) for at, token in enumerate(text)}
     for number, input_ids in enumerate(restore(examples)):
@@ -56,7 +57,7 @@ def test_examples_are_runs_of_the_documents(shard, documents, output_dir):
             document, start = place[segment[0]]
             assert texts[document][start : start + len(segment)] == segment
         same_document = place[a[1]][0] == place[b[0]][0]
-        assert same_document == (examples["next_sentence_labels"][number, 0] == 0)  # D1.13: 1 = random
+        assert same_document == (examples["next_sentence_labels"][number, 0] == 0)  # 1 = random, as in the original
         if same_document:
             assert place[b[0]][1] > place[a[-2]][1]
         assert (input_ids[length:] == TOKENIZER.pad_id).all()
@@ -64,7 +65,7 @@ def test_examples_are_runs_of_the_documents(shard, documents, output_dir):
 
 def test_counts_are_those_of_the_shard(shard, documents, output_dir):
     counts = make(shard, output_dir)
-    examples = parse(output_dir / "examples-00003-of-00010.tfrecord")
+    examples = parse(output_dir)
     weights = examples["masked_lm_weights"] > 0
     shown = np.take_along_axis(examples["input_ids"], examples["masked_lm_positions"], 1)[weights]
     labels = examples["masked_lm_ids"][weights]
@@ -90,52 +91,52 @@ def test_unknown_tokens_and_empty_segments_are_counted(tmp_path, output_dir):
     assert [counts[name] for name in ("documents", "segments", "tokens", "unknown_tokens")] == [1, 1, 3, 1]
 
 
-def test_eval_makes_one_pass_with_randomness_of_its_own(shard, output_dir):
+def test_eval_has_one_pass_with_its_own_randomness(shard, output_dir):
     counts = {}
     for split, dupe_factor in (("train", 1), ("eval", 1), ("eval", 7)):
         (output_dir / f"{split}{dupe_factor}").mkdir()
         settings = ExampleSettings(32, dupe_factor, masking=SETTINGS.masking)
         counts[split, dupe_factor] = make(shard, output_dir / f"{split}{dupe_factor}", split, settings)
     assert counts["eval", 1] == counts["eval", 7]
-    digests = {path.parent.name: digest(path) for path in output_dir.glob("*/*")}
+    digests = {folder.name: [digest(path) for path in folder.iterdir()] for folder in output_dir.iterdir()}
+    assert len(digests["eval7"]) == 1
     assert digests["eval1"] == digests["eval7"] != digests["train1"]
     with pytest.raises(ValueError, match="'test'; it must be 'train' or 'eval'"):
         make(shard, output_dir, "test")
 
 
-def digest(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def digest(*paths):
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 @pytest.mark.parametrize("documents", [[], [["\u200b"]]])
 def test_a_shard_without_text_makes_an_empty_shard(shard, output_dir):
     assert make(shard, output_dir) == dict.fromkeys(COUNTS, 0)
-    assert read_records(output_dir / "examples-00003-of-00010.tfrecord") == []
+    assert [read_records(path) for path in made_of(output_dir)] == [[], []]
 
 
 @pytest.mark.parametrize(
     ("changes", "sha256"),
     [
-        ({}, "4f75e1781093d6ec"),
-        ({"objective": "single_sequence", "packing": True, "masking": SPANS}, "2f1361bc3e44cec6"),
-        ({"nsp": "balanced", "masking": DYNAMIC}, "5cecafadcac9d1be"),
+        ({}, "0588171d33e46fb3"),
+        ({"objective": "single_sequence", "packing": True, "masking": SPANS}, "13a3d6ede2bd8ed3"),
+        ({"nsp": "balanced", "masking": DYNAMIC}, "60f6fc156e6709e6"),
     ],
 )
 def test_the_same_inputs_give_the_same_bytes_on_every_python(shard, output_dir, changes, sha256):
-    """Whoever runs this test, with whatever NumPy: a change of these bytes is a change for all users."""
+    """On any machine and NumPy: a change of these bytes is a change for all users."""
     make(shard, output_dir, settings=dataclasses.replace(SETTINGS, **changes))
-    (path,) = output_dir.iterdir()
-    assert digest(path)[:16] == sha256
+    assert digest(*made_of(output_dir))[:16] == sha256
 
 
-def test_shards_have_streams_of_their_own(tmp_path, documents, output_dir):
+def test_shards_have_separate_random_streams(tmp_path, documents, output_dir):
     for name in ("documents-00000-of-00002.tfrecord", "documents-00001-of-00002.tfrecord"):
         make(write_documents(tmp_path / name, documents), output_dir)
-    assert len({digest(path) for path in output_dir.iterdir()}) == 2
+    assert len({digest(path) for path in output_dir.iterdir()}) == 4
 
 
 def make_elsewhere(shard, output_dir, first="", hash_seed="0"):
-    """Makes the shard in another process, after the statements `first`."""
+    """Make the shard in another process, after the statements `first`."""
     program = f"""
 import pickle, sys
 from components.pretrain_example_gen import transforms
@@ -158,13 +159,13 @@ print(sorted(heavy & set(sys.modules)))
 
 def test_bytes_are_the_same_in_every_process_without_tensorflow(shard, output_dir):
     make(shard, output_dir)
-    (path,) = output_dir.iterdir()
-    expected = digest(path)
+    expected = digest(*made_of(output_dir))
     for hash_seed in ("1", "2"):
-        path.unlink()
+        for path in made_of(output_dir):
+            path.unlink()
         run = make_elsewhere(shard, output_dir, hash_seed=hash_seed)
         assert run.stdout.strip() == b"[]"
-        assert digest(path) == expected
+        assert digest(*made_of(output_dir)) == expected
 
 
 def test_a_killed_process_leaves_no_final_file(shard, output_dir):
@@ -204,15 +205,17 @@ def test_pipeline_writes_the_same_bytes_for_any_number_of_workers(tmp_path, outp
     shards = [
         write_documents(tmp_path / f"documents-0000{i}-of-00004.tfrecord", make_documents(10, rng)) for i in range(4)
     ]
-    expected_dir = tmp_path / "expected"
-    expected_dir.mkdir()
-    expected = sum_counts([make(shard, expected_dir) for shard in shards])
+    expected_dir = tmp_path / "expected" / "out"
+    expected_dir.mkdir(parents=True)
+    expected = [
+        ("train", *make_examples_shards(shard, TOKENIZER, SETTINGS, "train", str(expected_dir))) for shard in shards
+    ]
     options = PipelineOptions(runner="FnApiRunner", direct_num_workers=workers, direct_running_mode="multi_threading")
     with beam.Pipeline(options=options) as pipeline:
-        counts = pipeline | beam.Create(shards) | MakePretrainExamples(TOKENIZER, SETTINGS, "train", str(output_dir))
-        assert_that(counts, equal_to([expected]))
+        made = pipeline | beam.Create(shards) | MakePretrainExamples(TOKENIZER, SETTINGS, "train", str(output_dir))
+        assert_that(made, equal_to(expected))
     assert {p.name: digest(p) for p in output_dir.iterdir()} == {p.name: digest(p) for p in expected_dir.iterdir()}
-    assert len(list(output_dir.iterdir())) == 4
+    assert len(list(output_dir.iterdir())) == 8
 
 
 @pytest.mark.parametrize(
@@ -230,7 +233,7 @@ def test_pipeline_writes_the_same_bytes_for_any_number_of_workers(tmp_path, outp
         ),
     ],
 )
-def test_bad_records_are_named(tmp_path, record, message):
+def test_malformed_records_are_reported(tmp_path, record, message):
     path = str(tmp_path / "documents-00000-of-00001.tfrecord")
     good = tf.train.Example()
     good.features.feature["segments"].bytes_list.value.append(b"w1")
@@ -241,7 +244,7 @@ def test_bad_records_are_named(tmp_path, record, message):
         list(read_documents(path))
 
 
-def test_damaged_and_missing_files_are_named(shard):
+def test_damaged_and_missing_files_are_reported(shard):
     with open(shard, "r+b") as file:
         file.seek(-7, 2)
         file.write(b"x")
@@ -251,10 +254,9 @@ def test_damaged_and_missing_files_are_named(shard):
         list(read_documents("/no-such-file"))
 
 
-def test_names():
-    assert (
-        examples_path("gs://b/Split-train/documents-00003-of-00010.tfrecord", "gs://b/out")
-        == "gs://b/out/examples-00003-of-00010.tfrecord"
-    )
-    with pytest.raises(ValueError, match=r"/a/part-0.tfrecord: the name of a documents shard starts with"):
-        examples_path("/a/part-0.tfrecord", "/out")
+def test_names_of_example_shards():
+    documents = "gs://b/Split-train/documents-00003-of-00010.tfrecord"
+    paths = [examples_path(documents, "gs://b/out", number, 2) for number in range(2)]
+    assert paths == [f"gs://b/out/examples-000{index}-of-00020.tfrecord" for index in ("03", "13")]
+    with pytest.raises(ValueError, match=r"/a/part-0.tfrecord: a documents shard is called documents-NUMBER-of"):
+        examples_path("/a/part-0.tfrecord", "/out", 0, 1)

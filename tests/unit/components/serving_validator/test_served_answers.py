@@ -1,4 +1,4 @@
-"""What is compared and measured of a served model, without a server."""
+"""Comparison and measurement of a served model's answers, without a server."""
 
 import numpy as np
 import pytest
@@ -37,19 +37,19 @@ def signature():
     ("outputs", "problem"),
     [
         ({}, None),
-        # To 1e-5 of a number above 1, and absolutely below.
+        # Relative to 1e-5 for a number above 1, absolute below.
         ({"scores": SCORES + np.array([[9e-6, 1.9e-4]], np.float32)}, None),
         (
             {"scores": SCORES + np.array([[2e-5, 0]], np.float32)},
-            "scores is 2e-05 from the trainer's (at most 1e-05 is",
+            "scores differs by 2e-05 from the trainer's (threshold:",
         ),
-        ({"scores": SCORES + np.array([[0, 4e-4]], np.float32)}, "scores is 2e-05 from the trainer's"),
-        ({"scores": np.array([[np.nan, 20.0]], np.float32)}, "scores holds numbers that are not finite"),
+        ({"scores": SCORES + np.array([[0, 4e-4]], np.float32)}, "scores differs by 2e-05 from the trainer's"),
+        ({"scores": np.array([[np.nan, 20.0]], np.float32)}, "scores contains numbers that are not finite"),
         ({"scores": SCORES.astype(np.float64)}, "scores is float64, the signature says float32"),
         ({"scores": SCORES[:, :1]}, "scores has the shape [1, 1], the signature says [-1, 2]"),
         ({"scores": np.repeat(SCORES, 2, axis=0)}, "scores has the shape [2, 2], the trainer's [1, 2]"),
         ({"tokens": np.array([b"b"], object)}, "tokens differs from the trainer's in 1 of 1 values"),
-        ({"more": SCORES}, "gives more, scores, tokens and not scores, tokens"),
+        ({"more": SCORES}, "returns more, scores, tokens instead of scores, tokens"),
     ],
 )
 def test_an_answer_is_compared_with_the_trainers_and_the_signature(outputs, problem):
@@ -58,14 +58,14 @@ def test_an_answer_is_compared_with_the_trainers_and_the_signature(outputs, prob
     assert problem is None or found[0].startswith(problem)
 
 
-def test_a_trainer_whose_own_answer_is_no_number_is_not_agreed_with():
+def test_answers_differ_if_the_trainers_is_nan():
     own = answer(scores=np.array([[np.nan, 20.0]], np.float32), tokens=TOKENS)
     (found,) = differences(OWN, own, signature(), 1e-5)
-    assert found.startswith("scores is nan from the trainer's")
+    assert found.startswith("scores differs by nan from the trainer's")
 
 
 class Answering:
-    """Stands for a served model: what it answers, and how much memory it took."""
+    """Stub of a served model, with its answers and memory."""
 
     load_seconds = 1.0
 
@@ -84,32 +84,32 @@ def ask(response, megabytes=100.0, times=None, monkeypatch=None, **limits):
     log = prediction_log_pb2.PredictLog(response=OWN)
     log.request.model_spec.signature_name = "encode"
     if times:
-        # Each answer takes the next of these milliseconds.
+        # Successive latencies in milliseconds.
         clock = iter([second for ms in times for second in (0.0, ms / 1000)])
         monkeypatch.setattr(check.time, "perf_counter", lambda: next(clock))
     served = Answering(response, megabytes)
     return served, check._ask(served, [log], {"encode": signature()}, ServingLimits(**limits))
 
 
-def test_a_good_model_is_blessed_with_its_figures(monkeypatch):
+def test_a_valid_model_is_blessed_with_its_figures(monkeypatch):
     served, verdict = ask(OWN, times=range(1, 21), monkeypatch=monkeypatch, repetitions=20)
     assert verdict.blessed and verdict.problems == [] and served.asked == verdict.answers == 20
     # 19 of 20 answers within 19 ms.
     assert verdict.latency_ms == {"encode": pytest.approx(19.0)} and verdict.memory_mb == 100.0
 
 
-def test_every_limit_that_is_not_kept_is_told_with_its_setting(monkeypatch):
+def test_every_violated_limit_is_reported_with_its_setting(monkeypatch):
     _, verdict = ask(
         OWN, 513.0, times=[8.0], monkeypatch=monkeypatch, repetitions=1, max_latency_ms=7, max_memory_mb=512
     )
     assert not verdict.blessed
     assert verdict.problems == [
-        "encode: 95 % of the answers take up to 8 ms (at most 7 is asked: serving.max_latency_ms)",
-        "memory: 513 MiB (at most 512 is asked: serving.max_memory_mb)",
+        "encode: 95th percentile of the latency 8 ms (threshold: serving.max_latency_ms=7)",
+        "memory: 513 MiB (threshold: serving.max_memory_mb=512)",
     ]
 
 
-def test_a_wrong_answer_is_told_once_however_often_it_comes():
+def test_a_repeated_wrong_answer_is_reported_once():
     _, verdict = ask(answer(scores=SCORES, tokens=np.array([b"b"], object)), repetitions=5)
     assert verdict.problems == ["encode: tokens differs from the trainer's in 1 of 1 values"] and not verdict.blessed
 

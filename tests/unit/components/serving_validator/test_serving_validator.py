@@ -1,4 +1,4 @@
-"""The stage that tries a model in a server of its own: a real one, a process, over gRPC."""
+"""ServingValidator with a real server process, over gRPC."""
 
 import dataclasses
 import json
@@ -17,9 +17,10 @@ from tfx.components.util import model_utils
 from tfx.types import standard_artifacts
 
 from bert_keras.errors import StageError
-from bert_keras.exported_files import write_warmup_requests
-from bert_keras.servable_ops import save_servable
-from components.serving_validator import bound_command, served_model
+from bert_keras.saved_model.saved_model_files import write_warmup_requests
+from bert_keras.saved_model.servable_ops import save_servable
+from components import processes
+from components.serving_validator import served_model
 from components.serving_validator.component import Executor
 from components.serving_validator.limits import ServingLimits
 from components.serving_validator.served_model import NotServable
@@ -29,7 +30,7 @@ WARMUP = "assets.extra/tf_serving_warmup_requests"
 
 
 class Toy(tf.Module):
-    """Lengths as shares of `by`, which is in a variables file."""
+    """Lengths divided by `by`, which is in a variables file."""
 
     def __init__(self):
         super().__init__()
@@ -57,13 +58,13 @@ def exported(tmp_path_factory):
 
 @pytest.fixture
 def model(tmp_path, exported):
-    """A copy, for a test to change."""
+    """A copy for a test to modify."""
     return shutil.copytree(exported, tmp_path / "model" / "Format-Serving")
 
 
 @pytest.fixture
 def validate(tmp_path):
-    """`validate(model folder)` runs the executor on a blessed model; returns the artifact it gives, and the verdict."""
+    """`validate(model folder)` runs the executor on a blessed model; returns its artifact and the verdict."""
 
     def validate(folder, blessed=1, **limits):
         model, quality, blessing = (
@@ -83,10 +84,10 @@ def validate(tmp_path):
 
 
 def no_process_is_left():
-    return not [child for child in psutil.Process().children() if bound_command.__name__ in " ".join(child.cmdline())]
+    return not [child for child in psutil.Process().children() if processes.__name__ in " ".join(child.cmdline())]
 
 
-def test_a_good_model_is_blessed_as_pusher_understands_it(tmp_path, model, validate):
+def test_pusher_accepts_the_blessing_of_a_valid_model(tmp_path, model, validate):
     blessing, verdict = validate(model, repetitions=5)
     assert model_utils.is_infra_validated(blessing)
     assert (tmp_path / "blessing" / "INFRA_BLESSED").read_text() == ""
@@ -98,7 +99,7 @@ def test_a_good_model_is_blessed_as_pusher_understands_it(tmp_path, model, valid
 
 
 def test_a_model_that_does_not_answer_as_trained_is_refused_with_the_reason(tmp_path, model, validate):
-    """The trainer's answer is changed, and the limits are those of a machine from the future."""
+    """The trainer's answer is modified, and no machine could meet the limits."""
     path = str(model / WARMUP)
     logs = [
         prediction_log_pb2.PredictionLog.FromString(record)
@@ -111,8 +112,10 @@ def test_a_model_that_does_not_answer_as_trained_is_refused_with_the_reason(tmp_
     blessing, verdict = validate(model, repetitions=1, max_memory_mb=1)
     assert not model_utils.is_infra_validated(blessing)
     different, memory = verdict["problems"]
-    assert different.startswith("serving_default: share is 2.9e-05 from the trainer's (at most 1e-05 is asked")
-    assert memory.startswith("memory: ") and memory.endswith("MiB (at most 1 is asked: serving.max_memory_mb)")
+    assert different.startswith(
+        "serving_default: share differs by 2.9e-05 from the trainer's (threshold: serving.max_difference=1e-05"
+    )
+    assert memory.startswith("memory: ") and memory.endswith("MiB (threshold: serving.max_memory_mb=1)")
     assert (tmp_path / "blessing" / "INFRA_NOT_BLESSED").read_text().splitlines() == verdict["problems"]
     assert blessing.get_string_custom_property("reason") == "; ".join(verdict["problems"])
     assert no_process_is_left()
@@ -124,7 +127,7 @@ def test_a_model_that_does_not_load_is_refused_with_the_servers_reason(model, va
     blessing, verdict = validate(model)
     assert not model_utils.is_infra_validated(blessing)
     (problem,) = verdict["problems"]
-    assert problem.startswith("the server does not load it: ") and "\n" not in problem
+    assert problem.startswith("the server cannot load it: ") and "\n" not in problem
     assert no_process_is_left()
 
 
@@ -133,33 +136,33 @@ def no_server(monkeypatch):
     monkeypatch.setattr(served_model.subprocess, "Popen", lambda *_, **__: pytest.fail("a server was started"))
 
 
-def test_a_signature_that_nothing_is_recorded_of_is_refused(no_server, model, validate):
+def test_a_signature_without_recorded_requests_is_refused(no_server, model, validate):
     (model / WARMUP).unlink()
     _, verdict = validate(model)
-    assert verdict["problems"] == [f"nothing is recorded of serving_default, share in {WARMUP}"]
+    assert verdict["problems"] == [f"no requests are recorded for serving_default, share in {WARMUP}"]
 
 
-def test_what_the_quality_gate_refused_is_not_tried(no_server, model, validate):
+def test_models_refused_by_the_quality_gate_are_not_served(no_server, model, validate):
     blessing, verdict = validate(model, blessed=0)
     assert not model_utils.is_infra_validated(blessing)
     assert (verdict["blessed"], verdict["checked"], verdict["problems"]) == (False, False, [])
 
 
-def test_a_server_that_does_not_start_is_a_failure_and_no_verdict(tmp_path, monkeypatch, model, validate):
-    """Nothing is cached of it: the same command tries again."""
-    monkeypatch.setattr(bound_command, "__name__", "no.such.module")
-    with pytest.raises(StageError, match=r"no server to try the model in: bert-tfx serve ended \(exit code 1\)"):
+def test_a_server_that_does_not_start_is_an_error_without_verdict(tmp_path, monkeypatch, model, validate):
+    """The failure is not cached: a re-run tries again."""
+    monkeypatch.setattr(processes, "__name__", "no.such.module")
+    with pytest.raises(StageError, match=r"bert-tfx serve ended before it could load the model \(exit code 1\)"):
         validate(model)
     assert not (tmp_path / "blessing").exists()
 
 
-def test_a_server_does_not_outlive_who_started_it(tmp_path):
-    """Even after kill -9. The folder is empty: the server waits, without TensorFlow."""
-    words = [sys.executable, "-m", bound_command.__name__, "serve", "--model-dir", str(tmp_path)]
-    words += ["--grpc-port", "0", "--rest-port", "0"]
+def test_a_server_ends_with_its_parent(tmp_path):
+    """Even after kill -9. The folder is empty: the server waits, without loading TensorFlow."""
+    words = ["serve", "--model-dir", str(tmp_path), "--grpc-port", "0", "--rest-port", "0"]
     code = f"""
 import subprocess, time
-server = subprocess.Popen({words}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+from components.processes import bound_command
+server = subprocess.Popen(bound_command(*{words}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 server.stdout.readline()
 print(server.pid, flush=True)
 time.sleep(600)
@@ -173,19 +176,19 @@ time.sleep(600)
         starter.wait()
         starter.stdout.close()
     end = time.monotonic() + 30
-    # What nobody waits for stays as a zombie where process 1 does not look after it.
+    # Without a parent that reaps it, it stays a zombie where process 1 does not do so.
     while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_a_server_that_dies_of_a_request_is_told(exported):
-    """In place of a server: a process that ends, and a connection to nobody."""
+def test_a_crash_during_a_request_is_reported(exported):
+    """With a process that ends, and an unconnected channel, in place of a server."""
     served = served_model.ServedModel(str(exported), 1.0)
     served._process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with grpc.insecure_channel("127.0.0.1:9") as channel:
         served._prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         request = predict_pb2.PredictRequest()
         request.model_spec.signature_name = "share"
-        with pytest.raises(NotServable, match=r"^share is not answered: the server died of it \(signal 9\)$"):
+        with pytest.raises(NotServable, match=r"^no answer from share: the server crashed \(signal 9\)$"):
             served.predict(request, 5.0)

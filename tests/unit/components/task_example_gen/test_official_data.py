@@ -1,4 +1,4 @@
-"""The real files: as many rows, and of each label, as their README says."""
+"""Official data sets have the numbers of rows and labels that their README gives."""
 
 import os
 from collections import Counter
@@ -8,10 +8,10 @@ import pytest
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.files import find_splits
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.readers import ReadReport, read_found, read_rows
 from components.task_example_gen.settings import Columns, TaskDataSettings
+from components.task_example_gen.split_files import find_splits
 
 DATA = os.environ.get("BERT_DATA_DIR", "")
 pytestmark = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no official files")
@@ -40,7 +40,7 @@ def read(task, name, on_bad_row="fail", columns=None):
         ("ag-news", "agnews/dev.tsv", 10001, {"World": 2509, "Sports": 2458, "Business": 2496, "Sci/Tech": 2538}),
         ("swag", "swag/swag_val_first11.csv", 11, {0: 3, 1: 1, 2: 7}),
         ("codah", "codah/fold0_train.tsv", 1665, {}),
-        # Korean, in the columns of GLUE.
+        # Korean, with GLUE's columns.
         ("sts-b", "korean_tasks/korsts_sts-train.tsv", 5749, {}),
         ("mnli", "korean_tasks/kornli_xnli.dev.ko.tsv", 2490, {"entailment": 830, "neutral": 830}),
         ("qqp", "korean_tasks/question-pair_train.tsv", 6136, {}),
@@ -55,15 +55,15 @@ def test_rows_and_labels(task, name, count, golds):
     assert not any("<br" in text for one in found for text in one.row.inputs.values())
 
 
-def test_korean_tables_by_the_names_of_their_columns():
-    # One sentence of these has a U+2028: 2,000 rows, where str.splitlines sees 2,001.
+def test_korean_tables_are_read_by_column_names():
+    # One sentence of these has a U+2028: 2,000 rows, but 2,001 with str.splitlines.
     paws, _ = read("text-pair", "korean_tasks/paws_dev_2k.tsv", columns=Columns("sentence1", "sentence2"))
     assert len(paws) == 2000 and {one.row.gold for one in paws} == {"0", "1"}
     hate, _ = read("text", "korean_tasks/hate-speech_train.tsv", columns=Columns("comment", label="hate"))
     assert Counter(one.row.gold for one in hate) == {"none": 3486, "offensive": 2499, "hate": 1911}
 
 
-def test_the_first_row_of_mrpc_has_its_quotes():
+def test_the_first_row_of_mrpc_contains_quotes():
     first = next(read_rows(TASKS["mrpc"], f"{DATA}/glue/MRPC/msr_paraphrase_train.txt"))
     assert first.inputs == {
         "text": 'Amrozi accused his brother, whom he called "the witness", of deliberately distorting his evidence.',
@@ -77,7 +77,7 @@ def test_the_malformed_row_of_qqp():
     with pytest.raises(InputError) as caught:
         list(read_rows(TASKS["qqp"], path, "fail"))
     assert str(caught.value) == (
-        f"{path}, line 2: has 5 columns, not the header's 6; mend it, or leave such rows out with "
+        f"{path}, line 2: has 5 columns, not the header's 6; correct it, or skip such rows with "
         "--set data.on_bad_row=skip"
     )
     found, report = read("qqp", "glue/QQP/train_sample.tsv", "skip")
@@ -93,7 +93,7 @@ def test_the_malformed_row_of_qqp():
         ("squad1.1", "xquad/xquad.de.even-articles.json", 612, 0, 24),
     ],
 )
-def test_d6_questions(task, name, count, unanswerable, articles):
+def test_squad_questions(task, name, count, unanswerable, articles):
     found, report = read(task, name)
     assert len(found) == count and not report.lines()
     assert sum(not one.row.gold["answers"] for one in found) == unanswerable
@@ -108,12 +108,12 @@ def test_d6_questions(task, name, count, unanswerable, articles):
         ("wikiann/en_dev", 10000, 3, 80536),
     ],
 )
-def test_sentences(name, count, types, words):
+def test_tagged_sentences(name, count, types, words):
     found, _ = read("ner", name)
     assert len(found) == count
     tags = {tag for one in found for tag in one.row.gold}
     assert len({tag[2:] for tag in tags} - {""}) == types
-    # A tag a word, and a word a line of the file.
+    # One tag per word, and one word per line of the file.
     texts = [one.row.inputs["text"] for one in found]
     assert [len(text.split()) for text in texts] == [len(one.row.gold) for one in found]
     assert sum(map(len, (one.row.gold for one in found))) == words
@@ -135,11 +135,11 @@ def test_sentences(name, count, types, words):
         ("ner", "wnut17", ["train", "eval"]),
     ],
 )
-def test_folders(task, name, splits):
+def test_review_folders(task, name, splits):
     assert list(find_splits(TASKS[task], f"{DATA}/{name}")) == splits
 
 
-def test_articles_are_held_out_whole(tmp_path):
+def test_articles_are_held_out_as_a_whole(tmp_path):
     files = {"train": [f"{DATA}/squad/dev-v1.1-even-articles.json"]}
     spec = generate_rows(TASKS["squad1.1"], files, TaskDataSettings(), str(tmp_path))
     assert sum(spec.counts.values()) == 5397 and 540 <= spec.counts["eval"] < 1400

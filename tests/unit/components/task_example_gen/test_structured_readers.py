@@ -1,4 +1,4 @@
-"""SWAG, CODAH, SQuAD and CoNLL: the official layouts, their traps, and what is said of bad rows."""
+"""SWAG, CODAH, SQuAD and CoNLL: official formats, their pitfalls, and errors for malformed rows."""
 
 import json
 
@@ -13,7 +13,7 @@ from components.task_example_gen.readers import ReadReport, read_found, read_row
 from components.task_example_gen.readers.conll import to_iob2
 from components.task_example_gen.settings import Columns
 
-MEND = "mend it, or leave such rows out with --set data.on_bad_row=skip"
+MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 
 
@@ -85,7 +85,7 @@ def squad_file(folder, *articles):
     return written(folder, "squad.json", json.dumps({"version": "1.1", "data": articles}))
 
 
-def test_d6_squad(tmp_path):
+def test_squad(tmp_path):
     path = squad_file(
         tmp_path,
         squad(question("a", ("in May", 7), ("May", 10))),
@@ -100,36 +100,35 @@ def test_d6_squad(tmp_path):
     assert read[0].group != read[1].group and not report.lines()
 
 
-def test_d6_unanswerable_questions_have_no_answers(tmp_path):
+def test_unanswerable_questions_have_no_answers(tmp_path):
     path = squad_file(
         tmp_path,
         squad(
             question("a", ("May", 10), is_impossible=False),
             question("b", is_impossible=True, plausible_answers=[{"text": "May", "answer_start": 10}]),
-            # What is listed in spite of is_impossible is no answer.
+            # Answers listed in spite of is_impossible are ignored.
             question("c", ("May", 10), is_impossible=True),
         ),
     )
     assert [row.gold["answers"] for row in rows("squad2.0", path)] == [[{"text": "May", "answer_start": 10}], [], []]
     assert error("squad1.1", path) == (
-        f"{path}, 'May', paragraph 0, question b: is unanswerable, which questions of squad1.1 are not; "
-        f"squad2.0 has such; {MEND}"
+        f"{path}, 'May', paragraph 0, question b: is unanswerable, which squad1.1 does not allow; use squad2.0; {MEND}"
     )
 
 
-def test_d6_answers_not_at_their_start_stay_and_are_counted(tmp_path):
+def test_answers_not_at_their_start_are_kept_and_counted(tmp_path):
     path = squad_file(
         tmp_path, squad(question("a", ("May", 3)), question("b", ("May", 99)), question("c", ("May", -4)))
     )
     read, report = found("squad1.1", path)
     assert [one.row.row_id for one in read] == ["a", "b", "c"]
-    assert report.lines() == [f"{path}: 3 x answers that do not stand at their answer_start"]
+    assert report.lines() == [f"{path}: 3 x answers that are not found at their answer_start"]
 
 
 @pytest.mark.parametrize(
     ("qa", "why"),
     [
-        (question("a", ("May", 10)), "has the id of a question before it"),
+        (question("a", ("May", 10)), "has the id of an earlier question"),
         (question("b"), "has an empty list of answers"),
         (question("b", ("", 1)), "an answer's text is ''"),
         (question("b", ("May", "10")), "answer_start is '10', not a whole number"),
@@ -138,7 +137,7 @@ def test_d6_answers_not_at_their_start_stay_and_are_counted(tmp_path):
         (question("b", ("May", 10), question=" "), "question is empty"),
     ],
 )
-def test_bad_questions(tmp_path, qa, why):
+def test_malformed_questions(tmp_path, qa, why):
     path = squad_file(tmp_path, squad(question("a", ("May", 10)), qa))
     assert error("squad1.1", path) == f"{path}, 'May', paragraph 0, question {qa['id']}: {why}; {MEND}"
     assert [row.row_id for row in rows("squad1.1", path, "skip")] == ["a"]
@@ -149,10 +148,10 @@ def test_bad_questions(tmp_path, qa, why):
     [
         ('{"data": [\n{,}]}', ", line 2, column 2: is not JSON (Expecting property name enclosed in double quotes); "),
         (b"\xff\xfe{}", ": is not UTF-8 (byte 0); "),
-        ('{"dat": []}', ", data: is not in SQuAD's form, data > paragraphs > context and qas; "),
+        ('{"dat": []}', ", data: is not in SQuAD's format, data > paragraphs > context and qas; "),
         (
             json.dumps({"data": [{"title": "May", "paragraphs": [{"context": "It."}]}]}),
-            ", 'May', paragraph 0: is not in SQuAD's form, data > paragraphs > context and qas; ",
+            ", 'May', paragraph 0: is not in SQuAD's format, data > paragraphs > context and qas; ",
         ),
     ],
 )
@@ -217,7 +216,7 @@ def test_wnut17_sentences_end_at_a_tab_too(tmp_path):
 def test_wikiann_words_lose_their_language(tmp_path):
     path = written(tmp_path, "train", "en:Sioux\tB-ORG\nen:Falls\tI-ORG\n\nen::\tO\n")
     assert rows("ner", path) == [tagged("0", "Sioux Falls", "B-ORG", "I-ORG"), tagged("1", ":", "O")]
-    # Not in every word: it is part of them.
+    # Not in every word, so it is part of the words.
     path = written(tmp_path, "train", "re:Sioux\tB-ORG\nFalls\tI-ORG\n")
     assert rows("ner", path) == [tagged("0", "re:Sioux Falls", "B-ORG", "I-ORG")]
 
@@ -242,10 +241,10 @@ def test_words_without_tags(tmp_path):
         (b"a\tO\n\nEU\tO\n\xff\tO\n", "line 4: is not UTF-8"),
     ],
 )
-def test_bad_words(tmp_path, content, message):
+def test_malformed_words(tmp_path, content, message):
     path = written(tmp_path, "train.txt", content)
     assert error("ner", path) == f"{path}, {message}; {MEND}"
-    # The sentence is left out, not the word.
+    # The sentence is skipped, not the word.
     assert rows("ner", path, "skip") == [tagged("0", "a", "O")]
 
 
@@ -256,12 +255,12 @@ TAG = st.sampled_from(["O", "B-PER", "I-PER", "B-LOC"])
 
 
 @given(st.lists(st.lists(st.tuples(WORD, TAG), min_size=1), min_size=1))
-def test_a_text_has_as_many_words_as_tags(tmp_path_factory, sentences):
+def test_texts_have_one_word_per_tag(tmp_path_factory, sentences):
     content = "\n\n".join("\n".join(f"{word}\t{tag}" for word, tag in one) for one in sentences)
     read = rows("ner", written(tmp_path_factory.mktemp("conll"), "train.txt", content))
     assert len(read) == len(sentences)
     for row, sentence in zip(read, sentences, strict=True):
         assert row.gold == to_iob2([tag for _, tag in sentence])
-        # By BERT's rule of white space, and by the blanks that were put there.
+        # Split at BERT's white space, and at the inserted blanks.
         assert row.inputs["text"].split() == row.inputs["text"].split(" ")
         assert len(row.inputs["text"].split()) == len(row.gold)

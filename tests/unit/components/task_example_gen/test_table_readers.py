@@ -1,4 +1,4 @@
-"""GLUE's TSVs, tables of one's own, AG News, IMDb: the official layouts, their traps, and what is said of bad rows."""
+"""GLUE's TSVs, user tables, AG News, IMDb: official formats, their pitfalls, and errors for malformed rows."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ from bert_keras.tasks.table import TASKS
 from components.task_example_gen.readers import ReadReport, read_found, read_rows
 from components.task_example_gen.settings import Columns
 
-MEND = "mend it, or leave such rows out with --set data.on_bad_row=skip"
+MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
     "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
@@ -52,7 +52,7 @@ def pair(row_id, text, text_pair, gold, source=""):
 @pytest.mark.parametrize(
     ("task", "content", "expected"),
     [
-        # FACTS D7: CoLA's train and dev have no header, its test has.
+        # CoLA's train and dev have no header, its test has (run_classifier.py, ColaProcessor).
         (
             "cola",
             "gj04\t0\t*\tThey drank the pub.\ngj04\t1\t\tHe ran.\n",
@@ -61,7 +61,7 @@ def pair(row_id, text, text_pair, gold, source=""):
         ("cola", "index\tsentence\n7\tBill floated.\n", [("7", "Bill floated.", None)]),
         ("sst-2", "sentence\tlabel\nfine , really \t1\n", [("0", "fine , really ", "1")]),
         ("sst-2", "index\tsentence\n0\tfine\n1\tbad\n", [("0", "fine", None), ("1", "bad", None)]),
-        # A byte order mark, line ends of Windows, and quotes that are characters.
+        # A byte order mark, Windows line ends, and quotes as ordinary characters.
         (
             "mrpc",
             '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\t"No, he said.\t"Yes", she ""did.\r\n',
@@ -95,13 +95,13 @@ def pair(row_id, text, text_pair, gold, source=""):
         ("qqp", "id\tquestion1\tquestion2\n0\tWhy?\tWhy so?\n", [("0", "Why?", "Why so?", None)]),
     ],
 )
-def test_d7_glue(tmp_path, task, content, expected):
+def test_glue(tmp_path, task, content, expected):
     make = pair if TASKS[task].pair else single
     assert rows(task, written(tmp_path, "file.tsv", content)) == [make(*one) for one in expected]
 
 
-def test_a_line_ends_at_a_line_feed_alone(tmp_path):
-    # U+2028, U+0085 and the form feed stand in texts; str.splitlines would end the line there.
+def test_only_line_feeds_end_a_line(tmp_path):
+    # U+2028, U+0085 and the form feed occur in texts; str.splitlines would split there.
     path = written(tmp_path, "train.tsv", "sentence\tlabel\none\u2028two\x85three\x0cfour\t1\n")
     assert rows("sst-2", path) == [single("0", "one\u2028two\x85three\x0cfour", "1")]
 
@@ -120,26 +120,26 @@ def test_a_line_ends_at_a_line_feed_alone(tmp_path):
         (
             "qnli",
             "index\tquestion\tlabel\n0\tWho?\tentailment\n",
-            "line 1: has no column 'sentence', but 'index', 'question', 'label'; give qnli as GLUE has it",
+            "line 1: has no column 'sentence', but 'index', 'question', 'label'; give qnli in GLUE's format",
         ),
     ],
 )
-def test_bad_rows_of_glue(tmp_path, task, content, message):
+def test_malformed_glue_rows(tmp_path, task, content, message):
     path = written(tmp_path, "train.tsv", content)
     assert error(task, path) == f"{path}, {message}"
 
 
-def test_skipped_rows_are_counted_and_the_first_are_told(tmp_path, caplog):
+def test_skipped_rows_are_counted_and_the_first_are_logged(tmp_path, caplog):
     path = written(tmp_path, "train.tsv", "sentence\tlabel\n" + "bad\n" * 7 + "fine\t1\n")
     report = ReadReport()
     with caplog.at_level(logging.WARNING):
         found = list(read_found(TASKS["sst-2"], path, "skip", report, Columns()))
-    # A row's number is that in its file, whatever was left out before it.
+    # A row's number counts the skipped rows before it.
     assert [(one.where, one.row) for one in found] == [("line 9", single("7", "fine", "1"))]
     assert report.skipped == {path: 7}
-    assert report.lines() == [f"{path}: 7 bad row(s) left out"]
+    assert report.lines() == [f"{path}: 7 malformed row(s) skipped"]
     assert caplog.messages == [
-        f"{path}, line {line}: left out: has 1 columns, not the header's 2" for line in range(2, 7)
+        f"{path}, line {line}: skipped: has 1 columns, not the header's 2" for line in range(2, 7)
     ]
 
 
@@ -147,14 +147,14 @@ def test_rows_without_agreement_are_a_note(tmp_path):
     path = written(tmp_path, "dev_matched.tsv", "sentence1\tsentence2\tgold_label\nA\tB\t-\nA\tB\tneutral\n")
     report = ReadReport()
     assert len(list(read_found(TASKS["mnli"], path, "fail", report, Columns()))) == 1
-    assert report.lines() == [f"{path}: 1 x rows without a label that annotators agreed on ('-'), left out"]
+    assert report.lines() == [f"{path}: 1 x rows skipped that have no label annotators agreed on ('-')"]
 
 
-def test_labels_are_asked_for(tmp_path):
+def test_labels_are_required_for_training_and_eval(tmp_path):
     path = written(tmp_path, "test.tsv", "index\tsentence\n0\tfine\n")
     with pytest.raises(InputError) as caught:
         list(read_found(TASKS["sst-2"], path, "fail", ReadReport(), Columns(), labelled=True))
-    assert str(caught.value) == f"{path}, line 2: has no label, which rows to train and evaluate on need; {MEND}"
+    assert str(caught.value) == f"{path}, line 2: has no label, which training and eval rows need; {MEND}"
 
 
 TABLES = {
@@ -172,7 +172,7 @@ def test_tables(tmp_path, name, compressed):
     assert rows("text", path) == [single("0", 'He said: "well, no".', "yes")]
 
 
-def test_tables_of_pairs_with_names_of_their_own(tmp_path):
+def test_pair_tables_with_custom_column_names(tmp_path):
     columns = Columns("question1", "question2", "is_duplicate")
     path = written(
         tmp_path,
@@ -182,8 +182,8 @@ def test_tables_of_pairs_with_names_of_their_own(tmp_path):
     assert rows("text-pair", path, columns=columns) == [pair("0", "a", "b", "1"), pair("1", "a", "b", None)]
 
 
-def test_where_the_rows_of_a_table_come_from_is_a_column_of_its_own(tmp_path):
-    """No column is read unless one is named, were it called "" (as pandas calls its index); rows may lack it."""
+def test_the_source_column_of_tables(tmp_path):
+    """Without a setting no column is read, even one called "" (pandas' name for its index); rows may lack it."""
     csv = written(tmp_path, "a.csv", ",text,label,press\n0,fine,1,AP\n1,bad,0,\n")
     assert rows("text", csv) == [single("0", "fine", "1"), single("1", "bad", "0")]
     found = rows("text", csv, columns=Columns(source="press"))
@@ -215,10 +215,10 @@ def test_where_the_rows_of_a_table_come_from_is_a_column_of_its_own(tmp_path):
         ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
         ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
         ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
-        ("a.xls", "", ": is no table by its name; its name must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
+        ("a.xls", "", " is not a table by its name, which must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
     ],
 )
-def test_bad_tables(tmp_path, name, content, message):
+def test_malformed_tables(tmp_path, name, content, message):
     path = written(tmp_path, name, content)
     assert error("text", path) == path + message
 
@@ -276,10 +276,10 @@ def test_members_and_damaged_files(tmp_path):
         archive.writestr("SST-2/dev.tsv", "sentence\tlabel\nbad\t0\n")
     path = f"{tmp_path}/glue.zip"
     assert rows("sst-2", f"{path}!SST-2/dev.tsv") == [single("0", "bad", "0")]
-    holds = f"name one file of the archive, as {path}!MEMBER; it holds SST-2/train.tsv, SST-2/dev.tsv"
+    holds = f"name one file of the archive, as {path}!MEMBER; it contains SST-2/train.tsv, SST-2/dev.tsv"
     assert error("sst-2", path) == f"{path}: {holds}"
     assert error("sst-2", f"{path}!no.tsv") == f"{path}!no.tsv: {holds}"
-    # A file whose own name has the mark is itself.
+    # A file whose own name contains the mark is found.
     assert rows("sst-2", written(tmp_path, "wow!.tsv", "sentence\tlabel\nfine\t1\n")) == [single("0", "fine", "1")]
     cut = written(tmp_path, "cut.tsv.gz", gzip.compress(b"sentence\tlabel\n" + bytes(range(32, 127)) * 99)[:60])
     assert error("sst-2", cut).startswith(f"{cut}: cannot be read (")
@@ -290,7 +290,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.
 
 
 @given(st.lists(st.tuples(TEXT, TEXT, st.sampled_from(["yes", "no"])), min_size=1))
-def test_what_is_written_is_read(tmp_path_factory, texts):
+def test_written_tables_are_read_back(tmp_path_factory, texts):
     folder = tmp_path_factory.mktemp("tables")
     lines = "".join(json.dumps({"text": a, "text_pair": b, "label": c}, ensure_ascii=False) + "\n" for a, b, c in texts)
     expected = [pair(str(number), *one) for number, one in enumerate(texts)]

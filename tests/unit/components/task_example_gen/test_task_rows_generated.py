@@ -1,4 +1,4 @@
-"""From files to shards of rows: splits, labels, samples, the specification beside them, and the component."""
+"""Shards of rows from files: splits, labels, samples, task_spec.json, and the component."""
 
 import json
 from collections import Counter
@@ -17,14 +17,14 @@ from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.settings import TaskSpec
 from bert_keras.tasks.table import TASKS
-from components.shards import shard_paths
+from components.io.shards import shard_paths
+from components.io.tfrecord import bytes_example, read_records
 from components.task_example_gen import generate
 from components.task_example_gen.component import TaskExampleGen
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.readers import Found
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.task_example_gen.splits import hold_out, sample
-from components.tfrecord import bytes_example, read_records
 
 
 def table(folder, name, labels, start=0):
@@ -63,7 +63,7 @@ GOLD = st.one_of(
 
 
 @given(TEXT, st.dictionaries(st.sampled_from(["text", "text_pair", "question", "context"]), TEXT), GOLD, st.lists(TEXT))
-def test_what_is_stored_of_a_row_is_read(row_id, inputs, gold, choices):
+def test_stored_rows_are_read_back(row_id, inputs, gold, choices):
     row = TaskRow(row_id, inputs | ({"choices": tuple(choices)} if choices else {}), gold)
     assert list(read_rows([bytes_example({**row.to_features()})])) == [row]
 
@@ -99,13 +99,13 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path):
     assert len(content(tmp_path / "one")) == 3
 
 
-def test_rows_are_held_out_where_there_is_no_file_of_them(tmp_path):
+def test_rows_are_held_out_without_an_eval_file(tmp_path):
     files = {"train": [table(tmp_path, "train.tsv", "ab" * 50)]}
     spec = made("text", files, tmp_path / "out", eval_fraction=0.2, max_eval_rows=15, max_train_rows=30)
     assert spec.counts == {"train": 30, "eval": 15}
     train, held_out = (stored(tmp_path / "out", split) for split in ("train", "eval"))
     assert not {row.row_id for row in train} & {row.row_id for row in held_out}
-    # In the order of the file, and of all of it.
+    # In the order of the file, and from all of it.
     assert [int(row.row_id) for row in train] == sorted(int(row.row_id) for row in train)
     assert int(train[-1].row_id) > 80
 
@@ -114,10 +114,10 @@ def rows_of_groups(groups):
     return [("f", Found("", TaskRow(str(i), {"text": f"{i}"}, "a"), group)) for i, group in enumerate(groups)]
 
 
-def test_groups_stay_whole():
+def test_groups_are_not_split():
     train, held_out = hold_out(rows_of_groups("aaabbbcccdddeee"), 0.3, seed=0)
     sides = [{int(row.row_id) // 3 for row in side} for side in (train, held_out)]
-    # Two articles are the first whose rows are a share of 0.3 of 15.
+    # The first two articles have at least a share of 0.3 of the 15 rows.
     assert (len(train), len(held_out)) == (9, 6) and not sides[0] & sides[1]
     chosen = {
         tuple(row.row_id for row in hold_out(rows_of_groups("aaabbbcccdddeee"), 0.3, seed)[1]) for seed in range(9)
@@ -132,14 +132,14 @@ def test_rows_with_the_same_text_stay_together():
     assert not {row.inputs["text"] for row in train} & {row.inputs["text"] for row in held_out}
 
 
-def test_one_group_is_not_parted():
+def test_a_single_group_cannot_be_held_out():
     with pytest.raises(InputError) as caught:
         hold_out(rows_of_groups("aaa"), 0.3, seed=0)
     assert str(caught.value) == (
-        "f: its rows are one group (article, document, video, or the same text), of which none can be held out; "
+        "f: all rows are one group (article, document, video, or the same text), which cannot be split; "
         "give --eval FILE"
     )
-    # However great the share is, one group is trained on.
+    # However large the share is, one group is left for training.
     assert len(hold_out(rows_of_groups("ab"), 0.99, seed=0)[0]) == 1
 
 
@@ -152,7 +152,7 @@ def test_a_sample_is_seeded_and_uniform():
     assert sample(rows, 5, seed=3) == sample(rows, 5, seed=3) == sorted(sample(rows, 5, seed=3))
 
 
-def test_tags_are_both_of_every_type(tmp_path):
+def test_every_entity_type_has_b_and_i_tags(tmp_path):
     (tmp_path / "train.txt").write_text("EU\tI-ORG\n\nBonn\tB-LOC\nis\tO\n")
     (tmp_path / "valid.txt").write_text("A\tB-LOC\nB\tI-LOC\n")
     files = {"train": [f"{tmp_path}/train.txt"], "eval": [f"{tmp_path}/valid.txt"]}
@@ -160,20 +160,20 @@ def test_tags_are_both_of_every_type(tmp_path):
     assert spec.task.labels == ("B-LOC", "B-ORG", "I-LOC", "I-ORG", "O")
 
 
-def test_errors_of_whole_files(tmp_path):
+def test_errors_for_unusable_files(tmp_path):
     train = table(tmp_path, "train.tsv", "abab")
     dev = table(tmp_path, "dev.tsv", "ac")
     assert error("text", {"train": [train], "eval": [dev]}, tmp_path) == (
-        f"{dev}, line 3: label 'c' is not one of a, b; mend it, or leave such rows out with --set data.on_bad_row=skip"
+        f"{dev}, line 3: label 'c' is not one of a, b; correct it, or skip such rows with --set data.on_bad_row=skip"
     )
     empty = table(tmp_path, "empty.tsv", "")
     assert error("text", {"train": [empty]}, tmp_path) == (
-        f"{empty}: no rows to train on (0 bad ones left out); give a file of text with rows"
+        f"{empty}: no rows to train on (0 malformed rows skipped); give a file of text with rows"
     )
     (tmp_path / "unlabelled.tsv").write_text("text\nfine\ngood\n")
     unlabelled = f"{tmp_path}/unlabelled.tsv"
     assert error("text", {"train": [train], "eval": [unlabelled]}, tmp_path, on_bad_row="skip") == (
-        f"{unlabelled}: no rows to evaluate on (2 bad ones left out); give a file of text with rows"
+        f"{unlabelled}: no rows to evaluate on (2 malformed rows skipped); give a file of text with rows"
     )
     same = table(tmp_path, "same.tsv", "aa")
     assert error("text", {"train": [same]}, tmp_path) == (
@@ -185,7 +185,7 @@ def test_errors_of_whole_files(tmp_path):
     assert [row.gold for row in stored(tmp_path / "out", "test")] == [None, None]
 
 
-def test_the_properties_are_all_that_the_rows_depend_on(tmp_path):
+def test_rows_depend_only_on_the_properties(tmp_path):
     files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)]}
 
     def properties(settings):
@@ -200,11 +200,11 @@ def test_the_properties_are_all_that_the_rows_depend_on(tmp_path):
     assert properties(TaskDataSettings()) != before
 
 
-def test_the_component_in_a_pipeline_and_from_its_cache(tmp_path):
+def test_the_component_in_a_pipeline_with_cache(tmp_path):
     files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)], "test": [table(tmp_path, "test.tsv", "ab")]}
 
     def run():
-        """The number of runs, cached ones too; the examples."""
+        """Number of executions, including cached ones, and the examples."""
         component = TaskExampleGen(TASKS["text"], files, TaskDataSettings())
         metadata_config = sqlite_metadata_connection_config(f"{tmp_path}/metadata.sqlite")
         LocalDagRunner().run(Pipeline("rows", str(tmp_path / "root"), metadata_config, [component], enable_cache=True))
@@ -236,7 +236,7 @@ def test_the_component_in_a_pipeline_and_from_its_cache(tmp_path):
         ({"max_eval_rows": -1}, "data.max_eval_rows is -1"),
     ],
 )
-def test_settings_out_of_range(values, message):
+def test_invalid_settings_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         TaskDataSettings(**values)
     with pytest.raises(ValueError, match=r"data\.columns\.label is empty"):

@@ -1,4 +1,4 @@
-"""VocabGen as TFX sees it: what it reads, and what a vocabulary that cannot be made leaves."""
+"""VocabGen in TFX: its inputs, and its output if the vocabulary cannot be made."""
 
 import json
 
@@ -11,16 +11,16 @@ from tfx.types.channel_utils import as_channel
 from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
 from components.corpus_gen.inputs import InputFile
-from components.shards import write_shard
+from components.io.shards import write_shard
 from components.vocab_gen.component import VocabGen
 from components.vocab_gen.executor import Executor
 from components.vocab_gen.settings import VocabularySettings
-from pipeline.orchestrated import BEAM_PIPELINE_ARGS
+from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
 
 
 @pytest.fixture
 def learn(tmp_path):
-    """`learn(vocab_size)` runs the executor on "train train" and "held out" documents; gives the output folder."""
+    """`learn(vocab_size)` runs the executor on "train train" and "held out" documents; returns the output folder."""
     documents, vocabulary = standard_artifacts.Examples(), Vocabulary()
     documents.uri, vocabulary.uri = str(tmp_path / "documents"), str(tmp_path / "vocabulary")
     documents.split_names = encode_split_names(["train", "eval"])
@@ -38,7 +38,7 @@ def learn(tmp_path):
     return learn
 
 
-def test_held_out_text_has_no_say(learn):
+def test_held_out_text_does_not_affect_the_vocabulary(learn):
     # Five special tokens; a i n r t; ##a ##i ##n ##r; four merges make "train" of them.
     folder = learn(18)
     tokens = (folder / "vocab.txt").read_text().split()
@@ -52,7 +52,7 @@ def test_a_vocabulary_larger_than_the_corpus_supports(learn, tmp_path):
     assert not (tmp_path / "vocabulary/vocab.txt").exists()
 
 
-def test_the_properties_are_all_that_the_vocabulary_depends_on():
+def test_the_vocabulary_depends_only_on_the_properties():
     def properties(vocab_size, **settings):
         return VocabGen(as_channel([standard_artifacts.Examples()]), vocab_size, VocabularySettings(**settings)).spec
 
@@ -61,18 +61,18 @@ def test_the_properties_are_all_that_the_vocabulary_depends_on():
     assert properties(9).exec_properties != properties(9, lower_case=False).exec_properties
 
 
-def test_a_vocabulary_may_be_given(learn, tmp_path):
+def test_a_given_vocabulary_is_imported(learn, tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nheld \n")
     given = InputFile(str(path), path.stat().st_size)
-    with pytest.raises(InputError, match=r"mine\.txt: has 6 tokens, --set model.vocab_size=6 fits them, not 9"):
+    with pytest.raises(InputError, match=r"mine\.txt: has 6 tokens, not 9; --set model.vocab_size=6"):
         learn(9, given)
     folder = learn(6, given)
     assert (folder / "vocab.txt").read_text().split() == path.read_text().split()
     assert json.loads((folder / "vocab_spec.json").read_text())["source"] == "given"
 
 
-def test_another_content_of_the_given_file_is_another_execution(tmp_path):
+def test_a_changed_vocabulary_file_causes_a_new_execution(tmp_path):
     path = tmp_path / "mine.txt"
 
     def properties(text):

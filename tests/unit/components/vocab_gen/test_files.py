@@ -1,15 +1,15 @@
-"""A vocabulary's files: written, brought, copied, and what cannot be used is named."""
+"""Files of a vocabulary: writing, importing, copying, and errors."""
 
 import hashlib
 import json
 
 import pytest
 
-from bert_keras.byte_bpe import SPECIAL_TOKENS as BPE_SPECIAL_TOKENS
-from bert_keras.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.errors import InputError
-from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer
-from components.vocab_gen.files import bring_vocabulary, copy_vocabulary, load_tokenizer, write_vocabulary
+from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_SPECIAL_TOKENS
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from components.vocab_gen.files import copy_vocabulary, import_vocabulary, load_tokenizer, write_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 
 WORDPIECE = [*SPECIAL_TOKENS, "cat", "##s"]
@@ -17,7 +17,7 @@ BPE = [*BPE_SPECIAL_TOKENS, *byte_alphabet(), "at"]
 BYTE_BPE = VocabularySettings(algorithm="byte_bpe")
 
 
-def test_a_vocabulary_comes_back(tmp_path):
+def test_a_vocabulary_is_read_back(tmp_path):
     write_vocabulary(str(tmp_path / "a"), WORDPIECE, [], VocabularySettings(lower_case=False), words=7)
     copy_vocabulary(str(tmp_path / "a"), str(tmp_path / "b"))
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["vocab.txt", "vocab_spec.json"]
@@ -27,7 +27,7 @@ def test_a_vocabulary_comes_back(tmp_path):
     assert spec["vocabulary_sha256"] == hashlib.sha256((tmp_path / "a/vocab.txt").read_bytes()).hexdigest()
 
 
-def test_byte_level_bpe_comes_back_with_its_merges(tmp_path):
+def test_byte_level_bpe_is_read_back_with_its_merges(tmp_path):
     write_vocabulary(str(tmp_path / "a"), BPE, [("a", "t")], BYTE_BPE)
     copy_vocabulary(str(tmp_path / "a"), str(tmp_path / "b"))
     tokenizer, spec = load_tokenizer(str(tmp_path / "b"))
@@ -35,27 +35,27 @@ def test_byte_level_bpe_comes_back_with_its_merges(tmp_path):
     assert spec["algorithm"] == "byte_bpe" and spec["lower_case"] is False
 
 
-def test_a_changed_file_is_found(tmp_path):
+def test_a_changed_file_is_detected(tmp_path):
     write_vocabulary(str(tmp_path), WORDPIECE, [], VocabularySettings())
     (tmp_path / "vocab.txt").write_text("\n".join([*WORDPIECE, "dog", ""]))
     with pytest.raises(ValueError, match="its sha256 differs"):
         load_tokenizer(str(tmp_path))
 
 
-def test_a_vocabulary_is_brought_as_the_original_reads_it(tmp_path):
+def test_a_vocabulary_is_imported_as_the_original_reads_it(tmp_path):
     """`load_vocab` strips tokens; only a line feed ends a line."""
     path = tmp_path / "mine.txt"
     path.write_bytes("".join(f"{token} \r\n" for token in [*WORDPIECE, "a\u2028b"]).encode())
-    assert bring_vocabulary(str(path), str(tmp_path / "out"), VocabularySettings()) == 8
+    assert import_vocabulary(str(path), str(tmp_path / "out"), VocabularySettings()) == 8
     tokenizer, spec = load_tokenizer(str(tmp_path / "out"))
     assert tokenizer.vocabulary == (*WORDPIECE, "a\u2028b")
     assert spec["source"] == "given" and spec["vocab_size"] == 8
 
 
-def test_gpt2s_files_are_brought(tmp_path):
+def test_gpt2s_files_are_imported(tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(BPE)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na t\n")
-    assert bring_vocabulary(str(tmp_path / "vocab.json"), str(tmp_path / "out"), BYTE_BPE) == len(BPE)
+    assert import_vocabulary(str(tmp_path / "vocab.json"), str(tmp_path / "out"), BYTE_BPE) == len(BPE)
     tokenizer, _ = load_tokenizer(str(tmp_path / "out"))
     assert tokenizer.tokenize("at") == ["at"] and tokenizer.vocabulary == tuple(BPE)
 
@@ -70,24 +70,24 @@ def test_gpt2s_files_are_brought(tmp_path):
         ("\n".join(BPE).encode(), BYTE_BPE, "No such file or directory.*merges.txt"),
     ],
 )
-def test_what_is_no_vocabulary_is_refused_by_name(tmp_path, content, settings, message):
+def test_invalid_vocabulary_files_are_refused_by_name(tmp_path, content, settings, message):
     path = tmp_path / "mine.txt"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"mine\.txt: no vocabulary for .*{message}") as caught:
-        bring_vocabulary(str(path), str(tmp_path / "out"), settings)
+    with pytest.raises(InputError, match=rf"mine\.txt is not a vocabulary for .*{message}") as caught:
+        import_vocabulary(str(path), str(tmp_path / "out"), settings)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("ids", ['{"a": 0, "b": 2}', "[]", '{"a": "b"}', "{"])
-def test_json_that_is_no_vocabulary(tmp_path, ids):
+def test_json_other_than_a_vocabulary_is_refused(tmp_path, ids):
     (tmp_path / "vocab.json").write_text(ids)
-    with pytest.raises(InputError, match=r"vocab\.json: no vocabulary for wordpiece"):
-        bring_vocabulary(str(tmp_path / "vocab.json"), str(tmp_path / "out"), VocabularySettings())
+    with pytest.raises(InputError, match=r"vocab\.json is not a vocabulary for wordpiece"):
+        import_vocabulary(str(tmp_path / "vocab.json"), str(tmp_path / "out"), VocabularySettings())
 
 
-def test_merges_that_are_none(tmp_path):
+def test_malformed_merges_are_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(BPE))
     (tmp_path / "merges.txt").write_text("a t\na t t\n")
-    with pytest.raises(InputError, match="'a t t' is no pair"):
-        bring_vocabulary(str(tmp_path / "vocab.txt"), str(tmp_path / "out"), BYTE_BPE)
+    with pytest.raises(InputError, match="'a t t' is not a pair"):
+        import_vocabulary(str(tmp_path / "vocab.txt"), str(tmp_path / "out"), BYTE_BPE)

@@ -1,4 +1,4 @@
-"""Word counts to a vocabulary: its order, its size, its refusals, and the same one every time."""
+"""Learning a vocabulary from word counts: order, size, errors, determinism."""
 
 import hashlib
 import os
@@ -11,25 +11,26 @@ from pathlib import Path
 import numpy
 import pytest
 
-from bert_keras.byte_bpe import byte_alphabet
 from bert_keras.errors import InputError
-from bert_keras.tokenizer import SPECIAL_TOKENS, BertTokenizer, make_tokenizer, split_words
+from bert_keras.tokenizers.byte_bpe import byte_alphabet
+from bert_keras.tokenizers.normalize import split_words
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer, make_tokenizer
 from components.vocab_gen import learn
-from components.vocab_gen.learn import learn_byte_bpe, learn_wordpiece
+from components.vocab_gen.learn import learn_byte_bpe, learn_wordpiece, least_count
 from components.vocab_gen.settings import VocabularySettings
 
 ALL_WORDS = VocabularySettings(min_word_count=1)
 
 
 def make_counts():
-    """3000 words with many ties: few distinct counts, pieces that are equally frequent."""
+    """3000 words with many ties: few distinct counts, tokens of equal frequency."""
     rng = random.Random(0)
     letters = "abcdefghijklmnopqrstuvwxyzäöü"
     return {"".join(rng.choices(letters, k=rng.randint(1, 9))): rng.randint(1, 4) for _ in range(3000)}
 
 
 def test_a_vocabulary_by_hand():
-    # Pairs: h ##u 15, ##u ##g 20, p ##u 17, ##u ##n 16, b ##u 4, ##g ##s 5. The first merge takes the commonest,
+    # Pairs: h ##u 15, ##u ##g 20, p ##u 17, ##u ##n 16, b ##u 4, ##g ##s 5. The most frequent is merged first,
     # ##u ##g; then ##u ##n 16, h ##ug 15, p ##un 12.
     counts = {"hug": 10, "pug": 5, "pun": 12, "bun": 4, "hugs": 5}
     alphabet, inside = ["b", "g", "h", "n", "p", "s", "u"], ["##g", "##n", "##s", "##u"]
@@ -38,9 +39,9 @@ def test_a_vocabulary_by_hand():
 
 
 def test_ties_do_not_depend_on_the_process():
-    """The library numbers pieces in the order of a hash map, seeded anew for every training."""
+    """The library numbers tokens in the order of a hash map, with a new seed for every training."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from test_learn import *; "
+        "from tests.unit.components.vocab_gen.test_learn import *; "
         "print(hashlib.sha256(repr(learn_wordpiece(make_counts(), 900, ALL_WORDS, exact=True)).encode()).hexdigest())"
     )
     digests = [
@@ -66,7 +67,7 @@ def test_the_order_of_the_counts_does_not_matter():
     assert learn_wordpiece(shuffled, 500, ALL_WORDS, exact=True) == learn_wordpiece(counts, 500, ALL_WORDS, exact=True)
 
 
-def test_every_word_can_be_written():
+def test_every_word_can_be_tokenized():
     counts = make_counts()
     vocabulary = learn_wordpiece(counts, 500, ALL_WORDS, exact=True)
     assert len(vocabulary) == len(set(vocabulary)) == 500
@@ -82,7 +83,7 @@ def test_rare_words_and_rare_characters_are_not_learned_from():
     assert learn_wordpiece(counts, 11, settings, exact=True) == [*SPECIAL_TOKENS, "a", "b", "##a", "##b", "aa", "ab"]
 
 
-def test_equally_frequent_characters_go_by_code_point():
+def test_ties_between_characters_are_broken_by_code_point():
     settings = VocabularySettings(min_word_count=1, character_coverage=0.6)
     assert learn_wordpiece({"c": 1, "b": 1, "a": 1}, 7, settings, exact=True) == [*SPECIAL_TOKENS, "a", "b"]
 
@@ -99,23 +100,23 @@ def test_more_than_the_corpus_supports():
     with pytest.raises(InputError) as caught:
         learn_wordpiece(counts, 13, ALL_WORDS, exact=True)
     assert str(caught.value) == (
-        "the corpus supports a vocabulary of 12 tokens (2 distinct words), 13 were asked for: "
+        "the corpus supports a vocabulary of 12 tokens (2 distinct words), but vocab_size is 13: "
         "give more text, or --set model.vocab_size=12 or less"
     )
 
 
-def test_no_words_at_all():
+def test_learning_without_words():
     with pytest.raises(InputError, match=r"supports a vocabulary of 5 tokens \(0 distinct words\)"):
         learn_wordpiece({}, 100, ALL_WORDS, exact=True)
 
 
-def test_fewer_than_the_characters():
+def test_fewer_tokens_than_characters_are_refused():
     counts = {"ab": 2, "ac": 2}
     assert len(learn_wordpiece(counts, 10, ALL_WORDS, exact=True)) == 10
     with pytest.raises(InputError) as caught:
         learn_wordpiece(counts, 9, ALL_WORDS, exact=True)
     assert str(caught.value) == (
-        "the corpus needs a vocabulary of 10 tokens for its 3 characters alone, 9 were asked for: "
+        "the corpus needs a vocabulary of 10 tokens for its 3 characters alone, but vocab_size is 9: "
         "--set model.vocab_size=10 or more, or a smaller vocabulary.character_coverage"
     )
 
@@ -129,30 +130,51 @@ def test_a_large_corpus_is_scaled_down(monkeypatch):
     assert sum(len(line.split()) for line in learn._lines({"often": 700, "seldom": 299, "once": 1})) == 1000
 
 
+def test_words_that_would_be_shown_less_than_half_a_time_are_dropped(monkeypatch):
+    counts = {word: count for word, count in make_counts().items() if word.isascii()}
+    rng = random.Random(1)
+    rare = {"".join(rng.choices("abcdefgh", k=8)): rng.randint(1, 20) for _ in range(5_000)}
+    often = {word: 1000 * count for word, count in counts.items()}
+    large = {**rare, **often}
+    # A thousandth is shown. The rare words are 1.4 % of the text; shown once each, they would be more than the others.
+    monkeypatch.setattr(learn, "MAX_WORDS_SHOWN", sum(counts.values()))
+    assert 0.01 < 1 - sum(often.values()) / sum(large.values()) < 0.02
+    for learned in (learn_wordpiece, learn_byte_bpe):
+        assert learned(large, 900, ALL_WORDS, exact=True) == learned(counts, 900, ALL_WORDS, exact=True)
+
+
+def test_the_least_count_grows_with_the_text():
+    assert least_count(200_000_000, VocabularySettings()) == 2
+    assert least_count(200_000_001, VocabularySettings()) == 3
+    assert least_count(30_000_000_000, VocabularySettings()) == 300
+    assert least_count(30_000_000_000, VocabularySettings(min_word_count=500)) == 500
+    assert least_count(0, ALL_WORDS) == 1
+
+
 @pytest.mark.parametrize("values", [{"min_word_count": 0}, {"character_coverage": 0.0}, {"character_coverage": 1.1}])
-def test_settings_out_of_range(values):
+def test_invalid_settings_are_refused(values):
     ((name, value),) = values.items()
     with pytest.raises(ValueError, match=f"vocabulary.{name} is {value}"):
         VocabularySettings(**values)
 
 
-def test_less_than_asked_for_may_be_enough():
+def test_a_smaller_vocabulary_is_allowed_unless_exact():
     counts = {"ab": 2, "ac": 2}
     assert learn_wordpiece(counts, 500, ALL_WORDS, exact=False) == learn_wordpiece(counts, 12, ALL_WORDS, exact=True)
 
 
-def test_all_characters_may_be_covered():
+def test_full_character_coverage():
     counts = {"a": 1_000_000, "é": 1}
     assert "é" not in learn_wordpiece(counts, 6, VocabularySettings(min_word_count=1), exact=True)
     everything = VocabularySettings(min_word_count=1, character_coverage=1.0)
     assert learn_wordpiece(counts, 7, everything, exact=True)[5:] == ["a", "é"]
 
 
-def test_fertility_is_that_of_the_librarys_own_training():
-    """Pieces a word on held-out text, within 2 % of BertWordPieceTokenizer's at the same size on the same text."""
+def test_fertility_equals_the_librarys_own_training():
+    """Tokens per word on held-out text, within 2 % of BertWordPieceTokenizer's at the same size on the same text."""
     from tokenizers import BertWordPieceTokenizer
 
-    from pipeline.docstrings import _docstrings
+    from pipeline.examples.demo_corpus import _docstrings
 
     site_packages = Path(numpy.__file__).parents[1]
     texts = [t for p in sorted((site_packages / "numpy").rglob("*.py"))[:300] for t in _docstrings(p).values()]
@@ -182,16 +204,16 @@ def test_bpe_by_hand():
     assert merges == [("u", "g"), ("h", "ug"), ("Ġ", "hug")] and vocabulary[261:] == ["ug", "hug", "Ġhug"]
 
 
-def test_bpe_is_the_same_every_time():
+def test_bpe_is_deterministic():
     counts = {f"Ġ{word}": count for word, count in make_counts().items() if word.isascii()}
     shuffled = dict(random.Random(1).sample(sorted(counts.items()), len(counts)))
     first = learn_byte_bpe(counts, 600, ALL_WORDS, exact=True)
     assert all(learn_byte_bpe(shuffled, 600, ALL_WORDS, exact=True) == first for _ in range(3))
 
 
-def test_bpe_refuses_what_it_cannot_learn():
-    with pytest.raises(InputError, match="at least 261 tokens for its bytes, 260 were asked for"):
+def test_bpe_refuses_impossible_sizes():
+    with pytest.raises(InputError, match="at least 261 tokens for its bytes, but vocab_size is 260"):
         learn_byte_bpe({"ab": 2}, 260, ALL_WORDS, exact=True)
-    with pytest.raises(InputError, match=r"supports a vocabulary of 262 tokens .*263 were asked for"):
+    with pytest.raises(InputError, match=r"supports a vocabulary of 262 tokens .*vocab_size is 263"):
         learn_byte_bpe({"ab": 2}, 263, ALL_WORDS, exact=True)
     assert len(learn_byte_bpe({"ab": 2}, 263, ALL_WORDS, exact=False)[0]) == 262

@@ -1,4 +1,4 @@
-"""Document shards to `vocab.txt` and `vocab_spec.json`, in Beam."""
+"""`vocab.txt` and `vocab_spec.json` from document shards, in Beam."""
 
 import hashlib
 import json
@@ -10,9 +10,9 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
-from bert_keras.unicode_tables import UNICODE_VERSION
-from components.shards import write_json, write_shard
-from components.vocab_gen import transforms
+from bert_keras.tokenizers.unicode_tables import UNICODE_VERSION
+from components.io.shards import write_json, write_shard
+from components.vocab_gen import learn, transforms
 from components.vocab_gen.files import load_tokenizer
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, MakeVocabulary
@@ -23,7 +23,7 @@ SHARDS = [
     [["The café, the end.", "Unique"], ["THE cat sat"]],
     [["the Cat sat; cafe"], ["No 漢字 漢"]],
 ]
-# The five special ones; of the words seen twice (the 4, café 2, cat 2, sat 2, 漢 2): 8 characters, 5 inside a word.
+# The five special tokens; for the words seen twice (the 4, café 2, cat 2, sat 2, 漢 2): 8 characters, 5 inside a word.
 SMALLEST = 5 + 8 + 5
 
 
@@ -51,7 +51,7 @@ def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, args=(), ex
 
 
 def count(paths, **settings):
-    """Words of shards, added up."""
+    """Sum of the words of shards."""
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         words = (
             pipeline
@@ -71,7 +71,7 @@ def test_words_are_counted_as_the_tokenizer_sees_them(shards):
     assert count(shards[1:], lower_case=False) == expected
 
 
-def test_counts_that_do_not_fit_are_handed_on(shards, monkeypatch):
+def test_counts_are_emitted_when_memory_is_full(shards, monkeypatch):
     expected = count(shards)
     monkeypatch.setattr(transforms, "MAX_DISTINCT_WORDS", 3)
     assert count(shards) == expected and expected["the"] == 4
@@ -121,15 +121,28 @@ def test_the_same_bytes_for_any_workers_and_order(tmp_path, shards):
     assert make(shards[::-1], tmp_path / "two", args=two_workers) == expected
 
 
+def test_rare_words_of_a_large_corpus_are_dropped_early(tmp_path, shards, monkeypatch):
+    """The number of words in one place is bounded, however the shards are distributed."""
+    # 19 words, of which 3 may be shown: from a count of 19 / 6 a word is shown at least half a time.
+    monkeypatch.setattr(learn, "MAX_WORDS_SHOWN", 3)
+    files = make(shards, tmp_path / "one", 500, exact=False)
+    spec = json.loads(files["vocab_spec.json"])
+    assert (spec["min_word_count"], spec["words"], spec["distinct_words"]) == (4, 4, 1)
+    assert "the" in files["vocab.txt"].decode().split("\n")
+    monkeypatch.setattr(transforms, "MAX_DISTINCT_WORDS", 2)
+    two_workers = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+    assert make(shards[::-1], tmp_path / "two", 500, args=two_workers, exact=False) == files
+
+
 @pytest.mark.parametrize("vocab_size", [500, 8])
-def test_a_size_that_the_corpus_does_not_fit_stops_the_run(tmp_path, shards, vocab_size):
-    with pytest.raises(InputError, match=rf"{vocab_size} were asked for: .*--set model.vocab_size=\d+") as caught:
+def test_an_impossible_vocabulary_size_stops_the_run(tmp_path, shards, vocab_size):
+    with pytest.raises(InputError, match=rf"vocab_size is {vocab_size}: .*--set model.vocab_size=\d+") as caught:
         make(shards, tmp_path / "out", vocab_size)
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_smaller_vocabulary_may_be_enough(tmp_path, shards):
+def test_a_smaller_vocabulary_is_allowed(tmp_path, shards):
     files = make(shards, tmp_path / "out", 500, exact=False)
     assert SMALLEST < json.loads(files["vocab_spec.json"])["vocab_size"] < 500
 

@@ -1,4 +1,4 @@
-"""Pushed versions without a graph, and a deployment of them read back."""
+"""Pushed versions without a graph, and deployments parsed from their files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from serving.deploy.generate import Deployment, generate
 from serving.deploy.settings import DeploySettings
 from serving.protos import SavedModel
 
-# Of the tensorflow-serving-api that is installed: the base image is derived from it.
+# Release of the installed tensorflow-serving-api, from which the base image is derived.
 TENSORFLOW = f"{metadata.version('tensorflow-serving-api').rpartition('.')[0]}.99"
 FULL = DeploySettings(ssl=True, namespace="models", repository="registry.example.com:5000/team/bert", cpus=4)
 
 
 @dataclass(frozen=True)
 class Made:
-    """A deployment, and what its Kubernetes manifests say."""
+    """A deployment with its parsed Kubernetes manifests."""
 
     deployment: Deployment
 
@@ -30,7 +30,7 @@ class Made:
 
     @property
     def kinds(self) -> dict[str, Any]:
-        """The manifests by kind."""
+        """Manifests by kind."""
         texts = [text for name, text in self.files.items() if name.startswith("kubernetes/")]
         return {manifest["kind"]: manifest for manifest in map(yaml.safe_load, texts)}
 
@@ -40,12 +40,12 @@ class Made:
 
     @property
     def flags(self) -> dict[str, str]:
-        """Those of the server, by name."""
+        """Flags of the server, by name."""
         return dict(flag.removeprefix("--").split("=", 1) for flag in self.pod["containers"][0]["args"])
 
 
 def push(base: Path, version: int, varying: bool = False, tensorflow: str = TENSORFLOW, size: int = 0) -> Path:
-    """What a deployment reads of a version: no graph in it, but a signature, and weights beside it."""
+    """Write the parts of a version that a deployment reads: no graph, but a signature, and weights beside it."""
     saved_model = SavedModel()
     graph = saved_model.meta_graphs.add()
     graph.meta_info_def.tensorflow_version = tensorflow
@@ -71,7 +71,7 @@ def push_fixture() -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Versions 7, 8 and 9, the inputs of the last of varying shape; and what is no version."""
+    """Versions 7, 8 and 9, the last with inputs of varying shape; and folders that are not versions."""
     base = tmp_path_factory.mktemp("deploy") / "serving"
     for version in (7, 8, 9):
         push(base, version, varying=version == 9)
@@ -94,7 +94,7 @@ def make(base: Path) -> Callable[..., Made]:
 
 @pytest.fixture(params=["plain", "full"])
 def settings(request: pytest.FixtureRequest) -> DeploySettings:
-    """As few settings as can be; as many."""
+    """Minimal and maximal settings."""
     return FULL if request.param == "full" else DeploySettings()
 
 

@@ -1,4 +1,4 @@
-"""`bert-tfx deploy tf-serving`: what it writes and where, what it refuses, and the README that it leaves."""
+"""`bert-tfx deploy tf-serving`: written files, refused arguments, and the README."""
 
 import re
 import subprocess
@@ -34,8 +34,8 @@ def contents(path):
 def test_the_command_writes_a_deployment_of_a_run(push, tmp_path):
     for version in (3, 4):
         push(tmp_path / "run" / "serving", version)
-    said = deploy("--run-dir", tmp_path / "run", "--output", tmp_path / "out", "--canary", 4, "--cpus", 3)
-    assert "bert-tf-serving:3-4" in said and "stable is 3, canary 4; 3 cores" in said
+    message = deploy("--run-dir", tmp_path / "run", "--output", tmp_path / "out", "--canary", 4, "--cpus", 3)
+    assert "bert-tf-serving:3-4" in message and "stable is 3, canary 4; 3 cores" in message
     files = contents(tmp_path / "out")
     assert {"README.md", "Dockerfile", "compose.yaml", "manifest.json", "config/models.config"} <= set(files)
     assert not [name for name, text in files.items() if str(tmp_path).encode() in text], "a path of this machine"
@@ -63,11 +63,11 @@ def test_the_command_needs_no_tensorflow(push, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
-        (["--stable", "5"], r"no version 5 to be stable; there are: 7, 8, 9"),
-        (["--canary", "5"], r"no version 5 to be canary; there are: 7, 8, 9"),
-        (["--model-name", "../x"], r"'../x' is no model name"),
+        (["--stable", "5"], r"no version 5 for stable; there are: 7, 8, 9"),
+        (["--canary", "5"], r"no version 5 for canary; there are: 7, 8, 9"),
+        (["--model-name", "../x"], r"'../x' is not a model name"),
         (["--base-image", "tensorflow/serving"], r"not pinned"),
         (["--base-image", "tensorflow/serving:latest"], r"not pinned"),
         (["--base-image", "a:1\nRUN x"], r"not pinned"),
@@ -77,15 +77,15 @@ def test_the_command_needs_no_tensorflow(push, tmp_path):
         (["--min-replicas", "9"], r"max_replicas is 8, below min_replicas, 9"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(base, tmp_path, words, said):
-    with pytest.raises(InputError, match=said) as refused:
+def test_invalid_options_are_refused_in_one_line(base, tmp_path, words, message):
+    with pytest.raises(InputError, match=message) as refused:
         deploy("--model-dir", base, "--output", tmp_path / "out", *words)
     assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
 
 
 def test_a_folder_without_versions_is_refused(push, tmp_path):
     for base in (tmp_path / "none", tmp_path):
-        with pytest.raises(CannotDeploy, match="no version in it"):
+        with pytest.raises(CannotDeploy, match="contains no version"):
             generate(base, tmp_path / "out", "bert", DeploySettings(), None, None)
     path = push(tmp_path, 1)
     with pytest.raises(CannotDeploy, match="1 is its only version"):
@@ -95,8 +95,8 @@ def test_a_folder_without_versions_is_refused(push, tmp_path):
         generate(tmp_path, tmp_path / "out", "bert", DeploySettings(), None, None)
 
 
-@pytest.mark.parametrize("exported, by", [("1.2.3", "TensorFlow 1.2.3"), ("", "does not say")])
-def test_the_server_is_of_the_tensorflow_that_exported(push, tmp_path, exported, by):
+@pytest.mark.parametrize("exported, by", [("1.2.3", "TensorFlow 1.2.3"), ("", "TensorFlow .unknown")])
+def test_the_base_image_matches_the_exporting_tensorflow(push, tmp_path, exported, by):
     push(tmp_path, 1, tensorflow=exported)
     with pytest.raises(CannotDeploy, match=rf"{by}.* give --base-image"):
         generate(tmp_path, tmp_path / "out", "bert", DeploySettings(), None, None)
@@ -116,7 +116,7 @@ def test_a_change_of_the_configuration_is_a_new_revision(make):
 # The folder.
 
 
-def test_a_folder_of_ours_is_replaced(tmp_path):
+def test_a_folder_written_earlier_is_replaced(tmp_path):
     output = tmp_path / "new" / "out"
     folder.write_folder(output, {"a": "1", "b/c": "2"})
     folder.write_folder(output, {"a": "3"})
@@ -125,7 +125,7 @@ def test_a_folder_of_ours_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["foreign", "added", "changed", "manifest", "file"])
-def test_what_is_not_ours_is_not_replaced(tmp_path, change):
+def test_foreign_or_modified_files_are_not_replaced(tmp_path, change):
     output = tmp_path / "out"
     if change == "file":
         output.write_text("mine")
@@ -142,14 +142,14 @@ def test_what_is_not_ours_is_not_replaced(tmp_path, change):
     assert (contents(output) if output.is_dir() else output.read_bytes()) == before
 
 
-def test_an_empty_folder_is_taken(tmp_path):
+def test_an_empty_folder_is_used(tmp_path):
     folder.write_folder(tmp_path / "out", {"a": "1"})
     (tmp_path / "empty").mkdir()
     folder.write_folder(tmp_path / "empty", {"a": "1"})
     assert contents(tmp_path / "empty") == contents(tmp_path / "out")
 
 
-def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_failure_leaves_the_old_folder(tmp_path, monkeypatch):
     output = tmp_path / "out"
     folder.write_folder(output, {"a": "1"})
     before, rename = contents(output), Path.rename
@@ -168,15 +168,15 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
 # The README.
 
 
-def test_the_readme_tells_of_files_that_are_there(make, settings):
+def test_files_named_in_the_readme_exist(make, settings):
     result = make(settings, canary=8)
     table = re.findall(r"^\| `([^`]+)` \|", result.files["README.md"], re.MULTILINE)
     names = {*result.files, folder.MANIFEST}
     assert len(table) >= 5
-    for told in table:
-        assert any(name == told or (told.endswith("/") and name.startswith(told)) for name in names), told
+    for named in table:
+        assert any(name == named or (named.endswith("/") and name.startswith(named)) for name in names), named
     top = {name.split("/")[0] for name in names} - {"README.md"}
-    assert top == {told.rstrip("/") for told in table}, "a file that it does not tell of"
+    assert top == {named.rstrip("/") for named in table}, "a file that is not in the table"
     assert f"-t {result.deployment.image} ." in result.files["README.md"]
 
 

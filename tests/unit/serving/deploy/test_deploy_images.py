@@ -1,4 +1,4 @@
-"""The image and Docker Compose: the Dockerfile's instructions carried out as far as they are copies."""
+"""The image and Docker Compose; the Dockerfile's COPY instructions are executed."""
 
 import http.server
 import json
@@ -13,6 +13,7 @@ import yaml
 from google.protobuf import text_format
 
 from serving.deploy import containers, folder
+from serving.deploy.generate import generate
 from serving.deploy.protos import ModelServerConfig
 from serving.deploy.settings import DeploySettings
 
@@ -22,8 +23,8 @@ def instructions(dockerfile):
     return [tuple(line.split(" ", 1)) for line in lines if line]
 
 
-def test_the_image_holds_what_the_server_is_told_to_read(make, base, settings, tmp_path):
-    """The Dockerfile's COPY instructions, carried out; then every file and folder that a flag or a file names."""
+def test_the_image_contains_all_files_that_the_server_reads(make, base, settings, tmp_path):
+    """Execute the Dockerfile's COPY instructions; every file and folder named by a flag or a file must exist."""
     result = make(settings, stable=7, canary=8)
     lines = instructions(result.files["Dockerfile"])
     assert {name for name, _ in lines} == {"FROM", "COPY", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
@@ -53,7 +54,7 @@ def test_the_image_holds_what_the_server_is_told_to_read(make, base, settings, t
         assert flag == "ssl_config_file" or (root / file[1:]).is_file(), flag
 
 
-def test_the_image_is_pinned_and_not_of_root(make):
+def test_the_image_is_pinned_and_does_not_run_as_root(make):
     lines = dict(instructions(make().files["Dockerfile"]))
     assert lines["FROM"] == f"tensorflow/serving:{metadata.version('tensorflow-serving-api')}"
     assert lines["USER"] == "10001:10001"
@@ -70,7 +71,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_the_health_check_succeeds_on_a_200_alone():
+def test_the_health_check_succeeds_only_on_a_200():
     with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
@@ -87,7 +88,7 @@ def test_the_image_checks_its_own_health(make):
     assert json.loads(check) == containers.health_command("/v1/models/bert/labels/stable/metadata", 8501)
 
 
-def test_compose_offers_its_ports_to_this_machine_alone(make, base, settings):
+def test_compose_publishes_its_ports_on_loopback_only(make, base, settings):
     result = make(settings)
     (service,) = yaml.safe_load(result.files["compose.yaml"])["services"].values()
     offered = ["127.0.0.1:8500:8500"] if settings.ssl else ["127.0.0.1:8500:8500", "127.0.0.1:8501:8501"]
@@ -97,3 +98,27 @@ def test_compose_offers_its_ports_to_this_machine_alone(make, base, settings):
     models = service["build"]["additional_contexts"]["models"]
     assert not os.path.isabs(models) and (base.parent / "out" / models).resolve() == base.resolve()
     assert (service.get("secrets") is not None) == settings.ssl
+
+
+def test_the_tag_depends_on_the_content(push, tmp_path):
+    """Nodes cache images by tag: a patched base image or a re-pushed version needs another one."""
+
+    def tag(settings=None):
+        made = generate(tmp_path / "serving", tmp_path / "out", "bert", settings or DeploySettings(), None, None)
+        assert f"image: {made.image}" in made.files["kubernetes/deployment.yaml"]
+        assert made.image in made.files["compose.yaml"] and made.image in made.files["README.md"]
+        return made.image
+
+    version = push(tmp_path / "serving", 7, size=10)
+    first = tag()
+    assert re.fullmatch(r"bert-tf-serving:7-[0-9a-f]{10}", first) and tag() == first
+    bases = [f"tensorflow/serving:2.99.0@sha256:{digit * 64}" for digit in "12"]
+    others = {tag(DeploySettings(base_image=base)) for base in bases}
+    (version / "variables" / "variables.index").write_bytes(b"0123456789")
+    others.add(tag())
+    (version / "variables" / "variables.index").rename(version / "variables" / "other")
+    others.add(tag())
+    others.add(tag(DeploySettings(max_batch_size=8)))
+    assert len({first, *others}) == 6
+    (version / "model.weights.h5").write_bytes(b"not in the image")
+    assert tag() in others

@@ -1,11 +1,11 @@
-"""The manifests: valid by Kubernetes' own schemas, and of one mind with each other."""
+"""The manifests are valid against Kubernetes' schemas and consistent with each other."""
 
 import re
 
 import kubernetes_validate
 import pytest
 
-# The oldest whose schema has all that is used, and the newest.
+# The oldest release whose schema has all used fields, and the newest.
 KUBERNETES = ("1.27", kubernetes_validate.latest_version())
 
 
@@ -27,7 +27,7 @@ def test_the_kustomization_has_every_manifest(make, full):
     assert set(result.kinds["Kustomization"]["resources"]) == files - {"kustomization.yaml"}
 
 
-def test_manifests_find_each_other(make, settings):
+def test_references_between_manifests_match(make, settings):
     result = make(settings, name="My.Bert_2")
     kinds, pod = result.kinds, result.pod
     labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -58,12 +58,22 @@ def test_manifests_find_each_other(make, settings):
     assert ports == {"grpc": int(result.flags["port"]), "rest": int(result.flags["rest_api_port"])}
     offered = {port["targetPort"] for port in kinds["Service"]["spec"]["ports"]}
     assert offered == ({"grpc"} if settings.ssl else {"grpc", "rest"})
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"]["port"] == "rest"
-        assert container[probe]["httpGet"]["path"].startswith("/v1/models/My.Bert_2")
+    started = container["startupProbe"]["httpGet"]
+    assert started["port"] == "rest" and started["path"].startswith("/v1/models/My.Bert_2")
 
 
-def test_a_pod_can_do_little(make):
+def test_probes_do_not_depend_on_rest_threads(make, settings):
+    """Its threads also serve traffic; whether the stable version is loaded is checked only at startup."""
+    (container,) = make(settings).pod["containers"]
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert "httpGet" not in container[probe]
+        assert container[probe]["tcpSocket"] == {"port": "grpc"}
+    assert container["startupProbe"]["httpGet"]["path"].endswith("/labels/stable/metadata")
+    alive = container["livenessProbe"]
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= 300
+
+
+def test_a_pod_has_minimal_privileges(make):
     pod = make().pod
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
@@ -75,8 +85,8 @@ def test_a_pod_can_do_little(make):
     assert container["resources"]["limits"] == container["resources"]["requests"]
 
 
-def test_a_pod_that_goes_has_lost_its_connections_before(make):
-    """gRPC varies the age by a tenth; the grace period begins with the wait."""
+def test_connections_end_before_a_pod_is_stopped(make):
+    """gRPC varies the age by a tenth; the grace period starts with the wait."""
     result = make()
     age = re.search(r"max_connection_age_ms=(\d+)", result.flags["grpc_channel_arguments"])[1]
     pod = result.pod
@@ -84,7 +94,7 @@ def test_a_pod_that_goes_has_lost_its_connections_before(make):
     assert 1.1 * int(age) / 1000 < wait < pod["terminationGracePeriodSeconds"]
 
 
-def test_with_tls_clients_do_not_reach_plain_http(make, full):
+def test_with_tls_plain_http_is_not_exposed(make, full):
     clients, prometheus = make(full).kinds["NetworkPolicy"]["spec"]["ingress"]
     assert [port["port"] for port in clients["ports"]] == [8500]
     assert [port["port"] for port in prometheus["ports"]] == [8501] and "namespaceSelector" in prometheus["from"][0]

@@ -1,0 +1,1 @@
+"""The paper's experiments at small scale (docs/ablations.md)."""

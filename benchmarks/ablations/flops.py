@@ -1,0 +1,38 @@
+"""Numbers of steps at which two models cost the same: FLOPs of matrix products (`bert_keras.training.flops`)."""
+
+from __future__ import annotations
+
+from benchmarks.ablations.recipes import AblationRecipe
+from bert_keras.models.electra import ElectraConfig
+from bert_keras.models.spanbert import POSITION_EMBEDDING_SIZE
+from bert_keras.training.flops import training_flops
+
+
+def sequence_flops(recipe: AblationRecipe) -> float:
+    """FLOPs of one sequence, forward and backward; 6 per weight and token, as in `training_flops`.
+
+    A left-to-right model has its head at every token. SpanBERT has a second head, whose input, two boundary tokens and
+    a position, is 2 H + 200 wide. ELECTRA's encoder has two dense layers in place of the head; its generator is added.
+    """
+    model, T = recipe.model, recipe.examples.max_seq_length
+    H, V = model.hidden_size, model.vocab_size
+    P = recipe.examples.masking.max_predictions_per_seq
+    if recipe.examples.objective == "left_to_right":
+        return training_flops(model, T, T)
+    family = recipe.pretraining.model_family
+    if family == "spanbert":
+        boundaries = P * ((2 * H + POSITION_EMBEDDING_SIZE) * H + H * H + H * V)
+        return training_flops(model, T, P) + 6.0 * boundaries
+    if family == "electra":
+        E = recipe.pretraining.embedding_size
+        generator = ElectraConfig(model, E, recipe.pretraining.generator_size).generator
+        head = P * (generator.hidden_size * E + E * V) + T * E * generator.hidden_size
+        found = T * (H * H + H + (E * H if E != H else 0))
+        return training_flops(model, T, 0) + training_flops(generator, T, 0) + 6.0 * (head + found)
+    return training_flops(model, T, P)
+
+
+def equal_steps(recipe: AblationRecipe, reference: AblationRecipe) -> int:
+    """Steps of `recipe` that cost as much as all steps of `reference`, rounded; each in batches of its own size."""
+    costs = [sequence_flops(each) * each.training.train_batch_size for each in (recipe, reference)]
+    return max(1, round(reference.training.num_train_steps * costs[1] / costs[0]))

@@ -1,0 +1,219 @@
+"""Runs an experiment; finished units are reused."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from benchmarks.ablations.experiment import AblationExperiment, Arm, Column
+from benchmarks.ablations.recipes import AblationRecipe
+from benchmarks.ablations.results import FINETUNED, PRETRAINED, Result, Results, Unit
+from bert_keras.errors import InputError
+from bert_keras.tasks.table import task_of
+from pipeline.recipes.settings import with_settings
+
+# By (arm's name, column's header): one figure per seed; shares in per cent.
+Figures = dict[tuple[str, str], list[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingStep:
+    """A step of a pre-training, whose weights a fine-tuning starts from.
+
+    Attributes:
+        folder: folder of the pre-training.
+        recipe: settings of the pre-training.
+        step: step of the checkpoint; None: the last; 0: random weights.
+    """
+
+    folder: str
+    recipe: AblationRecipe
+    step: int | None
+
+
+class UnitRunner(Protocol):
+    """Runs a unit of work (`benchmarks.ablations.trainer.LocalTrainer`; tests have their own)."""
+
+    @property
+    def texts(self) -> str:
+        """A fingerprint of the pre-training corpus, or of the given model."""
+
+    @property
+    def data(self) -> Mapping[str, str]:
+        """A fingerprint of the files of each given task."""
+
+    @property
+    def given_model(self) -> bool:
+        """Whether all arms start from a given model."""
+
+    def pretrain(self, recipe: AblationRecipe, folder: str) -> dict[str, float]:
+        """Pre-train into a folder; return the held-out metrics of the last step."""
+
+    def fine_tune(
+        self, recipe: AblationRecipe, task: str, start: PretrainingStep | None, folder: str
+    ) -> dict[str, float]:
+        """Fine-tune a model; return the scores of the held-out rows. `folder` is temporary."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A unit with its place in the experiment.
+
+    Attributes:
+        unit: the unit.
+        title: name in progress messages.
+        arm: its arm.
+        recipe: its settings.
+        column: its column; None for a pre-training.
+        start: for a fine-tuning, the job of its initial checkpoint; None for a given model.
+    """
+
+    unit: Unit
+    title: str
+    arm: Arm
+    recipe: AblationRecipe
+    column: Column | None = None
+    start: Job | None = None
+
+
+def jobs_of(
+    experiment: AblationExperiment, recipe: AblationRecipe, given: Sequence[str], runner: UnitRunner
+) -> list[Job]:
+    """All jobs of an experiment: each distinct pre-training, then the fine-tunings of each arm, column and seed.
+
+    Args:
+        experiment: the experiment.
+        recipe: the scale.
+        given: the user's settings; they override the scale's settings of a task, but not an arm's.
+        runner: runs the units.
+    """
+    pretrainings: dict[str, Job] = {}
+    of_arm: dict[str, Job] = {}
+    for arm in experiment.arms if not runner.given_model else ():
+        settings = with_settings(recipe, arm.pretraining)
+        unit = Unit.of(PRETRAINED, settings, texts=runner.texts)
+        job = Job(unit, f"pre-training {arm.name}", arm, settings)
+        of_arm[arm.name] = pretrainings.setdefault(unit.hash, job)
+    fine_tunings: list[Job] = []
+    for arm in experiment.arms:
+        for column in experiment.columns:
+            if column.task not in runner.data:
+                continue
+            start = of_arm.get(arm.name)
+            fine_tunings += [
+                _fine_tuning(recipe, given, runner, arm, column, start, seed) for seed in range(recipe.ablation.seeds)
+            ]
+    return [*pretrainings.values(), *fine_tunings]
+
+
+def _fine_tuning(
+    recipe: AblationRecipe,
+    given: Sequence[str],
+    runner: UnitRunner,
+    arm: Arm,
+    column: Column,
+    start: Job | None,
+    seed: int,
+) -> Job:
+    settings_of_task = recipe.of_task.get(column.task, ())
+    words = (*settings_of_task, *given, *column.settings, *arm.finetuning, f"finetuning.seed={seed}")
+    settings = with_settings(recipe, words)
+    positions = recipe.model.max_position_embeddings
+    if start and settings.task.max_seq_length > positions:
+        raise InputError(
+            f"task.max_seq_length is {settings.task.max_seq_length} for {column.task}, above "
+            f"model.max_position_embeddings, {positions}: change one of them with --set"
+        )
+    last = recipe.training.num_train_steps
+    step = column.step if arm.step is None else arm.step
+    step = None if step == last else step
+    begin = start.unit.hash if start else runner.texts
+    unit = Unit.of(FINETUNED, settings, task=column.task, rows=runner.data[column.task], start=begin, step=step)
+    return Job(unit, f"{arm.name}, {column.header}, seed {seed}", arm, settings, column, start)
+
+
+def run(jobs: Sequence[Job], results: Results, runner: UnitRunner, tell: Callable[[str], None]) -> dict[str, Result]:
+    """Run the units without a result; return the result of each unit by its hash."""
+    by_hash = {job.unit.hash: result for job in jobs if (result := results.load(job.unit)) is not None}
+    distinct = _distinct(jobs)
+    pending = [job for job in distinct if job.unit.hash not in by_hash]
+    done = [(job.unit.kind, by_hash[job.unit.hash].seconds) for job in distinct if job.unit.hash in by_hash]
+    if done:
+        tell(f"{len(done)} of {len(done) + len(pending)} units are already in {results.output}")
+    total = len(done) + len(pending)
+    while pending:
+        job = pending[0]
+        tell(f"[{len(done) + 1}/{total}] {job.title}{_remaining(done, pending)}")
+        started = time.monotonic()
+        figures = _run_job(job, results, runner)
+        result = Result(figures, round(time.monotonic() - started, 2))
+        results.save(job.unit, result)
+        by_hash[job.unit.hash] = result
+        done.append((job.unit.kind, result.seconds))
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        tell(f"[{len(done)}/{total}] {job.title}: {shown}; {result.seconds:.0f} s")
+        pending.pop(0)
+    return by_hash
+
+
+def _distinct(jobs: Sequence[Job]) -> list[Job]:
+    """The first job of each unit; arms and columns may share a unit."""
+    first: dict[str, Job] = {}
+    for job in jobs:
+        first.setdefault(job.unit.hash, job)
+    return list(first.values())
+
+
+def _run_job(job: Job, results: Results, runner: UnitRunner) -> dict[str, float]:
+    folder = results.folder(job.unit)
+    if job.column is None:
+        return runner.pretrain(job.recipe, folder)
+    start = None
+    if job.start:
+        start = PretrainingStep(results.folder(job.start.unit), job.start.recipe, job.unit.settings["inputs"]["step"])
+    return runner.fine_tune(job.recipe, job.column.task, start, folder)
+
+
+def seconds_left(done: Sequence[tuple[str, float]], pending: Sequence[str]) -> float | None:
+    """Estimate the seconds of pending units from the means of their kinds; None if a kind has no finished unit.
+
+    >>> seconds_left([("pretrained", 60.0), ("finetuned", 4.0), ("finetuned", 6.0)], ["pretrained", "finetuned"])
+    65.0
+    """
+    means = {}
+    for kind in set(pending):
+        seconds = [taken for kind_done, taken in done if kind_done == kind]
+        if not seconds:
+            return None
+        means[kind] = sum(seconds) / len(seconds)
+    return sum(means[kind] for kind in pending)
+
+
+def _remaining(done: Sequence[tuple[str, float]], pending: Sequence[Job]) -> str:
+    seconds = seconds_left(done, [job.unit.kind for job in pending])
+    if seconds is None:
+        return ""
+    return f"; about {seconds / 60:.0f} minutes left" if seconds > 90 else "; a minute left"
+
+
+def figures_of(experiment: AblationExperiment, jobs: Sequence[Job], results: Mapping[str, Result]) -> Figures:
+    """The figures of each cell with results, in the order of the seeds."""
+    figures: Figures = {}
+    of_arm = {}
+    for job in jobs:
+        if job.column is None:
+            continue
+        # SQuAD's scores are already in per cent (`bert_keras.tasks.metrics.scores`).
+        share = 1.0 if task_of(job.column.task).kind == "span" else 100.0
+        cell = figures.setdefault((job.arm.name, job.column.header), [])
+        cell.append(share * results[job.unit.hash].figures[job.column.metric])
+        if job.start:
+            of_arm[job.arm.name] = job.start
+    for arm_name, start in of_arm.items():
+        for column in experiment.columns:
+            metrics = results[start.unit.hash].figures
+            if not column.task and column.metric in metrics:
+                figures[arm_name, column.header] = [metrics[column.metric]]
+    return figures

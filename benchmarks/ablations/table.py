@@ -1,0 +1,78 @@
+"""Page of an experiment in Markdown: the paper's table with our figures, and the orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.ablations.experiment import AblationExperiment, Arm, Column
+from benchmarks.ablations.runner import Figures
+from benchmarks.ablations.significance import STANDARD_ERRORS, Summary, sentences
+
+
+def cell(values: list[float] | None) -> str:
+    """Mean and standard deviation over seeds; empty without figures.
+
+    >>> cell([50.0, 52.0]), cell([50.0]), cell(None)
+    ('51.0 ± 1.4', '50.0', '')
+    """
+    if not values:
+        return ""
+    summary = Summary.of(values)
+    return f"{summary.mean:.1f}" + (f" ± {summary.deviation:.1f}" if summary.deviation is not None else "")
+
+
+def page(experiment: AblationExperiment, figures: Figures, about: Mapping[str, str], picture: str) -> str:
+    """Write the page.
+
+    Args:
+        experiment: the experiment.
+        figures: our figures.
+        about: conditions of the run by name, one line each.
+        picture: path of the picture, relative to the page.
+    """
+    columns = experiment.columns
+    missing = [
+        column.header
+        for column in columns
+        if not any(values for (_, header), values in figures.items() if header == column.header)
+    ]
+    lines = [f"# {experiment.title}", "", *_table(experiment, figures), ""]
+    lines += [
+        "Figures are in per cent, except perplexities; ours are means over seeds of fine-tuning, ± their standard "
+        "deviation. Each arm's model is pre-trained once: the deviations do not include that of pre-training.",
+        "",
+    ]
+    if missing:
+        lines += [f"No data for {', '.join(missing)}: these columns of ours are empty.", ""]
+    lines += [*(f"- {note}" for note in experiment.notes), ""] if experiment.notes else []
+    orders = sentences(experiment, figures)
+    if orders:
+        lines += [
+            f"An order counts if the means differ by more than {STANDARD_ERRORS:g} standard errors of the difference:",
+            "",
+            *(f"- {sentence}" for sentence in orders),
+            "",
+        ]
+    lines += [f"![{experiment.title}]({picture})", "", *(f"- {name}: {value}" for name, value in about.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _table(experiment: AblationExperiment, figures: Figures) -> list[str]:
+    heads = list(experiment.heads)
+    for column in experiment.columns:
+        heads += [f"{column.header}, paper", "ours"] if _has_paper(experiment, column) else [column.header]
+    rows = [_row(experiment, arm, figures) for arm in experiment.arms]
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def _has_paper(experiment: AblationExperiment, column: Column) -> bool:
+    return any(column.header in arm.paper for arm in experiment.arms)
+
+
+def _row(experiment: AblationExperiment, arm: Arm, figures: Figures) -> list[str]:
+    cells = list(arm.cells or (arm.name,))
+    for column in experiment.columns:
+        if _has_paper(experiment, column):
+            cells.append(f"{arm.paper[column.header]:g}" if column.header in arm.paper else "")
+        cells.append(cell(figures.get((arm.name, column.header))))
+    return cells

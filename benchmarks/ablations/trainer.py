@@ -1,0 +1,193 @@
+"""Runs units of an ablation: text -> examples -> pre-trained model; rows -> fine-tuned model -> scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import glob
+import math
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from benchmarks.ablations.recipes import AblationRecipe
+from benchmarks.ablations.results import Results, Unit
+from benchmarks.ablations.runner import PretrainingStep
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
+from bert_keras.data.tfrecord_batches import shard_files
+from bert_keras.errors import InputError
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.training import TrainedTask, fine_tune
+from bert_keras.jobs import PretrainJob
+from bert_keras.models.electra import ElectraForPreTraining
+from bert_keras.objectives.registry import pretraining_model
+from bert_keras.pretraining import load_tokenizer, pretrain
+from bert_keras.tasks.metrics.scores import score
+from bert_keras.tasks.rows import TaskRow, read_rows
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
+from bert_keras.tasks.table import Task, task_of
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE
+from bert_keras.training.optimizer import create_optimizer, num_encoder_layers
+from components.code_version import code_fingerprint
+from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint
+from components.task_example_gen.generate import generate_rows
+from components.task_example_gen.split_files import EVAL, TRAIN, find_splits, input_files
+from pipeline.examples.generate import BEAM_PIPELINE_ARGS, ExampleJob, generate
+from pipeline.report.figures.curves import HELD_OUT, read_log
+
+_MODEL, _LOGS, _TRAINING = "model", "logs", "training"
+# Folder beside the examples: vocabularies, shared by arms with different objectives.
+_VOCABULARIES = "vocabularies"
+
+
+class LocalTrainer:
+    """A `benchmarks.ablations.runner.UnitRunner` on this machine.
+
+    Args:
+        corpus: files, folders or globs of text.
+        tasks: folder of the official files, by task.
+        init: folder of a model that all arms start from; empty: pre-train the arms.
+        results: folder of examples and rows, which units share.
+        recipe: the scale; its corpus settings are used to read the text.
+
+    Raises:
+        InputError: text, a task's files or the model are missing.
+    """
+
+    def __init__(
+        self, corpus: Sequence[str], tasks: Mapping[str, str], init: str, results: Results, recipe: AblationRecipe
+    ):
+        # Each unit traces its own functions, about which TensorFlow would warn.
+        tf.get_logger().setLevel("ERROR")
+        self._corpus, self._init, self._results = corpus, init, results
+        self._splits = {}
+        for name, folder in tasks.items():
+            splits = find_splits(task_of(name), folder)
+            self._splits[name] = {split: splits[split] for split in (TRAIN, EVAL) if split in splits}
+        self.data = {name: fingerprint(input_files(splits)) for name, splits in self._splits.items()}
+        self.given_model = bool(init)
+        # A cache of one initial checkpoint: jobs with different seeds follow each other.
+        self._read: tuple[PretrainingStep | None, InitCheckpoint] | None = None
+        if init:
+            self._read = None, InitCheckpoint.read(init)
+            files = (path for path in sorted(glob.glob(os.path.join(glob.escape(init), "*"))) if os.path.isfile(path))
+            self.texts = fingerprint([InputFile(path, os.path.getsize(path)) for path in files])
+        else:
+            self.texts = fingerprint(find_inputs(corpus, recipe.corpus))
+
+    def check(self, recipe: AblationRecipe, task: str) -> None:
+        """Make a task's rows, to report bad ones before hours of pre-training.
+
+        Raises:
+            InputError: a bad row, or too few for a step.
+        """
+        spec = TaskSpec.load(self._rows_folder(recipe, task))
+        recipe.finetuning.training_config(spec.counts[TRAIN])
+
+    def pretrain(self, recipe: AblationRecipe, folder: str) -> dict[str, float]:
+        """See `benchmarks.ablations.runner.UnitRunner`."""
+        examples = self._examples(recipe)
+        job = PretrainJob(
+            examples=(examples,),
+            model=dataclasses.replace(recipe.model, vocab_size=ExampleSpec.load(examples).vocab_size),
+            training=recipe.training,
+            pretraining=recipe.pretraining,
+            output_dir=os.path.join(folder, _MODEL),
+            logs_dir=os.path.join(folder, _LOGS),
+            training_root=os.path.join(folder, _TRAINING),
+            code=code_fingerprint("bert_keras.pretraining"),
+        )
+        # Left by a killed export.
+        shutil.rmtree(job.output_dir, ignore_errors=True)
+        pretrain(job)
+        last = [line for line in read_log(os.path.join(folder, _LOGS)) if line["kind"] == HELD_OUT][-1]
+        figures = {name: value for name, value in last.items() if name not in ("kind", "time", "step")}
+        if "mlm_loss" in figures:
+            figures["mlm_perplexity"] = math.exp(figures["mlm_loss"])
+        gc.collect()
+        return figures
+
+    def fine_tune(
+        self, recipe: AblationRecipe, task: str, start: PretrainingStep | None, folder: str
+    ) -> dict[str, float]:
+        """See `benchmarks.ablations.runner.UnitRunner`."""
+        if self._read is None or self._read[0] != start:
+            self._read = start, self.init_checkpoint(start)
+        init = self._read[1]
+        labelled, rows = self._rows(recipe, task)
+        model = fine_tune(labelled, recipe.task, recipe.finetuning, init, rows[TRAIN], rows[EVAL], folder)
+        trained = TrainedTask(model, labelled, recipe.task, init.tokenizer)
+        answers = trained.answers(rows[EVAL], recipe.finetuning.eval_batch_size)
+        shutil.rmtree(folder)
+        gc.collect()
+        return score(labelled, [row.gold for row in rows[EVAL]], answers)
+
+    def _examples(self, recipe: AblationRecipe) -> str:
+        """Make the examples of a recipe if they are missing; return their folder. One text has one vocabulary."""
+        size = recipe.model.vocab_size
+        unit = Unit.of("examples", recipe, texts=self.texts, vocab_size=size)
+        folder = self._results.folder(unit)
+        if os.path.exists(os.path.join(folder, EXAMPLE_SPEC_FILE)):
+            return folder
+        settings = {name: unit.settings[name] for name in ("corpus", "vocabulary", "inputs")}
+        vocabulary = os.path.join(self._results.folder(Unit(_VOCABULARIES, settings)), VOCABULARY_FILE)
+        job = ExampleJob(recipe.corpus, recipe.vocabulary, recipe.examples)
+        known = vocabulary if os.path.exists(vocabulary) else None
+        os.makedirs(folder, exist_ok=True)
+        generate(self._corpus, folder, job, vocab_file=known, vocab_size=size, beam_args=BEAM_PIPELINE_ARGS)
+        if known is None:
+            os.makedirs(os.path.dirname(vocabulary), exist_ok=True)
+            shutil.copyfile(os.path.join(folder, VOCABULARY_FILE), vocabulary + ".part")
+            os.replace(vocabulary + ".part", vocabulary)
+        return folder
+
+    def _rows(self, recipe: AblationRecipe, name: str) -> tuple[Task, dict[str, list[TaskRow]]]:
+        """A task with its labels, and its training and evaluation rows."""
+        folder = self._rows_folder(recipe, name)
+        rows = {}
+        for split in (TRAIN, EVAL):
+            shards = shard_files(f"{folder}/Split-{split}/*")
+            rows[split] = list(read_rows(tf.data.TFRecordDataset(shards).as_numpy_iterator()))
+        return TaskSpec.load(folder).task, rows
+
+    def _rows_folder(self, recipe: AblationRecipe, name: str) -> str:
+        """Make a task's rows if they are missing; return their folder."""
+        folder = self._results.folder(Unit.of("rows", recipe, task=name, files=self.data[name]))
+        if not os.path.exists(os.path.join(folder, TASK_SPEC_FILE)):
+            generate_rows(task_of(name), self._splits[name], recipe.data, folder)
+        return folder
+
+    def init_checkpoint(self, start: PretrainingStep | None) -> InitCheckpoint:
+        """The encoder after a step of a pre-training; None: the given model.
+
+        Raises:
+            InputError: the checkpoint is missing, or cannot be fine-tuned.
+        """
+        if start is None:
+            return InitCheckpoint.read(self._init)
+        if start.step is None:
+            return InitCheckpoint.read(os.path.join(start.folder, _MODEL))
+        examples = self._examples(start.recipe)
+        spec, recipe = ExampleSpec.load(examples), start.recipe
+        config = dataclasses.replace(recipe.model, vocab_size=spec.vocab_size)
+        if start.step == 0:
+            return InitCheckpoint(config, load_tokenizer(examples, spec))
+        create_model, _ = pretraining_model(recipe.pretraining, spec.objective, config, recipe.training.seed)
+        model = create_model()
+        files = glob.glob(os.path.join(glob.escape(start.folder), _TRAINING, "*", "checkpoints", "ckpt-*.index"))
+        path = next((path for path in files if path.endswith(f"-{start.step}.index")), None)
+        if path is None:
+            raise InputError(
+                f"{start.folder} has no checkpoint of step {start.step}; remove it and {start.folder}.json to train "
+                "again"
+            )
+        # Same objects as in the training loop: layers in lists are only found through their optimizer.
+        optimizer = create_optimizer(recipe.training, num_encoder_layers(model.weights))
+        optimizer.build(model.trainable_variables)
+        step = tf.Variable(0, dtype=tf.int64)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
+        checkpoint.restore(path.removesuffix(".index")).assert_existing_objects_matched()
+        encoder = (model.discriminator if isinstance(model, ElectraForPreTraining) else model).backbone
+        return InitCheckpoint(encoder.config, load_tokenizer(examples, spec), encoder)

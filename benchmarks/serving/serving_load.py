@@ -1,0 +1,181 @@
+"""The clients of `bench_serving.py`, in a separate process: closed loops over gRPC, and their latencies.
+
+Each client has its own connection and always one request in flight. Requests are serialised beforehand, and answers are
+parsed only for comparison, so that on shared cores the clients take little from the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# Time limit of the last requests after the end of the loop.
+TIMEOUT_SECONDS = 60.0
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+MODEL = "bert"
+
+
+def sentences(count: int, seed: int = 0) -> tuple[list[str], str]:
+    """`count` texts of mixed length, shuffled, and their source.
+
+    Half from GLUE's SST-2 (with phrases), half from MRPC (first sentences), in BERT_DATA_DIR; without it, generated.
+    """
+    rng = random.Random(seed)
+    folder = os.environ.get("BERT_DATA_DIR")
+    if folder is None:
+        words = (
+            "the",
+            "a",
+            "of",
+            "time",
+            "people",
+            "nice",
+            "walked",
+            "quickly",
+            "over",
+            "mountains",
+            ",",
+            "unbelievable",
+        )
+        return [" ".join(rng.choices(words, k=rng.randint(3, 40))) for _ in range(count)], "generated, 3 to 40 words"
+    glue = Path(folder) / "glue"
+    found = []
+    for file, column in (("SST-2/train.tsv", 0), ("MRPC/msr_paraphrase_train.txt", 3)):
+        lines = (glue / file).read_text(encoding="utf-8-sig").split("\n")[1:]
+        column_of = [line.split("\t")[column].strip() for line in lines if line]
+        found += rng.sample(column_of, (count - len(found)) // (2 if not found else 1))
+    rng.shuffle(found)
+    return found, "SST-2 and MRPC, halves"
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The percentile by nearest rank: the smallest value not exceeded by at least `percent` of the values."""
+    if not values:
+        raise ValueError("no values")
+    rank = -(-len(values) * percent // 100)
+    return sorted(values)[max(int(rank), 1) - 1]
+
+
+def closed_loop(calls: Sequence[Callable[[int], object]], seconds: float, texts: int) -> tuple[list[float], float]:
+    """Run every client in its own thread, one request after the other, until `seconds` are over.
+
+    Args:
+        calls: one per client, called with the number of a text; exceptions are raised again.
+        seconds: no request starts later.
+        texts: number of texts; the clients start at different ones.
+
+    Returns: seconds of every request; seconds from the start to the last answer.
+    """
+    taken: list[list[float]] = [[] for _ in calls]
+    failed: list[BaseException] = []
+    start = threading.Barrier(len(calls) + 1)
+    end = [0.0]
+
+    def client(number: int, call: Callable[[int], object]) -> None:
+        text = number * texts // len(calls)
+        start.wait()
+        try:
+            while not failed and (began := time.perf_counter()) < end[0]:
+                call(text % texts)
+                taken[number].append(time.perf_counter() - began)
+                text += 1
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=client, args=item) for item in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    began = time.perf_counter()
+    end[0] = began + seconds
+    start.wait()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [duration for client in taken for duration in client], time.perf_counter() - began
+
+
+class Load:
+    """Clients of one server.
+
+    Args:
+        address: HOST:PORT.
+        count: number of clients.
+        requests: serialised requests.
+    """
+
+    def __init__(self, address: str, count: int, requests: Sequence[bytes]):
+        import grpc
+
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+        self._channels = [grpc.insecure_channel(address, options) for _ in range(count)]
+        self._requests = requests
+        self._methods = [channel.unary_unary(PREDICT) for channel in self._channels]
+        for method in self._methods:
+            method(requests[0], timeout=TIMEOUT_SECONDS)
+
+    def run(self, seconds: float) -> dict[str, float]:
+        """One turn: requests per second, milliseconds of latency, the clients' CPU milliseconds per request."""
+        calls = [lambda text, ask=ask: ask(self._requests[text], timeout=TIMEOUT_SECONDS) for ask in self._methods]
+        cpu = time.process_time()
+        latencies, wall = closed_loop(calls, seconds, len(self._requests))
+        cpu = time.process_time() - cpu
+        percentiles = {f"p{of}": 1000 * percentile(latencies, of) for of in (50, 95, 99)}
+        return {"requests": len(latencies), "wall": wall, "client_cpu": cpu, **percentiles}
+
+    def answers(self) -> list[float]:
+        """The score of every text, with all clients at once."""
+        from serving.protos import PredictResponse
+        from serving.tensors import to_array
+
+        found = [0.0] * len(self._requests)
+
+        def ask(client: int) -> None:
+            for number in range(client, len(found), len(self._methods)):
+                answer = self._methods[client](self._requests[number], timeout=TIMEOUT_SECONDS)
+                found[number] = float(to_array(PredictResponse.FromString(answer).outputs["score"])[0])
+
+        threads = [threading.Thread(target=ask, args=[client]) for client in range(len(self._methods))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+
+def request_of(text: str) -> bytes:
+    """A serialised PredictRequest."""
+    from serving.protos import PredictRequest
+
+    request = PredictRequest()
+    request.model_spec.name = MODEL
+    request.inputs["text"].dtype = 7  # DT_STRING
+    request.inputs["text"].tensor_shape.dim.add(size=1)
+    request.inputs["text"].string_val.append(text.encode())
+    return request.SerializeToString()
+
+
+def main() -> None:
+    """Answer lines of JSON: address, clients, seconds -> results of `Load.run`; without seconds, the scores."""
+    os.sched_setaffinity(0, json.loads(sys.argv[2]))
+    requests = [request_of(text) for text in json.loads(Path(sys.argv[1]).read_text())]
+    print(json.dumps({}), flush=True)
+    for line in sys.stdin:
+        address, clients, seconds = json.loads(line)
+        load = Load(address, clients, requests)
+        print(json.dumps(load.run(seconds) if seconds else load.answers()), flush=True)
+        load.close()
+
+
+if __name__ == "__main__":
+    main()

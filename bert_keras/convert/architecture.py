@@ -1,0 +1,107 @@
+"""Architectures: the model for a file's weights, and the family of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from bert_keras.convert.weight_map import Family, Weight, weights
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig, Part
+
+if TYPE_CHECKING:
+    from bert_keras.models.backbone import BertBackbone
+    from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
+    from bert_keras.models.pretraining_heads import BertForPreTraining
+    from bert_keras.models.roberta import RobertaForMaskedLM
+
+    Model = BertForPreTraining | RobertaForMaskedLM | ElectraDiscriminator | ElectraGenerator | BertBackbone
+
+FAMILY_NAMES: dict[Family, str] = {"bert": "BERT", "roberta": "RoBERTa", "electra": "ELECTRA"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """The configuration that determines the weights of a model.
+
+    Attributes:
+        family: family, which determines the weights' names.
+        encoder: configuration of the encoder.
+        embedding_size: E, the width of the embeddings, which may differ from the encoder's in an ELECTRA.
+    """
+
+    family: Family
+    encoder: BertConfig
+    embedding_size: int
+
+    @property
+    def title(self) -> str:
+        return FAMILY_NAMES[self.family]
+
+    def weights(self) -> list[Weight]:
+        return weights(self.encoder, self.family, self.embedding_size)
+
+
+def architecture_of(model: Model, family: Family | None = None) -> Architecture:
+    """The architecture of a model; a `BertBackbone` has the family `family`, by default BERT.
+
+    Raises:
+        InputError: the model is causal, or its family is not `family`.
+    """
+    from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
+    from bert_keras.models.pretraining_heads import BertForPreTraining
+    from bert_keras.models.roberta import RobertaForMaskedLM
+
+    families: dict[type, Family] = {
+        BertForPreTraining: "bert",
+        RobertaForMaskedLM: "roberta",
+        ElectraDiscriminator: "electra",
+        ElectraGenerator: "electra",
+    }
+    own = families.get(type(model), family or "bert")
+    if family not in (None, own):
+        raise InputError(f"{model.name} is a {FAMILY_NAMES[own]}; it cannot be written as a {FAMILY_NAMES[family]}")
+    backbone = backbone_of(model)
+    if backbone.config.causal:
+        raise InputError("model.causal is True; these formats are for bidirectional models only")
+    return Architecture(own, backbone.config, backbone.embeddings.config.hidden_size)
+
+
+def backbone_of(model: Model) -> BertBackbone:
+    """The encoder of a model, which may be the model itself."""
+    from bert_keras.models.backbone import BertBackbone
+
+    return model if isinstance(model, BertBackbone) else model.backbone
+
+
+def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
+    """Create a built model with random weights and the heads in `parts`.
+
+    A BERT always has a pooler, and both heads or none; other encoders have a pooler only without a head. The missing
+    generator of an `ElectraDiscriminator`, and discriminator of an `ElectraGenerator`, get the width of the other.
+    """
+    from bert_keras.models.backbone import BertBackbone
+    from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
+    from bert_keras.models.layers import BertEmbeddings
+    from bert_keras.models.pretraining_heads import BertForPreTraining
+    from bert_keras.models.roberta import RobertaForMaskedLM
+
+    config, model = architecture.encoder, None
+    if architecture.family == "bert":
+        has_head = {"masked-LM head", "next-sentence head"} & set(parts)
+        model = BertForPreTraining(config) if has_head else BertBackbone(config)
+    elif architecture.family == "electra":
+        electra = ElectraConfig(config, architecture.embedding_size, 1.0)
+        if "discriminator head" in parts:
+            model = ElectraDiscriminator(electra)
+        elif "masked-LM head" in parts:
+            model = ElectraGenerator(electra)
+        elif architecture.embedding_size != config.hidden_size:
+            embeddings = BertEmbeddings(electra.embeddings, name="embeddings")
+            model = BertBackbone(config, has_pooler="pooler" in parts, embeddings=embeddings)
+    elif "masked-LM head" in parts:
+        model = RobertaForMaskedLM(config)
+    model = model or BertBackbone(config, has_pooler="pooler" in parts)
+    model.build()
+    return model

@@ -1,0 +1,200 @@
+"""This project's model folder: a SavedModel that takes raw text, with weights, configuration and vocabulary.
+
+The Trainers export and the Pusher pushes it (`bert_keras.saved_model.pretrained`,
+`bert_keras.saved_model.task_signatures`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bert_keras import files
+from bert_keras.convert import weight_copy
+from bert_keras.convert.architecture import Architecture
+from bert_keras.convert.weight_copy import Outline, ReadModel, Written
+from bert_keras.convert.weight_map import Family
+from bert_keras.data.example_format import ExampleLayout
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig, Part
+from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
+
+if TYPE_CHECKING:
+    from bert_keras.convert.architecture import Model
+    from bert_keras.models.electra import ElectraConfig
+    from bert_keras.tasks.settings import TaskSettings
+    from bert_keras.tasks.table import Task
+
+# P of the examples that the `evaluate` signature reads: the original's default.
+_MAX_PREDICTIONS = 20
+_WHOSE = "the folders that bert-tfx serves"
+# Fields of an ELECTRA's `bert_config.json` that `BertConfig` lacks.
+_ELECTRA_SIZES = ("embedding_size", "generator_size")
+
+
+def read_pushed(directory: str) -> ReadModel:
+    """Read a model that the pipeline pushed or `write_pushed` wrote; only the encoder of a fine-tuned model.
+
+    An ELECTRA is read as its discriminator (`bert_keras.saved_model.pretrained.export_saved_model`).
+
+    Raises:
+        InputError: a file is missing, damaged, or does not fit the configuration.
+    """
+    from bert_keras.saved_model.pretrained import CONFIG_FILE, UNTRAINED_FIELD, WEIGHTS_FILE
+
+    config, electra = _read_config(directory)
+    fields = _vocabulary_spec(directory)
+    tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
+    weights = os.path.join(directory, WEIGHTS_FILE)
+    if not os.path.exists(weights):
+        raise InputError(f"{weights} is missing; the folder of a pushed model needs it")
+    model, fine_tuned = _new_model(directory, electra or config)
+    try:
+        model.load_weights(weights)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{weights}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
+    lower_case = fields.get("lower_case")
+    if fine_tuned is not None:
+        remarks = (f"the output layer of {fine_tuned[0].name} in {directory} is dropped",)
+        # Only RoBERTa has a byte-level BPE vocabulary.
+        family: Family = "bert" if merges is None else "roberta"
+        return ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
+    untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
+    return ReadModel(model, tokens, lower_case, untrained, family="electra" if electra else "bert")
+
+
+def outline_pushed(directory: str) -> Outline:
+    """Read configuration and vocabulary of a folder; errors as in `read_pushed`."""
+    config, electra = _read_config(directory)
+    fields = _vocabulary_spec(directory)
+    tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
+    family: Family = "electra" if electra else "bert" if merges is None else "roberta"
+    architecture = Architecture(family, config, electra.embedding_size if electra else config.hidden_size)
+    return Outline(architecture, None if tokens is None else Vocabulary(tokens, merges), fields.get("lower_case"))
+
+
+def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
+    """The encoder, and for an ELECTRA its sizes."""
+    from bert_keras.models.electra import ElectraConfig
+    from bert_keras.saved_model.saved_model_files import CONFIG_FILE
+
+    path = os.path.join(directory, CONFIG_FILE)
+    try:
+        text = files.read_text(path)
+        config = BertConfig.from_json(text)
+        sizes = {name: value for name, value in json.loads(text).items() if name in _ELECTRA_SIZES}
+        return config, ElectraConfig(config, **sizes) if sizes else None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _vocabulary_spec(directory: str) -> dict[str, Any]:
+    """The content of `vocab_spec.json`; empty without the file."""
+    path = os.path.join(directory, VOCABULARY_SPEC_FILE)
+    return files.read_json(path) if os.path.exists(path) else {}
+
+
+def read_tokenizer(directory: str) -> Tokenizer:
+    """Read the tokenizer of a model that the pipeline trained.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    from bert_keras.saved_model.pretrained import CONFIG_FILE
+    from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+    from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+    config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
+    fields = files.read_json(os.path.join(directory, VOCABULARY_SPEC_FILE))
+    tokens, merges = _read_vocabulary(directory, config, fields["algorithm"] == "byte_bpe")
+    if tokens is None:
+        raise InputError(f"{directory}: has no vocabulary; the folder of a pushed model needs one")
+    return BertTokenizer(tokens, fields["lower_case"]) if merges is None else ByteBpeTokenizer(tokens, merges)
+
+
+def _read_vocabulary(
+    directory: str, config: BertConfig, byte_bpe: bool
+) -> tuple[list[str] | None, list[tuple[str, str]] | None]:
+    """Tokens, and merges for byte-level BPE."""
+    from bert_keras.saved_model.pretrained import CONFIG_FILE
+
+    if not byte_bpe:
+        return vocabulary_files.read_wordpiece(
+            os.path.join(directory, VOCABULARY_FILE), config.vocab_size, CONFIG_FILE
+        ), None
+    names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
+    vocabulary = vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
+    return (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
+
+
+def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any, tuple[Task, TaskSettings] | None]:
+    """A built model of the class of a folder's weights, and its task and settings, None for a pre-trained model."""
+    from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+    from bert_keras.models.pretraining_heads import BertForPreTraining
+    from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+    from bert_keras.tasks.task_types import task_type_of
+
+    if isinstance(config, ElectraConfig):
+        discriminator = ElectraDiscriminator(config)
+        discriminator.build()
+        return discriminator, None
+    model, fine_tuned = BertForPreTraining(config), None
+    if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
+        task = TaskSpec.load(directory).task
+        path = os.path.join(directory, TASK_SETTINGS_FILE)
+        try:
+            settings = TaskSettings(**files.read_json(path))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: {error}") from error
+        model, fine_tuned = task_type_of(task).create_model(config, task, settings, seed=0), (task, settings)
+    model.build()
+    return model, fine_tuned
+
+
+def write_pushed(
+    model: Model,
+    tokenizer: Tokenizer | None,
+    directory: str,
+    family: Family | None = None,
+    untrained: Sequence[Part] = (),
+) -> Written:
+    """Write a SavedModel with the signatures that the model can answer; missing heads get random weights.
+
+    Args:
+        model: the model, written as float32.
+        tokenizer: the model's tokenizer.
+        directory: a new or empty folder.
+        family: family of the model.
+        untrained: the parts of the model that its source lacked; no signature reads them. A pooler from the source
+            counts as trained, even without its next-sentence head.
+
+    Raises:
+        InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
+            causal or not a BERT. Nothing is written.
+    """
+    from bert_keras.models.pretraining_heads import BertForPreTraining
+    from bert_keras.objectives import mlm, mlm_nsp
+    from bert_keras.saved_model.pretrained import export_saved_model
+
+    config = weight_copy.only_bert(model, family, _WHOSE)
+    tokenizer = vocabulary_files.wordpiece(tokenizer, _WHOSE)
+    if tokenizer is None:
+        raise InputError("a model that takes raw text needs a vocabulary: give a source with a vocab.txt")
+    vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
+    drawn: tuple[Part, ...] = ()
+    if not isinstance(model, BertForPreTraining):
+        backbone, model = model, BertForPreTraining(config)
+        model.build()
+        model.backbone.set_weights(backbone.get_weights())
+        drawn = ("masked-LM head", "next-sentence head")
+    layout, objective = ExampleLayout.bert(config.max_position_embeddings, _MAX_PREDICTIONS), mlm_nsp.OBJECTIVE
+    if "next-sentence head" in untrained:
+        layout, objective = dataclasses.replace(layout, objective="segment_pair"), mlm.OBJECTIVE
+    with files.staged(directory) as temporary:
+        export_saved_model(model, tokenizer, temporary, layout, objective, untrained=(*untrained, *drawn))
+    return Written(drawn)

@@ -1,0 +1,289 @@
+"""Hugging Face's folder of a BERT, RoBERTa or ELECTRA: `config.json`, `model.safetensors` (or shards and their
+index), and `vocab.txt`, `vocab.json` with `merges.txt`, or `tokenizer.json`.
+
+Pickles are never read, because they can run code. Generator and discriminator of an ELECTRA are two folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_keras import files as files_
+from bert_keras.convert import weight_copy
+from bert_keras.convert.architecture import Architecture, architecture_of
+from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
+from bert_keras.convert.weight_map import HEADS, TIED, UNUSED_ROWS, Family
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig, HiddenAct
+from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, Vocabulary
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+if TYPE_CHECKING:
+    from bert_keras.convert.architecture import Model
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+TOKENIZER_FILE = "tokenizer_config.json"
+# sentence-transformers: the encoder is the first module.
+MODULES_FILE = "modules.json"
+# Weights in other formats, which a user who trusts them can convert with `transformers`.
+_OTHER_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
+
+_ACTIVATIONS: dict[str, HiddenAct] = {"gelu": "gelu_erf", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+# `gelu_new` is the older name, known to every version.
+_ACTIVATION_NAMES: dict[HiddenAct, str] = {"gelu_erf": "gelu", "gelu_tanh": "gelu_new"}
+# Fields of `config.json` whose other values mean another model with the same tensors.
+_MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
+# Positions of a RoBERTa start at the id of padding, plus 1.
+_MUST_BE_OF: dict[Family, dict[str, Any]] = {"bert": {}, "roberta": {"pad_token_id": 1}, "electra": {}}
+# The class of `transformers` with the same parts.
+_CLASSES = {
+    "BertForPreTraining": "BertForPreTraining",
+    "RobertaForMaskedLM": "RobertaForMaskedLM",
+    "ElectraDiscriminator": "ElectraForPreTraining",
+    "ElectraGenerator": "ElectraForMaskedLM",
+}
+_BARE_CLASSES: dict[Family, str] = {"bert": "BertModel", "roberta": "RobertaModel", "electra": "ElectraModel"}
+
+
+def read_huggingface(directory: str) -> ReadModel:
+    """Read a BERT, RoBERTa or ELECTRA according to `config.json`, with the heads in the file.
+
+    Tensors may have the prefix `bert.` (`roberta.`, `electra.`) or not.
+
+    Raises:
+        InputError: a file is missing or damaged, weights exist only as a pickle, the configuration is for another type
+            of model, the sizes of vocabulary and word embeddings differ, or a tensor is missing, mis-shaped, unknown,
+            or not tied as required. Names file, tensor, shapes, and what to do.
+    """
+    config_path = os.path.join(directory, CONFIG_FILE)
+    outline = outline_huggingface(directory)
+    architecture, vocabulary = outline.architecture, outline.vocabulary
+    with contextlib.ExitStack() as files:
+        tensors, file = _open_tensors(directory, files)
+        stored = _canonical(tensors, architecture.family)
+        model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
+    _check_head(model, architecture, config_path)
+    if os.path.exists(os.path.join(directory, MODULES_FILE)):
+        remarks += (
+            f"{directory} is a sentence-transformers model: its modules after the encoder (pooling of the tokens, ...) "
+            "are not read, so `encode` does not return its sentence embeddings",
+        )
+    if vocabulary and vocabulary.merges is not None and _read_settings(directory).get("add_prefix_space"):
+        remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
+    return ReadModel(
+        model,
+        vocabulary.tokens if vocabulary else None,
+        outline.lower_case,
+        initialised,
+        vocabulary.merges if vocabulary else None,
+        architecture.family,
+        remarks,
+    )
+
+
+def outline_huggingface(directory: str) -> Outline:
+    """Read configuration and vocabulary of a folder; errors as in `read_huggingface`."""
+    architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
+    vocabulary = _read_vocabulary(directory, architecture.encoder)
+    return Outline(architecture, vocabulary, _read_settings(directory).get("do_lower_case"))
+
+
+def write_huggingface(
+    model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None
+) -> Written:
+    """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
+
+    Tensors always have the family's prefix: `transformers` reads both forms, other programs only this one.
+
+    Args:
+        model: the model, written as float32.
+        tokenizer: the model's tokenizer; None writes no vocabulary.
+        family: family of a `BertBackbone`; by default BERT.
+
+    Raises:
+        InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
+            `transformers` computes the head with another gelu, or the model is causal. Nothing is written.
+    """
+    from safetensors.numpy import save_file
+
+    architecture = architecture_of(model, family)
+    vocabulary_files.check_tokenizer(tokenizer, architecture.encoder.vocab_size)
+    _check_head(model, architecture, "the model")
+    fields = _config_fields(model, architecture, tokenizer)
+    left_out = weight_copy.left_out(model, "huggingface", architecture.family)
+    tensors = weight_copy.tensors_of(model, "huggingface", architecture.family)
+    with files_.staged(directory) as temporary:
+        if tokenizer:
+            vocabulary_files.write_vocabulary(temporary, tokenizer)
+            settings = _tokenizer_settings(tokenizer, architecture.encoder)
+            files_.write_json(temporary, TOKENIZER_FILE, settings)
+        files_.write_json(temporary, CONFIG_FILE, fields)
+        weights = os.path.join(temporary, WEIGHTS_FILE)
+        # Some versions of `transformers` refuse a file without this field.
+        save_file(tensors, weights, metadata={"format": "pt"})
+        # safetensors makes the file readable to its owner only, whatever the umask.
+        shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
+    return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))
+
+
+def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    config, family = architecture.encoder, architecture.family
+    fields: dict[str, Any] = {
+        **dataclasses.asdict(config),
+        **_MUST_BE,
+        **_MUST_BE_OF[family],
+        "model_type": family,
+        "architectures": [_CLASSES.get(type(model).__name__, _BARE_CLASSES[family])],
+        "hidden_act": _ACTIVATION_NAMES[config.hidden_act],
+        "max_position_embeddings": config.max_position_embeddings + UNUSED_ROWS[family],
+    }
+    if family == "electra":
+        fields["embedding_size"] = architecture.embedding_size
+    if not tokenizer:
+        return fields
+    if fields.setdefault("pad_token_id", tokenizer.pad_id) != tokenizer.pad_id:
+        raise InputError(
+            f"the vocabulary has padding at id {tokenizer.pad_id}; a RoBERTa of Hugging Face counts its positions from "
+            f"the id of padding, which must be {fields['pad_token_id']}: use the vocabulary that it was trained with"
+        )
+    if family == "roberta":
+        fields |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    return fields
+
+
+def _tokenizer_settings(tokenizer: Tokenizer, config: BertConfig) -> dict[str, Any]:
+    settings = {"model_max_length": config.max_position_embeddings}
+    if isinstance(tokenizer, BertTokenizer):
+        return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
+    return {**settings, "tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
+
+
+def _read_architecture(path: str) -> Architecture:
+    # The default is the exact gelu, as in `transformers`.
+    fields = {"model_type": "bert", "hidden_act": "gelu", **files_.read_json(path)}
+    family = fields["model_type"]
+    if family not in _MUST_BE_OF:
+        known = ", ".join(map(repr, _MUST_BE_OF))
+        raise InputError(f"{path}: model_type is {family!r}; supported: {known}")
+    for name, value in {**_MUST_BE, **_MUST_BE_OF[family]}.items():
+        if fields.get(name, value) != value:
+            raise InputError(f"{path}: {name} is {fields[name]!r}; supported: {value!r}")
+    try:
+        if UNUSED_ROWS[family]:
+            fields["max_position_embeddings"] = fields.get("max_position_embeddings", 512) - UNUSED_ROWS[family]
+        encoder = BertConfig.from_fields({**fields, "causal": False}, _ACTIVATIONS)
+        width = fields["embedding_size"] if family == "electra" else encoder.hidden_size
+        if not isinstance(width, int) or width < 1:
+            raise ValueError(f"embedding_size is {width!r}; it must be a whole number, at least 1")
+    except KeyError as error:
+        raise InputError(f"{path}: {error} is missing; the configuration of an ELECTRA needs it") from error
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return Architecture(family, encoder, width)
+
+
+def _check_head(model: Model, architecture: Architecture, where: str) -> None:
+    """Raise InputError if `transformers` computes another function from the masked-LM head's tensors."""
+    if architecture.family == "bert" or not hasattr(model, "mlm_head"):
+        return
+    if architecture.encoder.hidden_act != "gelu_erf":
+        raise InputError(
+            f"{where}: hidden_act is the approximate gelu, but transformers' masked-LM head of {architecture.title} "
+            "always has the exact one; convert only a model with the exact gelu throughout, or without the head"
+        )
+
+
+def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
+    tokens = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config.vocab_size, CONFIG_FILE)
+    if tokens is not None:
+        return Vocabulary(tokens)
+    names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
+    vocabulary = vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
+    return vocabulary or vocabulary_files.read_fast(directory, config.vocab_size, CONFIG_FILE)
+
+
+def _read_settings(directory: str) -> dict[str, Any]:
+    path = os.path.join(directory, TOKENIZER_FILE)
+    return files_.read_json(path) if os.path.exists(path) else {}
+
+
+def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[StoredTensor], str]:
+    """All tensors of the folder, and the file that lists them; `files` closes them."""
+    whole, index = os.path.join(directory, WEIGHTS_FILE), os.path.join(directory, INDEX_FILE)
+    if os.path.exists(whole):
+        return _tensors_of_file(whole, files), whole
+    if os.path.exists(index):
+        return _tensors_of_shards(index, files), index
+    for name in _OTHER_WEIGHTS:
+        if os.path.exists(os.path.join(directory, name)):
+            raise InputError(
+                f"{os.path.join(directory, name)} is not read (a pickle can run code; only safetensors are read); if "
+                f"you trust it, write {WEIGHTS_FILE} with transformers: "
+                "AutoModelForPreTraining.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
+            )
+    raise InputError(f"{directory} has neither {WEIGHTS_FILE} nor {INDEX_FILE}; it is not a model folder")
+
+
+def _tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        file = files.enter_context(safe_open(path, "numpy"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing, but {INDEX_FILE} names it; is the download complete?") from error
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged or not a safetensors file ({error}); copy it again") from error
+
+    def stored(name: str) -> StoredTensor:
+        return StoredTensor(name, path, tuple(file.get_slice(name).get_shape()), lambda: file.get_tensor(name))
+
+    return [*map(stored, file.keys())]
+
+
+def _tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTensor]:
+    shards = files_.read_json(index).get("weight_map", {})
+    tensors: list[StoredTensor] = []
+    for shard in sorted(set(shards.values())):
+        if os.path.basename(shard) != shard:
+            raise InputError(f"{index} names {shard!r}; shards must be in the same folder")
+        shard_tensors = _tensors_of_file(os.path.join(os.path.dirname(index), shard), files)
+        missing = {name for name, file in shards.items() if file == shard} - {tensor.name for tensor in shard_tensors}
+        if missing:
+            raise InputError(f"{index} lists the tensor {min(missing)} in {shard}, which lacks it")
+        tensors += shard_tensors
+    return tensors
+
+
+def _canonical(tensors: Iterable[StoredTensor], family: Family) -> dict[str, StoredTensor]:
+    """Tensors by their name in the table: with the prefix and current names of layer normalisations, tied ones once."""
+    named: dict[str, StoredTensor] = {}
+    for tensor in tensors:
+        name = tensor.name if tensor.name.startswith((f"{family}.", *HEADS[family])) else f"{family}.{tensor.name}"
+        # Old names, in files converted from the original's, such as the best-known models.
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        if name in named:
+            other = named[name]
+            raise InputError(f"{tensor.file}: {tensor} and {other} of {other.file} are the same weight; keep one")
+        named[name] = tensor
+    # A buffer, 0, 1, 2, ..., in files before 4.31.
+    named.pop(f"{family}.embeddings.position_ids", None)
+    for copy, source in TIED[family].items():
+        if copy not in named:
+            continue
+        tensor = named.pop(copy)
+        original = named.setdefault(source, tensor)
+        if tensor.shape != original.shape or not np.array_equal(tensor.float32(), original.float32()):
+            raise InputError(
+                f"{tensor.file}: the tensor {tensor} is not equal to {original}; they must be tied (equal)"
+            )
+    return named

@@ -1,0 +1,290 @@
+"""keras-hub's preset folders of a `BertBackbone`, `RobertaBackbone` or `ElectraBackbone`, by its own code.
+
+The functions of its classes are fixed: BERT and ELECTRA have the approximate gelu, RoBERTa the exact one, and all have
+the published epsilon. Of its heads only `RobertaMaskedLM` is the same function; its `BertMaskedLM` has the exact gelu
+and an epsilon of 1e-5, whatever the encoder has.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bert_keras import files
+from bert_keras.convert import weight_copy
+from bert_keras.convert.architecture import Architecture, architecture_of
+from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
+from bert_keras.convert.weight_map import Family
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig, HiddenAct, Part
+from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.vocabulary_files import Tokenizer, Vocabulary
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+if TYPE_CHECKING:
+    from bert_keras.convert.architecture import Model
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.weights.h5"
+TASK_FILE = "task.json"
+TASK_WEIGHTS_FILE = "task.weights.h5"
+TOKENIZER_FILE = "tokenizer.json"
+ASSETS = os.path.join("assets", "tokenizer")
+
+
+class _Preset(NamedTuple):
+    """keras-hub's class of a family: its function and the names of its arguments."""
+
+    backbone: str
+    hidden_act: HiddenAct
+    layer_norm_eps: float
+    vocabulary_size: str = "vocabulary_size"
+    has_segments: bool = True
+    tokenizer: str = "BertTokenizer"
+    masked_lm: str | None = None
+
+
+_PRESETS: dict[Family, _Preset] = {
+    "bert": _Preset("BertBackbone", "gelu_tanh", 1e-12),
+    "electra": _Preset("ElectraBackbone", "gelu_tanh", 1e-12, "vocab_size", tokenizer="ElectraTokenizer"),
+    "roberta": _Preset(
+        "RobertaBackbone",
+        "gelu_erf",
+        1e-5,
+        has_segments=False,
+        tokenizer="RobertaTokenizer",
+        masked_lm="RobertaMaskedLM",
+    ),
+}
+# Its name, and its earlier name in older presets.
+_PACKAGES = ("keras_hub", "keras_nlp")
+_FIELDS = {
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "max_sequence_length": "max_position_embeddings",
+    "dropout": "hidden_dropout_prob",
+}
+
+
+def read_keras_hub(directory: str) -> ReadModel:
+    """Read a preset: encoder, pooler, `RobertaMaskedLM`'s head and the tokenizer's vocabulary; weights as float32.
+
+    Raises:
+        InputError: keras-hub is not installed, a file is missing or damaged, the preset has another class, or the
+            sizes of vocabulary and word embeddings differ.
+    """
+    directory = os.path.abspath(directory)  # keras-hub would download a preset with a bare name
+    config_path = os.path.join(directory, CONFIG_FILE)
+    architecture = _read_architecture(config_path)
+    preset = _PRESETS[architecture.family]
+    vocabulary, settings = _read_vocabulary(directory, architecture)
+    weights = os.path.join(directory, WEIGHTS_FILE)
+    if not os.path.exists(weights):
+        raise InputError(f"{weights} is missing; the folder of a preset needs it")
+    models = _keras_hub().models
+    task = _task_class(directory)
+    try:
+        model = getattr(models, preset.backbone).from_preset(directory, dtype="float32")
+        if task and task == preset.masked_lm:
+            weights = os.path.join(directory, TASK_WEIGHTS_FILE)
+            model = getattr(models, task)(model)
+            model.load_task_weights(weights)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{weights}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
+    converted, initialised, remarks = weight_copy.read_model(
+        architecture, "keras_hub", _stored(model, architecture, weights), weights
+    )
+    if task and task != preset.masked_lm:
+        remarks += (f"the head of {task} is dropped: no head here is the same function",)
+    lower_case = settings.get("lowercase")
+    if lower_case is not None and lower_case != settings.get("strip_accents", False):
+        remarks += (f"{TOKENIZER_FILE} lower-cases or strips accents, not both; BERT's tokenizer does both or neither",)
+    tokens, merges = (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
+    return ReadModel(converted, tokens, lower_case, initialised, merges, architecture.family, remarks)
+
+
+def outline_keras_hub(directory: str) -> Outline:
+    """Read configuration and vocabulary of a preset; errors as in `read_keras_hub`."""
+    architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
+    vocabulary, settings = _read_vocabulary(directory, architecture)
+    return Outline(architecture, vocabulary, settings.get("lowercase"))
+
+
+def write_keras_hub(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:
+    """Write a preset that keras-hub's `from_preset` loads: the backbone's, or `RobertaMaskedLM`'s.
+
+    A RoBERTa's embedding of segment 0, which all tokens have, is added to the positions: keras-hub has no segments.
+
+    Args:
+        model: the model, written as float32.
+        tokenizer: the model's tokenizer; None writes no tokenizer.
+        family: family of a `BertBackbone`; by default BERT.
+
+    Raises:
+        InputError: keras-hub is not installed or cannot compute the model (epsilon, segments), the tokenizer's
+            algorithm is not keras-hub's, the sizes of vocabulary and word embeddings differ, or the model is causal.
+            Nothing is written.
+    """
+    architecture = architecture_of(model, family)
+    config, preset = architecture.encoder, _PRESETS[architecture.family]
+    vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
+    remarks = _check_function(config, preset)
+    models = _keras_hub().models
+    their_tokenizer = _their_tokenizer(tokenizer, preset, models)
+    hub = getattr(models, preset.backbone)(**_arguments(architecture), dtype="float32")
+    if preset.masked_lm and hasattr(model, "mlm_head"):
+        make = getattr(models, f"{preset.masked_lm}Preprocessor")
+        preprocessor = their_tokenizer and make(their_tokenizer, sequence_length=config.max_position_embeddings)
+        hub = getattr(models, preset.masked_lm)(hub, preprocessor)
+    drawn = _assign(hub, model, architecture)
+    with files.staged(directory) as temporary:
+        hub.save_to_preset(temporary)
+        if their_tokenizer:
+            their_tokenizer.save_to_preset(temporary)
+    if left_out := weight_copy.left_out(model, "keras_hub", architecture.family):
+        remarks += (f"dropped: {', '.join(left_out)}; keras-hub has no equivalent",)
+    return Written(drawn, remarks)
+
+
+def _keras_hub() -> Any:
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise InputError(f"keras-hub is not installed ({error}): pip install 'bert-tfx[keras-hub]'") from error
+    return keras_hub
+
+
+def _read_architecture(path: str) -> Architecture:
+    stored = files.read_json(path)
+    families = {preset.backbone: family for family, preset in _PRESETS.items()}
+    package, _, name = str(stored.get("registered_name")).partition(">")
+    if package not in _PACKAGES or name not in families:
+        known = ", ".join(f"keras_hub>{name}" for name in families)
+        raise InputError(f"{path}: the class is {stored.get('registered_name')!r}; supported: {known}")
+    family = families[name]
+    preset, fields = _PRESETS[family], stored.get("config", {})
+    names = {preset.vocabulary_size: "vocab_size", **_FIELDS}
+    names |= {"num_segments": "type_vocab_size"} if preset.has_segments else {}
+    names |= {"embedding_dim": "embedding_size"} if family == "electra" else {}
+    if missing := names.keys() - fields.keys():
+        raise InputError(f"{path}: config has no {min(missing)}; is the file complete?")
+    # keras-hub would instantiate any class that a nested object names.
+    for at, objects, allowed in (("", stored, "config"), ("config.", fields, "dtype")):
+        if nested := [name for name, value in objects.items() if isinstance(value, dict) and name != allowed]:
+            raise InputError(f"{path}: {at}{nested[0]} is an object, which is not allowed for an encoder")
+    values = {ours: fields[theirs] for theirs, ours in names.items()}
+    width = values.pop("embedding_size", values["hidden_size"])
+    values |= {"attention_probs_dropout_prob": values["hidden_dropout_prob"], "type_vocab_size": 1} | values
+    try:
+        config = BertConfig(**values, hidden_act=preset.hidden_act, layer_norm_eps=preset.layer_norm_eps)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return Architecture(family, config, width)
+
+
+def _read_vocabulary(directory: str, architecture: Architecture) -> tuple[Vocabulary | None, dict[str, Any]]:
+    """The vocabulary, and the settings of a WordPiece tokenizer."""
+    assets = os.path.join(directory, ASSETS)
+    if architecture.family == "roberta":
+        names = ("vocabulary.json", vocabulary_files.MERGES_FILE)
+        return vocabulary_files.read_byte_bpe(assets, names, architecture.encoder.vocab_size, CONFIG_FILE), {}
+    path = os.path.join(assets, "vocabulary.txt")
+    tokens = vocabulary_files.read_wordpiece(path, architecture.encoder.vocab_size, CONFIG_FILE)
+    settings = os.path.join(directory, TOKENIZER_FILE)
+    fields = files.read_json(settings).get("config", {}) if os.path.exists(settings) else {}
+    return Vocabulary(tokens) if tokens is not None else None, fields
+
+
+def _task_class(directory: str) -> str | None:
+    path = os.path.join(directory, TASK_FILE)
+    return files.read_json(path).get("class_name") if os.path.exists(path) else None
+
+
+def _stored(model: Any, architecture: Architecture, file: str) -> dict[str, StoredTensor]:
+    """The weights of a keras-hub model by their names in the table, with the axis of attention heads merged."""
+    from keras import ops
+
+    variables = {variable.path: variable for variable in model.weights}
+
+    def stored(name: str, shape: tuple[int, ...]) -> StoredTensor:
+        return StoredTensor(name, file, shape, lambda: ops.convert_to_numpy(variables[name]).reshape(shape))
+
+    known = [(weight.keras_hub, weight.shape) for weight in architecture.weights() if weight.keras_hub]
+    return {name.name: stored(name.name, shape) for name, shape in known if name.name in variables}
+
+
+def _check_function(config: BertConfig, preset: _Preset) -> tuple[str, ...]:
+    """Raise InputError if keras-hub cannot compute the model; return remarks on small differences."""
+    if config.layer_norm_eps != preset.layer_norm_eps:
+        raise InputError(
+            f"the model has layer_norm_eps {config.layer_norm_eps}, keras-hub's {preset.backbone} always "
+            f"{preset.layer_norm_eps}; write it with --to hf"
+        )
+    if not preset.has_segments and config.type_vocab_size > 1:
+        raise InputError(
+            f"the model has {config.type_vocab_size} segments, keras-hub's {preset.backbone} none; "
+            "write it with --to hf"
+        )
+    remarks: tuple[str, ...] = ()
+    if config.hidden_act != preset.hidden_act:
+        remarks += (
+            f"keras-hub's {preset.backbone} computes {preset.hidden_act}, the model was trained with "
+            f"{config.hidden_act} (at most 4.73e-4 apart): outputs differ",
+        )
+    if config.attention_probs_dropout_prob != config.hidden_dropout_prob:
+        remarks += (
+            f"keras-hub has one rate of dropout, {config.hidden_dropout_prob}: attention_probs_dropout_prob "
+            f"{config.attention_probs_dropout_prob} is dropped",
+        )
+    return remarks
+
+
+def _arguments(architecture: Architecture) -> dict[str, Any]:
+    preset, config = _PRESETS[architecture.family], architecture.encoder
+    arguments = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
+    arguments[preset.vocabulary_size] = config.vocab_size
+    if preset.has_segments:
+        arguments["num_segments"] = config.type_vocab_size
+    if architecture.family == "electra":
+        arguments["embedding_dim"] = architecture.embedding_size
+    return arguments
+
+
+def _their_tokenizer(tokenizer: Tokenizer | None, preset: _Preset, models: Any) -> Any:
+    if tokenizer is None:
+        return None
+    if isinstance(tokenizer, BertTokenizer) == (preset.tokenizer == "RobertaTokenizer"):
+        raise InputError(f"the vocabulary does not fit keras-hub's {preset.tokenizer}; write it with --to hf")
+    theirs, tokens = getattr(models, preset.tokenizer), tokenizer.vocabulary
+    if isinstance(tokenizer, BertTokenizer):
+        return theirs(list(tokens), lowercase=tokenizer.lower_case, strip_accents=tokenizer.lower_case)
+    merges = [f"{left} {right}" for left, right in tokenizer.merges]
+    return theirs({token: i for i, token in enumerate(tokens)}, merges)
+
+
+def _assign(hub: Any, model: Model, architecture: Architecture) -> tuple[Part, ...]:
+    """Assign our weights to a keras-hub model; return its additional parts, which get random weights."""
+    from bert_keras.models.layers import initializer
+
+    variables = {variable.path: variable for variable in hub.weights}
+    tensors = weight_copy.tensors_of(model, "keras_hub", architecture.family)
+    if architecture.family == "roberta":
+        positions = "embeddings/position_embedding/embeddings"
+        segment = np.asarray(weight_copy.variables_by_path(model)["bert/embeddings/token_type_embeddings/embeddings"])[
+            0
+        ]
+        # Adding zeros would turn -0 into 0 and so change the bits.
+        if segment.any():
+            tensors[positions] = tensors[positions] + segment
+    for name, value in tensors.items():
+        variables[name].assign(value.reshape(variables[name].shape))
+    drawn: tuple[Part, ...] = ()
+    if "pooled_dense/kernel" in variables.keys() - tensors.keys():
+        kernel, drawn = variables["pooled_dense/kernel"], ("pooler",)
+        kernel.assign(initializer(architecture.encoder, 0)(kernel.shape))
+    return drawn

@@ -1,0 +1,118 @@
+"""google-research/bert's checkpoints: `bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from bert_keras import files
+from bert_keras.convert import weight_copy
+from bert_keras.convert.architecture import Architecture
+from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
+from bert_keras.convert.weight_map import Family
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, Vocabulary
+
+if TYPE_CHECKING:
+    from bert_keras.convert.architecture import Model
+
+CONFIG_FILE = "bert_config.json"
+CHECKPOINT = "bert_model.ckpt"
+_WHOSE = "checkpoints of google-research/bert"
+# The optimizer's state, which the original does not restore either.
+_TRAINING_STATE = re.compile(r"(^|/)(adam_m|adam_v|global_step)$")
+
+
+def read_tf1(directory: str) -> ReadModel:
+    """Read a checkpoint of the original, with the heads in the file.
+
+    The original's "gelu" is the tanh approximation (modeling.py, `gelu`). None of its files records `lower_case`.
+
+    Raises:
+        InputError: a file is missing or damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is
+            missing, mis-shaped or unknown. Names file, tensor, shapes, and what to do.
+    """
+    outline = outline_tf1(directory)
+    prefix = os.path.join(directory, CHECKPOINT)
+    index = f"{prefix}.index"
+    if not os.path.exists(index):
+        raise InputError(f"{index} is missing; the checkpoint's files must be named {CHECKPOINT}.*")
+
+    import tensorflow as tf
+
+    def stored(name: str, shape: list[int]) -> StoredTensor:
+        def read():
+            with _damage_named(prefix):
+                return reader.get_tensor(name)
+
+        return StoredTensor(name, index, tuple(shape), read)
+
+    with _damage_named(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+    shapes = reader.get_variable_to_shape_map()
+    tensors = {name: stored(name, shapes[name]) for name in sorted(shapes) if not _TRAINING_STATE.search(name)}
+    model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", tensors, index)
+    return ReadModel(model, outline.vocabulary.tokens if outline.vocabulary else None, None, initialised)
+
+
+def outline_tf1(directory: str) -> Outline:
+    """Read configuration and vocabulary of a folder; errors as in `read_tf1`."""
+    config_path = os.path.join(directory, CONFIG_FILE)
+    text = files.read_text(config_path)
+    try:
+        config = BertConfig.from_json(text)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{config_path}: {error}") from error
+    path = os.path.join(directory, VOCABULARY_FILE)
+    tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, CONFIG_FILE)
+    vocabulary = None if tokens is None else Vocabulary(tokens)
+    return Outline(Architecture("bert", config, config.hidden_size), vocabulary, None)
+
+
+@contextlib.contextmanager
+def _damage_named(prefix: str) -> Iterator[None]:
+    """Raise TensorFlow's errors for an unreadable checkpoint (IndexError: truncated) as InputError."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (tf.errors.OpError, RuntimeError, IndexError) as error:
+        raise InputError(f"{prefix} is damaged or incomplete ({error}); copy its files again") from error
+
+
+def write_tf1(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:
+    """Write a checkpoint for the original's `init_checkpoint`, with its `bert_config.json`.
+
+    The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and it refuses a
+    configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both.
+
+    Args:
+        model: the model, written as float32.
+        tokenizer: the model's tokenizer; None writes no `vocab.txt`.
+
+    Raises:
+        InputError: the sizes of vocabulary and word embeddings differ, or the model is causal or not a BERT. Nothing
+            is written.
+    """
+    import tensorflow as tf
+
+    config = weight_copy.only_bert(model, family, _WHOSE)
+    vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
+    tokenizer = vocabulary_files.wordpiece(tokenizer, _WHOSE)
+    tensors = weight_copy.tensors_of(model, "tf1")
+    with files.staged(directory) as temporary:
+        if tokenizer:
+            vocabulary_files.write_vocabulary(temporary, tokenizer)
+        files.write_text(temporary, CONFIG_FILE, config.to_json())
+        tf.raw_ops.SaveV2(
+            prefix=os.path.join(temporary, CHECKPOINT),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+    return Written()

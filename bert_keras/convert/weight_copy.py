@@ -1,0 +1,217 @@
+"""Copying of weights, for all formats: a model from tensors under a format's names, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import posixpath
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, new_model
+from bert_keras.convert.weight_map import Family, Format, Weight
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig, Part
+from bert_keras.tokenizers.vocabulary_files import Vocabulary
+
+if TYPE_CHECKING:
+    from bert_keras.convert.architecture import Model
+    from bert_keras.tasks.settings import TaskSettings
+    from bert_keras.tasks.table import Task
+
+# All convert to float32 exactly.
+_DTYPES = ("float32", "float16", "bfloat16")
+# Attributes of heads; each model has some of them.
+_HEADS = ("mlm_head", "nsp_head", "head_dense", "head_output")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadModel:
+    """The contents of a model folder.
+
+    Attributes:
+        model: float32; a `BertBackbone` if there is no head, else a `BertForPreTraining`, `RobertaForMaskedLM`,
+            `ElectraDiscriminator` or `ElectraGenerator`.
+        vocabulary: one token per id; None if the folder has none.
+        lower_case: whether text is lower-cased (and stripped of accents); None if unknown.
+        initialised: the parts of `model` that the folder lacks. They have random weights and need training.
+        merges: merges of byte-level BPE; None for WordPiece.
+        family: the model's family, which a `BertBackbone` itself does not record.
+        remarks: what of the folder is dropped or computed differently; one sentence each.
+        fine_tuned: the model with its output layer, its task and its settings; None for a pre-trained model.
+    """
+
+    model: Model
+    vocabulary: list[str] | None
+    lower_case: bool | None
+    initialised: tuple[Part, ...]
+    merges: list[tuple[str, str]] | None = None
+    family: Family = "bert"
+    remarks: tuple[str, ...] = ()
+    fine_tuned: tuple[Any, Task, TaskSettings] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """What a model folder says without its weights.
+
+    Attributes:
+        architecture: the model that its weights belong to.
+        vocabulary: None if the folder has none.
+        lower_case: as in `ReadModel`.
+    """
+
+    architecture: Architecture
+    vocabulary: Vocabulary | None
+    lower_case: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Differences between a model and the folder written from it.
+
+    Attributes:
+        drawn: parts of the folder that the model lacks; they have random weights.
+        remarks: what of the model is dropped or computed differently; one sentence each.
+    """
+
+    drawn: tuple[Part, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of a file, not yet read: its name, file, shape, and a function that reads it."""
+
+    name: str
+    file: str
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+    def __str__(self) -> str:
+        return f"{self.name} {list(self.shape)}"
+
+    def float32(self) -> np.ndarray:
+        value = self.read()
+        if value.dtype.name not in _DTYPES:
+            raise InputError(
+                f"{self.file}: the tensor {self} is {value.dtype.name}; it must be one of {', '.join(_DTYPES)}"
+            )
+        return value.astype("float32")
+
+
+def only_bert(model: Model, family: Family | None, whose: str) -> BertConfig:
+    """The configuration of a BERT; InputError for other families, which `whose` cannot store."""
+    architecture = architecture_of(model, family)
+    if architecture.family != "bert":
+        raise InputError(
+            f"{whose} cannot hold a model of {architecture.title}; write it with --to hf or --to keras-hub"
+        )
+    return architecture.encoder
+
+
+def check_tensors(
+    architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str
+) -> list[Weight]:
+    """The weights of the stored parts.
+
+    Args:
+        stored: tensors by their name in the format.
+        file: the file to name in errors on missing tensors.
+
+    Raises:
+        InputError: a tensor is missing, mis-shaped, or unknown.
+    """
+    table = {known.name: weight for weight in architecture.weights() if (known := weight.stored(format_))}
+    for name, tensor in stored.items():
+        if name not in table:
+            raise InputError(
+                f"{tensor.file}: the tensor {tensor} is not part of a {architecture.title} with "
+                f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; write the file again "
+                "without it"
+            )
+        if tensor.shape != (expected := table[name].stored_shape(format_)):
+            raise InputError(
+                f"{tensor.file}: the tensor {tensor} must be {list(expected)} by the configuration beside it; "
+                "use both files of one model"
+            )
+    parts = {table[name].part for name in stored} | {"encoder"}
+    for name, weight in table.items():
+        if weight.part in parts and name not in stored:
+            raise InputError(
+                f"{file}: the tensor {name} {list(weight.stored_shape(format_))} of the {weight.part} is missing, but "
+                f"the {weight.part} must be complete; is the file complete, and the configuration beside it its own?"
+            )
+    if parts >= {"masked-LM head", "discriminator head"} and architecture.family == "electra":
+        raise InputError(
+            f"{file} has the heads of a generator and of a discriminator; these are two models: use one folder each"
+        )
+    return [weight for weight in table.values() if weight.part in parts]
+
+
+def read_model(
+    architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str
+) -> tuple[Model, tuple[Part, ...], tuple[str, ...]]:
+    """The model made from tensors, its parts without tensors, and remarks on tensors that it has no place for.
+
+    Arguments and errors as in `check_tensors`. Segment embeddings are 0 if the format has none.
+    """
+    present = check_tensors(architecture, format_, stored, file)
+    read = dict.fromkeys(weight.part for weight in present)
+    model = new_model(architecture, read)
+    variables = variables_by_path(model)
+    for weight in present:
+        known = weight.stored(format_)
+        if known and weight.path in variables:
+            variables[weight.path].assign(weight.from_file(format_, stored[known.name].float32()))
+    parts: dict[Part, None] = {}
+    for weight in architecture.weights():
+        if weight.path in variables:
+            parts[weight.part] = None
+            if weight.part == "encoder" and not weight.stored(format_):
+                variables[weight.path].assign(np.zeros(weight.shape, "float32"))
+    initialised = tuple(part for part in parts if part not in read)
+    if initialised:
+        logging.getLogger(__name__).warning(
+            "%s has no %s: initialised randomly; train before use", file, " and no ".join(initialised)
+        )
+    unread = tuple(
+        f"the {part} of {file} is dropped: {type(model).__name__} has none" for part in read if part not in parts
+    )
+    return model, initialised, unread
+
+
+def tensors_of(model: Model, format_: Format, family: Family | None = None) -> dict[str, np.ndarray]:
+    """The weights of a model that a format can store, float32, under its names and in its layout."""
+    from keras import ops
+
+    variables, tensors = variables_by_path(model), {}
+    for weight in architecture_of(model, family).weights():
+        known = weight.stored(format_)
+        if known and weight.path in variables:
+            value = np.asarray(ops.convert_to_numpy(variables[weight.path]), "float32")
+            tensors[known.name] = weight.to_file(format_, value)
+    return tensors
+
+
+def left_out(model: Model, format_: Format, family: Family | None = None) -> tuple[Part, ...]:
+    """The parts of a model, besides the encoder, that a format cannot store."""
+    paths = variables_by_path(model)
+    table = architecture_of(model, family).weights()
+    unknown = [weight.part for weight in table if weight.path in paths and not weight.stored(format_)]
+    return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
+
+
+def variables_by_path(model: Model) -> dict[str, Any]:
+    """The variables of a model by their path in the table, independent of the model's name and parents."""
+    backbone = backbone_of(model)
+    inner = [backbone.embeddings, backbone.embeddings_project, *backbone.encoder_layers, backbone.pooler]
+    layers = {f"bert/{layer.name}": layer for layer in inner if layer is not None}
+    layers |= {getattr(model, name).name: getattr(model, name) for name in _HEADS if hasattr(model, name)}
+    return {
+        posixpath.join(path, posixpath.relpath(variable.path, layer.path)): variable
+        for path, layer in layers.items()
+        for variable in layer.weights
+    }

@@ -1,0 +1,240 @@
+"""Names and layouts of each weight here and in other programs' files, for every family.
+
+Worked example, a BERT of one 768-wide layer with 12 heads, the kernel of its queries:
+    here           bert/layer_0/attention/query/kernel                         [in, out]
+    TF1            bert/encoder/layer_0/attention/self/query/kernel            [in, out]
+    Hugging Face   bert.encoder.layer.0.attention.self.query.weight            [out, in]
+    keras-hub      transformer_layer_0/self_attention_layer/query/kernel       [in, heads, out / heads]
+A RoBERTa's has the same name here, and `roberta.encoder. ...` in Hugging Face's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from bert_keras.models.config import BertConfig, Part
+
+# A file has all weights of a part or none; only the encoder is required.
+# All families have the same layers in encoder and embeddings; they differ in heads and names.
+Family = Literal["bert", "roberta", "electra"]
+Format = Literal["tf1", "huggingface", "keras_hub"]
+
+# Tensors that repeat another one of the file: output matrix and bias -> the tensor they are tied to.
+TIED: dict[Family, dict[str, str]] = {
+    "bert": {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    "roberta": {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
+    "electra": {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+}
+# Prefixes of Hugging Face's heads; all other tensors have the family's prefix.
+HEADS: dict[Family, tuple[str, ...]] = {
+    "bert": ("cls.",),
+    "roberta": ("lm_head.",),
+    "electra": ("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+}
+# Rows of Hugging Face's position embeddings before the first position: row 1 is for padding, row 0 is unused
+# (`bert_keras.models.roberta`).
+UNUSED_ROWS: dict[Family, int] = {"bert": 0, "roberta": 2, "electra": 0}
+
+
+class Stored(NamedTuple):
+    """The name of a weight in a format, and whether it is transposed there."""
+
+    name: str
+    transposed: bool = False
+
+
+class Weight(NamedTuple):
+    """One weight: its path in the model and shape here, and its names in the formats, None if a format lacks it.
+
+    `keras_hub` may split an axis into heads, which keeps the order of the numbers. `unused_rows` precede it in Hugging
+    Face's file only.
+    """
+
+    part: Part
+    path: str
+    shape: tuple[int, ...]
+    tf1: Stored | None
+    huggingface: Stored | None
+    keras_hub: Stored | None
+    unused_rows: int = 0
+
+    def stored(self, format_: Format) -> Stored | None:
+        return {"tf1": self.tf1, "huggingface": self.huggingface, "keras_hub": self.keras_hub}[format_]
+
+    def stored_shape(self, format_: Format) -> tuple[int, ...]:
+        """The shape of `from_file`'s argument."""
+        stored = self.stored(format_)
+        rows, *others = self.shape[::-1] if stored and stored.transposed else self.shape
+        return (rows + (self.unused_rows if format_ == "huggingface" else 0), *others)
+
+    def to_file(self, format_: Format, value: np.ndarray) -> np.ndarray:
+        """Convert to the format's layout; unused rows are 0."""
+        stored = self.stored(format_)
+        value = value.T if stored and stored.transposed else value
+        if format_ == "huggingface" and self.unused_rows:
+            value = np.pad(value, ((self.unused_rows, 0), (0, 0)))
+        return np.ascontiguousarray(value)
+
+    def from_file(self, format_: Format, value: np.ndarray) -> np.ndarray:
+        """Inverse of `to_file`."""
+        stored = self.stored(format_)
+        value = value[self.unused_rows :] if format_ == "huggingface" else value
+        return value.T if stored and stored.transposed else value
+
+
+def weights(config: BertConfig, family: Family = "bert", embedding_size: int | None = None) -> list[Weight]:
+    """All weights of a family's models.
+
+    Args:
+        config: configuration of the encoder.
+        embedding_size: E, the width of the embeddings, if it differs from the encoder's (ELECTRA).
+    """
+    embedding_size = embedding_size or config.hidden_size
+    table = [*_embeddings(config, family, embedding_size), *_encoder(config, family)]
+    table += _HEADS[family](config, embedding_size)
+    return table if family == "bert" else [weight._replace(tf1=None) for weight in table]
+
+
+def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
+    tf1, huggingface, keras_hub = names
+    kernel = (
+        _stored(tf1, "/kernel"),
+        _stored(huggingface, ".weight", transposed=True),
+        _stored(keras_hub, "/kernel"),
+    )
+    bias = _stored(tf1, "/bias"), _stored(huggingface, ".bias"), _stored(keras_hub, "/bias")
+    return [
+        Weight(part, f"{path}/kernel", (inputs, outputs), *kernel),
+        Weight(part, f"{path}/bias", (outputs,), *bias),
+    ]
+
+
+def _norm(part: Part, path: str, names: _Names, width: int) -> list[Weight]:
+    tf1, huggingface, keras_hub = names
+    gamma = _stored(tf1, "/gamma"), _stored(huggingface, ".weight"), _stored(keras_hub, "/gamma")
+    beta = _stored(tf1, "/beta"), _stored(huggingface, ".bias"), _stored(keras_hub, "/beta")
+    return [Weight(part, f"{path}/gamma", (width,), *gamma), Weight(part, f"{path}/beta", (width,), *beta)]
+
+
+# Names of a layer in TF1, Hugging Face and keras-hub; None: no such layer.
+_Names = tuple[str | None, str | None, str | None]
+
+
+def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored | None:
+    return Stored(name + end, transposed) if name else None
+
+
+def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weight]:
+    # keras-hub's RoBERTa has both tables in one layer, and no segments.
+    inside = "embeddings/" if family == "roberta" else ""
+    segments = None if family == "roberta" else "segment_embedding"
+    for name, rows, keras_hub, unused_rows in (
+        ("word_embeddings", config.vocab_size, f"{inside}token_embedding", 0),
+        ("position_embeddings", config.max_position_embeddings, f"{inside}position_embedding", UNUSED_ROWS[family]),
+        ("token_type_embeddings", config.type_vocab_size, segments, 0),
+    ):
+        yield Weight(
+            "encoder",
+            f"bert/embeddings/{name}/embeddings",
+            (rows, width),
+            Stored(f"bert/embeddings/{name}"),
+            Stored(f"{family}.embeddings.{name}.weight"),
+            _stored(keras_hub, "/embeddings"),
+            unused_rows,
+        )
+    at: _Names = "bert/embeddings/LayerNorm", f"{family}.embeddings.LayerNorm", "embeddings_layer_norm"
+    yield from _norm("encoder", "bert/embeddings/layer_norm", at, width)
+    if width != config.hidden_size:
+        at = None, f"{family}.embeddings_project", "embeddings_projection"
+        yield from _dense("encoder", "bert/embeddings_project", at, width, config.hidden_size)
+
+
+def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    for i in range(config.num_hidden_layers):
+        here, tf1 = f"bert/layer_{i}", f"bert/encoder/layer_{i}"
+        hf, hub = f"{family}.encoder.layer.{i}", f"transformer_layer_{i}"
+        attention = f"{hub}/self_attention_layer"
+        for name in ("query", "key", "value"):
+            at = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
+            yield from _dense("encoder", f"{here}/attention/{name}", at, hidden, hidden)
+        at = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
+        yield from _dense("encoder", f"{here}/attention/output", at, hidden, hidden)
+        at = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
+        yield from _norm("encoder", f"{here}/attention_layer_norm", at, hidden)
+        at = f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense", f"{hub}/feedforward_intermediate_dense"
+        yield from _dense("encoder", f"{here}/intermediate", at, hidden, inner)
+        at = f"{tf1}/output/dense", f"{hf}.output.dense", f"{hub}/feedforward_output_dense"
+        yield from _dense("encoder", f"{here}/output", at, inner, hidden)
+        at = f"{tf1}/output/LayerNorm", f"{hf}.output.LayerNorm", f"{hub}/feedforward_layer_norm"
+        yield from _norm("encoder", f"{here}/output_layer_norm", at, hidden)
+
+
+def _masked_lm_head(
+    config: BertConfig, width: int, dense: _Names, norm: _Names, bias: _Names, path: str = "predictions"
+) -> Iterator[Weight]:
+    yield from _dense("masked-LM head", f"{path}/transform", dense, config.hidden_size, width)
+    yield from _norm("masked-LM head", f"{path}/layer_norm", norm, width)
+    tf1, huggingface, keras_hub = map(_stored, bias)
+    yield Weight("masked-LM head", f"{path}/output_bias", (config.vocab_size,), tf1, huggingface, keras_hub)
+
+
+def _bert_heads(config: BertConfig, width: int) -> Iterator[Weight]:
+    hidden = config.hidden_size
+    at = "bert/pooler/dense", "bert.pooler.dense", "pooled_dense"
+    yield from _dense("pooler", "bert/pooler", at, hidden, hidden)
+    tf1, hf = "cls/predictions/transform", "cls.predictions.transform"
+    # keras-hub's head is another function (`keras_hub`).
+    yield from _masked_lm_head(
+        config,
+        width,
+        (f"{tf1}/dense", f"{hf}.dense", None),
+        (f"{tf1}/LayerNorm", f"{hf}.LayerNorm", None),
+        ("cls/predictions/output_bias", "cls.predictions.bias", None),
+    )
+    # The only kernel that the original stores as [out, in] (run_pretraining.py, `get_next_sentence_output`).
+    kernel = Stored("cls/seq_relationship/output_weights", True), Stored("cls.seq_relationship.weight", True)
+    yield Weight("next-sentence head", "seq_relationship/kernel", (hidden, 2), *kernel, None)
+    bias = Stored("cls/seq_relationship/output_bias"), Stored("cls.seq_relationship.bias")
+    yield Weight("next-sentence head", "seq_relationship/bias", (2,), *bias, None)
+
+
+def _roberta_heads(config: BertConfig, width: int) -> Iterator[Weight]:
+    at = None, "roberta.pooler.dense", None
+    yield from _dense("pooler", "bert/pooler", at, config.hidden_size, config.hidden_size)
+    yield from _masked_lm_head(
+        config,
+        width,
+        (None, "lm_head.dense", "mlm_head/intermediate_dense"),
+        (None, "lm_head.layer_norm", "mlm_head/intermediate_layer_norm"),
+        (None, "lm_head.bias", "mlm_head/output_bias"),
+    )
+
+
+def _electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
+    hidden = config.hidden_size
+    at: _Names = None, None, "pooled_dense"
+    yield from _dense("pooler", "bert/pooler", at, hidden, hidden)
+    yield from _masked_lm_head(
+        config,
+        width,
+        (None, "generator_predictions.dense", None),
+        (None, "generator_predictions.LayerNorm", None),
+        (None, "generator_lm_head.bias", None),
+        "generator_predictions",
+    )
+    for here, there, outputs in (("dense", "dense", hidden), ("output", "dense_prediction", 1)):
+        at = None, f"discriminator_predictions.{there}", None
+        yield from _dense("discriminator head", f"discriminator_predictions_{here}", at, hidden, outputs)
+
+
+_HEADS = {"bert": _bert_heads, "roberta": _roberta_heads, "electra": _electra_heads}

@@ -1,0 +1,1 @@
+"""Examples: format, masking, batches."""

@@ -1,0 +1,255 @@
+"""The format of pre-training examples, for every objective.
+
+Legend: T `max_seq_length`, P predictions that fit in a row, S sequences that fit in a row.
+
+`mlm_nsp`: names, types and padding are google-research/bert's (create_pretraining_data.py). "my dog is ##ok ! [SEP] he
+likes play" with T = 16, P = 3 and two masked tokens:
+
+    input_ids              [CLS] my [MASK] is ##ok ! [SEP] he likes [MASK] [SEP]  0 0 0 0 0
+    input_mask               1   1    1    1   1   1   1   1    1     1      1    0 0 0 0 0
+    segment_ids              0   0    0    0   0   0   0   1    1     1      1    0 0 0 0 0
+    masked_lm_positions      2   9    0
+    masked_lm_ids           dog play  0
+    masked_lm_weights       1.0 1.0  0.0
+    next_sentence_labels     0                       (0 = the second segment follows the first, 1 = random)
+
+The other objectives have the same features without next_sentence_labels; their input_ids:
+
+    segment_pair             [CLS] my dog is ##ok ! [SEP] he likes play [SEP]     (or [CLS] my dog is ##ok ! [SEP])
+    full_sentences           [CLS] my dog is ##ok ! [SEP] he likes play [SEP] [SEP] another document [SEP]
+    doc_sentences            [CLS] my dog is ##ok ! [SEP] he likes play [SEP]
+    single_sequence          [CLS] my dog is ##ok ! he likes play [SEP]
+    left_to_right            [CLS] my dog is ##ok ! he likes play [SEP]           (no masked_lm_*: nothing is masked)
+
+segment_ids are 0, except for segment_pair. Dynamic masking: the training split holds unmasked tokens and no
+masked_lm_*; the `eval` split is masked as above.
+
+Packed: up to S sequences in a row, one after another, each as above; masked_lm_positions are positions in the row.
+"[CLS] he likes [SEP] play [SEP]" and "[CLS] my dog [SEP] is ##ok [SEP]" with T = 16, P = 4, S = 3:
+
+    input_ids                [CLS] [MASK] likes [SEP] play [SEP] [CLS] my dog [SEP] is [MASK] [SEP]  0 0 0
+    input_mask                 1     1      1     1    1     1     1   1   1    1   1    1      1    0 0 0
+    segment_ids                0     0      0     0    1     1     0   0   0    0   1    1      1    0 0 0
+    sequence_ids               1     1      1     1    1     1     2   2   2    2   2    2      2    0 0 0
+    position_ids               0     1      2     3    4     5     0   1   2    3   4    5      6    0 0 0
+    masked_lm_positions        1    11  0 0
+    masked_lm_ids             he  ##ok  0 0
+    masked_lm_weights        1.0   1.0  0.0 0.0
+    next_sentence_positions    0     6    0          (mlm_nsp only: position of each sequence's [CLS])
+    next_sentence_labels       1     0    0
+    next_sentence_weights    1.0   1.0  0.0
+
+A token attends only to its own sequence, by sequence_ids.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from bert_keras.data.masking import MaskingSettings
+from bert_keras.errors import InputError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Beam workers import this module without TensorFlow; the functions that need it import it.
+
+# Beside the shards, at the root of the examples artifact.
+EXAMPLE_SPEC_FILE = "example_spec.json"
+SHARDS_FILE = "example_shards.json"
+
+
+class Feature(NamedTuple):
+    """A feature of an example.
+
+    Attributes:
+        length: number of values.
+        holds: their meaning: token `ids`, `flags` 0 or 1, `positions` in a row, numbers of `sequences` from 1 (0 is
+            padding), all int64; or `weights`, float32 from 0.0 to 1.0.
+    """
+
+    length: int
+    holds: Literal["ids", "flags", "positions", "sequences", "weights"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleLayout:
+    """The settings that determine the features of examples and their lengths.
+
+    Attributes:
+        objective: name of the objective (`components.pretrain_example_gen.settings.ExampleSettings`).
+        max_seq_length: T.
+        max_predictions_per_seq: P, per row: for all sequences of a packed row together.
+        max_sequences: S; 1: rows are not packed.
+        masking: `static` or `dynamic` (`bert_keras.data.masking.MaskingSettings.when`).
+    """
+
+    objective: str
+    max_seq_length: int
+    max_predictions_per_seq: int
+    max_sequences: int
+    masking: str
+
+    @classmethod
+    def bert(cls, max_seq_length: int, max_predictions_per_seq: int) -> ExampleLayout:
+        """The original's layout: mlm_nsp, masked, one sequence per row."""
+        return cls("mlm_nsp", max_seq_length, max_predictions_per_seq, 1, "static")
+
+    def features(self, *, masked: bool) -> dict[str, Feature]:
+        """The features by name.
+
+        Args:
+            masked: whether the examples are stored masked; with dynamic masking only the `eval` split is.
+        """
+        T, P, S = self.max_seq_length, self.max_predictions_per_seq, self.max_sequences
+        features = {
+            "input_ids": Feature(T, "ids"),
+            "input_mask": Feature(T, "flags"),
+            "segment_ids": Feature(T, "flags"),
+        }
+        if S > 1:
+            features["sequence_ids"] = Feature(T, "sequences")
+            features["position_ids"] = Feature(T, "positions")
+        if masked and self.objective != "left_to_right":
+            features["masked_lm_positions"] = Feature(P, "positions")
+            features["masked_lm_ids"] = Feature(P, "ids")
+            features["masked_lm_weights"] = Feature(P, "weights")
+        if self.objective == "mlm_nsp":
+            features["next_sentence_labels"] = Feature(S, "flags")
+            if S > 1:
+                features["next_sentence_positions"] = Feature(S, "positions")
+                features["next_sentence_weights"] = Feature(S, "weights")
+        return features
+
+
+def feature_spec(layout: ExampleLayout, *, masked: bool) -> dict[str, tf.io.FixedLenFeature]:
+    """`layout.features` in the form of `tf.io.parse_example`."""
+    import tensorflow as tf
+
+    return {
+        name: tf.io.FixedLenFeature([feature.length], tf.float32 if feature.holds == "weights" else tf.int64)
+        for name, feature in layout.features(masked=masked).items()
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSpec:
+    """The part of `example_spec.json` that training reads.
+
+    Attributes:
+        max_seq_length: T.
+        max_predictions_per_seq: P, per row.
+        vocab_size: V.
+        vocabulary_sha256: sha256 of vocab.txt.
+        train_examples: number of training rows.
+        eval_examples: number of held-out rows.
+        objective: name of the objective.
+        masking: the masking; its `max_predictions_per_seq` is per sequence.
+        max_sequences: S; 1: rows are not packed.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_size: int
+    vocabulary_sha256: str
+    train_examples: int
+    eval_examples: int
+    objective: str = "mlm_nsp"
+    masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
+    max_sequences: int = 1
+
+    @property
+    def layout(self) -> ExampleLayout:
+        """The layout of the examples."""
+        return ExampleLayout(
+            self.objective,
+            self.max_seq_length,
+            self.max_predictions_per_seq,
+            self.max_sequences,
+            self.masking.when,
+        )
+
+    @classmethod
+    def load(cls, directory: str) -> ExampleSpec:
+        """Read the spec beside the shards in `directory`.
+
+        Raises:
+            ValueError: a field is missing (spec of an older version).
+        """
+        import tensorflow as tf
+
+        path = f"{directory}/{EXAMPLE_SPEC_FILE}"
+        with tf.io.gfile.GFile(path) as file:
+            spec = json.load(file)
+        masking_fields = {field.name for field in dataclasses.fields(MaskingSettings)}
+        try:
+            masking = {"max_predictions_per_seq": spec["max_predictions_per_seq"], **spec.get("masking", {})}
+            return cls(
+                max_seq_length=spec["max_seq_length"],
+                max_predictions_per_seq=spec["max_predictions_per_seq"],
+                vocab_size=spec["vocab_size"],
+                vocabulary_sha256=spec["vocabulary_sha256"],
+                train_examples=spec["counts"]["train"]["instances"],
+                eval_examples=spec["counts"]["eval"]["instances"],
+                objective=spec.get("objective", cls.objective),
+                masking=MaskingSettings(**{k: v for k, v in masking.items() if k in masking_fields}),
+                max_sequences=spec["max_sequences_per_pack"] if spec.get("packing") else cls.max_sequences,
+            )
+        except KeyError as missing:
+            raise ValueError(f"{path} has no {missing}: make the examples again with this version") from missing
+
+
+class Shard(NamedTuple):
+    """Figures of a shard, recorded when it was written, so that training need not read it for them.
+
+    `example_shards.json` is a list of them, for all splits, by path:
+
+        {"path": "Split-train/examples-00003-of-00010.tfrecord", "pass_number": 0, "records": 1170, "size": 690012,
+         "crc32c": "1c291ca3"}
+
+    Attributes:
+        path: path of the file in the folder of the examples.
+        pass_number: number of the pass over the documents, from 0. Each pass has all documents.
+        records: number of examples.
+        size: file size in bytes.
+        crc32c: checksum of the file, in hexadecimal digits.
+    """
+
+    path: str
+    pass_number: int
+    records: int
+    size: int
+    crc32c: str
+
+
+def read_shards(directory: str, split: str) -> list[Shard]:
+    """The shards of a split, with full paths; checks that the files exist and have the recorded sizes.
+
+    Raises:
+        InputError: the figures are missing or differ from the files; names the first such file.
+    """
+    import tensorflow as tf
+
+    path = f"{directory}/{SHARDS_FILE}"
+    if not tf.io.gfile.exists(path):
+        raise InputError(f"{directory} has no {SHARDS_FILE}: make the examples again with this version")
+    with tf.io.gfile.GFile(path) as file:
+        shards = [Shard(**figures) for figures in json.load(file)]
+    folder = f"{directory}/Split-{split}"
+    located = [shard._replace(path=f"{directory}/{shard.path}") for shard in shards]
+    recorded = {shard.path: shard for shard in located if shard.path.startswith(f"{folder}/")}
+    files = set(tf.io.gfile.glob(f"{folder}/*"))
+    # An object store takes tens of milliseconds per file.
+    with concurrent.futures.ThreadPoolExecutor(64) as threads:
+        sizes = dict(zip(files, threads.map(lambda name: tf.io.gfile.stat(name).length, files), strict=True))
+    for name in sorted(files | set(recorded)):
+        if name not in recorded or sizes.get(name) != recorded[name].size:
+            expected = f"{recorded[name].size} bytes" if name in recorded else "not listed"
+            actual = f"{sizes[name]} bytes" if name in sizes else "missing"
+            raise InputError(
+                f"{name}: {actual}; {SHARDS_FILE}: {expected}. Restore the original folder, or make the examples again"
+            )
+    return [recorded[name] for name in sorted(recorded)]

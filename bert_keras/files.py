@@ -1,0 +1,90 @@
+"""Text and JSON files; files and folders written as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from bert_keras.errors import InputError
+
+
+def read_text(path: str) -> str:
+    """Read a text file; InputError if it is missing or not UTF-8."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing; a folder of such a model needs it") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error}); copy it again") from error
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Read the fields of a JSON object; InputError if the file holds no object."""
+    text = read_text(path)
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise InputError(f"{path} holds {type(fields).__name__}, not a JSON object")
+    return fields
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """A temporary path that becomes `path`, of a local file, at the end of the block, and is removed at an error."""
+    folder, name = os.path.split(path)
+    os.makedirs(folder or ".", exist_ok=True)
+    # Beside it, so that the rename stays on one file system; with its suffix, which some writers look at.
+    temporary = os.path.join(folder, f".{uuid.uuid4().hex}-{name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_write(path: str) -> Iterator[TextIO]:
+    """A local text file to write to: `path` exists only when all of it is on the disk."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def atomic_write_anywhere(path: str, text: str) -> None:
+    """The same on any of TensorFlow's file systems."""
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(path + ".part", "w") as file:
+        file.write(text)
+    tf.io.gfile.rename(path + ".part", path, overwrite=True)
+
+
+@contextlib.contextmanager
+def staged(directory: str) -> Iterator[str]:
+    """A temporary folder whose files are moved into `directory` on success and dropped on an error."""
+    os.makedirs(directory, exist_ok=True)
+    # Inside it, so that a rename stays on one file system.
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=directory) as temporary:
+        yield temporary
+        for name in sorted(os.listdir(temporary)):
+            os.replace(os.path.join(temporary, name), os.path.join(directory, name))
+
+
+def write_text(directory: str, name: str, text: str) -> None:
+    with open(os.path.join(directory, name), "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+def write_json(directory: str, name: str, fields: dict[str, Any]) -> None:
+    write_text(directory, name, json.dumps(fields, indent=2, sort_keys=True) + "\n")

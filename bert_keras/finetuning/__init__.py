@@ -1,0 +1,1 @@
+"""Fine-tuning on a task: initial checkpoint, training, restarts, search."""

@@ -1,0 +1,144 @@
+"""Trainings on the same rows from the same initial checkpoint, for a search and for restarts."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+from rich.console import Console
+
+from bert_keras.data.tfrecord_batches import shard_files
+from bert_keras.errors import Diverged, InputError
+from bert_keras.files import atomic_write_anywhere
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.training import TrainedTask, fine_tune
+from bert_keras.jobs import FinetuneJob
+from bert_keras.tasks.metrics.scores import score
+from bert_keras.tasks.rows import TaskRow, read_rows
+from bert_keras.tasks.settings import FineTuningConfig, TaskSettings, TaskSpec
+from bert_keras.tasks.table import Task, task_of
+from bert_keras.tokenizers.vocabulary_files import read_vocabulary
+from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
+from bert_keras.training.checkpoint_dir import run_folder
+
+# In the folder of a search's training: its scores on the held-out rows.
+HELD_OUT_SCORES_FILE = "held_out_scores.json"
+EVAL = "eval"
+# Rows per split whose tokens are counted, enough to tell whether the vocabulary knows their language.
+_MAX_CHECKED = 5000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FineTuner:
+    """Trains and scores models of one task, from one initial checkpoint, with any training settings.
+
+    Attributes:
+        task: the task, with its labels.
+        settings: settings of the features.
+        init: the initial checkpoint.
+        rows: rows by split; `eval` has the held-out ones.
+        root: folder of all trainings.
+        identity: a hash of everything that the models depend on, apart from their training settings.
+    """
+
+    task: Task
+    settings: TaskSettings
+    init: InitCheckpoint
+    rows: Mapping[str, Sequence[TaskRow]]
+    root: str
+    identity: str
+
+    @classmethod
+    def of(cls, job: FinetuneJob) -> FineTuner:
+        """Read the rows and the initial checkpoint of a job.
+
+        Raises:
+            InputError: the rows are of another task, or the initial checkpoint cannot be read.
+            StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
+        """
+        spec, fields = read_spec(job), dataclasses.asdict(job)
+        sources = [os.path.join(folder, "*") for folder in (job.init, job.vocabulary) if folder]
+        identity = run_folder(
+            "",
+            {name: fields[name] for name in ("code", "task", "task_settings", "cased", "model")},
+            [f"{job.rows}/*", f"{job.rows}/Split-train/*", f"{job.rows}/Split-eval/*", *sources],
+        )
+        init, rows = _init_checkpoint(job), {split: _rows(f"{job.rows}/Split-{split}/*") for split in spec.counts}
+        if job.max_unknown_fraction is not None:
+            checked = [row for split in ("train", EVAL) for row in rows[split][:_MAX_CHECKED]]
+            init.check_knows(checked, job.max_unknown_fraction)
+        return cls(spec.task, job.task_settings, init, rows, job.training_root, identity)
+
+    def folder(self, config: FineTuningConfig) -> str:
+        """The folder of a training, by which a killed one resumes and a finished one is reused."""
+        return run_folder(self.root, {"fine_tuner": self.identity, "training": dataclasses.asdict(config)}, ())
+
+    def train(self, config: FineTuningConfig, strategy: tf.distribute.Strategy | None = None) -> TrainedTask:
+        """Train a model, or load a finished training from its checkpoint."""
+        # Models are in reference cycles, so the previous one would stay in memory.
+        gc.collect()
+        train, held_out = self.rows["train"], self.rows[EVAL]
+        folder = self.folder(config)
+        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, strategy)
+        return TrainedTask(model, self.task, self.settings, self.init.tokenizer)
+
+    def scores(self, trained: TrainedTask, batch_size: int) -> dict[str, float]:
+        """The official scores of a model on the held-out rows; the task's main score comes first."""
+        rows = self.rows[EVAL]
+        return score(self.task, [row.gold for row in rows], trained.answers(rows, batch_size))
+
+    def held_out_scores(self, config: FineTuningConfig) -> dict[str, float]:
+        """The scores of a training, which runs unless they are known; nan if it diverges.
+
+        The scores stay in its folder, even if the model is removed.
+        """
+        path = os.path.join(self.folder(config), HELD_OUT_SCORES_FILE)
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path) as file:
+                return json.load(file)
+        try:
+            scores = self.scores(self.train(config), config.eval_batch_size)
+        except Diverged as error:
+            Console(highlight=False, soft_wrap=True).print(str(error))
+            scores = dict.fromkeys(self.task.metrics, math.nan)
+        atomic_write_anywhere(path, json.dumps(scores, sort_keys=True) + "\n")
+        return scores
+
+    def forget_model(self, config: FineTuningConfig) -> None:
+        """Remove the checkpoints of a training; its logs and scores stay."""
+        checkpoints = os.path.join(self.folder(config), "checkpoints")
+        if tf.io.gfile.exists(checkpoints):
+            tf.io.gfile.rmtree(checkpoints)
+
+
+def read_spec(job: FinetuneJob) -> TaskSpec:
+    """Read the spec of a job's rows.
+
+    Raises:
+        InputError: the rows are of another task.
+    """
+    spec = TaskSpec.load(job.rows)
+    if spec.task.name != task_of(job.task).name:
+        raise InputError(f"{job.rows} has the rows of {spec.task.name}, not of {job.task}: make them again")
+    return spec
+
+
+def _init_checkpoint(job: FinetuneJob) -> InitCheckpoint:
+    if job.init:
+        return InitCheckpoint.read(job.init, job.cased)
+    if job.model is None or not job.vocabulary:
+        raise InputError("the job has no initial checkpoint: give init, or model and vocabulary to draw all weights")
+    tokens, vocabulary = read_vocabulary(job.vocabulary)
+    tokenizer = make_tokenizer(tokens, vocabulary) if vocabulary["algorithm"] == "wordpiece" else None
+    if not isinstance(tokenizer, BertTokenizer):
+        raise InputError(f"{job.vocabulary}: the vocabulary is not of word pieces; a BERT's is")
+    return InitCheckpoint(job.model, tokenizer)
+
+
+def _rows(pattern: str) -> list[TaskRow]:
+    return list(read_rows(tf.data.TFRecordDataset(shard_files(pattern)).as_numpy_iterator()))

@@ -1,0 +1,98 @@
+"""Fine-tuning: from rows to a scored and exported model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
+from bert_keras.finetuning.fine_tuner import FineTuner, read_spec
+from bert_keras.finetuning.restarts import train_restarts
+from bert_keras.finetuning.training import TrainedTask
+from bert_keras.jobs import FinetuneJob
+from bert_keras.saved_model.task_signatures import export_task_model, served_task_model
+from bert_keras.tasks.metrics.scores import score
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import SearchSettings
+from bert_keras.tasks.span.answers import n_best_predictions, span_answers
+from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
+from bert_keras.tasks.submissions.squad import write_details
+from bert_keras.tasks.task_types import task_type_of
+from bert_keras.training.checkpoint_dir import copy_logs, tell_what_changed
+from bert_keras.training.log import TrainingLog
+from bert_keras.training.strategy import create_strategy, worker_number
+
+
+def finetune(job: FinetuneJob) -> None:
+    """Fine-tune on `job.rows`, score all other splits, and export the model to `job.output_dir`.
+
+    `job.logs_dir` gets the scores (`SCORES_FILE`) and official prediction files of every split but the training rows,
+    the scores of all seeds (`RESTARTS_FILE`), and the log, which has the scores of `eval` too. Of several workers the
+    first one writes.
+
+    Raises:
+        InputError: rows, settings and initial checkpoint do not fit each other.
+    """
+    if job.search.enabled:
+        from bert_keras.finetuning.search import search
+
+        job = dataclasses.replace(job, training=search(job), search=SearchSettings())
+    config = job.training
+    training = config.training_config(read_spec(job).counts["train"])
+    # First of all: several workers cannot be set up after other operations.
+    strategy = create_strategy(training)
+    tuner = FineTuner.of(job)
+    folder = tuner.folder(config)
+    # After a search the folder of its best training exists.
+    if not worker_number(strategy) and not tf.io.gfile.exists(folder):
+        fields = dataclasses.asdict(job)
+        names = ("task", "task_settings", "init", "model", "code", "training")
+        tell_what_changed(folder, {name: fields[name] for name in names})
+    chosen = train_restarts(tuner, config, job.restarts, strategy)
+    if chosen is None:
+        return
+    # Score the model in its exported precision.
+    trained = dataclasses.replace(chosen.trained, model=served_task_model(chosen.trained.model, job.export.precision))
+    predictions = os.path.join(job.logs_dir, PREDICTIONS_FOLDER)
+    scores: dict[str, dict[str, float]] = {}
+    for split, rows in tuner.rows.items():
+        if split != "train" and rows:
+            official = answer(trained, rows, config.eval_batch_size, os.path.join(predictions, split), split)
+            scores |= {split: official} if official else {}
+    directory = tuner.folder(chosen.config)
+    log = TrainingLog(directory, training.num_train_steps)
+    log.write("eval", training.num_train_steps, {f"official_{name}": value for name, value in scores["eval"].items()})
+    copy_logs(directory, job.logs_dir)
+    for name, figures in {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}.items():
+        with tf.io.gfile.GFile(os.path.join(job.logs_dir, name), "w") as file:
+            file.write(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+    model = chosen.trained.model
+    export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export)
+
+
+def answer(
+    trained: TrainedTask, rows: Sequence[TaskRow], batch_size: int, folder: str, split: str
+) -> dict[str, float] | None:
+    """Write the answers to rows into `folder`, in the official formats; return their scores if golds are known.
+
+    For spans also write the best answers of each question and, for SQuAD 2.0, the null odds
+    (`bert_keras.tasks.submissions.prediction_files`), from which its scores include the best thresholds.
+    """
+    task, settings = trained.task, trained.settings
+    outputs, features = trained.outputs(rows, batch_size)
+    null_odds = None
+    if task.kind == "span":
+        spans = span_answers(outputs, features, rows, task, settings)
+        answers: list[Any] = [span.text for span in spans]
+        null_odds = [span.null_score_difference for span in spans] if task.unanswerable else None
+        n_best = n_best_predictions(rows, spans)
+        write_details(rows, folder, [n_best[row.row_id] for row in rows], null_odds)
+    else:
+        answers = task_type_of(task).answers(outputs, features, rows, task, settings)
+    write_predictions(task, rows, answers, os.path.join(folder, official_name(task, split)))
+    return None if rows[0].gold is None else score(task, [row.gold for row in rows], answers, null_odds)

@@ -1,0 +1,94 @@
+"""Restarts: trainings with several seeds, the deviation of their scores, and the best model or an ensemble.
+
+Fine-tuning on small sets is unstable; the paper selects the best of several models on the held-out rows (section 4.1).
+The selected model's score on the same rows is optimistic; mean and deviation are not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.finetuning.fine_tuner import FineTuner
+from bert_keras.finetuning.training import TrainedTask
+from bert_keras.models.ensemble import Ensemble
+from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
+from bert_keras.training.strategy import worker_number
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Restart:
+    """One training: its seed, model, and official scores on the held-out rows."""
+
+    seed: int
+    trained: TrainedTask
+    scores: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chosen:
+    """The model to export.
+
+    Attributes:
+        trained: the best model, or the ensemble.
+        config: settings of the best model.
+        report: `metric`, the metric of the selection; `scores`, all scores by seed; `mean` and `deviation` (of the
+            sample, None for one training) of the metric; `chosen`, the seeds, best first; `ensemble`, the scores of the
+            ensemble, None for a single model.
+    """
+
+    trained: TrainedTask
+    config: FineTuningConfig
+    report: dict[str, Any]
+
+
+def train_restarts(
+    tuner: FineTuner, config: FineTuningConfig, settings: RestartSettings, strategy: tf.distribute.Strategy
+) -> Chosen | None:
+    """Train all seeds and select; return None on all workers but the first.
+
+    A killed run resumes at its seed; finished trainings come from their checkpoints.
+    """
+    metric = tuner.task.metrics[0]
+    scores: dict[int, dict[str, float]] = {}
+    best: list[Restart] = []
+    for seed in range(config.seed, config.seed + settings.count):
+        trained = tuner.train(dataclasses.replace(config, seed=seed), strategy)
+        if worker_number(strategy):
+            continue
+        scores[seed] = tuner.scores(trained, config.eval_batch_size)
+        best = sorted([*best, Restart(seed, trained, scores[seed])], key=lambda one: -_or_worst(one.scores[metric]))
+        # Free the other models, which are large.
+        del best[settings.ensemble :]
+    if not best:
+        return None
+    chosen, together = best[0].trained, None
+    if settings.ensemble > 1:
+        chosen = dataclasses.replace(chosen, model=Ensemble([one.trained.model for one in best]))
+        together = tuner.scores(chosen, config.eval_batch_size)
+    report = {
+        "metric": metric,
+        "scores": scores,
+        **mean_and_deviation([of_seed[metric] for of_seed in scores.values()]),
+        "chosen": [one.seed for one in best],
+        "ensemble": together,
+    }
+    return Chosen(chosen, dataclasses.replace(config, seed=best[0].seed), report)
+
+
+def mean_and_deviation(values: list[float]) -> dict[str, float | None]:
+    """`mean`, and `deviation` of the sample (n - 1), None for fewer than two values.
+
+    >>> mean_and_deviation([1.0, 2.0, 6.0])  # sqrt((4 + 1 + 9) / 2)
+    {'mean': 3.0, 'deviation': 2.6457513110645907}
+    """
+    return {"mean": float(np.mean(values)), "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None}
+
+
+def _or_worst(value: float) -> float:
+    """Rank nan, the correlation of constant answers (`bert_keras.tasks.metrics.scores`), below all scores."""
+    return -math.inf if math.isnan(value) else value

@@ -1,0 +1,1 @@
+"""Models: BERT, related encoders, and task models."""

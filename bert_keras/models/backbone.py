@@ -1,0 +1,134 @@
+"""The BERT encoder. Shapes: B batch, T tokens, H hidden."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from bert_keras.models.config import BertConfig
+from bert_keras.models.layers import MASKED_SCORE, BertEmbeddings, EncoderLayer, initializer
+
+# Each layer draws its initial weights and dropout masks from its own range of seeds.
+SEEDS_PER_LAYER = 16
+
+
+class ConfiguredModel(keras.Model):
+    """Base of the models with an encoder: Keras saves the configuration, the seed and `arguments`.
+
+    Attributes:
+        arguments: further arguments of the model, each also an attribute.
+    """
+
+    arguments: tuple[str, ...] = ()
+
+    def __init__(self, config, seed: int, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.seed = config, seed
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in self.arguments}
+        return {"config": dataclasses.asdict(self.config), **own, "seed": self.seed, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": BertConfig(**config["config"])})
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertBackbone(ConfiguredModel):
+    """Embeddings, L encoder layers and the pooler (google-research/bert, modeling.py; paper section 3).
+
+    Call with a dict of `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`, each int [B, T],
+    T <= `max_position_embeddings`. Packed rows (`bert_keras.data.example_format`) also have `sequence_ids` and
+    `position_ids`, int [B, T], and `next_sentence_positions`, int [B, S]: every sequence has the same outputs as
+    alone. Returns a dict:
+        `sequence_output` float [B, T, H]: the last layer;
+        `pooled_output` float [B, H]: dense + tanh of the first position, in a causal model of the last token;
+            [B, S, H] with `next_sentence_positions`;
+        `encoder_outputs` list of L float [B, T, H]: every layer's output, without the embedding output.
+
+    Args:
+        has_pooler: without a pooler (RoBERTa, ELECTRA), `pooled_output` is the output of the position itself.
+        embeddings: embeddings shared with another model; None makes new ones. A dense layer without activation
+            projects them to H if their width differs (ELECTRA). Shared embeddings are saved with the model that owns
+            them.
+    """
+
+    arguments = ("has_pooler",)
+
+    def __init__(
+        self,
+        config: BertConfig,
+        seed: int = 0,
+        has_pooler: bool = True,
+        embeddings: BertEmbeddings | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, seed, **kwargs)
+        self.has_pooler = has_pooler
+        self._shares_embeddings = embeddings is not None
+        self.embeddings = embeddings or BertEmbeddings(config, seed, name="embeddings")
+        self.embeddings_project = None
+        if self.embeddings.config.hidden_size != config.hidden_size:
+            # Glorot's uniform, not `initializer_range`, as in ELECTRA's code.
+            glorot = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
+            self.embeddings_project = keras.layers.Dense(
+                config.hidden_size, kernel_initializer=glorot, name="embeddings_project"
+            )
+        self.encoder_layers = [
+            EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), name=f"layer_{index}")
+            for index in range(config.num_hidden_layers)
+        ]
+        self.pooler = keras.layers.Identity()
+        if has_pooler:
+            self.pooler = keras.layers.Dense(
+                config.hidden_size,
+                activation="tanh",
+                kernel_initializer=initializer(config, seed + SEEDS_PER_LAYER - 1),
+                name="pooler",
+            )
+
+    def build(self, input_shape=None):
+        if not self.embeddings.built:
+            self.embeddings.build(None)
+        if self.embeddings_project is not None:
+            self.embeddings_project.build((None, None, self.embeddings.config.hidden_size))
+        for layer in self.encoder_layers:
+            layer.build(None)
+        self.pooler.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        x = self.embeddings(inputs["input_ids"], inputs["segment_ids"], inputs.get("position_ids"), training=training)
+        if self.embeddings_project is not None:
+            x = self.embeddings_project(x)
+        attended = ops.cast(inputs["input_mask"], "float32")[:, None, :]  # [B, 1 or T, T]
+        if "sequence_ids" in inputs:
+            sequence = inputs["sequence_ids"]
+            attended = attended * ops.cast(ops.equal(sequence[:, :, None], sequence[:, None, :]), "float32")
+        if self.config.causal:
+            index = ops.arange(ops.shape(x)[1])
+            attended = attended * ops.cast(index[:, None] >= index[None], "float32")
+        score_bias = (1.0 - attended[:, None]) * MASKED_SCORE
+        outputs = []
+        for layer in self.encoder_layers:
+            x = layer(x, score_bias, training=training)
+            outputs.append(x)
+        pooled_output = self.pooler(self._pooled_tokens(x, inputs))
+        return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}
+
+    def _pooled_tokens(self, x, inputs):
+        """Inputs of the pooler: float [B, H], for packed rows with next sentences [B, S, H]."""
+        if "next_sentence_positions" in inputs:
+            return ops.take_along_axis(x, inputs["next_sentence_positions"][:, :, None], axis=1)
+        if self.config.causal:
+            last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
+            return ops.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+        return x[:, 0]
+
+    def get_config(self):
+        if self._shares_embeddings:
+            raise NotImplementedError(f"{self.name} shares its embeddings; save the model that contains it")
+        return super().get_config()

@@ -1,0 +1,199 @@
+"""ELECTRA: a generator replaces masked tokens, a discriminator detects the replacements (arXiv 2003.10555).
+
+Citations name files of google-research/electra.
+
+Shapes: B batch, T tokens, P predictions, H hidden, E width of the embeddings, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+from keras import ops
+
+from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
+from bert_keras.models.config import BertConfig
+from bert_keras.models.layers import BertEmbeddings, activation, initializer
+from bert_keras.models.pretraining_heads import MaskedLMHead
+
+
+@dataclasses.dataclass(frozen=True)
+class ElectraConfig:
+    """The configuration of both encoders; the published sizes use the exact gelu, as in the original's code.
+
+    Attributes:
+        discriminator: the encoder that is kept. The generator differs only in width.
+        embedding_size: E, width of all embeddings; a dense layer projects them to each encoder's width.
+        generator_size: the generator's width as a fraction of the discriminator's. ELECTRA-Small was released with 1.0
+            (google-research/electra, issue 39).
+    """
+
+    discriminator: BertConfig
+    embedding_size: int
+    generator_size: float
+
+    def __post_init__(self) -> None:
+        if self.embedding_size < 1:
+            raise ValueError(f"embedding_size is {self.embedding_size}; it must be at least 1")
+        if not 0 < self.generator_size <= 1:
+            raise ValueError(f"generator_size is {self.generator_size}; it must be in (0, 1]")
+        if round(self.discriminator.hidden_size * self.generator_size) < 1:
+            raise ValueError(f"generator_size is {self.generator_size}; the generator would have no width")
+
+    @property
+    def generator(self) -> BertConfig:
+        """The discriminator's layers at another width: 64-wide heads, feed-forward layers of four times the width.
+
+        At the discriminator's width it equals the discriminator, so a generator loaded alone may have any heads.
+        """
+        if self.generator_size == 1:
+            return self.discriminator
+        hidden = round(self.discriminator.hidden_size * self.generator_size)
+        return dataclasses.replace(
+            self.discriminator,
+            hidden_size=hidden,
+            num_attention_heads=max(1, hidden // 64),
+            intermediate_size=4 * hidden,
+        )
+
+    @property
+    def embeddings(self) -> BertConfig:
+        """The configuration of the embeddings and of the head tied to them, E wide."""
+        return dataclasses.replace(self.discriminator, hidden_size=self.embedding_size, num_attention_heads=1)
+
+
+class _ElectraModel(ConfiguredModel):
+    """Base of the models below: one serialisable configuration."""
+
+    @classmethod
+    def from_config(cls, config):
+        shape = {**config["config"], "discriminator": BertConfig(**config["config"]["discriminator"])}
+        return cls(**{**config, "config": ElectraConfig(**shape)})
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class ElectraGenerator(_ElectraModel):
+    """The narrow encoder with the masked-LM head: dense to E, gelu, layer normalisation, tied decoder and bias.
+
+    Call with the backbone's inputs and `masked_lm_positions` int [B, P]; without them, every position is predicted.
+    Returns the backbone's outputs and `mlm_logits` float [B, P or T, V].
+    """
+
+    def __init__(self, config: ElectraConfig, seed: int = 0, embeddings: BertEmbeddings | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        embeddings = embeddings or BertEmbeddings(config.embeddings, seed, name="embeddings")
+        self.backbone = BertBackbone(config.generator, seed, False, embeddings, name="generator")
+        head_seed = seed + SEEDS_PER_LAYER * (config.generator.num_hidden_layers + 1)
+        self.mlm_head = MaskedLMHead(config.embeddings, head_seed, name="generator_predictions")
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        self.mlm_head.build((None, None, self.config.generator.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        outputs = self.backbone(inputs, training=training)
+        table = self.backbone.embeddings.word_embeddings.embeddings
+        mlm_logits = self.mlm_head(outputs["sequence_output"], inputs.get("masked_lm_positions"), table)
+        return {**outputs, "mlm_logits": mlm_logits}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class ElectraDiscriminator(_ElectraModel):
+    """The encoder to fine-tune, with the head that detects replaced tokens: dense, gelu, dense.
+
+    Call with the backbone's inputs. Returns the backbone's outputs and `discriminator_logits` float [B, T]: above 0,
+    replaced.
+    """
+
+    def __init__(self, config: ElectraConfig, seed: int = 0, embeddings: BertEmbeddings | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        shape = config.discriminator
+        embeddings = embeddings or BertEmbeddings(config.embeddings, seed, name="embeddings")
+        self.backbone = BertBackbone(shape, seed, False, embeddings, name="electra")
+        head_seed = seed + SEEDS_PER_LAYER * (shape.num_hidden_layers + 1)
+        self.head_dense = keras.layers.Dense(
+            shape.hidden_size,
+            activation=activation(shape),
+            kernel_initializer=initializer(shape, head_seed),
+            name="discriminator_predictions_dense",
+        )
+        # Glorot's uniform, as in the original's code.
+        self.head_output = keras.layers.Dense(
+            1,
+            kernel_initializer=keras.initializers.GlorotUniform(head_seed + 1),
+            name="discriminator_predictions_output",
+        )
+
+    def build(self, input_shape=None):
+        hidden = (None, None, self.config.discriminator.hidden_size)
+        self.backbone.build(None)
+        self.head_dense.build(hidden)
+        self.head_output.build(hidden)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        outputs = self.backbone(inputs, training=training)
+        logits = self.head_output(self.head_dense(outputs["sequence_output"]))
+        return {**outputs, "discriminator_logits": ops.squeeze(logits, -1)}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class ElectraForPreTraining(_ElectraModel):
+    """Generator and discriminator over shared embeddings (word, position, segment, layer normalisation).
+
+    Call with the backbone's inputs, `masked_lm_positions` int [B, P] and `masked_lm_weights` float [B, P]. Returns the
+        discriminator's outputs; `mlm_logits` float [B, P, V], of the generator; `sampled_ids` int32 [B, T], the
+        discriminator's input. Each call samples again from `seed_generator`, in evaluation too.
+    """
+
+    # Dropout after the shared embeddings draws once for each encoder.
+    draws_per_call = 2
+
+    def __init__(self, config: ElectraConfig, seed: int = 0, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.embeddings = BertEmbeddings(config.embeddings, seed, name="embeddings")
+        self.discriminator = ElectraDiscriminator(config, seed, self.embeddings, name="discriminator")
+        # Past the seeds of the discriminator's layers and head.
+        generator_seed = seed + SEEDS_PER_LAYER * (config.discriminator.num_hidden_layers + 2)
+        self.generator = ElectraGenerator(config, generator_seed, self.embeddings, name="generator")
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, input_shape=None):
+        self.embeddings.build(None)
+        self.discriminator.build(None)
+        self.generator.build(None)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        mlm_logits = self.generator(inputs, training=training)["mlm_logits"]
+        sampled_ids = put(inputs, sample(mlm_logits, self.seed_generator))
+        outputs = self.discriminator({**inputs, "input_ids": sampled_ids}, training=training)
+        return {**outputs, "mlm_logits": mlm_logits, "sampled_ids": sampled_ids}
+
+
+def sample(logits, seed: keras.random.SeedGenerator):
+    """Sample tokens from the softmax of logits [..., V] by the Gumbel trick: int32 [...], without gradients."""
+    uniform = keras.random.uniform(ops.shape(logits), seed=seed, dtype="float32")
+    gumbel = -ops.log(-ops.log(uniform + 1e-9) + 1e-9)
+    noisy = ops.stop_gradient(ops.cast(logits, "float32")) + gumbel
+    return ops.cast(ops.argmax(noisy, axis=-1), "int32")
+
+
+def put(inputs, ids):
+    """Write `ids` int [B, P] to the masked positions of the input: int32 [B, T].
+
+    A position that occurs more than once gets the mean, rounded down, as in the original, which draws positions with
+    replacement (pretrain/pretrain_helpers.py, `scatter_update`). Padding, of weight 0, writes nothing.
+
+    Args:
+        inputs: dict with `input_ids` int [B, T], `masked_lm_positions` int [B, P] and `masked_lm_weights` float [B, P].
+    """
+    input_ids = ops.cast(inputs["input_ids"], "int32")
+    index = ops.arange(ops.shape(input_ids)[1], dtype="int32")
+    masked = ops.equal(ops.cast(inputs["masked_lm_positions"], "int32")[:, :, None], index)  # [B, P, T]
+    masked = ops.cast(masked & (inputs["masked_lm_weights"] > 0)[:, :, None], "int32")
+    count = ops.sum(masked, axis=1)
+    total = ops.sum(masked * ops.cast(ids, "int32")[:, :, None], axis=1)
+    return ops.where(count > 0, total // ops.maximum(count, 1), input_ids)

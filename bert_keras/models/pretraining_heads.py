@@ -1,0 +1,82 @@
+"""The pre-training heads on the encoder. Shapes: B batch, T tokens, P predictions, H hidden, V vocabulary."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
+from bert_keras.models.config import BertConfig
+from bert_keras.models.layers import activation, initializer, layer_norm
+
+
+class MaskedLMHead(keras.layers.Layer):
+    """Dense, activation, layer normalisation, product with the tied word embeddings, bias (run_pretraining.py).
+
+    Call: `sequence_output` float [B, T, H], `positions` int [B, P] or None for all, `word_embeddings` float [V, H]
+    -> logits float [B, P, V] or [B, T, V], computed at `positions` only.
+
+    Build with the shape of `sequence_output` if its width is not H, that of the embeddings (ELECTRA's generator).
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.seed = config, seed
+        self.dense = keras.layers.Dense(
+            config.hidden_size,
+            activation=activation(config),
+            kernel_initializer=initializer(config, seed),
+            name="transform",
+        )
+        self.layer_norm = layer_norm(config, "layer_norm")
+
+    def build(self, input_shape):
+        hidden = (None, None, self.config.hidden_size)
+        self.dense.build(input_shape or hidden)
+        self.layer_norm.build(hidden)
+        self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
+        self.built = True
+
+    def call(self, sequence_output, positions, word_embeddings):
+        if positions is not None:
+            sequence_output = ops.take_along_axis(sequence_output, positions[:, :, None], axis=1)  # [B, P, H]
+        transformed = self.layer_norm(self.dense(sequence_output))
+        word_embeddings = ops.cast(word_embeddings, transformed.dtype)
+        logits = ops.matmul(transformed, ops.transpose(word_embeddings))  # [B, P, V]
+        return logits + ops.cast(self.output_bias, logits.dtype)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForPreTraining(ConfiguredModel):
+    """BERT with the masked-LM head and the next-sentence classifier.
+
+    Call with the backbone's inputs and `masked_lm_positions` int [B, P]; without them, every position is predicted.
+    Returns the backbone's outputs and
+        `mlm_logits` float [B, P or T, V];
+        `nsp_logits` float [B, 2], for packed rows [B, S, 2]: 0 = B follows A, 1 = B is random.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.backbone = BertBackbone(config, seed, name="bert")
+        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
+        self.mlm_head = MaskedLMHead(config, head_seed, name="predictions")
+        self.nsp_head = keras.layers.Dense(
+            2, kernel_initializer=initializer(config, head_seed + 1), name="seq_relationship"
+        )
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        self.mlm_head.build(None)
+        self.nsp_head.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        outputs = self.backbone(inputs, training=training)
+        mlm_logits = self.mlm_logits(outputs["sequence_output"], inputs.get("masked_lm_positions"))
+        nsp_logits = self.nsp_head(outputs["pooled_output"])
+        return {**outputs, "mlm_logits": mlm_logits, "nsp_logits": nsp_logits}
+
+    def mlm_logits(self, sequence_output, positions):
+        """Masked-LM logits [B, P, V] at `positions` int [B, P] of `sequence_output` [B, T, H]."""
+        return self.mlm_head(sequence_output, positions, self.backbone.embeddings.word_embeddings.embeddings)

@@ -1,0 +1,47 @@
+"""RoBERTa for masked-LM training (arXiv 1907.11692; fairseq). Shapes: B batch, T tokens, P predictions, V vocabulary.
+
+The encoder is BERT's with one segment, the exact gelu, an epsilon of 1e-5 and no pooler, without next-sentence
+prediction. Position tables have 514 rows in fairseq's and Hugging Face's files: positions start at 2, row 1 is for
+padding, row 0 is unused. Here positions start at 0, and the table has the 512 rows that are used.
+"""
+
+from __future__ import annotations
+
+import keras
+
+from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import MaskedLMHead
+
+
+def roberta_config(num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> BertConfig:
+    """RoBERTa-base is (12, 768), RoBERTa-large (24, 1024); `other` are fields of `BertConfig`."""
+    fields = {"vocab_size": 50265, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf", **other}
+    return BertConfig.size(num_hidden_layers, hidden_size, **fields)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class RobertaForMaskedLM(ConfiguredModel):
+    """The encoder with the masked-LM head: dense, gelu, layer normalisation, tied decoder and bias.
+
+    Call with the backbone's inputs (`segment_ids` are 0) and `masked_lm_positions` int [B, P]; without
+    them, every position is predicted. Returns the backbone's outputs and `mlm_logits` float [B, P or T, V].
+    Weights are drawn as BERT's; fairseq does not truncate the normal.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.backbone = BertBackbone(config, seed, has_pooler=False, name="bert")
+        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
+        self.mlm_head = MaskedLMHead(config, head_seed, name="predictions")
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        self.mlm_head.build(None)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        outputs = self.backbone(inputs, training=training)
+        table = self.backbone.embeddings.word_embeddings.embeddings
+        mlm_logits = self.mlm_head(outputs["sequence_output"], inputs.get("masked_lm_positions"), table)
+        return {**outputs, "mlm_logits": mlm_logits}

@@ -1,0 +1,183 @@
+"""Task models for fine-tuning (paper section 4; run_classifier.py, run_squad.py).
+
+All weights are trained, except an unused pooler. Logits have the compute dtype.
+Shapes: B batch, T tokens, C choices, H hidden.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
+from bert_keras.models.config import BertConfig
+from bert_keras.models.layers import initializer
+from bert_keras.models.left_to_right import BiLSTM
+
+# Before the output layer; run_classifier.py hard-codes keep_prob=0.9, independent of the configuration.
+CLASSIFIER_DROPOUT = 0.1
+
+
+class _TaskModel(ConfiguredModel):
+    """The encoder and one dense output layer, `classifier`, with `num_outputs` outputs.
+
+    A sentence's output is that of the first token, in a causal encoder that of the last (`BertBackbone`), as in GPT (A.
+    Radford et al. 2018, section 3.2). `has_bilstm` puts a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"); a
+    sentence's output is then the forward direction's last token and the backward direction's first. RoBERTa
+    (`drops_encoder_output`) also has dropout before the pooler, the dense layer of its head (fairseq,
+    models/roberta/model.py, `RobertaClassificationHead`); `bert_keras.finetuning.init_checkpoint` sets it for training.
+    """
+
+    arguments: tuple[str, ...] = ("has_bilstm",)
+    drops_encoder_output = False
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_outputs: int,
+        seed: int = 0,
+        use_bias: bool = True,
+        has_bilstm: bool = False,
+        **kwargs,
+    ):
+        super().__init__(config, seed, **kwargs)
+        if num_outputs < 1:
+            raise ValueError(f"num_labels is {num_outputs}; it must be at least 1")
+        self.backbone = BertBackbone(config, seed, name="bert")
+        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
+        self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
+        self.classifier = keras.layers.Dense(
+            num_outputs, use_bias=use_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
+        )
+        self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        if self.bilstm is not None:
+            self.bilstm.build(None)
+        self.classifier.build((None, self.config.hidden_size))
+        self.built = True
+
+    def _classify_pooled(self, inputs, training):
+        """Backbone's inputs int [B, T] -> float [B, outputs]: dropout and dense on the pooled output."""
+        outputs = self.backbone(inputs, training=training)
+        pooled = outputs["pooled_output"]
+        if self.bilstm is not None:
+            pooled = self.backbone.pooler(
+                self._ends(self.bilstm(outputs["sequence_output"], inputs["input_mask"]), inputs)
+            )
+        elif self.drops_encoder_output and training:
+            first = outputs["sequence_output"][:, 0]
+            # One draw for both: a second call would draw the same numbers as the next step's first call.
+            kept = self.dropout(ops.ones_like(ops.concatenate([first, first], axis=-1)), training=True)
+            before, after = ops.split(kept, 2, axis=-1)
+            return self.classifier(self.backbone.pooler(first * before) * after)
+        return self.classifier(self.dropout(pooled, training=training))
+
+    def _sequence(self, inputs, training):
+        """Backbone's inputs int [B, T] -> float [B, T, H]."""
+        sequence = self.backbone(inputs, training=training)["sequence_output"]
+        return sequence if self.bilstm is None else self.bilstm(sequence, inputs["input_mask"])
+
+    def _ends(self, sequence, inputs):
+        """The last output of each direction of a BiLSTM: [B, T, H] -> [B, H]."""
+        forward, backward = ops.split(sequence, 2, axis=-1)
+        last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
+        return ops.concatenate(
+            [ops.take_along_axis(forward, last[:, None, None], axis=1)[:, 0], backward[:, 0]], axis=-1
+        )
+
+    def _leave_out_pooler(self):
+        # Unused, so it has no gradient, and Keras would warn at every start.
+        self.backbone.pooler.trainable = False
+
+    @property
+    def has_bilstm(self) -> bool:
+        """Whether a BiLSTM is on the encoder."""
+        return self.bilstm is not None
+
+
+class _LabelModel(_TaskModel):
+    """A task model whose outputs are `num_labels` classes."""
+
+    arguments = (*_TaskModel.arguments, "num_labels")
+
+    def __init__(self, config: BertConfig, num_labels: int, seed: int = 0, **kwargs):
+        super().__init__(config, num_labels, seed, **kwargs)
+        self.num_labels = num_labels
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForSequenceClassification(_LabelModel):
+    """One label for a sentence or a pair (run_classifier.py; paper section 4.1).
+
+    Call with the backbone's inputs, int [B, T] -> logits float [B, num_labels].
+    """
+
+    def call(self, inputs, training=False):
+        return self._classify_pooled(inputs, training)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForRegression(_TaskModel):
+    """One number for a sentence or a pair, as for STS-B.
+
+    Call with the backbone's inputs, int [B, T] -> float [B].
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, 1, seed, **kwargs)
+
+    def call(self, inputs, training=False):
+        return ops.squeeze(self._classify_pooled(inputs, training), -1)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForMultipleChoice(_TaskModel):
+    """One of C continuations, as for SWAG (paper section 4.4); each choice is a separate sequence.
+
+    The only new weight is a vector, whose product with the pooled output is the score of a choice (a bias would be
+    the same for all). Call with the backbone's inputs, int [B, C, T] -> logits float [B, C].
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, 1, seed, use_bias=False, **kwargs)
+
+    def call(self, inputs, training=False):
+        names = ("input_ids", "input_mask", "segment_ids")
+        batch, choices, length = ops.shape(inputs["input_ids"])
+        flat = {name: ops.reshape(inputs[name], (batch * choices, length)) for name in names}
+        return ops.reshape(self._classify_pooled(flat, training), (batch, choices))
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForSpanExtraction(_TaskModel):
+    """Start and end of an answer (run_squad.py; paper section 4.2), without dropout before the output layer.
+
+    Call with the backbone's inputs, int [B, T] -> dict of `start_logits`, `end_logits`, float [B, T].
+    Padding, question and [CLS] get logits too, as in the original: the softmax of the loss covers all T, and
+    `bert_keras.tasks.span.answers` leaves them out.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, 2, seed, **kwargs)
+        self._leave_out_pooler()
+
+    def call(self, inputs, training=False):
+        logits = self.classifier(self._sequence(inputs, training))  # [B, T, 2]
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForTokenClassification(_LabelModel):
+    """One label per token, as for named entities (paper section 5.3): no CRF, no dependence between labels.
+
+    Call with the backbone's inputs, int [B, T] -> logits float [B, T, num_labels].
+    """
+
+    def __init__(self, config: BertConfig, num_labels: int, seed: int = 0, **kwargs):
+        super().__init__(config, num_labels, seed, **kwargs)
+        self._leave_out_pooler()
+
+    def call(self, inputs, training=False):
+        return self.classifier(self.dropout(self._sequence(inputs, training), training=training))

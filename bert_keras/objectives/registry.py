@@ -1,0 +1,79 @@
+"""The model and the objective of a pre-training, by model family and by the objective of its examples.
+
+    family       examples.objective                                              model                   objective
+    bert         mlm_nsp                                                         BertForPreTraining      mlm_nsp
+    bert         segment_pair, full_sentences, doc_sentences, single_sequence    BertForPreTraining      mlm
+    bert         left_to_right (a causal model)                                  LeftToRightLM           left_to_right
+    spanbert     as the second row                                               SpanBertForPreTraining  span_boundary
+    electra      as the second row                                               ElectraForPreTraining   electra
+
+Where no next sentence is predicted, nothing reads the pooler (and BERT's next-sentence head): they stay as drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
+from bert_keras.models.left_to_right import LeftToRightLM
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.models.spanbert import SpanBertForPreTraining
+from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.settings import PretrainingSettings
+
+
+def pretraining_model(
+    settings: PretrainingSettings, objective: str, config: BertConfig, seed: int
+) -> tuple[Callable[[], keras.Model], Objective]:
+    """What makes the model, built, and what it learns.
+
+    Args:
+        settings: the family.
+        objective: of the examples (`bert_keras.data.example_format.ExampleLayout`).
+        config: the encoder; ELECTRA's discriminator.
+        seed: of the initial weights, of dropout and of ELECTRA's draws.
+
+    Raises:
+        InputError: the family does not learn from such examples, or the model is causal and should not be, or should.
+    """
+    try:
+        settings.check(objective, config.causal)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    learned = settings.pretraining_objective(objective)
+    if learned == "electra":
+        shape = ElectraConfig(config, settings.embedding_size, settings.generator_size)
+        return _creator(lambda: ElectraForPreTraining(shape, seed=seed)), electra.OBJECTIVE
+    if learned == "span_boundary":
+        targets = settings.max_pair_targets
+        create = _creator(lambda: SpanBertForPreTraining(config, targets, seed=seed), _without_pooler)
+        return create, span_boundary.objective(targets)
+    if learned == "left_to_right":
+        return _creator(lambda: LeftToRightLM(config, seed=seed), _without_pooler), next_token.OBJECTIVE
+    if learned == "mlm_nsp":
+        return _creator(lambda: BertForPreTraining(config, seed=seed)), mlm_nsp.OBJECTIVE
+    return _creator(lambda: BertForPreTraining(config, seed=seed), _without_next_sentence), mlm.OBJECTIVE
+
+
+def _creator(make: Callable[[], keras.Model], change: Callable[[keras.Model], None] | None = None):
+    def create_model() -> keras.Model:
+        model = make()
+        model.build()
+        if change:
+            change(model)
+        return model
+
+    return create_model
+
+
+def _without_pooler(model: keras.Model) -> None:
+    model.backbone.pooler.trainable = False
+
+
+def _without_next_sentence(model: BertForPreTraining) -> None:
+    model.backbone.pooler.trainable = model.nsp_head.trainable = False

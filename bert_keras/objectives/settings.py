@@ -1,0 +1,54 @@
+"""Settings of the model that is pre-trained, and its objective."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSettings:
+    """The model around the encoder in pre-training.
+
+    Attributes:
+        model_family: `bert`; `spanbert`, with the span boundary objective (arXiv 1907.10529, section 3.2); or
+            `electra`, replaced token detection (arXiv 2003.10555, section 2). The last two learn no next sentences:
+            their examples have another objective.
+        max_pair_targets: for `spanbert`: number of tokens of a span, from its first, that its boundaries predict; 15 in
+            the released models.
+        embedding_size: for `electra`: width of the embeddings; 128 in ELECTRA-small, `model.hidden_size` in the others.
+        generator_size: for `electra`: the generator's width, as a share of `model.hidden_size`.
+    """
+
+    model_family: Literal["bert", "spanbert", "electra"] = "bert"
+    max_pair_targets: int = 20
+    embedding_size: int = 128
+    generator_size: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("max_pair_targets", "embedding_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"pretraining.{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 < self.generator_size <= 1:
+            raise ValueError(f"pretraining.generator_size is {self.generator_size}; it must be in (0, 1]")
+
+    def pretraining_objective(self, objective: str) -> str:
+        """The name of what is learned from examples of an `examples.objective` (`bert_keras.objectives.registry`)."""
+        if self.model_family != "bert":
+            return {"spanbert": "span_boundary", "electra": "electra"}[self.model_family]
+        return objective if objective in ("mlm_nsp", "left_to_right") else "mlm"
+
+    def check(self, objective: str, causal: bool) -> None:
+        """Checks that the model can learn from examples of an `examples.objective`.
+
+        Raises:
+            ValueError: it cannot; names the settings to change.
+        """
+        if causal != (objective == "left_to_right"):
+            remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
+            raise ValueError(f"model.causal is {causal}, but examples.objective is {objective!r}: set {remedy}")
+        if self.model_family != "bert" and objective in ("mlm_nsp", "left_to_right"):
+            raise ValueError(
+                f"pretraining.model_family is {self.model_family!r}, which does not learn from "
+                f"examples.objective={objective!r}: make the examples with 'single_sequence' or 'doc_sentences'"
+            )

@@ -1,0 +1,66 @@
+"""Baselines that ignore the context, from token frequencies, which a model must beat.
+
+Legend: B examples, P predictions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.example_format import ExampleSpec
+from bert_keras.data.tfrecord_batches import eval_batches, shard_files
+from bert_keras.objectives.next_token import next_tokens
+
+BATCH = 4096
+# Only the first training examples are counted: documents are hashed to shards, so these are a random sample.
+COUNTED_EXAMPLES = 1 << 18
+
+
+def unigram_model(spec: ExampleSpec, train_pattern: str) -> np.ndarray:
+    """log p of each token, float32 [V], from the training split.
+
+    p(token) is its share of all positions of the training examples, with the original tokens instead of masks and one
+    added to each count, so that no token has probability 0.
+    """
+    counts = np.ones(spec.vocab_size)
+    stored_masked = spec.objective != "left_to_right" and spec.masking.when == "static"
+    batches = eval_batches(shard_files(train_pattern), spec.layout, batch_size=BATCH, masked=stored_masked)
+    for batch in batches.take(COUNTED_EXAMPLES // BATCH):
+        ids = batch["input_ids"].numpy()
+        if stored_masked:
+            rows, columns = np.nonzero(batch["masked_lm_weights"].numpy())
+            labels = batch["masked_lm_ids"].numpy()[rows, columns]
+            ids[rows, batch["masked_lm_positions"].numpy()[rows, columns]] = labels
+        counts += np.bincount(ids[batch["input_mask"].numpy() > 0], minlength=spec.vocab_size)
+    return np.log(counts / counts.sum()).astype("float32")
+
+
+def guessed_sums(objective: str, features: dict[str, tf.Tensor], log_p: np.ndarray) -> dict[str, tf.Tensor]:
+    """The gate's sums for baseline guesses: `KEY_SUM_guessed` float32 [B, guesses].
+
+    Guesses for tokens: the unigram model, and always its most frequent token; for pairs: always "B follows A", and
+    never.
+
+    Args:
+        objective: name of the objective in `bert_keras.objectives`.
+        features: features of stored, masked examples.
+        log_p: result of `unigram_model`.
+    """
+    if objective == "left_to_right":
+        key, (ids, weights) = "lm", next_tokens(features)
+    else:
+        key, ids, weights = "mlm", features["masked_lm_ids"], features["masked_lm_weights"]
+    weights = tf.cast(weights, tf.float32)
+    nll, hit = -tf.gather(tf.constant(log_p), ids), tf.cast(tf.equal(ids, int(log_p.argmax())), tf.float32)
+    sums = {
+        f"{key}_{name}_guessed": tf.reduce_sum(weights * values, axis=1, keepdims=True)
+        for name, values in (("nll", nll), ("correct", hit))
+    }
+    if objective == "mlm_nsp":
+        is_random = tf.cast(features["next_sentence_labels"], tf.float32)  # [B, S]
+        weights = tf.cast(features.get("next_sentence_weights", tf.ones_like(is_random)), tf.float32)
+        sums["nsp_correct_guessed"] = tf.stack(
+            [tf.reduce_sum(weights * (1.0 - is_random), axis=1), tf.reduce_sum(weights * is_random, axis=1)], axis=1
+        )
+    return sums

@@ -1,0 +1,168 @@
+"""Pre-training: from examples to an exported model."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Collection, Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
+from bert_keras.data.masking import MaskingVocabulary
+from bert_keras.data.tfrecord_batches import DynamicMasking
+from bert_keras.errors import InputError
+from bert_keras.jobs import PretrainJob
+from bert_keras.models.config import BertConfig, Part
+from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.registry import pretraining_model
+from bert_keras.objectives.unigram import unigram_model
+from bert_keras.saved_model.pretrained import export_saved_model
+from bert_keras.tokenizers.vocabulary_files import read_vocabulary
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
+from bert_keras.training.loop import TrainingLoop
+from bert_keras.training.phases import ExampleSet, Phase, phases_of
+from bert_keras.training.strategy import create_strategy, worker_number
+
+# Of the folder of an initial model (`bert_keras.initial_model`): the weights of the model that is trained.
+INITIAL_WEIGHTS_FILE = "initial.weights.h5"
+
+
+def pretrain(job: PretrainJob) -> None:
+    """Train on `job.examples` and export the model to `job.output_dir`.
+
+    The checkpoints live outside the output folder, which TFX deletes when a component fails. The objective is that of
+    the examples (`bert_keras.objectives.registry`). Of several workers, which must all see the same folders, the first
+    one exports.
+
+    Raises:
+        InputError: the examples do not fit the model; names both numbers and the remedy.
+    """
+    # First of all: several workers cannot be set up after other operations.
+    strategy = create_strategy(job.training, job.second_phase)
+    folders = by_length(job.examples)
+    examples = [_example_set(folder, job.model) for folder in folders]
+    spec = examples[-1].spec
+    if any(phase.spec.objective != spec.objective for phase in examples):
+        raise InputError(
+            f"the examples were made with examples.objective={[phase.spec.objective for phase in examples]}; both "
+            "phases must have the same"
+        )
+    phases = phases_of(job.training, job.second_phase, examples)
+    for phase in phases:
+        check_enough_examples(phase)
+    fields = dataclasses.asdict(job)
+    depends_on = {name: fields[name] for name in ("model", "training", "second_phase", "pretraining", "code")}
+    # These files have the shards' checksums, which saves reading terabytes.
+    inputs = [f"{folder}/{name}" for folder in folders for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
+    inputs += [os.path.join(job.init, INITIAL_WEIGHTS_FILE)] if job.init else []
+    directory = run_folder(job.training_root, depends_on, inputs)
+    if not worker_number(strategy):
+        tell_what_changed(directory, depends_on)
+        for example_set in examples:
+            if warning := text_never_read(phases, example_set):
+                logging.getLogger(__name__).warning(warning)
+    tokenizer = load_tokenizer(folders[-1], spec)
+    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
+
+    def create_initial_model() -> keras.Model:
+        model = create_model()
+        if job.init:
+            model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
+        return model
+
+    model = TrainingLoop(create_initial_model, objective, job.training, phases, directory, strategy).run()
+    if worker_number(strategy):
+        return
+    export_with_examples(model, objective, job, folders[-1], tokenizer)
+    copy_logs(directory, job.logs_dir)
+
+
+def export_with_examples(
+    model: keras.Model,
+    objective: Objective,
+    job: PretrainJob,
+    examples_dir: str,
+    tokenizer: BertTokenizer,
+    untrained: Collection[Part] | None = None,
+) -> None:
+    """Export a model with what its examples say: their layout, their unigram model and their specification.
+
+    Args: as in `bert_keras.saved_model.pretrained.export_saved_model`; `examples_dir` has the examples.
+    """
+    spec = ExampleSpec.load(examples_dir)
+    unigram = unigram_model(spec, os.path.join(examples_dir, "Split-train", "*"))
+    export_saved_model(model, tokenizer, job.output_dir, spec.layout, objective, job.export, unigram, untrained)
+    # The examples' spec belongs to the model.
+    source, target = (os.path.join(folder, EXAMPLE_SPEC_FILE) for folder in (examples_dir, job.output_dir))
+    tf.io.gfile.copy(source, target, overwrite=True)  # there if a finished `bert-tfx train` is repeated
+
+
+def by_length(folders: Sequence[str]) -> list[str]:
+    """The examples of the phases in order: the second phase has the longer ones."""
+    return sorted(folders, key=lambda folder: ExampleSpec.load(folder).max_seq_length)
+
+
+def _example_set(examples_dir: str, model: BertConfig) -> ExampleSet:
+    """Load the examples of one artifact; check that they fit the model."""
+    spec = ExampleSpec.load(examples_dir)
+    check_examples_fit(spec, model)
+    masking = None
+    if spec.masking.when == "dynamic":
+        masking = DynamicMasking(spec.masking, MaskingVocabulary.of(load_tokenizer(examples_dir, spec)))
+    return ExampleSet.load(examples_dir, masking)
+
+
+def check_examples_fit(spec: ExampleSpec, model: BertConfig) -> None:
+    """Refuse, with the names of the settings, mismatches that would otherwise fail inside a kernel."""
+    if spec.vocab_size != model.vocab_size:
+        raise InputError(
+            f"the examples were made with a vocabulary of {spec.vocab_size} tokens, the model has "
+            f"model.vocab_size={model.vocab_size}: make the examples again, or give the model the same size"
+        )
+    if spec.max_seq_length > model.max_position_embeddings:
+        raise InputError(
+            f"the examples are {spec.max_seq_length} tokens long, the model has "
+            f"model.max_position_embeddings={model.max_position_embeddings}: it cannot read them"
+        )
+
+
+def check_enough_examples(phase: Phase) -> None:
+    """Refuse to train on fewer examples than a batch."""
+    examples = phase.examples
+    if examples.train_examples < phase.batch_size or not examples.eval_examples:
+        raise InputError(
+            f"{examples.train_examples} training and {examples.eval_examples} held-out examples of "
+            f"{examples.max_seq_length} "
+            f"tokens are too few for a train_batch_size of {phase.batch_size}: give more text or a smaller batch, "
+            "or hold out more with corpus.eval_fraction"
+        )
+
+
+def text_never_read(phases: Sequence[Phase], examples: ExampleSet) -> str | None:
+    """A warning if `phases` read some of `examples`, but less than one pass over the documents."""
+    read = max((phase.examples_read(phase.end_step) for phase in phases if phase.examples is examples), default=0)
+    one_pass = sum(shard.records for shard in examples.train_shards if not shard.pass_number)
+    if not 0 < read < one_pass:
+        return None
+    return (
+        f"{read:,} examples of {examples.max_seq_length} tokens are read, and a pass over the documents has "
+        f"{one_pass:,}: {1 - read / one_pass:.0%} of the text is never seen; take more steps, larger batches or less "
+        "text"
+    )
+
+
+def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
+    """Read the tokenizer of the examples, from the vocabulary beside them."""
+    tokens, vocabulary = read_vocabulary(examples_dir)
+    if vocabulary["vocabulary_sha256"] != spec.vocabulary_sha256:
+        raise InputError(f"{examples_dir}: the vocabulary beside the examples is not the one that made them")
+    if vocabulary["algorithm"] != "wordpiece":
+        raise InputError(
+            f"the vocabulary is of vocabulary.algorithm={vocabulary['algorithm']!r}, which the exported model cannot "
+            "cut text with yet: learn one with 'wordpiece'"
+        )
+    return BertTokenizer(tokens, vocabulary["lower_case"])

@@ -1,0 +1,1 @@
+"""Export of SavedModels that take raw text."""

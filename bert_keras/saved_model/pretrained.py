@@ -1,0 +1,243 @@
+"""The pushed model: a self-contained SavedModel that takes raw text.
+
+Signatures (B texts, M maximum number of masks of a text in the batch, k = 5, T' tokens of the longest text, H hidden):
+    fill_mask, serving_default   text string[B] -> tokens string[B, M, k], scores float[B, M, k], in order
+    encode                       text string[B] -> sequence_output [B, T', H], tokens [B, T'], pooled_output [B, H]
+    encode_pair                  text, text_pair string[B] -> the same
+    next_sentence                text, text_pair string[B] -> is_next float[B]
+    evaluate                     examples string[B] (serialized tf.Example) -> sums and weights [B], for the gate; for a
+                                 model trained here also those of baselines (`bert_keras.objectives.unigram`)
+
+A model has the signatures that its objective (`bert_keras.objectives.registry`) trains: next_sentence only for mlm_nsp;
+fill_mask for objectives with masks. Without fill_mask, serving_default is encode: for a left-to-right model, and for
+ELECTRA, whose encoder is the discriminator's. Only next-sentence prediction trains the pooler; without it there is no
+`pooled_output`. No signature reads the untrained parts of a converted model; if a head is untrained, there is no
+evaluate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.example_format import ExampleLayout, feature_spec
+from bert_keras.data.truncation import truncate_pair as truncate_pair
+from bert_keras.models.config import Part
+from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining
+from bert_keras.models.left_to_right import LeftToRightLM
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives import mlm_nsp
+from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.unigram import guessed_sums
+from bert_keras.saved_model.saved_model_files import CONFIG_FILE as CONFIG_FILE
+from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
+from bert_keras.saved_model.saved_model_files import (
+    Signature,
+    served_copy,
+    traced,
+    write_model_files,
+    write_warmup_requests,
+)
+from bert_keras.saved_model.servable_ops import save_servable
+from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.saved_model.text_inputs import TextInputs, encode, refuse, text_specs
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+from bert_keras.training.step import RandomStates
+
+TOP_K = 5
+# Optional field of `bert_config.json`.
+UNTRAINED_FIELD = "untrained_parts"
+# Trained only by next-sentence prediction.
+_PAIR_PARTS: frozenset[Part] = frozenset(("pooler", "next-sentence head"))
+_TEXTS = ["A text to warm up.", "Another one: longer, with accents (café), 漢字, numbers like 3.14, and a pair."]
+_PAIRS = ["And its pair.", "Its pair."]
+# Two texts each, of which one is padded; masks are near the start, so that a model of any length reads them.
+_WARMUP_INPUTS = {
+    "fill_mask": {"text": ["A [MASK] to warm up.", "[MASK] [MASK]: " + _TEXTS[1]]},
+    "encode": {"text": _TEXTS},
+    "encode_pair": {"text": _TEXTS, "text_pair": _PAIRS},
+    "next_sentence": {"text": _TEXTS, "text_pair": _PAIRS},
+}
+
+
+class ServedBert(tf.Module):
+    """A pre-trained model with its tokenizer in the graph, from raw text to answers.
+
+    Args:
+        model: result of `served_copy`, for a model of `bert_keras.objectives.registry`.
+        tokenizer: the model's tokenizer.
+        layout: layout of its training examples, which `evaluate` reads; T is its `max_seq_length`; longer texts are
+            truncated at the end.
+        objective: the model's objective.
+        unigram: result of `bert_keras.objectives.unigram.unigram_model`; None: unknown.
+        untrained: its parts with random weights.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: BertTokenizer,
+        layout: ExampleLayout,
+        objective: Objective,
+        unigram: np.ndarray | None = None,
+        untrained: Collection[Part] = (),
+    ):
+        super().__init__()
+        self._unigram, self._untrained = unigram, untrained
+        # Track the variables, not the model: Keras would trace a tracked model for another default signature.
+        self.variables_used = [weight.value for weight in model.weights]
+        self._model = lambda: model
+        encoder = model.discriminator if isinstance(model, ElectraForPreTraining) else model
+        self._backbone = lambda: encoder.backbone
+        self._objective, self._random_states = objective, RandomStates(model)
+        self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
+        self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
+        # Keep "[MASK]" as one token in fill_mask requests; the original's tokenizer splits it.
+        self._tokenize_with_mask = GraphTokenizer(
+            tokenizer.vocabulary, tokenizer.lower_case, preserve=[tokenizer.vocabulary[tokenizer.mask_id]]
+        )
+
+    def fill_mask(self, text):
+        """The k most likely tokens for each `[MASK]`, with their probabilities; "" and 0 for texts with fewer masks.
+
+        A text without a mask, or with one beyond the first T - 2 tokens, is an InvalidArgumentError that names it.
+        """
+        ids = self._tokenize_with_mask(text)
+        is_mask = tf.ragged.map_flat_values(tf.equal, ids, self._tokenizer.mask_id)
+        counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        inputs = self._inputs.pack(ids)
+        where = tf.where(tf.equal(inputs["input_ids"], self._tokenizer.mask_id))  # [masks, 2]: row, position
+        positions = tf.RaggedTensor.from_value_rowids(
+            tf.cast(where[:, 1], tf.int32), where[:, 0], nrows=tf.shape(text, tf.int64)[0]
+        )
+        visible = tf.cast(positions.row_lengths(), tf.int32)
+        with tf.control_dependencies(
+            [
+                refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
+                refuse(
+                    visible < counts,
+                    "text {} has a [MASK] beyond what the model reads, its first "
+                    f"{self._max_seq_length - 2} wordpieces: shorten the text before it",
+                ),
+            ]
+        ):
+            inputs = {name: tf.identity(value) for name, value in inputs.items()}
+        outputs = self._backbone()(inputs, training=False)
+        table = self._backbone().embeddings.word_embeddings.embeddings
+        logits = self._model().mlm_head(outputs["sequence_output"], positions.to_tensor(0), table)  # [B, M, V]
+        logits = tf.cast(logits, tf.float32)
+        scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
+        used = tf.sequence_mask(visible)[:, :, None]  # [B, M, 1]
+        return {"tokens": tf.where(used, self._inputs.tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
+
+    def encode(self, text):
+        """Encoder outputs of single texts, padded to the longest of the batch with the token "[PAD]"."""
+        return encode(self._backbone(), self._inputs, "pooler" not in self._untrained, text)
+
+    def encode_pair(self, text, text_pair):
+        """Encoder outputs of text pairs."""
+        return encode(self._backbone(), self._inputs, "pooler" not in self._untrained, text, text_pair)
+
+    def next_sentence(self, text, text_pair):
+        """The probability that `text_pair` follows `text`."""
+        inputs = self._inputs(text, text_pair)
+        logits = self._model().nsp_head(self._backbone()(inputs, training=False)["pooled_output"])
+        return {"is_next": tf.nn.softmax(tf.cast(logits, tf.float32))[:, 0]}
+
+    def evaluate(self, examples):
+        """Sums and weights of each serialized pre-training example, float [B]."""
+        features = tf.io.parse_example(examples, feature_spec(self._layout, masked=True))
+        # ELECTRA's generator samples in evaluation too; a fixed call number makes it deterministic.
+        with self._random_states.of(tf.constant(0, tf.int64)):
+            sums = self._objective.example_sums(self._model()(features, training=False), features)
+        return sums if self._unigram is None else sums | guessed_sums(self._objective.name, features, self._unigram)
+
+    def signatures(self) -> dict[str, Signature]:
+        """The signatures that the model can answer, by name, with `serving_default`."""
+        arguments: dict[Callable, tuple[str, ...]] = {self.encode: ("text",), self.encode_pair: ("text", "text_pair")}
+        learns_pairs = self._objective.name == mlm_nsp.OBJECTIVE.name
+        fills_masks = hasattr(self._model(), "mlm_head") and "masked-LM head" not in self._untrained
+        if "masked-LM head" not in self._untrained and not (learns_pairs and _PAIR_PARTS & {*self._untrained}):
+            arguments[self.evaluate] = ("examples",)
+        if learns_pairs and not _PAIR_PARTS & {*self._untrained}:
+            arguments[self.next_sentence] = ("text", "text_pair")
+        if fills_masks:
+            arguments = {self.fill_mask: ("text",), **arguments}
+        signatures = {method.__name__: traced(method, text_specs(*names)) for method, names in arguments.items()}
+        return {"serving_default": next(iter(signatures.values())), **signatures}
+
+
+def export_saved_model(
+    model: keras.Model,
+    tokenizer: BertTokenizer,
+    directory: str,
+    layout: ExampleLayout,
+    objective: Objective | None = None,
+    export: ExportSettings | None = None,
+    unigram: np.ndarray | None = None,
+    untrained: Collection[Part] | None = None,
+) -> None:
+    """Write the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
+
+    The weights are written as a `BertForPreTraining`: the encoder, and the head as the masked-LM head (for SpanBERT
+    without the span boundary head). For ELECTRA they are an `ElectraDiscriminator`'s, and `bert_config.json` also has
+    `embedding_size` and `generator_size`.
+
+    Args:
+        model: a model of `bert_keras.objectives.registry`.
+        tokenizer: the model's tokenizer.
+        directory: folder to write.
+        layout: layout of the examples that `evaluate` reads.
+        objective: objective of `evaluate`; None: BERT's, mlm_nsp.
+        export: settings of the export; None: the defaults.
+        unigram: as in `ServedBert`.
+        untrained: as in `ServedBert`, listed in `bert_config.json`; None: the parts that the objective does not train.
+
+    Raises:
+        StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
+    """
+    served = served_copy(model, (export or ExportSettings()).precision)
+    objective = objective or mlm_nsp.OBJECTIVE
+    if untrained is None:
+        untrained = () if objective.name == mlm_nsp.OBJECTIVE.name else sorted(_PAIR_PARTS)
+    module = ServedBert(served, tokenizer, layout, objective, unigram, untrained)
+    signatures = module.signatures()
+    save_servable(module, directory, signatures)
+    requests = {name: inputs for name, inputs in _WARMUP_INPUTS.items() if name in signatures}
+    default = next(iter(requests.values()))  # `signatures` makes the first one the default
+    write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
+    write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained), tokenizer)
+
+
+def _config_json(model: keras.Model, untrained: Collection[Part]) -> str:
+    """The encoder's fields, with ELECTRA's sizes or the untrained parts of other models."""
+    shape = model.config
+    if isinstance(model, ElectraForPreTraining):
+        extra = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
+        shape = shape.discriminator
+    else:
+        extra = {UNTRAINED_FIELD: list(untrained)} if untrained else {}
+    fields = json.loads(shape.to_json()) | extra
+    return json.dumps(fields, indent=2, sort_keys=True) + "\n" if extra else shape.to_json()
+
+
+def _for_fine_tuning(model: keras.Model) -> keras.Model:
+    """The model whose weights `export_saved_model` writes."""
+    if isinstance(model, BertForPreTraining):
+        return model
+    if isinstance(model, ElectraForPreTraining):
+        discriminator = ElectraDiscriminator(model.config)
+        discriminator.build()
+        discriminator.set_weights(model.discriminator.get_weights())
+        return discriminator
+    bert = BertForPreTraining(model.config)
+    bert.build()
+    bert.backbone.set_weights(model.backbone.get_weights())
+    head = model.lm_head if isinstance(model, LeftToRightLM) else model.mlm_head
+    bert.mlm_head.set_weights(head.get_weights())
+    return bert

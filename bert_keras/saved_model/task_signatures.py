@@ -1,0 +1,221 @@
+"""The SavedModel of a fine-tuned model, from a task's raw text to answers.
+
+Signatures (B rows):
+    serving_default       the inputs of the task's rows (`bert_keras.tasks.rows`) -> answers, by task type:
+        classification    text (, text_pair) string[B] -> label string[B], labels string[B, L], scores float[B, L]
+        regression        text (, text_pair) string[B] -> score float[B]
+        multiple_choice   text string[B], choices string[B, C] -> choice int64[B], scores float[B, C]
+        span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
+                          start, end int64[B] (`bert_keras.saved_model.span_answers`)
+        tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
+    classify              classification: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
+                          classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
+    regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
+    encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
+                          pooled_output only if the task's head reads the pooler (not for spans and tags)
+    evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
+                          `serving_default` in the format of `bert_keras.tasks.answers`; for spans also
+                          null_score_difference float[B]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_keras.models.ensemble import Ensemble
+from bert_keras.saved_model.saved_model_files import (
+    Signature,
+    served_copy,
+    traced,
+    write_model_files,
+    write_texts,
+    write_warmup_requests,
+)
+from bert_keras.saved_model.servable_ops import save_servable
+from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.saved_model.span_answers import SpanAnswers
+from bert_keras.saved_model.tagging_answers import TagAnswers
+from bert_keras.saved_model.task_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
+from bert_keras.saved_model.text_inputs import TextInputs, encode, refuse, text_specs
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.table import Task
+from bert_keras.tokenizers.protocol import Tokenizer
+
+# Inputs of the warm-up requests: two texts each, of which one is padded.
+_WARMUP_TEXTS: dict[str, list] = {
+    "text": ["A text to warm up.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14."],
+    "text_pair": ["And its pair.", "Its pair."],
+    "question": ["What gets warm?", "And what does not?"],
+    "context": ["It gets warm.", "The café gets warm, 漢字 do not."],
+    "choices": [["It gets warm.", "It does not."], ["Neither.", "Both do."]],
+}
+
+
+# The task types whose head reads, and so trains, the pooler.
+_POOLED = ("classification", "regression", "multiple_choice")
+# By task type: the signature for TensorFlow Serving's calls on tf.Examples, and its outputs from serving_default's.
+_EXAMPLE_METHODS = {
+    "classification": ("classify", {"classes": "labels", "scores": "scores"}),
+    "regression": ("regress", {"outputs": "score"}),
+}
+
+
+class ServedTask(tf.Module):
+    """A task model with its tokenizer in the graph, from raw text to answers.
+
+    Args:
+        model: result of `served_task_model`.
+        tokenizer: the model's tokenizer.
+        task: the task, with its labels.
+        settings: settings of the training.
+    """
+
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, task: Task, settings: TaskSettings):
+        super().__init__()
+        # Track the variables, not the model: Keras would trace a tracked model for another default signature.
+        self.variables_used = [weight.value for weight in model.weights]
+        self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
+        self._model, self._task = lambda: model, task
+        self._answers = _answers(model, self._inputs, tokenizer, task, settings)
+
+    def signatures(self) -> dict[str, Signature]:
+        """Signatures by name; they use tables of this module, which must outlive them."""
+        answers, model = self._answers, self._model()
+        default = traced(answers.__call__, answers.specs)
+        signatures = {
+            "serving_default": default,
+            "evaluate": traced(lambda examples: _evaluate(answers, default, examples), text_specs("examples")),
+        }
+        if self._task.kind in _EXAMPLE_METHODS:
+            name, outputs = _EXAMPLE_METHODS[self._task.kind]
+            signatures[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
+        if not isinstance(model, Ensemble):
+            for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
+                signatures[name] = traced(
+                    lambda *texts: encode(model.backbone, self._inputs, self._task.kind in _POOLED, *texts),
+                    text_specs(*texts),
+                )
+        return signatures
+
+
+def export_task_model(
+    model: keras.Model,
+    task: Task,
+    settings: TaskSettings,
+    tokenizer: Tokenizer,
+    directory: str,
+    export: ExportSettings | None = None,
+) -> None:
+    """Write the SavedModel, its warm-up requests, and the files for further training.
+
+    These are weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`; for an ensemble the
+    weights of its first model.
+
+    Args:
+        model: a task model (`bert_keras.models.task_models`, `bert_keras.models.feature_based`), or an `Ensemble` of
+            task models.
+        task: the task, with the labels of the data.
+        settings: settings of the training.
+        tokenizer: the model's tokenizer.
+        directory: folder of the SavedModel.
+        export: settings of the export; None: the defaults.
+
+    Raises:
+        StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
+    """
+    served = served_task_model(model, (export or ExportSettings()).precision)
+    module = ServedTask(served, tokenizer, task, settings)
+    signatures = module.signatures()
+    save_servable(module, directory, signatures)
+    _name_example_method(directory, task)
+    texts = {**_WARMUP_TEXTS, "inputs": _warmup_examples()}
+    requests = [
+        (name, {spec.name: texts[spec.name] for spec in function.structured_input_signature[0]})
+        for name, function in signatures.items()
+        if name != "evaluate"
+    ]
+    write_warmup_requests(directory, signatures, requests)
+    first = model.models[0] if isinstance(model, Ensemble) else model
+    write_model_files(directory, first, first.config.to_json(), tokenizer)
+    settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
+    write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
+
+
+def _answers(
+    model: keras.Model, inputs: TextInputs, tokenizer: Tokenizer, task: Task, settings: TaskSettings
+) -> ServedAnswers:
+    def outputs(packed):
+        return model(packed, training=False)
+
+    if task.kind == "classification":
+        return LabelAnswers(outputs, inputs, task.labels, task.pair)
+    if task.kind == "regression":
+        return NumberAnswers(outputs, inputs, task.pair)
+    if task.kind == "multiple_choice":
+        return ChoiceAnswers(outputs, inputs)
+    if task.kind == "tagging":
+        return TagAnswers(outputs, inputs, task.labels)
+    return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
+
+
+def _on_examples(answers: Signature, names: Sequence[str], outputs: Mapping[str, str]):
+    """A signature on serialized tf.Examples, string [B], with the features `names`, that calls `answers`."""
+
+    def answer(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(inputs, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
+        answered = answers(*(parsed[name] for name in names))
+        return {name: answered[source] for name, source in outputs.items()}
+
+    return traced(answer, text_specs("inputs"))
+
+
+def _name_example_method(directory: str, task: Task) -> None:
+    """Set the method names of the example signatures; `tf.saved_model.save` writes Predict for all."""
+    if task.kind in _EXAMPLE_METHODS:
+        name, _ = _EXAMPLE_METHODS[task.kind]
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
+        updater.replace_method_name(name, f"tensorflow/serving/{name}", tags="serve")
+        updater.save()
+
+
+def _warmup_examples() -> list[bytes]:
+    pairs = zip(_WARMUP_TEXTS["text"], _WARMUP_TEXTS["text_pair"], strict=True)
+    examples = []
+    for texts in pairs:
+        example = tf.train.Example()
+        for name, text in zip(("text", "text_pair"), texts, strict=True):
+            example.features.feature[name].bytes_list.value.append(text.encode())
+        examples.append(example.SerializeToString(deterministic=True))
+    return examples
+
+
+def _evaluate(answers: ServedAnswers, default: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The answers of `default`, traced from `answers`, to serialized rows string [B]."""
+    names = [spec.name for spec in answers.specs]
+    scalar = tf.io.FixedLenFeature([], tf.string)
+    spec = {name: tf.io.RaggedFeature(tf.string) if name == "choices" else scalar for name in names}
+    parsed = tf.io.parse_example(examples, {"row_id": scalar, "gold": scalar, **spec})
+    row_id, gold = parsed["row_id"], parsed["gold"]
+    if "choices" in spec:
+        counts = parsed["choices"].row_lengths()
+        other = counts != tf.reduce_max(counts)
+        with tf.control_dependencies([refuse(other, "row {} of the batch has fewer choices than another")]):
+            parsed["choices"] = parsed["choices"].to_tensor()
+    return {"row_id": row_id, "gold": gold, **answers.written(default(*(parsed[name] for name in names)))}
+
+
+def served_task_model(model: keras.Model, precision: str) -> keras.Model:
+    """A copy of a task model, or of an `Ensemble`, that computes in `precision` and runs on any device."""
+    if isinstance(model, Ensemble):
+        return Ensemble([served_task_model(member, precision) for member in model.models])
+    served = served_copy(model, precision)
+    for layer in served._flatten_layers():
+        if isinstance(layer, keras.layers.LSTM):
+            # With a GPU, Keras would put cuDNN's op into the graph, which runs only on GPUs.
+            layer.use_cudnn = False
+    return served

@@ -1,0 +1,1 @@
+"""Official metrics of the tasks."""

@@ -1,0 +1,120 @@
+"""Official scores of a task, under their official names.
+
+SQuAD's are percentages, as its evaluators print them; GLUE's, SWAG's and the entities' are fractions, as scikit-learn,
+scipy and seqeval return them (conlleval prints percentages).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.metrics.squad import scores_of_answerable, scores_of_answered
+from bert_keras.tasks.table import Task
+
+# The positive label of MRPC (paraphrase) and QQP (duplicate).
+POSITIVE = "1"
+
+
+def score(
+    task: Task, golds: Sequence[Any], answers: Sequence[Any], null_odds: Sequence[float | None] | None = None
+) -> dict[str, float]:
+    """Compute the scores of answers.
+
+        task type        scores
+        classification   those of `task.metrics`: accuracy; f1 of the label "1"; matthews_correlation
+        regression       pearson, spearman
+        multiple_choice  accuracy
+        span             squad1.1: exact_match, f1; squad2.0: exact, f1, total, HasAns_exact, HasAns_f1, HasAns_total,
+                         NoAns_..., and with null odds best_exact, best_exact_thresh, best_f1, best_f1_thresh
+        tagging          f1, precision, recall of entities as conlleval counts them (a type change or an I- after O
+                         begins one: for IOB1, IOB2 and broken sequences); accuracy of tags
+
+    Undefined values follow the libraries: matthews_correlation is 0 if all golds or all answers are equal; f1,
+    precision and recall are 0 without positives; pearson and spearman are nan if all golds or all answers are equal,
+    or for fewer than two rows.
+
+    Args:
+        task: the task.
+        golds: gold answers, one per row, in the form of `TaskRow.gold`.
+        answers: a model's answers, in the same form and order; for spans "" for no answer, and None for a missing
+            prediction: squad1.1 counts it as wrong, squad2.0 ignores it, as the official evaluators do.
+        null_odds: squad2.0 only.
+
+    Raises:
+        InputError: no rows, or a row without gold.
+    """
+    if not len(golds):
+        raise InputError("there are no rows to score")
+    for number, gold in enumerate(golds):
+        if gold is None:
+            raise InputError(f"row {number} (from 0) has no gold label, so it cannot be scored")
+    if len(golds) != len(answers):
+        raise ValueError(f"{len(golds)} golds and {len(answers)} answers")
+    if task.kind == "span":
+        return (
+            scores_of_answerable(golds, answers, null_odds) if task.unanswerable else scores_of_answered(golds, answers)
+        )
+    if task.kind == "tagging":
+        return _entity_scores(golds, answers)
+    return {name: float(METRICS[name](golds, answers)) for name in task.metrics}
+
+
+def _entity_scores(golds: Sequence[list[str]], answers: Sequence[list[str]]) -> dict[str, float]:
+    from seqeval.metrics import accuracy_score
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+
+    golds, answers = list(golds), list(answers)
+    precision, recall, f1, _ = precision_recall_fscore_support(golds, answers, average="micro", zero_division=0)
+    scores = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy_score(golds, answers)}
+    return {name: float(value) for name, value in scores.items()}
+
+
+def _accuracy(golds: Sequence[Any], answers: Sequence[Any]) -> float:
+    from sklearn.metrics import accuracy_score
+
+    return accuracy_score(golds, answers)
+
+
+def _f1(golds: Sequence[str], answers: Sequence[str]) -> float:
+    from sklearn.metrics import f1_score
+
+    return f1_score(golds, answers, pos_label=POSITIVE, zero_division=0)
+
+
+def _matthews_correlation(golds: Sequence[str], answers: Sequence[str]) -> float:
+    from sklearn.metrics import matthews_corrcoef
+
+    return matthews_corrcoef(golds, answers)
+
+
+def _pearson(golds: Sequence[float], answers: Sequence[float]) -> float:
+    from scipy.stats import pearsonr
+
+    return _correlation(pearsonr, golds, answers)
+
+
+def _spearman(golds: Sequence[float], answers: Sequence[float]) -> float:
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, golds, answers)
+
+
+def _correlation(function: Callable[..., Any], golds: Sequence[float], answers: Sequence[float]) -> float:
+    if len(golds) < 2:
+        return float("nan")
+    with warnings.catch_warnings():
+        # scipy warns of constant input, which gives nan (see `score`).
+        warnings.simplefilter("ignore")
+        return function(golds, answers)[0]
+
+
+METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews_correlation": _matthews_correlation,
+    "pearson": _pearson,
+    "spearman": _spearman,
+}

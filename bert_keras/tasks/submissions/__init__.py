@@ -1,0 +1,1 @@
+"""Prediction files in the tasks' official formats."""

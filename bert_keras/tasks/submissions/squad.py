@@ -1,0 +1,93 @@
+"""SQuAD's prediction files, in the format of google-research/bert's run_squad.py: JSON objects by question id."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+from bert_keras.errors import InputError
+from bert_keras.files import staged
+from bert_keras.tasks.rows import TaskRow
+
+PREDICTIONS = "predictions.json"
+NULL_ODDS = "null_odds.json"
+N_BEST = "nbest_predictions.json"
+
+
+def write_by_id(file: TextIO, rows: Sequence[TaskRow], values: Sequence[Any]) -> None:
+    """Write {id: value}, in the order of the rows."""
+    fields = {row.row_id: value for row, value in zip(rows, values, strict=True)}
+    file.write(json.dumps(fields, indent=4, allow_nan=False) + "\n")
+
+
+def write_details(
+    rows: Sequence[TaskRow],
+    directory: str,
+    n_best: Sequence[list[dict[str, Any]]],
+    null_odds: Sequence[float] | None = None,
+) -> None:
+    """Write `nbest_predictions.json` and, if there are null odds, `null_odds.json`.
+
+    Args:
+        rows: the questions.
+        directory: folder of the files.
+        n_best: best answers per question, best first: `text`, `probability`, `start_logit`, `end_logit` each.
+        null_odds: for SQuAD 2.0: score of no answer minus the best answer's, per question.
+    """
+    with staged(directory) as staging:
+        for name, values in ((N_BEST, n_best), (NULL_ODDS, null_odds)):
+            if values is not None:
+                with open(os.path.join(staging, name), "w", encoding="utf-8") as file:
+                    write_by_id(file, rows, values)
+
+
+def read_texts(rows: Sequence[TaskRow], path: str) -> list[str | None]:
+    """Read one text per question, None if the file has none; unknown ids are ignored.
+
+    Raises:
+        InputError: not a JSON object of texts, or without any of these questions.
+    """
+    return _values(rows, path, "a text", lambda value: isinstance(value, str))
+
+
+def read_null_odds(rows: Sequence[TaskRow], answers: Sequence[str | None], path: str) -> list[float | None]:
+    """Read one number per question, None if neither the file nor the answers have one.
+
+    Raises:
+        InputError: not a JSON object of numbers, without any of these questions, or an answer without its odds.
+    """
+    odds = _values(rows, path, "a number", _is_number)
+    for row, answer, value in zip(rows, answers, odds, strict=True):
+        if answer is not None and value is None:
+            raise InputError(f"{path}: {row.row_id} is missing, but has a prediction; give the odds of the same run")
+    return odds
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _values(rows: Sequence[TaskRow], path: str, wanted: str, fits: Callable[[Any], bool]) -> list[Any]:
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file")
+    with open(path, encoding="utf-8-sig") as file:
+        try:
+            fields = json.load(file)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: is not UTF-8 ({error}); write it again") from error
+    if not isinstance(fields, dict):
+        raise InputError(f"{path}: holds a {type(fields).__name__}, not a JSON object with {wanted} per id")
+    values = [fields.get(row.row_id) for row in rows]
+    for row, value in zip(rows, values, strict=True):
+        if row.row_id in fields and not fits(value):
+            raise InputError(f"{path}: {row.row_id}: {json.dumps(value)[:80]} is not {wanted}")
+    if rows and not any(row.row_id in fields for row in rows):
+        raise InputError(
+            f"{path}: none of its {len(fields)} ids is a question of the data (the first is {rows[0].row_id})"
+        )
+    return values

@@ -1,0 +1,1 @@
+"""WordPiece and byte-level BPE tokenizers, offline and in the graph."""

@@ -1,0 +1,198 @@
+"""Byte-level BPE, the tokenization of GPT-2 and RoBERTa, with the `tokenizers` library.
+
+GPT-2's pattern cuts a text into words with their leading space; their UTF-8 bytes are written as 256 printable
+characters ("Ġ" is the space); an ordered list of merges joins them. No token is ever unknown.
+`byte_bpe_graph.GraphByteBpe` is the same in a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from bert_keras.tokenizers.protocol import EncodedTexts
+
+# RoBERTa's, in the order of their ids.
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+SPACE = "Ġ"
+# The character classes of GPT-2's pattern, each with the pattern of its complement.
+LETTER, NUMBER, WHITE_SPACE = 1, 2, 3
+_NOT_OF_CLASS = {LETTER: r"\P{L}+", NUMBER: r"\P{N}+", WHITE_SPACE: r"\S+"}
+_BATCH_TEXTS = 1000
+_CODE_POINTS, _PAGE = 0x110000, 0x100
+
+
+def words(texts: Iterable[str]) -> Iterator[str]:
+    """Cut texts by GPT-2's pattern into words, in the 256 characters for bytes: "a cat" -> "a", "Ġcat"."""
+    split = _pre_tokenizer().pre_tokenize_str
+    for text in texts:
+        yield from (word for word, _ in split(text))
+
+
+@functools.cache
+def _pre_tokenizer():
+    from tokenizers import pre_tokenizers
+
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+@functools.cache
+def character_classes() -> np.ndarray:
+    """int8 [0x110000]: the class of each code point in GPT-2's pattern (0: none), taken from the library.
+
+    So the served graph cuts words as training did, whichever Unicode version the library has.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    classes = np.zeros(_CODE_POINTS, np.int8)
+    for number, others in _NOT_OF_CLASS.items():
+        members = pre_tokenizers.Split(Regex(others), "removed")
+        # In small parts: the library's time grows faster than the text.
+        for first in range(0, _CODE_POINTS, _PAGE):
+            if 0xD800 <= first <= 0xDFFF:  # surrogates are not characters
+                continue
+            for _, (start, end) in members.pre_tokenize_str("".join(map(chr, range(first, first + _PAGE)))):
+                classes[first + start : first + end] = number
+    return classes
+
+
+def spaces_around(vocabulary: Sequence[str]) -> np.ndarray:
+    """int64 [V, 2]: the number of spaces each token begins and ends with; 0 for a token of spaces alone."""
+    bare = [token.strip(SPACE) for token in vocabulary]
+    ends = [
+        (token.index(text), len(token) - token.index(text) - len(text)) if text else (0, 0)
+        for token, text in zip(vocabulary, bare, strict=True)
+    ]
+    return np.array(ends, np.int64).reshape(-1, 2)
+
+
+def check_order(merges: Sequence[tuple[str, str]]) -> None:
+    """Raise ValueError if a merge makes a token that an earlier merge uses; no learned list does.
+
+    The tokens of a word would depend on which of two equal pairs is merged first; the graph merges both at once.
+    """
+    first_uses: dict[str, int] = {}
+    for number, token in ((n, token) for n, merge in enumerate(merges, 1) for token in merge):
+        first_uses.setdefault(token, number)
+    for number, (left, right) in enumerate(merges, 1):
+        if first_uses.get(left + right, number) < number:
+            raise ValueError(
+                f"merge {number} makes {left + right!r}, which merge {first_uses[left + right]} already uses; give "
+                "the merges in the order in which they were learned"
+            )
+
+
+class ByteBpeTokenizer:
+    """GPT-2's encoder with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+
+    Special tokens in a text are text, as in fairseq. Pairs are <s> a </s></s> b </s>, without segments (fairseq,
+    models/roberta/hub_interface.py, `encode`).
+
+    Args:
+        vocabulary: one token per id.
+        merges: pairs of tokens, in the order of merging: ("Ġ", "t").
+
+    Raises:
+        ValueError: a duplicate or missing token.
+    """
+
+    pair_separators, has_segments, words_stand_alone = 2, False, False
+
+    def __init__(self, vocabulary: Sequence[str], merges: Sequence[tuple[str, str]]):
+        self.vocabulary = tuple(vocabulary)
+        self.merges = tuple((left, right) for left, right in merges)
+        ids = {token: i for i, token in enumerate(self.vocabulary)}
+        if len(ids) < len(self.vocabulary):
+            duplicate = next(token for i, token in enumerate(self.vocabulary) if ids[token] != i)
+            raise ValueError(f"the vocabulary has the token {duplicate!r} twice; every token must be unique")
+        missing = [token for token in (*SPECIAL_TOKENS, *byte_alphabet()) if token not in ids]
+        if missing:
+            raise ValueError(
+                f"the vocabulary of {len(ids)} tokens lacks {', '.join(missing[:5])}; byte-level BPE needs all of "
+                f"{', '.join(SPECIAL_TOKENS)} and the 256 characters for bytes"
+            )
+        self.cls_id, self.pad_id, self.sep_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self._encode = _encoder(ids, self.merges)
+
+    def __reduce__(self):
+        # Beam ships this to every worker: leave out the library's object.
+        return ByteBpeTokenizer, (self.vocabulary, self.merges)
+
+    @functools.cached_property
+    def is_suffix(self) -> np.ndarray:
+        """Bool [V]: the token continues the word before it: no leading space, not a special token."""
+        return np.array([not token.startswith(SPACE) and token not in SPECIAL_TOKENS for token in self.vocabulary])
+
+    def tokenize(self, text: str) -> list[str]:
+        """The tokens of one text."""
+        return [self.vocabulary[i] for i in self.encode([text])[0]]
+
+    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of many texts, without special tokens.
+
+        Returns:
+            ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
+            row_splits: int64 [texts + 1].
+
+        Raises:
+            TypeError: `texts` is one str.
+        """
+        ids, lengths = [np.zeros(0, np.int32)], [0]
+        for encoding in self._encodings(texts):
+            ids.append(np.array(encoding.ids, np.int32))
+            lengths.append(len(encoding.ids))
+        return np.concatenate(ids), np.cumsum(lengths, dtype=np.int64)
+
+    def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """`encode` of words with a space before each, the first too (Hugging Face: `add_prefix_space`)."""
+        return self.encode(f" {word}" for word in words)
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
+        """`encode(texts)` with the source characters of each token, without the spaces at its ends.
+
+        A token of spaces alone keeps them; a token of some bytes of a character comes from that character.
+        """
+        ids, lengths, places = [np.zeros(0, np.int32)], [0], [np.zeros((0, 2), np.int64)]
+        for encoding in self._encodings(texts):
+            ids.append(np.array(encoding.ids, np.int32))
+            lengths.append(len(encoding.ids))
+            places.append(np.array(encoding.offsets, np.int64).reshape(-1, 2))
+        all_ids = np.concatenate(ids)
+        starts, ends = (np.concatenate(places) + self._spaces[all_ids] * [1, -1]).T
+        return EncodedTexts(all_ids, np.cumsum(lengths, dtype=np.int64), starts, ends)
+
+    @functools.cached_property
+    def _spaces(self) -> np.ndarray:
+        return spaces_around(self.vocabulary)
+
+    def _encodings(self, texts: Iterable[str]) -> Iterator:
+        """The library's `Encoding` of each text."""
+        if isinstance(texts, str):
+            raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
+        # The library requires UTF-8, which has no lone surrogates.
+        clean = (text.encode("utf-8", "replace").decode() for text in texts)
+        while chunk := list(itertools.islice(clean, _BATCH_TEXTS)):
+            yield from self._encode(chunk, add_special_tokens=False)
+
+
+def byte_alphabet() -> list[str]:
+    """The 256 characters for bytes, by code point."""
+    return sorted(_pre_tokenizer().alphabet())
+
+
+def byte_characters() -> list[str]:
+    """The 256 characters for bytes, by byte: printable ones are themselves, the others start at U+0100."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = itertools.count(0x100)
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def _encoder(ids: dict[str, int], merges: Sequence[tuple[str, str]]):
+    from tokenizers import Tokenizer, models
+
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=list(merges)))
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    return tokenizer.encode_batch

@@ -1,0 +1,188 @@
+"""Byte-level BPE as a TensorFlow graph, for the SavedModel; token for token equal to `byte_bpe.ByteBpeTokenizer`.
+
+All ops are TensorFlow's own: TensorFlow Text's BPE is newer than many TensorFlow Serving binaries, and RE2 has no
+look-ahead, which GPT-2's pattern needs. The pattern is local, so it is written in closed form: the start of a word
+depends on the character, the one before, and up to two after it.
+
+Legend: B texts, N code points of all texts, Y their bytes in UTF-8, S symbols of all words during merging, W words,
+P tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.tokenizers.byte_bpe import (
+    WHITE_SPACE,
+    ByteBpeTokenizer,
+    byte_characters,
+    character_classes,
+    spaces_around,
+)
+from bert_keras.tokenizers.unicode_tables import fold_table
+from bert_keras.tokenizers.wordpiece_graph import GraphTokens, is_punctuation, is_space, utf8_length
+
+_NO_MERGE = 1 << 40  # above every rank
+_APOSTROPHE, _SPACE = ord("'"), ord(" ")
+# Suffixes that GPT-2's pattern cuts off after an apostrophe that begins a word.
+_ONE_LETTER, _TWO_LETTERS = "stmd", (("r", "e"), ("v", "e"), ("l", "l"))
+
+
+class GraphByteBpe(tf.Module):
+    """Texts to byte-level BPE ids, in a graph that `tf.saved_model.save` stores without any other file.
+
+    Equal to `ByteBpeTokenizer.encode` of `bytes.decode("utf-8", "ignore")`. A word of n letters takes one step per
+    distinct pair merged in it, at most n - 1; each step covers all words of the batch.
+
+    Args:
+        tokenizer: its merges must be in order (`byte_bpe.check_order`).
+    """
+
+    def __init__(self, tokenizer: ByteBpeTokenizer):
+        super().__init__()
+        vocabulary = tokenizer.vocabulary
+        ids = {token: number for number, token in enumerate(vocabulary)}
+        classes = character_classes()
+        changes = np.flatnonzero(np.diff(classes, prepend=-1))
+        self._class_from, self._class = changes.astype(np.int32), classes[changes].astype(np.int32)
+        self._id_of_byte = np.array([ids[character] for character in byte_characters()], np.int32)
+        self._bytes = np.array([len(token) for token in vocabulary], np.int64)
+        self._spaces = spaces_around(vocabulary)
+        self._merged = np.array([ids[left + right] for left, right in tokenizer.merges] or [0], np.int32)
+        self._size = len(vocabulary)
+        # A table needs at least one entry: -1 is never a pair.
+        ranks = {-1: _NO_MERGE} | {
+            ids[left] * self._size + ids[right]: number for number, (left, right) in enumerate(tokenizer.merges)
+        }
+        entries = tf.lookup.KeyValueTensorInitializer(list(ranks), list(ranks.values()), tf.int64, tf.int64)
+        self._ranks = tf.lookup.StaticHashTable(entries, default_value=_NO_MERGE)
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Token ids int32 [B, (tokens)] of `texts` string [B], UTF-8, without special tokens."""
+        # Strings live on the CPU; the small ops between them must not move to a GPU and back.
+        with tf.device("CPU:0"):
+            return self._tokenize(tf.strings.unicode_decode(texts, "UTF-8", errors="ignore"))[0]
+
+    def with_offsets(self, texts: tf.Tensor) -> GraphTokens:
+        """Tokens and offsets of `texts` string [B]; equal to `ByteBpeTokenizer.encode_with_offsets`."""
+        with tf.device("CPU:0"):
+            decoded, at_byte = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="ignore")
+            ids, first_byte, source = self._tokenize(decoded)
+            spaces = tf.gather(self._spaces, ids.values)
+            last_byte = first_byte + tf.gather(self._bytes, ids.values) - 1 - spaces[:, 1]
+            starts, last = tf.gather(source, first_byte + spaces[:, 0]), tf.gather(source, last_byte)
+            text_start = tf.gather(decoded.row_starts(), ids.value_rowids())
+            byte_ends = tf.gather(at_byte.values, last) + utf8_length(tf.gather(decoded.values, last))
+            return GraphTokens(
+                ids, starts - text_start, last + 1 - text_start, tf.gather(at_byte.values, starts), byte_ends
+            )
+
+    def encode_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Token ids int32 [W, (tokens)] of words, code points int32 [W, (code points)], with a space before each."""
+        with tf.device("CPU:0"):
+            space = tf.fill([words.nrows(), 1], _SPACE)
+            return self._tokenize(tf.concat([space, words], axis=1))[0]
+
+    def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Bool [N]: code points int32 [N] are white space by BERT's definition, independent of the tokenizer."""
+        return is_space(code_points, fold_table(lower_case=False))
+
+    def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Bool [N]: code points int32 [N] are punctuation by BERT's definition."""
+        return is_punctuation(code_points, fold_table(lower_case=False))
+
+    def _tokenize(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Tokenize code points int32 [B, (code points)].
+
+        Returns token ids int32 [B, (tokens)], the first byte of each token int64 [P], and the code point of each byte
+        int64 [Y].
+        """
+        code_points, row = decoded.values, decoded.value_rowids()
+        word = tf.cumsum(tf.cast(self._begins_word(code_points, row), tf.int64)) - 1  # [N]
+        octets, source = _utf8(code_points)
+        ids, first_byte = self._merge(tf.gather(self._id_of_byte, octets), tf.gather(word, source))
+        text = tf.gather(row, tf.gather(source, first_byte))
+        return tf.RaggedTensor.from_value_rowids(ids, text, decoded.nrows(), validate=False), first_byte, source
+
+    def _begins_word(self, code_points: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
+        """Bool [N]: a word of GPT-2's pattern begins at code points int32 [N] of the texts `row` int64 [N].
+
+        's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
+        """
+
+        def shifted(values, by):
+            """The values `by` places later (earlier if negative), -1 beyond the text."""
+            size = tf.size(values)
+            padded, rows = (tf.pad(x, [[abs(by)] * 2], constant_values=-1) for x in (values, row))
+            begin = abs(by) + by
+            return tf.where(rows[begin : begin + size] == row, padded[begin : begin + size], -1)
+
+        kind = tf.gather(self._class, tf.searchsorted(self._class_from, code_points, side="right") - 1)
+        before, after = shifted(kind, -1), shifted(kind, 1)
+        # The last character of a run of white space belongs to the next word, which only a space may begin.
+        space_begins = (before != WHITE_SPACE) | ((after != WHITE_SPACE) & (after >= 0))
+        other_begins = (shifted(code_points, -1) != _SPACE) & (kind != before)
+        begins = tf.where(kind == WHITE_SPACE, space_begins, other_begins)
+        next_1, next_2 = shifted(code_points, 1), shifted(code_points, 2)
+        apostrophe = begins & (code_points == _APOSTROPHE)
+        short = apostrophe & _any([next_1 == ord(letter) for letter in _ONE_LETTER])
+        long = apostrophe & _any([(next_1 == ord(a)) & (next_2 == ord(b)) for a, b in _TWO_LETTERS])
+        inside, behind = _later(short | long, 1), _later(short, 2) | _later(long, 3)
+        # A new word begins after the last letter.
+        return (begins & ~inside) | behind
+
+    def _merge(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Merge symbols int32 [S] (at first bytes) of words int64 [S]; returns ids int32 [P] and first bytes int64 [P].
+
+        A step merges, in each word, all pairs of the word's lowest rank.
+        """
+
+        def ranks_of(ids, word):
+            """int64 [S]: the rank of each symbol with its successor in the word; _NO_MERGE if there is none."""
+            pair = tf.cast(ids[:-1], tf.int64) * self._size + tf.cast(ids[1:], tf.int64)
+            ranks = tf.where(word[:-1] == word[1:], self._ranks.lookup(pair), _NO_MERGE)
+            return tf.pad(ranks, [[0, tf.minimum(tf.size(ids), 1)]], constant_values=_NO_MERGE)
+
+        def step(ids, word, first, ranks):
+            lowest = tf.gather(tf.math.segment_min(ranks, word), word)
+            place = tf.where((ranks == lowest) & (ranks < _NO_MERGE))[:, 0]
+            # Overlapping pairs, as in "aaa": every second one, from the left.
+            begins = tf.concat([[True], place[1:] > place[:-1] + 1], axis=0)[: tf.size(place)]
+            run_start = tf.gather(tf.boolean_mask(place, begins), tf.cumsum(tf.cast(begins, tf.int32)) - 1)
+            place = tf.boolean_mask(place, (place - run_start) % 2 == 0)[:, None]
+            merged = tf.gather(self._merged, tf.gather_nd(ranks, place))
+            ids = tf.tensor_scatter_nd_update(ids, place, merged)
+            consumed = tf.scatter_nd(place + 1, tf.ones(tf.size(place), tf.int32), tf.shape(ids, tf.int64))
+            ids, word, first = (tf.boolean_mask(values, consumed == 0) for values in (ids, word, first))
+            return ids, word, first, ranks_of(ids, word)
+
+        first = tf.range(tf.size(ids, tf.int64))
+        state = ids, word, first, ranks_of(ids, word)
+        ids, _, first, _ = tf.while_loop(
+            lambda ids, word, first, ranks: tf.reduce_any(ranks < _NO_MERGE),
+            step,
+            state,
+            shape_invariants=tuple(tf.TensorShape([None]) for _ in state),
+        )
+        return ids, first
+
+
+def _any(conditions: list[tf.Tensor]) -> tf.Tensor:
+    return tf.reduce_any(tf.stack(conditions), axis=0)
+
+
+def _later(condition: tf.Tensor, by: int) -> tf.Tensor:
+    """Shift a condition bool [N] by `by` places."""
+    return tf.pad(condition, [[by, 0]])[: tf.size(condition)]
+
+
+def _utf8(code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Encode code points int32 [N] in UTF-8: bytes int32 [Y] and the index of each byte's code point, int64 [Y]."""
+    length = utf8_length(code_points)
+    source = tf.repeat(tf.range(tf.size(code_points, tf.int64)), length)
+    number = tf.range(tf.size(source, tf.int64)) - tf.gather(tf.cumsum(length, exclusive=True), source)
+    length = tf.gather(length, source)
+    bits = tf.bitwise.right_shift(tf.gather(code_points, source), tf.cast(6 * (length - 1 - number), tf.int32))
+    lead = tf.gather([0, 0, 0b11000000, 0b11100000, 0b11110000], length)
+    return tf.where(number == 0, lead + bits, 0b10000000 + tf.bitwise.bitwise_and(bits, 0b111111)), source

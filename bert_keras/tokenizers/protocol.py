@@ -1,0 +1,56 @@
+"""The interface of tokenizers to tasks; WordPiece (`wordpiece`) and byte-level BPE (`byte_bpe`) implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class EncodedTexts(NamedTuple):
+    """Tokens of many texts with their offsets.
+
+    Attributes:
+        ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
+        row_splits: int64 [texts + 1].
+        starts: int64 [tokens], first character of each token, counted in its text.
+        ends: int64 [tokens], one past its last character.
+    """
+
+    ids: np.ndarray
+    row_splits: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+class Tokenizer(Protocol):
+    """A vocabulary, its tokenization, and the format of sequences for models that use it."""
+
+    # Number of separators between the two texts of a pair; one separator ends each sequence.
+    pair_separators: int
+    # The second text of a pair and the separator after it have segment id 1, not 0.
+    has_segments: bool
+    # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
+    words_stand_alone: bool
+
+    vocabulary: tuple[str, ...]
+    # BERT's [CLS], [SEP], [PAD], [UNK], [MASK]; RoBERTa's <s>, </s>, <pad>, <unk>, <mask>.
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    unk_id: int
+    mask_id: int
+
+    @property
+    def is_suffix(self) -> np.ndarray:
+        """Bool [V]: the token continues the word before it."""
+
+    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids int32 of many texts, without special tokens, and int64 [texts + 1] row splits."""
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
+        """`encode(texts)` with the source characters of each token."""
+
+    def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """`encode` of words with a space before each."""

@@ -1,0 +1,146 @@
+"""Vocabulary files: WordPiece's `vocab.txt`, byte-level BPE's `vocab.json` and `merges.txt`, `tokenizer.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from typing import Any
+
+from bert_keras.errors import InputError
+from bert_keras.files import read_json, read_text, write_text
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
+
+Tokenizer = BertTokenizer | ByteBpeTokenizer
+
+VOCABULARY_FILE = "vocab.txt"
+VOCABULARY_SPEC_FILE = "vocab_spec.json"
+BPE_VOCABULARY_FILE = "vocab.json"
+MERGES_FILE = "merges.txt"
+FAST_TOKENIZER_FILE = "tokenizer.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """One token per id; `merges` for byte-level BPE, None for WordPiece."""
+
+    tokens: list[str]
+    merges: list[tuple[str, str]] | None = None
+
+
+def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
+    """The tokens of `vocab.txt` in `directory`, in the order of their ids, and the contents of `vocab_spec.json`.
+
+    Raises:
+        ValueError: the sha256 of `vocab.txt` differs from the spec's.
+    """
+    import tensorflow as tf
+
+    path = f"{directory}/{VOCABULARY_FILE}"
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    with tf.io.gfile.GFile(f"{directory}/{VOCABULARY_SPEC_FILE}") as file:
+        spec = json.load(file)
+    if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
+        raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
+    return content.decode("utf-8").rstrip("\n").split("\n"), spec
+
+
+def read_wordpiece(path: str, vocab_size: int, config_file: str) -> list[str] | None:
+    """The tokens of a `vocab.txt`, None without the file; InputError if their number is not `vocab_size`."""
+    if not os.path.exists(path):
+        return None
+    try:
+        vocabulary = load_vocabulary(path)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({error}); copy it again") from error
+    _check_size(len(vocabulary), path, vocab_size, config_file)
+    return vocabulary
+
+
+def read_byte_bpe(directory: str, names: tuple[str, str], vocab_size: int, config_file: str) -> Vocabulary | None:
+    """The tokens and merges of a folder's two files, None without both; errors as in `read_wordpiece`."""
+    path, merges = (os.path.join(directory, name) for name in names)
+    if not os.path.exists(path) and not os.path.exists(merges):
+        return None
+    tokens = _by_id(read_json(path), path, vocab_size, config_file)
+    lines = read_text(merges).splitlines()
+    # The files of GPT-2 and its successors begin with a version.
+    lines = [line for i, line in enumerate(lines) if line and not (i == 0 and line.startswith("#version"))]
+    return Vocabulary(tokens, _pairs([line.split(" ") for line in lines], merges))
+
+
+def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary | None:
+    """The vocabulary in `tokenizer.json`, which `transformers` 5 writes instead of the other files."""
+    path = os.path.join(directory, FAST_TOKENIZER_FILE)
+    if not os.path.exists(path):
+        return None
+    fields = read_json(path)
+    model = {"type": None, "vocab": {}, "merges": [], **fields.get("model", {})}
+    algorithm = model["type"]
+    if algorithm == "WordPiece":
+        return Vocabulary(_by_id(model["vocab"], path, vocab_size, config_file))
+    if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
+        raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece and byte-level BPE are supported")
+    added = {token["content"]: token["id"] for token in fields.get("added_tokens") or ()}
+    tokens = _by_id({**model["vocab"], **added}, path, vocab_size, config_file)
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    return Vocabulary(tokens, _pairs(merges, path))
+
+
+def _check_size(size: int, path: str, vocab_size: int, config_file: str) -> None:
+    if size != vocab_size:
+        raise InputError(
+            f"{path} has {size} tokens, but the word embeddings have {vocab_size} rows "
+            f"(vocabulary size of {config_file}); use the file that the model was trained with"
+        )
+
+
+def _by_id(ids: dict[str, Any], path: str, vocab_size: int, config_file: str) -> list[str]:
+    """The tokens in the order of their ids; InputError if these are not 0, 1, ..., vocab_size - 1."""
+    _check_size(len(ids), path, vocab_size, config_file)
+    tokens = sorted(ids, key=ids.__getitem__)
+    for i, token in enumerate(tokens):
+        if ids[token] != i:
+            raise InputError(f"{path}: no token has the id {i}; they must be 0, 1, ..., {len(ids) - 1}")
+    return tokens
+
+
+def _pairs(merges: list[list[str]], path: str) -> list[tuple[str, str]]:
+    for number, merge in enumerate(merges, 1):
+        if len(merge) != 2:
+            raise InputError(f"{path}: merge {number} is {' '.join(merge)!r}; it must be two tokens")
+    return [(left, right) for left, right in merges]
+
+
+def check_tokenizer(tokenizer: Tokenizer | None, vocab_size: int) -> None:
+    """Raise InputError if the vocabulary to be written has not the model's size."""
+    if tokenizer and len(tokenizer.vocabulary) != vocab_size:
+        raise InputError(
+            f"the vocabulary has {len(tokenizer.vocabulary)} tokens, but the word embeddings of the model have "
+            f"{vocab_size} rows; use the vocabulary that it was trained with"
+        )
+
+
+def wordpiece(tokenizer: Tokenizer | None, whose: str) -> BertTokenizer | None:
+    """Return the tokenizer unchanged; InputError for byte-level BPE."""
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        raise InputError(f"{whose} cannot store byte-level BPE; write the model with --to hf")
+    return tokenizer
+
+
+def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str]:
+    """Contents by file name: `vocab.txt`, or `vocab.json` and `merges.txt`."""
+    if isinstance(tokenizer, BertTokenizer):
+        return {VOCABULARY_FILE: "".join(token + "\n" for token in tokenizer.vocabulary)}
+    ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
+    merges = "".join(f"{left} {right}\n" for left, right in tokenizer.merges)
+    return {BPE_VOCABULARY_FILE: json.dumps(ids, ensure_ascii=False) + "\n", MERGES_FILE: f"#version: 0.2\n{merges}"}
+
+
+def write_vocabulary(directory: str, tokenizer: Tokenizer) -> None:
+    """Write `vocabulary_files`."""
+    for name, text in vocabulary_files(tokenizer).items():
+        write_text(directory, name, text)

@@ -1,0 +1,202 @@
+"""BERT's tokenization outside TensorFlow: google-research/bert's FullTokenizer, vectorized.
+
+The rules are frozen tables (`unicode_tables`), which `wordpiece_graph.GraphTokenizer` shares. Texts are normalized and
+split into words (`normalize`); each distinct word is cut into wordpieces once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+
+from bert_keras.tokenizers import unicode_tables as ut
+from bert_keras.tokenizers import wordpiece_offsets
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.normalize import chunks_of, split_chunk
+from bert_keras.tokenizers.protocol import EncodedTexts
+from bert_keras.tokenizers.wordpiece_offsets import SUFFIX_INDICATOR as SUFFIX_INDICATOR
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_CHARS_PER_WORD = 200  # characters after lower-casing, as in the original's WordpieceTokenizer
+
+_CACHED_WORDS = 1 << 18
+_READ_BYTES = 1 << 20
+
+
+def load_vocabulary(path: str) -> list[str]:
+    """Read the tokens of a vocabulary file, one per line, stripped like the original's `load_vocab`."""
+    # Only "\n" ends a line there; Python's default also splits at a lone "\r".
+    with open(path, encoding="utf-8", newline="\n") as lines:
+        return [line.strip() for line in lines]
+
+
+def check_vocabulary(vocabulary: Sequence[str]) -> None:
+    """Raise ValueError for a duplicate or a missing special token."""
+    first_ids: dict[str, int] = {}
+    for token_id, token in enumerate(vocabulary):
+        if first_ids.setdefault(token, token_id) != token_id:
+            raise ValueError(
+                f"the vocabulary has the token {token!r} twice, as ids {first_ids[token]} and {token_id}; "
+                "every token (line of vocab.txt, stripped) must be unique"
+            )
+    missing = [token for token in SPECIAL_TOKENS if token not in first_ids]
+    if missing:
+        raise ValueError(
+            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(missing)}; "
+            f"it needs all of {', '.join(SPECIAL_TOKENS)}, at any ids"
+        )
+
+
+class _WordpieceCache(dict[str, tuple[int, ...]]):
+    """Word -> ids of its wordpieces, filled on demand by greedy longest-match-first."""
+
+    def __init__(self, vocabulary: Sequence[str], unk_id: int):
+        super().__init__()
+        self._initial = {token: i for i, token in enumerate(vocabulary)}
+        self._suffix = {
+            token.removeprefix(SUFFIX_INDICATOR): i
+            for token, i in self._initial.items()
+            if token.startswith(SUFFIX_INDICATOR)
+        }
+        self._longest = max(map(len, vocabulary))
+        self._unknown = (unk_id,)
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = self[word] = self._cut(word) if len(word) <= MAX_CHARS_PER_WORD else self._unknown
+        return ids
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        start, candidates = 0, self._initial
+        while start < len(word):
+            for end in range(min(len(word), start + self._longest), start, -1):
+                if (token_id := candidates.get(word[start:end])) is not None:
+                    break
+            else:
+                return self._unknown
+            ids.append(token_id)
+            start, candidates = end, self._suffix
+        return tuple(ids)
+
+
+class BertTokenizer:
+    """google-research/bert's FullTokenizer, latest version, for str in memory.
+
+    That version deletes only control and format characters (category Cc, Cf). The released models were
+    trained before 2019-03-28, when it also deleted unassigned and private-use ones. Special tokens in a
+    text are text: "[MASK]" becomes "[", "mask", "]", as in the original.
+
+    Args:
+        vocabulary: one token per id. ValueError for a duplicate and for a missing special token.
+        lower_case: lower-case and strip accents; must match how the vocabulary was made.
+    """
+
+    pair_separators, has_segments, words_stand_alone = 1, True, True
+
+    def __init__(self, vocabulary: Sequence[str], lower_case: bool):
+        check_vocabulary(vocabulary)
+        self.vocabulary = tuple(vocabulary)
+        self.lower_case = lower_case
+        special_ids = map(self.vocabulary.index, SPECIAL_TOKENS)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special_ids
+        self._table = ut.fold_table(lower_case)
+        self._wordpieces = _WordpieceCache(self.vocabulary, self.unk_id)
+
+    @classmethod
+    def from_file(cls, path: str, lower_case: bool) -> BertTokenizer:
+        """Read a local vocab.txt; errors name the file."""
+        try:
+            return cls(load_vocabulary(path), lower_case)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def __reduce__(self):
+        # Beam ships this to every worker: leave out the cache and the tables.
+        return BertTokenizer, (self.vocabulary, self.lower_case)
+
+    @property
+    def is_suffix(self) -> np.ndarray:
+        """Bool [V], by id: the token continues a word ("##")."""
+        return np.array([token.startswith(SUFFIX_INDICATOR) for token in self.vocabulary])
+
+    def tokenize(self, text: str) -> list[str]:
+        """Tokens of one text; a word without wordpieces, or with over 200 characters, is one "[UNK]"."""
+        return [self.vocabulary[i] for i in self.encode([text])[0]]
+
+    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of many texts, without special tokens.
+
+        Returns:
+            ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
+            row_splits: int64 [texts + 1].
+
+        Raises:
+            TypeError: `texts` is not an iterable of str.
+        """
+        if isinstance(texts, str):
+            raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
+        ids, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        for chunk in chunks_of(texts):
+            words, word_splits = split_chunk(chunk, self._table)
+            chunk_ids, token_splits = self.wordpiece_ids(words)
+            ids.append(chunk_ids)
+            counts.append(np.diff(token_splits[word_splits]))
+        return np.concatenate(ids), np.cumsum(np.concatenate(counts))
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
+        """`encode(texts)` with the source characters of each token (`wordpiece_offsets`)."""
+        return wordpiece_offsets.encode_with_offsets(self, texts)
+
+    # The tokens of a word do not depend on its context.
+    encode_words = encode
+
+    def wordpiece_ids(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids int32 of normalized words, and int64 [len(words) + 1] row splits."""
+        ids_of_words = list(map(self._wordpieces.__getitem__, words))
+        lengths = np.fromiter(itertools.chain([0], map(len, ids_of_words)), np.int64, len(words) + 1)
+        splits = np.cumsum(lengths)
+        ids = np.fromiter(itertools.chain.from_iterable(ids_of_words), np.int32, splits[-1])
+        if len(self._wordpieces) > _CACHED_WORDS:
+            self._wordpieces.clear()
+        return ids, splits
+
+
+def tokenize_lines(tokenizer: BertTokenizer, lines: BinaryIO, output: TextIO) -> None:
+    """Write the token ids of each line of UTF-8 text, separated by spaces; lines are batched as they arrive.
+
+    Args:
+        lines: a buffered file; bytes that are not UTF-8 are dropped, as the original's `convert_to_unicode` does.
+    """
+    unfinished: list[bytes] = []  # parts of a line without its end
+    while block := lines.read1(_READ_BYTES):  # type: ignore[attr-defined]
+        *complete, remainder = block.split(b"\n")
+        if complete:
+            complete[0] = b"".join([*unfinished, complete[0]])
+            unfinished = []
+            _write_ids(tokenizer, complete, output)
+            output.flush()
+        unfinished.append(remainder)
+    if last := b"".join(unfinished):
+        _write_ids(tokenizer, [last], output)
+
+
+def _write_ids(tokenizer: BertTokenizer, lines: list[bytes], output: TextIO) -> None:
+    ids, splits = tokenizer.encode(line.decode("utf-8", "ignore") for line in lines)
+    words = list(map(str, ids.tolist()))
+    output.writelines(" ".join(words[start:end]) + "\n" for start, end in itertools.pairwise(splits.tolist()))
+
+
+def make_tokenizer(
+    vocabulary: Sequence[str], spec: Mapping[str, Any], merges: Sequence[tuple[str, str]] = ()
+) -> BertTokenizer | ByteBpeTokenizer:
+    """Make the tokenizer that `vocab_spec.json` describes.
+
+    Args:
+        merges: for byte-level BPE.
+    """
+    if spec["algorithm"] == "byte_bpe":
+        return ByteBpeTokenizer(vocabulary, merges)
+    return BertTokenizer(vocabulary, spec["lower_case"])

@@ -1,0 +1,92 @@
+"""The folder of a training run: its name, derived from all inputs, and the logs copied to the model's artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from rich.console import Console
+
+from bert_keras.files import atomic_write_anywhere
+from bert_keras.training.log import LOG_FILE
+
+SETTINGS_FILE = "settings.json"
+
+
+def run_folder(root: str, settings: dict[str, Any], patterns: Sequence[str]) -> str:
+    """`ROOT/HASH`, a hash of all inputs of a training: a killed run finds its folder, other settings or data do not.
+
+    Args:
+        root: the folder of all runs.
+        settings: JSON-serialisable settings.
+        patterns: patterns of the input files, whose names and contents are hashed.
+    """
+    inputs = {**settings, "examples": [digest_of(pattern) for pattern in patterns]}
+    return os.path.join(root, hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16])
+
+
+def digest_of(pattern: str) -> str:
+    """Hash of the files' names and contents."""
+    digest = hashlib.sha256()
+    for path in sorted(tf.io.gfile.glob(pattern)):
+        if tf.io.gfile.isdir(path):
+            continue
+        digest.update(os.path.basename(path).encode())
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while chunk := file.read(1 << 22):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
+    """Record the settings of a new run; print the differences to the most similar earlier run in the same root.
+
+    Otherwise a training that starts from step 0 because of a changed setting seems to have lost its checkpoints.
+
+    Args:
+        folder: folder of the run (`run_folder`).
+        settings: the settings passed to `run_folder`.
+    """
+    path = os.path.join(folder, SETTINGS_FILE)
+    if tf.io.gfile.exists(path):
+        return
+    current, differences = _flat(settings), {}
+    for earlier in sorted(tf.io.gfile.glob(os.path.join(os.path.dirname(folder), "*", SETTINGS_FILE))):
+        with tf.io.gfile.GFile(earlier) as file:
+            previous = _flat(json.load(file))
+        differences[os.path.dirname(earlier)] = [
+            "the code" if name == "code" else f"{name} was {previous.get(name)}, is {current.get(name)}"
+            for name in sorted({*current, *previous})
+            if current.get(name) != previous.get(name)
+        ]
+    if differences:
+        nearest = min(differences, key=lambda run: len(differences[run]))
+        changed = "; ".join(differences[nearest] or ["the input files"])
+        Console(highlight=False, soft_wrap=True).print(
+            f"training starts at step 0, not from {nearest}; changed since: {changed}", markup=False
+        )
+    tf.io.gfile.makedirs(folder)
+    atomic_write_anywhere(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten {"training": {"seed": 1}} to {"training.seed": 1}, after a round trip through JSON."""
+    flat: dict[str, Any] = {}
+    for name, value in json.loads(json.dumps(settings)).items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def copy_logs(source: str, target: str) -> None:
+    """Copy the curves into the Trainer's `model_run` artifact (`log.jsonl` and TensorBoard's event files)."""
+    tf.io.gfile.makedirs(target)
+    tf.io.gfile.copy(os.path.join(source, LOG_FILE), os.path.join(target, LOG_FILE), overwrite=True)
+    for folder, _, names in tf.io.gfile.walk(os.path.join(source, "tensorboard")):
+        copied = os.path.join(target, os.path.relpath(folder, source))
+        tf.io.gfile.makedirs(copied)
+        for name in names:
+            tf.io.gfile.copy(os.path.join(folder, name), os.path.join(copied, name), overwrite=True)

@@ -1,0 +1,143 @@
+"""Settings of training: one phase, and an optional second phase on longer sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Settings of a training run.
+
+    Attributes:
+        train_batch_size: sequences per step, over all devices.
+        num_train_steps: N, optimizer steps.
+        num_warmup_steps: w, steps of linear warm-up from 0, at most N.
+        learning_rate: peak rate; `schedule` says how it decays.
+        schedule: `bert` decays linearly from step 0 to 0 at N, so the rate drops at the end of the warm-up
+            (google-research/bert, optimization.py); `linear` decays from the peak at the end of the warm-up, `cosine`
+            too, by half a cosine; `constant` stays at the peak.
+        optimizer: `bert_adam`, without bias correction (optimization.py, `AdamWeightDecayOptimizer`); `adamw`, with it
+            (RoBERTa, SpanBERT: fairseq, optim/adam.py); or `lamb` (arXiv 1904.00962), for large batches.
+        beta_1: decay rate per step of the running mean of the gradient.
+        beta_2: decay rate per step of the running mean of its square; .98 in RoBERTa.
+        epsilon: added to the root of that mean; 1e-8 in SpanBERT.
+        weight_decay: decoupled decay of all weights except biases and layer normalisations.
+        decay_all: decay those too (RoBERTa); `lamb` then rescales them too.
+        layer_decay: factor of the rate per layer, from the heads down to the embeddings; ELECTRA fine-tunes with .8
+            or .9. 1: the same rate for all layers.
+        clip_norm: maximum global norm of the gradient, which is scaled down to it.
+        clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
+            its own part, before the sum (the original). Equal on one device.
+        gradient_accumulation_steps: number of parts in which a batch is computed, one after another, to save memory;
+            the result is unchanged.
+        batch_ramp_from: sequences per step at the start; doubles up to `train_batch_size`. 0: no ramp.
+        batch_ramp_steps: steps of that ramp, the same number for each size below `train_batch_size`. The learning rate
+            does not depend on it.
+        steps_per_execution: steps in one call of the compiled loop, between two updates of the progress.
+        save_checkpoints_steps: steps between two checkpoints; a kill loses at most that many.
+        keep_checkpoint_max: number of checkpoints kept.
+        eval_batch_size: batch size of the held-out evaluation that is logged during training.
+        eval_batches: number of batches of that evaluation.
+        eval_every_steps: steps between two evaluations.
+        strategy: `one_device`, `mirrored` over the devices of this machine, `multi_worker` over several machines, or
+            `tpu` (`bert_keras.training.strategy`).
+        mixed_precision: `float32`, or `mixed_bfloat16`.
+        jit_compile: compile the forward and backward pass with XLA.
+        seed: seed of the initial weights, of dropout and of the order of the examples.
+    """
+
+    train_batch_size: int = 256
+    num_train_steps: int = 1_000_000
+    num_warmup_steps: int = 10_000
+    learning_rate: float = 1e-4
+    schedule: Literal["bert", "linear", "cosine", "constant"] = "bert"
+    optimizer: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+    decay_all: bool = False
+    layer_decay: float = 1.0
+    clip_norm: float = 1.0
+    clip: Literal["global", "per_replica"] = "global"
+    gradient_accumulation_steps: int = 1
+    batch_ramp_from: int = 0
+    batch_ramp_steps: int = 0
+    steps_per_execution: int = 20
+    save_checkpoints_steps: int = 1000
+    keep_checkpoint_max: int = 3
+    eval_batch_size: int = 64
+    eval_batches: int = 8
+    eval_every_steps: int = 1000
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = "one_device"
+    mixed_precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    jit_compile: bool = False
+    seed: int = 12345
+
+    def __post_init__(self) -> None:
+        for name in (
+            "train_batch_size",
+            "num_train_steps",
+            "gradient_accumulation_steps",
+            "steps_per_execution",
+            "save_checkpoints_steps",
+            "keep_checkpoint_max",
+            "eval_batch_size",
+            "eval_batches",
+            "eval_every_steps",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("learning_rate", "clip_norm", "epsilon"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be above 0")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"training.weight_decay is {self.weight_decay}; it must be at least 0")
+        for name in ("beta_1", "beta_2"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be in (0, 1)")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"training.layer_decay is {self.layer_decay}; it must be in (0, 1]")
+        if not 0 <= self.num_warmup_steps <= self.num_train_steps:
+            raise ValueError(
+                f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to "
+                f"training.num_train_steps, {self.num_train_steps}"
+            )
+        ramp = self.batch_ramp_from, self.batch_ramp_steps
+        if ramp != (0, 0) and min(ramp) <= 0:
+            raise ValueError(
+                f"training.batch_ramp_from is {ramp[0]}, training.batch_ramp_steps is {ramp[1]}; both must be above 0, "
+                "or both 0"
+            )
+        growth = self.train_batch_size / max(1, self.batch_ramp_from)
+        if self.batch_ramp_from and (growth < 2 or not math.log2(growth).is_integer()):
+            raise ValueError(
+                f"training.batch_ramp_from is {self.batch_ramp_from}; training.train_batch_size, "
+                f"{self.train_batch_size}, must be 2, 4, 8, ... times it"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondPhase:
+    """The last steps of pre-training, on longer sequences (paper, appendix A.2: 90 % of the steps at 128, then 512).
+
+    Attributes:
+        num_train_steps: number of its steps, the last ones of `training.num_train_steps`; 0: no second phase.
+        train_batch_size: sequences per step, over all devices.
+        max_seq_length: T of its examples, which are made from the same text as those of the first phase.
+        max_predictions_per_seq: P of each sequence.
+    """
+
+    num_train_steps: int = 0
+    train_batch_size: int = 256
+    max_seq_length: int = 512
+    max_predictions_per_seq: int = 77
+
+    def __post_init__(self) -> None:
+        if self.num_train_steps < 0:
+            raise ValueError(f"second_phase.num_train_steps is {self.num_train_steps}; it must be at least 0")
+        if self.train_batch_size < 1:
+            raise ValueError(f"second_phase.train_batch_size is {self.train_batch_size}; it must be at least 1")

@@ -1,0 +1,78 @@
+"""FLOPs of a training step and of the devices, for model FLOPs utilisation (MFU, arXiv 2204.02311).
+
+A multiplication and an addition are two FLOPs. Only the model's matrix products are counted, including those of
+padding; the backward pass is twice the forward pass.
+"""
+
+from __future__ import annotations
+
+import time
+
+import keras
+
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+
+SECONDS_BETWEEN_MEASUREMENTS = 20.0
+
+
+def training_flops(config: BertConfig, sequence_length: int, predictions: int) -> float:
+    """FLOPs of one sequence, forward and backward, with the masked-LM head at `predictions` positions.
+
+    BERT-base, 128 tokens, 20 predictions: 6 x 128 x 85 million weights of the encoder, 6 x 20 x 24 million of the
+    head, and 2 % for attention scores: 69.9e9.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    weights = 4 * hidden**2 + 2 * hidden * inner
+    attention = 2 * sequence_length * hidden  # scores and context, a token
+    encoder = config.num_hidden_layers * sequence_length * (weights + attention)
+    head = predictions * hidden * (hidden + config.vocab_size)
+    pooler = hidden * (hidden + 2)
+    return 6.0 * (encoder + head + pooler)
+
+
+def known_training_flops(model: keras.Model, sequence_length: int, predictions: int) -> float | None:
+    """`training_flops` of a `BertForPreTraining`; None for other models."""
+    if isinstance(model, BertForPreTraining):
+        return training_flops(model.config, sequence_length, predictions)
+    return None
+
+
+class Ceiling:
+    """The highest measured speed of the devices; repeated, because the machine may be busy during one measurement.
+
+    Args:
+        devices: number of devices.
+        dtype: dtype of the computation.
+    """
+
+    def __init__(self, devices: int, dtype: str):
+        self._devices, self._dtype = devices, dtype
+        self._best = 0.0
+        self._measure()
+
+    def utilization(self, flops_per_second: float) -> float | None:
+        """The used part of the ceiling, at most 1; None if the machine is too busy to measure the ceiling."""
+        if flops_per_second > self._best or time.monotonic() - self._measured > SECONDS_BETWEEN_MEASUREMENTS:
+            self._measure()
+        return flops_per_second / self._best if flops_per_second <= self._best else None
+
+    def _measure(self) -> None:
+        self._best = max(self._best, self._devices * matmul_flops_per_second(self._dtype))
+        self._measured = time.monotonic()
+
+
+def matmul_flops_per_second(dtype: str) -> float:
+    """Speed of one device on a large square matrix product: best of three, after a warm-up."""
+    import tensorflow as tf
+
+    size = 8192 if tf.config.list_logical_devices("GPU") else 1024
+    matrix = tf.ones((size, size), dtype)
+    product = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
+    product(matrix).numpy()
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        product(matrix).numpy()
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * size**3 / best

@@ -1,0 +1,197 @@
+"""The training loop: one code path for one or many devices, with checkpoints and exact resume.
+
+Keras' `fit` is not used: on TensorFlow it fails under strategies with several steps per execution, does not resume
+exactly, and normalises and clips per replica (docs/decisions/0002-own-training-loop.md).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.errors import Diverged, Preempted
+from bert_keras.objectives.objective import Objective
+from bert_keras.training.checkpoints import Checkpoints
+from bert_keras.training.config import TrainingConfig
+from bert_keras.training.flops import Ceiling, known_training_flops
+from bert_keras.training.log import TrainingLog
+from bert_keras.training.optimizer import create_optimizer, create_schedule, num_encoder_layers
+from bert_keras.training.phases import Phase
+from bert_keras.training.preemption import Termination
+from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.step import RandomStates, TrainSteps
+from bert_keras.training.strategy import create_strategy, describe_devices, worker_number
+
+
+class TrainingLoop:
+    """The training of one model.
+
+    Args:
+        create_model: returns the built model; called under the strategy's scope, with the dtype policy of the run.
+        objective: the objective.
+        config: settings of the run.
+        phases: the examples from step 0 to `config.num_train_steps` (`bert_keras.training.phases.phases_of`).
+        directory: folder of checkpoints and logs, common to all workers. The same directory with the same arguments
+            resumes.
+        strategy: result of `create_strategy(config)`, which several workers must call before anything else.
+    """
+
+    def __init__(
+        self,
+        create_model: Callable[[], keras.Model],
+        objective: Objective,
+        config: TrainingConfig,
+        phases: Sequence[Phase],
+        directory: str,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        self.objective, self.config, self.phases, self.directory = objective, config, phases, directory
+        self.strategy = strategy or create_strategy(config)
+        self._schedule = create_schedule(config)
+        keras.mixed_precision.set_dtype_policy(config.mixed_precision)
+        try:
+            with self.strategy.scope():
+                self.model = create_model()
+                self.optimizer = create_optimizer(config, num_encoder_layers(self.model.weights))
+                self.optimizer.build(self.model.trainable_variables)
+        finally:
+            keras.mixed_precision.set_dtype_policy("float32")
+        self.step = tf.Variable(0, dtype=tf.int64, name="step")
+        checkpoint = tf.train.Checkpoint(model=self.model, optimizer=self.optimizer, step=self.step)
+        self._worker = worker_number(self.strategy)
+        self._has_peers = isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        # A list, because a checkpoint finds layers in lists only through their optimizer.
+        result = tf.train.Checkpoint(weights=list(self.model.weights), step=self.step)
+        self._checkpoints = Checkpoints(
+            checkpoint, result, os.path.join(directory, "checkpoints"), config.keep_checkpoint_max, self._worker
+        )
+        self._train_steps = TrainSteps(self.model, self.optimizer, objective, self.step, self.strategy, config)
+        self._random_states = RandomStates(self.model)
+        self._eval_step = tf.function(self._eval_step_eager)
+
+    def run(self) -> keras.Model:
+        """Train to `num_train_steps`, from the newest checkpoint if there is one, and return the model.
+
+        Raises:
+            Diverged: the loss or the gradient is not finite; names the step, the learning rate, and the saved batch.
+            StageError: all checkpoints are damaged, or a checkpoint cannot be written.
+            Preempted: SIGTERM or Ctrl-C was received; the checkpoint of this step is written.
+        """
+        config = self.config
+        self._checkpoints.restore_newest()
+        first = int(self.step)
+        log = TrainingLog(self.directory, first) if self._worker == 0 else None
+        ceiling = Ceiling(
+            self.strategy.num_replicas_in_sync,
+            "bfloat16" if config.mixed_precision == "mixed_bfloat16" else "float32",
+        )
+        bar = TrainingProgress(config.num_train_steps, first, describe_devices(self.strategy), quiet=self._worker > 0)
+        with Termination() as termination, bar:
+            for phase in self.phases:
+                self._run_phase(phase, log, bar, termination, ceiling)
+        return self.model
+
+    def drop_optimizer(self) -> None:
+        """Keep of a finished training only what loads its result again: a third of the space.
+
+        Other settings, more steps among them, train in another folder.
+        """
+        self._checkpoints.finish()
+
+    def _run_phase(self, phase, log, bar, termination, ceiling) -> None:
+        step = int(self.step)
+        if step >= phase.end_step:
+            return
+        config, examples = self.config, phase.examples
+        flops = known_training_flops(self.model, examples.max_seq_length, examples.max_predictions_per_seq)
+        iterator = iter(self._batches(phase, step))
+        while step < phase.end_step:
+            started = time.monotonic()
+            count = min(config.steps_per_execution, self._next_stop(step, phase) - step)
+            rate = float(self._schedule(step + count - 1))
+            sums, stop = self._train_steps(iterator, count, stop=bool(termination))
+            # Several workers stop at the same step, agreed on before it; a single worker need not wait.
+            stop = stop or (bool(termination) and not self._has_peers)
+            seconds = time.monotonic() - started
+            if (reached := int(self.step)) < step + count:
+                raise Diverged(self._not_finite(phase, reached, sums))
+            step = reached
+            metrics = {
+                **self.objective.metrics(sums),
+                "learning_rate": rate,
+                "gradient_norm": sums["gradient_norm"] / count,
+                "tokens_per_second": sums["positions"] / seconds,
+                "useful_tokens_per_second": sums["tokens"] / seconds,
+            }
+            if flops is not None:
+                used = ceiling.utilization(count * phase.batch_size * flops / seconds)
+                metrics |= {} if used is None else {"model_flops_utilization": used}
+            bar.update(step, metrics)
+            if log:
+                log.write("train", step, metrics)
+                if step % config.eval_every_steps == 0 or step == config.num_train_steps:
+                    log.write("eval", step, self.evaluate(phase))
+                    log.write_histograms(step, self.model)
+            if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
+                self._checkpoints.save(step)
+            if stop and step < config.num_train_steps:
+                raise Preempted(f"stopped by {termination.cause} at step {step}; run the same command to resume")
+
+    def _batches(self, phase: Phase, first_step: int) -> tf.distribute.DistributedDataset:
+        """The batches of a phase from a step on, split over the workers (docs/decisions/0008)."""
+
+        def worker_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            workers = context.num_input_pipelines
+            part = {"worker": context.input_pipeline_id, "num_workers": workers}
+            return self._stream(phase, first_step, **part, replicas=context.num_replicas_in_sync // workers)
+
+        return self.strategy.distribute_datasets_from_function(worker_part)
+
+    def _stream(self, phase: Phase, first_step: int, **part: int) -> tf.data.Dataset:
+        first_example = phase.examples_read(first_step)
+        return phase.examples.train_batches(
+            batch_size=phase.batch_size, first_example=first_example, seed=self.config.seed, **part
+        )
+
+    def _not_finite(self, phase: Phase, step: int, sums: dict[str, float]) -> str:
+        """Save the batch of a step whose loss or gradient is not finite; return the error message."""
+        path = os.path.join(self.directory, f"not_finite_at_step_{step}.npz")
+        if self._worker == 0:
+            batch = next(iter(self._stream(phase, step)))
+            archive = io.BytesIO()
+            np.savez(archive, **{name: value.numpy() for name, value in batch.items()})
+            with tf.io.gfile.GFile(path, "wb") as file:
+                file.write(archive.getvalue())
+        loss = self.objective.metrics(sums)["loss"]
+        problem = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+        return (
+            f"{problem} at step {step} (learning rate {float(self._schedule(step)):.3g}); its batch is in {path}; "
+            "lower training.learning_rate or lengthen training.num_warmup_steps"
+        )
+
+    def evaluate(self, phase: Phase) -> dict[str, float]:
+        """Metrics of the first `eval_batches` held-out batches of a phase's examples."""
+        totals = dict.fromkeys(self.objective.sums, 0.0)
+        batches = phase.examples.eval_batches(self.config.eval_batch_size)
+        for number, batch in batches.take(self.config.eval_batches).enumerate():
+            for name, value in self._eval_step(batch, number).items():
+                totals[name] += float(value)
+        return self.objective.metrics(totals)
+
+    def _eval_step_eager(self, batch, number):
+        """Sums over a batch; `number`, int64, seeds random draws (ELECTRA's replacements)."""
+        with self._random_states.of(number):
+            sums = self.objective.example_sums(self.model(batch, training=False), batch)
+        return {name: tf.reduce_sum(value) for name, value in sums.items()}
+
+    def _next_stop(self, step: int, phase: Phase) -> int:
+        """The next step with an evaluation or a checkpoint, or the end of the phase."""
+        every = (self.config.eval_every_steps, self.config.save_checkpoints_steps)
+        return min(phase.end_step, *((step // n + 1) * n for n in every))

@@ -1,0 +1,267 @@
+"""Optimizers and learning-rate schedules: the original's (google-research/bert, optimization.py) and others.
+
+w, m, v, g: a variable, the running means of its gradient and of the gradient's square, and its gradient; b1, b2: the
+betas; t: the step, counted from 1; rate: the schedule's value times the variable's `layer_multiplier`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+import keras
+from keras import ops
+
+from bert_keras.training.config import TrainingConfig
+
+# Variables with a matching path are not decayed (nor rescaled by LAMB). Embeddings are decayed.
+NO_WEIGHT_DECAY = re.compile(r"layer_norm|bias")
+
+_EMBEDDINGS, _ENCODER_LAYER = re.compile(r"(^|/)embeddings(_project)?/"), re.compile(r"(?:^|/)layer_(\d+)/")
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear decay from step 0 to 0 at `num_train_steps`; before `num_warmup_steps`, linear warm-up *instead*.
+
+    So the rate drops at the end of the warm-up, as in the original: with peak 1e-4 and 10,000 of 1,000,000 steps it is
+    0.9999e-4 at step 9,999 and 0.9900e-4 at step 10,000.
+    """
+
+    def __init__(self, learning_rate: float, num_train_steps: int, num_warmup_steps: int):
+        self.learning_rate = learning_rate
+        self.num_train_steps, self.num_warmup_steps = num_train_steps, num_warmup_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        warming_up = self.learning_rate * step / max(1, self.num_warmup_steps)
+        return ops.where(step < self.num_warmup_steps, warming_up, self._decayed(step))
+
+    def _decayed(self, step):
+        return self.learning_rate * ops.maximum(0.0, 1.0 - step / self.num_train_steps)
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+        }
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class ContinuousWarmupLinearDecay(WarmupLinearDecay):
+    """Linear warm-up to the peak at step `num_warmup_steps`, then linear decay to 0 at `num_train_steps`.
+
+    As fairseq's `polynomial_decay` of power 1, but from 0 at step 0, as in the original.
+    """
+
+    def _decayed(self, step):
+        remaining = (self.num_train_steps - step) / max(1, self.num_train_steps - self.num_warmup_steps)
+        return self.learning_rate * ops.maximum(0.0, remaining)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class WarmupCosineDecay(WarmupLinearDecay):
+    """Linear warm-up to the peak at step `num_warmup_steps`, then half a cosine to 0 at `num_train_steps`."""
+
+    def _decayed(self, step):
+        done = (step - self.num_warmup_steps) / max(1, self.num_train_steps - self.num_warmup_steps)
+        return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * ops.clip(done, 0.0, 1.0)))
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class WarmupConstant(WarmupLinearDecay):
+    """Linear warm-up to the peak at step `num_warmup_steps`, which then stays."""
+
+    def _decayed(self, step):
+        return self.learning_rate * ops.ones_like(step)
+
+
+def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
+    """The factor of the learning rate for the variable at `path` (google-research/electra, model/optimization.py).
+
+    `layer_decay` ** (`num_layers` + 2 - depth): the depth of `.../embeddings/...` is 0, of `.../layer_{i}/...` i + 1;
+    everything after the encoder, also the pooler, keeps the full rate. With .8 and 12 layers:
+
+        bert/embeddings/word_embeddings/embeddings .0440; bert/layer_0/... .0550; bert/layer_11/... .64; pooler 1
+
+    Raises:
+        ValueError: an encoder layer beyond `num_layers`.
+    """
+    if _EMBEDDINGS.search(path):
+        return layer_decay ** (num_layers + 2)
+    if match := _ENCODER_LAYER.search(path):
+        index = int(match[1])
+        if index >= num_layers:
+            raise ValueError(f"{path} is in encoder layer {index}, but num_layers is {num_layers}")
+        return layer_decay ** (num_layers + 1 - index)
+    return 1.0
+
+
+def num_encoder_layers(variables: Iterable[keras.Variable]) -> int:
+    """Number of encoder layers, from the paths of the variables; 0 for a model without any, as a biLM."""
+    matches = (_ENCODER_LAYER.search(variable.path) for variable in variables)
+    return max((int(match[1]) + 1 for match in matches if match), default=0)
+
+
+class DecoupledAdam(keras.optimizers.Optimizer):
+    """Base of the optimizers below: running means, decoupled weight decay and layer-wise rates.
+
+    All replicas must pass the same gradients, already summed over the replicas (`bert_keras.training.step`).
+
+        m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+        w = w - rate (direction(m, v) + decay w)
+
+    Args:
+        learning_rate: a float, or a schedule.
+        weight_decay_rate: decay of all variables except those that match `NO_WEIGHT_DECAY`.
+        beta_1, beta_2: b1 and b2, between 0 and 1.
+        epsilon: keeps the direction finite where v is 0.
+        decay_all: decay all variables (RoBERTa).
+        layer_decay, num_layers: see `layer_multiplier`; a `layer_decay` of 1 gives every variable the same rate.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        *,
+        weight_decay_rate: float,
+        beta_1: float,
+        beta_2: float,
+        epsilon: float,
+        decay_all: bool,
+        layer_decay: float,
+        num_layers: int,
+        **kwargs,
+    ):
+        # Not Keras' own `weight_decay`, which decays in a separate pass before the update.
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.weight_decay_rate, self.epsilon, self.decay_all = weight_decay_rate, epsilon, decay_all
+        self.beta_1, self.beta_2 = beta_1, beta_2
+        self.layer_decay, self.num_layers = layer_decay, num_layers
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums = [self.add_variable_from_reference(v, "momentum") for v in variables]
+        self._velocities = [self.add_variable_from_reference(v, "velocity") for v in variables]
+        # Determined here: on TensorFlow, `update_step` gets bare tf.Variables, which have no path.
+        self._decayed = [self.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
+        self._multipliers = [layer_multiplier(v.path, self.layer_decay, self.num_layers) for v in variables]
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """Skip Keras' own sum over the replicas, which sends 440 MB per step for BERT-base."""
+        return grads_and_vars
+
+    def update_step(self, gradient, variable, learning_rate):
+        gradient = ops.cast(gradient, variable.dtype)
+        index = self._get_variable_index(variable)
+        rate = self._multipliers[index] * ops.cast(learning_rate, variable.dtype)
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign(m, self.beta_1 * m + (1.0 - self.beta_1) * gradient)
+        self.assign(v, self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient))
+        update = self.direction(m, v)
+        if self._decayed[index]:
+            update = self.rescaled(update + self.weight_decay_rate * variable, variable)
+        self.assign_sub(variable, rate * update)
+
+    def direction(self, m, v):
+        """The update before weight decay and rate; `m` and `v` are this step's."""
+        raise NotImplementedError
+
+    def rescaled(self, update, variable):
+        """The decayed update of a variable, before the rate."""
+        return update
+
+    def bias_correction(self, beta, dtype):
+        """1 - beta^t, by `expm1`: in float32 the plain difference is off by 1.3e-5 for .999 and t = 1."""
+        return -ops.expm1(math.log(beta) * ops.cast(self.iterations + 1, dtype))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "decay_all": self.decay_all,
+            "layer_decay": self.layer_decay,
+            "num_layers": self.num_layers,
+        }
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertAdam(DecoupledAdam):
+    """Adam without bias correction (optimization.py, `AdamWeightDecayOptimizer`): direction m / (sqrt(v) + epsilon).
+
+    Without the correction the first step is 3.16 times the rate, not once; the warm-up compensates.
+    """
+
+    def direction(self, m, v):
+        return m / (ops.sqrt(v) + self.epsilon)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class AdamW(DecoupledAdam):
+    """Adam with bias correction: direction sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
+
+    Epsilon is added before v is corrected, as in Keras and in fairseq's `optim/adam.py`, which trained RoBERTa (b2
+    .98, epsilon 1e-6, all decayed) and SpanBERT (epsilon 1e-8); PyTorch adds it after. Keras decays all variables by
+    default and has no layer-wise rates.
+    """
+
+    def direction(self, m, v):
+        corrections = ops.sqrt(self.bias_correction(self.beta_2, v.dtype)) / self.bias_correction(self.beta_1, m.dtype)
+        return corrections * m / (ops.sqrt(v) + self.epsilon)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class LAMB(DecoupledAdam):
+    """LAMB (arXiv 1904.00962, algorithm 2, phi the identity): each variable moves in proportion to its own norm.
+
+        direction = (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
+        w = w - rate trust (direction + decay w);  trust = |w| / |direction + decay w|
+
+    Trust is 1 where either norm is 0, and for variables that are not decayed, as in TensorFlow Addons' `LAMB` and
+    NVIDIA's Apex `FusedLAMB`; NVIDIA's TensorFlow `LAMBOptimizer` rescales those too. Unlike Apex, a
+    `weight_decay_rate` of 0 does not switch the rescaling off.
+    """
+
+    def direction(self, m, v):
+        m = m / self.bias_correction(self.beta_1, m.dtype)
+        return m / (ops.sqrt(v / self.bias_correction(self.beta_2, v.dtype)) + self.epsilon)
+
+    def rescaled(self, update, variable):
+        variable_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (variable, update))
+        both = ops.logical_and(variable_norm > 0, update_norm > 0)
+        return ops.where(both, variable_norm / update_norm, 1.0) * update
+
+
+SCHEDULES = {
+    "bert": WarmupLinearDecay,
+    "linear": ContinuousWarmupLinearDecay,
+    "cosine": WarmupCosineDecay,
+    "constant": WarmupConstant,
+}
+OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB}
+
+
+def create_schedule(config: TrainingConfig) -> WarmupLinearDecay:
+    """The learning-rate schedule of a training run."""
+    return SCHEDULES[config.schedule](config.learning_rate, config.num_train_steps, config.num_warmup_steps)
+
+
+def create_optimizer(config: TrainingConfig, num_layers: int) -> DecoupledAdam:
+    """The optimizer of a training run, for a model with `num_layers` encoder layers."""
+    return OPTIMIZERS[config.optimizer](
+        create_schedule(config),
+        weight_decay_rate=config.weight_decay,
+        beta_1=config.beta_1,
+        beta_2=config.beta_2,
+        epsilon=config.epsilon,
+        decay_all=config.decay_all,
+        layer_decay=config.layer_decay,
+        num_layers=num_layers,
+    )

@@ -1,0 +1,163 @@
+"""Phases of a training run: its examples and batch sizes, from the first step to the last.
+
+A batch ramp from 64 to 256 over 3,000 of 900,000 steps, then 100,000 steps at another sequence length:
+
+    steps           0 ...   1,500 ...   3,000 ...        900,000 ... 1,000,000
+    batch          64       128         256              256
+    examples       first    first       first            second
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from bert_keras.data.example_format import ExampleSpec, Shard, read_shards
+from bert_keras.data.tfrecord_batches import DynamicMasking, eval_batches, train_batches
+from bert_keras.training.config import SecondPhase, TrainingConfig
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class Examples(Protocol):
+    """A source of batches: a stream indexed by example number, independent of its readers, and held-out batches.
+
+    `ExampleSet` reads shards; `bert_keras.data.array_batches.ArrayExamples` holds examples in memory.
+    """
+
+    @property
+    def train_examples(self) -> int:
+        """Number of training rows."""
+
+    @property
+    def eval_examples(self) -> int:
+        """Number of held-out rows."""
+
+    @property
+    def max_seq_length(self) -> int:
+        """T, the maximum sequence length."""
+
+    @property
+    def max_predictions_per_seq(self) -> int:
+        """P; 0: the objective predicts no masked tokens."""
+
+    def train_batches(
+        self,
+        *,
+        batch_size: int,
+        first_example: int,
+        seed: int,
+        worker: int = 0,
+        num_workers: int = 1,
+        replicas: int = 1,
+    ) -> tf.data.Dataset:
+        """Endless shuffled batches from an example on, each a dict of [batch_size / num_workers / replicas, ...].
+
+        Args: as in `bert_keras.data.tfrecord_batches.train_batches`.
+        """
+
+    def eval_batches(self, batch_size: int) -> tf.data.Dataset:
+        """The held-out rows once, in order."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExampleSet:
+    """The examples of one artifact, in shards.
+
+    Attributes:
+        spec: specification of the examples.
+        train_shards: training shards of all passes over the documents.
+        eval_shards: held-out shards.
+        dynamic_masking: masking of the training examples during reading; None if they are stored masked.
+    """
+
+    spec: ExampleSpec
+    train_shards: list[Shard]
+    eval_shards: list[Shard]
+    dynamic_masking: DynamicMasking | None = None
+
+    @classmethod
+    def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> ExampleSet:
+        """Read the examples of an artifact.
+
+        Raises:
+            ValueError: see `bert_keras.data.example_format.ExampleSpec.load`, `read_shards`.
+        """
+        spec = ExampleSpec.load(directory)
+        return cls(spec, read_shards(directory, "train"), read_shards(directory, "eval"), dynamic_masking)
+
+    @property
+    def train_examples(self) -> int:
+        return self.spec.train_examples
+
+    @property
+    def eval_examples(self) -> int:
+        return self.spec.eval_examples
+
+    @property
+    def max_seq_length(self) -> int:
+        return self.spec.max_seq_length
+
+    @property
+    def max_predictions_per_seq(self) -> int:
+        return self.spec.max_predictions_per_seq
+
+    def train_batches(self, **part: int) -> tf.data.Dataset:
+        """`bert_keras.data.tfrecord_batches.train_batches` of the training shards."""
+        return train_batches(self.train_shards, self.spec.layout, dynamic_masking=self.dynamic_masking, **part)
+
+    def eval_batches(self, batch_size: int) -> tf.data.Dataset:
+        """`bert_keras.data.tfrecord_batches.eval_batches` of the held-out shards; the last one may be smaller."""
+        files = [shard.path for shard in self.eval_shards]
+        return eval_batches(files, self.spec.layout, batch_size=batch_size)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Phase:
+    """Steps with the same examples and batch size.
+
+    Attributes:
+        examples: the examples.
+        first_step, end_step: the steps, without `end_step`.
+        batch_size: sequences per step, over all devices.
+        first_example: number of `examples` that earlier phases read.
+    """
+
+    examples: Examples
+    first_step: int
+    end_step: int
+    batch_size: int
+    first_example: int
+
+    def examples_read(self, step: int) -> int:
+        """Number of `examples` read before `step`, a step of this phase or its end."""
+        return self.first_example + (step - self.first_step) * self.batch_size
+
+
+def phases_of(config: TrainingConfig, second: SecondPhase, examples: Sequence[Examples]) -> list[Phase]:
+    """The phases of a run, in order; each has at least one step.
+
+    Args:
+        config: settings of the run, which has `num_train_steps` steps.
+        second: its last steps; none if its `num_train_steps` is 0.
+        examples: examples of the first phase and, if there is one, of the second.
+    """
+    end = config.num_train_steps - second.num_train_steps
+    sizes, size = [config.train_batch_size], config.train_batch_size
+    while config.batch_ramp_steps and size > config.batch_ramp_from:
+        size //= 2
+        sizes.insert(0, size)
+    ramped = len(sizes) - 1
+    ends = [config.batch_ramp_steps * (index + 1) // ramped for index in range(ramped)]
+    phases: list[Phase] = []
+    step, read = 0, 0
+    for size, phase_end in zip(sizes, [*ends, end], strict=True):
+        phase_end = min(phase_end, end)
+        if phase_end > step:
+            phases.append(Phase(examples[0], step, phase_end, size, read))
+            step, read = phase_end, phases[-1].examples_read(phase_end)
+    if second.num_train_steps:
+        phases.append(Phase(examples[1], end, config.num_train_steps, second.train_batch_size, 0))
+    return phases

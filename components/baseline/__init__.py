@@ -1,1 +1,0 @@
-"""Which earlier model a new one is measured against."""

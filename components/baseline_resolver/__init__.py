@@ -1,0 +1,1 @@
+"""Selects the baseline: the earlier model that a new one is compared with."""

@@ -1,0 +1,61 @@
+"""Resolver strategy: the latest blessed model before the candidate that is comparable with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+from tfx.dsl.components.common import resolver
+from tfx.types import artifact
+from tfx.utils import path_utils
+
+from bert_keras.data.example_format import ExampleSpec
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
+
+
+class LatestComparableStrategy(resolver.ResolverStrategy):
+    """Resolves `candidate`, `model` and `model_blessing` to at most one `model`.
+
+    Without a comparable blessed model it is the optional `initial` one, from which the candidate was trained.
+
+    In a rerun, TFX's LatestBlessedModelStrategy would return the model under evaluation, so that the gate and the push
+    run again; this strategy returns the same baseline as the first time. Perplexities over different vocabularies or of
+    different objectives are different quantities, and a model cannot read examples of another layout or another task:
+    such models are not a baseline, and only the value thresholds apply. Fine-tuned models take raw text, so models for
+    the same task and labels are comparable whatever their vocabulary and length.
+    """
+
+    def resolve_artifacts(self, store, input_dict: dict[str, list[artifact.Artifact]]):
+        (candidate,) = input_dict["candidate"]
+        blessed = {
+            blessing.get_int_custom_property("current_model_id")
+            for blessing in input_dict["model_blessing"]
+            if blessing.get_int_custom_property("blessed")
+        }
+        earlier = [model for model in input_dict["model"] if model.id in blessed and model.id < candidate.id]
+        wanted = _format(candidate)
+        comparable = (m for m in sorted(earlier, key=lambda m: m.id, reverse=True) if _format(m) == wanted)
+        initial = (model for model in input_dict.get("initial", []) if _format(model) == wanted)
+        baseline = next(comparable, None) or next(initial, None)
+        return {**{key: [] for key in input_dict}, "model": [baseline] if baseline else []}
+
+
+def _format(model: artifact.Artifact) -> tuple | None:
+    """Key that comparable models share; None if the files of the model are gone."""
+    directory = path_utils.serving_model_path(model.uri)
+    if not tf.io.gfile.exists(posixpath.join(directory, "saved_model.pb")):
+        return None
+    if tf.io.gfile.exists(posixpath.join(directory, TASK_SPEC_FILE)):
+        return (TaskSpec.load(directory).task,)
+    spec = ExampleSpec.load(directory)
+    layout = dataclasses.replace(spec.layout, masking="static")  # as in all held-out examples
+    return layout, spec.vocabulary_sha256, _measured(directory)
+
+
+def _measured(directory: str) -> frozenset[str]:
+    """Outputs of the `evaluate` signature, which differ between model families."""
+    with tf.io.gfile.GFile(posixpath.join(directory, "saved_model.pb"), "rb") as file:
+        model = saved_model_pb2.SavedModel.FromString(file.read())
+    return frozenset(name for graph in model.meta_graphs for name in graph.signature_def["evaluate"].outputs)

@@ -1,0 +1,78 @@
+"""Sorted runs: an external sort of documents between reading and sharding, so that no runner holds a corpus in memory.
+
+A run is a file with the documents that one worker has read, some megabytes of them, sorted by *slot*. A slot is a split
+and the leading bits of the document's id. A shard gets the documents of a range of slots, which are contiguous in every
+run. So a shard is made by reading one range of each run.
+
+    header    SLOTS + 1 offsets, uint64: beginning of each slot's records, and the end of the file
+    records   TFRecords of documents (`components.corpus_gen.transforms`), by slot
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from components.io.shards import open_for_ranges, whole_file
+from components.io.tfrecord import FRAME_BYTES, frame, read_records
+
+SPLITS = ("train", "eval")
+# Slots of a split: its maximum number of shards, and the granularity with which they are filled.
+SLOT_BITS = 14
+SLOTS_A_SPLIT = 1 << SLOT_BITS
+SLOTS = SLOTS_A_SPLIT * len(SPLITS)
+_OFFSET = np.dtype("<u8")
+_HEADER_BYTES = (SLOTS + 1) * _OFFSET.itemsize
+
+
+def hash_slot(identity: bytes, eval_fraction: float) -> int:
+    """Slot of a document; independent bits of its id determine the split and the position in it."""
+    held_out = int.from_bytes(identity[:4], "big") < eval_fraction * 2**32
+    return held_out * SLOTS_A_SPLIT + (int.from_bytes(identity[4:12], "big") >> (64 - SLOT_BITS))
+
+
+def hash_range(split: str, bucket: int, buckets: int) -> tuple[int, int]:
+    """Range of slots of a bucket, [first, end), if the split has `buckets` buckets."""
+    first = SPLITS.index(split) * SLOTS_A_SPLIT
+    return first + bucket * SLOTS_A_SPLIT // buckets, first + (bucket + 1) * SLOTS_A_SPLIT // buckets
+
+
+def bucket_of_slot(slot: int, buckets: dict[str, int]) -> tuple[str, int]:
+    """Split and bucket of a slot; the inverse of `hash_range`."""
+    split = SPLITS[slot // SLOTS_A_SPLIT]
+    # The last bucket that begins at or before the slot.
+    return split, ((slot % SLOTS_A_SPLIT + 1) * buckets[split] - 1) // SLOTS_A_SPLIT
+
+
+def write_run(path: str, documents: Iterable[tuple[int, bytes]]) -> dict[str, int]:
+    """Write (slot, serialized document) pairs, in any order; returns the size of each split's records in bytes."""
+    sizes = np.zeros(SLOTS + 1, _OFFSET)
+    ordered = sorted(documents)
+    for slot, record in ordered:
+        sizes[slot + 1] += len(record) + FRAME_BYTES
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write((np.cumsum(sizes, dtype=_OFFSET) + np.uint64(_HEADER_BYTES)).astype(_OFFSET).tobytes())
+        file.writelines(frame(record) for _, record in ordered)
+    by_split = sizes[1:].reshape(len(SPLITS), SLOTS_A_SPLIT).sum(1)
+    return {split: int(size) for split, size in zip(SPLITS, by_split, strict=True)}
+
+
+def read_run(path: str, first_slot: int, last_slot: int) -> Iterator[bytes]:
+    """Serialized documents in the slots first_slot <= slot < last_slot.
+
+    Raises:
+        ValueError: the file is damaged; names it.
+    """
+    with open_for_ranges(path) as file:
+        file.seek(first_slot * _OFFSET.itemsize)
+        start, end = np.frombuffer(file.read((last_slot - first_slot + 1) * _OFFSET.itemsize), _OFFSET)[
+            [0, -1]
+        ].tolist()
+        file.seek(start)
+        try:
+            yield from read_records(io.BytesIO(file.read(end - start)))
+        except ValueError as error:
+            raise ValueError(f"{path}: slots {first_slot} to {last_slot}: {error}") from error

@@ -1,0 +1,72 @@
+"""Floor of chance: scores of guesses made without reading, and how far a model is above the best guess.
+
+Above means by two standard errors of the difference (`STANDARD_ERRORS`); see
+docs/decisions/0021-every-gate-has-a-floor-of-chance.md.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from bert_keras.tasks.metrics.scores import POSITIVE
+from bert_keras.tasks.table import Task
+
+# Required distance from chance, in standard errors of the difference.
+STANDARD_ERRORS = 2.0
+# A difference below this share of the score is rounding; without any variance there is no error to divide by.
+_ROUNDING, _MOST = 1e-5, 1e3
+# For spans: number of the most frequent answers tried, and lengths in words of random parts of a context.
+_COMMONEST, _WINDOWS = 3, (3, 10, 30)
+
+
+def over_chance(difference: float, score: float, standard_error: float) -> float:
+    """Number of standard errors by which a score is above chance, from -1,000 to 1,000; NaN if there are none.
+
+    >>> over_chance(0.1, 0.6, 0.04), over_chance(0.0, 0.5, 0.0)
+    (2.5, 0.0)
+    """
+    if math.isnan(difference) or math.isnan(standard_error):
+        return math.nan
+    if abs(difference) <= _ROUNDING * abs(score):
+        return 0.0
+    ratio = difference / standard_error if standard_error else math.copysign(_MOST, difference)
+    return max(-_MOST, min(_MOST, ratio))
+
+
+def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[list[Any]]:
+    """Constant or random answers for all rows, made without reading; none for numbers: constants have no correlation.
+
+    They are: the most frequent label, and "1", whose F1 some tasks are scored by; the most frequent choice; each tag
+    for all words; the most frequent answers and, if contexts are known, random parts of them.
+
+    Args:
+        golds: labels of the rows, in the form of `TaskRow.gold`.
+        contexts: for spans, the contexts of all rows, or empty.
+    """
+    if task.kind == "regression":
+        return []
+    if task.kind == "tagging":
+        tags = sorted({tag for gold in golds for tag in gold})
+        return [[[tag] * len(gold) for gold in golds] for tag in tags]
+    if task.kind == "span":
+        texts = Counter(text for gold in golds for text in sorted({given["text"] for given in gold["answers"]}))
+        constants = ["", *(text for text, _ in texts.most_common(_COMMONEST))]
+        drawn = [_pieces(contexts, words) for words in _WINDOWS] if contexts else []
+        return [[text] * len(golds) for text in constants] + drawn
+    commonest, _ = Counter(golds).most_common(1)[0]
+    constants = [commonest, POSITIVE] if POSITIVE in golds and commonest != POSITIVE else [commonest]
+    return [[answer] * len(golds) for answer in constants]
+
+
+def _pieces(contexts: Sequence[str], size: int) -> list[str]:
+    """A random run of `size` words of each context."""
+    rng, pieces = random.Random(size), []
+    for context in contexts:
+        words = context.split()
+        start = rng.randrange(max(1, len(words) - size + 1))
+        pieces.append(" ".join(words[start : start + size]))
+    return pieces

@@ -1,0 +1,44 @@
+"""The thresholds that a model missed, as records (`components.evaluator.results.gate_failures` reads them).
+
+    {"metric": "mlm_perplexity", "kind": "change", "slice": None, "value": 42.0, "direction": "at most", "bound": None,
+     "baseline": 40.0, "allowed_change": 0.02, "relative": True, "standard_errors": None}
+
+says that 42 is more than 2 % above 40, the last blessed model's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+# Kinds: a bound of the value, the change against the last blessed model, the floor of chance, a slice without examples.
+VALUE, CHANGE, CHANCE, EMPTY = "value", "change", "chance", "empty"
+AT_LEAST, AT_MOST = "at least", "at most"
+
+
+@dataclasses.dataclass(frozen=True)
+class GateFailure:
+    """A threshold that was missed; what its kind does not have is None.
+
+    Attributes:
+        metric: its name.
+        kind: `VALUE`, `CHANGE`, `CHANCE` or `EMPTY`.
+        slice: (by, of), as ("length", "33 to 64"); None: all examples.
+        value: the candidate's.
+        direction: on which side of the bound, or of the allowed change, it must be: `AT_LEAST` or `AT_MOST`.
+        bound: of the value; of `CHANCE` what the best guess has.
+        baseline: the last blessed model's value.
+        allowed_change: from the baseline's value.
+        relative: whether the allowed change is a share of the baseline's value.
+        standard_errors: by how many of them the value is better than chance.
+    """
+
+    metric: str | None
+    kind: str
+    slice: tuple[str, str] | None = None
+    value: float | None = None
+    direction: str | None = None
+    bound: float | None = None
+    baseline: float | None = None
+    allowed_change: float | None = None
+    relative: bool | None = None
+    standard_errors: float | None = None

@@ -1,0 +1,1 @@
+"""Shards and TFRecords on all file systems that Beam supports."""

@@ -1,0 +1,209 @@
+"""Shards of records: names, reading and writing, and sums of counts made while writing.
+
+Files are accessed through Beam's file systems (local, gs://, s3://, hdfs://): workers do not have TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import io
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystemio import Downloader, DownloaderStream
+from apache_beam.io.filesystems import BeamIOError, FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from components.io.tfrecord import Example, frame, read_records
+
+# Minimum size of a read from a file that was opened for ranges.
+RANGE_BYTES = 1 << 12
+
+
+def shard_name(prefix: str, index: int, count: int) -> str:
+    """documents, 3, 10 -> documents-00003-of-00010.tfrecord"""
+    return f"{prefix}-{index:05d}-of-{count:05d}.tfrecord"
+
+
+def shard_paths(directory: str) -> list[str]:
+    """Paths of the shards in a folder, sorted."""
+    (found,) = FileSystems.match([f"{glob.escape(directory)}/*.tfrecord"])
+    return sorted(metadata.path for metadata in found.metadata_list)
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a file as is, without decompression by its extension.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+    """
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def open_for_ranges(path: str) -> BinaryIO:
+    """Open a file to read small ranges: Beam's buffers fetch 16 MB or more for each read of a remote file.
+
+    Raises:
+        OSError: the file does not exist or cannot be read.
+    """
+    if path.startswith("gs://"):
+        return _gcs().open(path, "rb", read_buffer_size=RANGE_BYTES)
+    if path.startswith("s3://"):
+        return DownloaderStream(_S3Object(path))  # type: ignore[return-value]  # a raw BinaryIO
+    file = open_file(path)
+    if "://" in path and isinstance(file, io.BufferedReader):
+        return file.detach()  # type: ignore[return-value]
+    return file
+
+
+class _S3Object(Downloader):
+    """An S3 object read by exact ranges: Beam's client requests everything from a range's start to the object's end."""
+
+    def __init__(self, path: str):
+        bucket, _, key = path.removeprefix("s3://").partition("/")
+        self._where = {"Bucket": bucket, "Key": key}
+        try:
+            self._size = _s3().head_object(**self._where)["ContentLength"]
+        except Exception as error:  # boto creates its exception classes at run time
+            raise OSError(f"{path}: {error}") from error
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def get_range(self, start: int, end: int) -> bytes:
+        return _s3().get_object(**self._where, Range=f"bytes={start}-{end - 1}")["Body"].read()
+
+
+@functools.cache
+def _gcs() -> Any:
+    """Client for Cloud Storage, created once: each has its own connections."""
+    from apache_beam.io.gcp.gcsio import GcsIO
+
+    return GcsIO()
+
+
+@functools.cache
+def _s3() -> Any:
+    """boto's client with the options of Beam's, created once."""
+    from apache_beam.io.aws.clients.s3.boto3_client import Client
+
+    return Client(getattr(FileSystems.get_filesystem("s3://"), "_options", None) or PipelineOptions([])).client
+
+
+def read_documents(path: str) -> Iterator[list[str]]:
+    """Segments of each document of a shard (format: `components.corpus_gen.transforms`).
+
+    Raises:
+        ValueError: a record is damaged, not a tf.Example, without segments or not UTF-8; names file and record.
+        FileNotFoundError: the file does not exist.
+    """
+    number = 0
+    with open_file(path) as file:
+        try:
+            for record in read_records(file):
+                features = Example.FromString(record).features.feature
+                if "segments" not in features:
+                    raise ValueError(f"no feature 'segments' among {sorted(features)}")
+                yield [segment.decode("utf-8") for segment in features["segments"].bytes_list.value]
+                number += 1
+        except Exception as error:
+            raise ValueError(f"{path}, record {number}: not a document of corpus_gen: {error}") from error
+
+
+@contextlib.contextmanager
+def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
+    """Open a file for writing; `path` exists only once it is complete.
+
+    Each attempt has its own temporary file: two attempts write the same bytes, and the last one wins.
+    """
+    temporary = os.path.join(temporary_dir, f"{os.path.basename(path)}.{uuid.uuid4().hex}")
+    for folder in (os.path.dirname(path), temporary_dir):
+        if folder:
+            make_folder(folder)
+    try:
+        with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            yield file
+            if path.startswith("s3://") and not file.tell():
+                # S3 refuses a multipart upload without parts, and Beam sends no part of an empty file.
+                file.raw._uploader._write_to_s3(b"")  # type: ignore[attr-defined]
+        FileSystems.rename([temporary], [path])
+    except BaseException:
+        if FileSystems.exists(temporary):
+            FileSystems.delete([temporary])
+        raise
+
+
+def write_shard(path: str, records: Iterable[bytes]) -> None:
+    """Write an uncompressed TFRecord file; `path` exists only once it is complete.
+
+    Uncompressed, as the readers of the original, Model Garden and NVIDIA expect.
+    """
+    # Not in the shard's own folder: TFX's components read every file there, including dot files.
+    with whole_file(path, os.path.dirname(path) + ".part") as file:
+        file.writelines(map(frame, records))
+
+
+def remove_temporary(output_dir: str, splits: Iterable[str]) -> None:
+    """Remove temporary files of the shards of `output_dir`'s splits, after all shards are written."""
+    for split in splits:
+        remove_folder(f"{output_dir}/Split-{split}.part")
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder with its content, if it exists."""
+    if "://" in path:
+        # Without the slash an object store would remove one object of this name, and nothing below it.
+        FileSystems.delete([f"{path}/"])
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+
+def make_folder(path: str) -> None:
+    """Create a folder and its parents, if missing."""
+    with contextlib.suppress(BeamIOError, OSError):
+        if not FileSystems.exists(path):
+            FileSystems.mkdirs(path)
+
+
+def read_json(path: str) -> Any:
+    """Read JSON; FileNotFoundError if there is no file."""
+    with open_file(path) as file:
+        return json.load(file)
+
+
+def write_json(path: str, value: object) -> None:
+    """Write `value` as JSON; `path` exists only once it is complete."""
+    content = json.dumps(value, indent=2, sort_keys=True) + "\n"
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write(content.encode())
+
+
+class SumCounts(beam.PTransform):
+    """Sums (split, {name: count}) of all shards to one {split: {name: sum}}."""
+
+    def expand(self, counts):
+        return (
+            counts
+            | "ToDict" >> beam.MapTuple(lambda split, values: {split: values})
+            | "Sum" >> beam.CombineGlobally(_add)
+        )
+
+
+def _add(dicts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for splits in dicts:
+        for split, counts in splits.items():
+            into = total.setdefault(split, {})
+            for name, value in counts.items():
+                into[name] = into.get(name, 0) + value
+    return total

@@ -1,1 +1,0 @@
-"""A blessed model -> a new version in the serving folder."""

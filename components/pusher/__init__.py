@@ -1,0 +1,1 @@
+"""Pushes a blessed model as a new version to the serving folder."""

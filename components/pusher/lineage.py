@@ -1,0 +1,66 @@
+"""Origin of a pushed version: `assets.extra/lineage.json` inside it, which stays with the version.
+
+Example:
+
+    {"version": "1767323045", "pushed": "2026-01-02T03:04:05Z", "blessed": "2026-01-02T03:03:59Z",
+     "pipeline": "bert-pretrain", "run": "2026-01-02T02:50:01.678901", "model": 41, "steps": 3000,
+     "scores": {"mlm_perplexity": 46.2, "mlm_accuracy": 0.37, "nsp_accuracy": 0.79}}
+
+`model` is the id of the Model artifact in the run directory's ML Metadata, from which all else can be found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import tensorflow as tf
+from tfx.dsl.components.base.base_executor import BaseExecutor
+from tfx.types import artifact_utils
+
+from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER
+from bert_keras.training.log import LOG_FILE
+from components.evaluator.results import evaluated
+
+LINEAGE_FILE = "lineage.json"
+
+
+def write_lineage(directory: str, version: str, input_dict: dict, context: BaseExecutor.Context | None) -> None:
+    """Write the file to the folder of a version.
+
+    Args:
+        directory: folder of the version.
+        version: its number.
+        input_dict: inputs of ModelPush.
+        context: context of its execution; None outside of a pipeline.
+    """
+    inputs = {key: artifact_utils.get_single_instance(artifacts) for key, artifacts in input_dict.items()}
+    blessed = inputs["model_blessing"].mlmd_artifact.create_time_since_epoch
+    scores = evaluated(inputs["evaluation"].uri)
+    lineage: dict[str, Any] = {
+        "version": version,
+        "pushed": _iso(time.time()),
+        "blessed": _iso(blessed / 1000) if blessed else None,
+        "pipeline": context.pipeline_info.id if context and context.pipeline_info else None,
+        "run": context.pipeline_run_id if context else None,
+        "model": inputs["model"].id,
+        "steps": _steps(os.path.join(inputs["model_run"].uri, LOG_FILE)),
+        "scores": {name: value for name, value in scores.items() if name != "example_count"},
+    }
+    extra = os.path.join(directory, EXTRA_FOLDER)
+    tf.io.gfile.makedirs(extra)
+    with tf.io.gfile.GFile(os.path.join(extra, LINEAGE_FILE), "w") as file:
+        file.write(json.dumps(lineage, indent=2, sort_keys=True) + "\n")
+
+
+def _steps(log: str) -> int | None:
+    """Number of training steps."""
+    with tf.io.gfile.GFile(log) as file:
+        steps = [json.loads(line)["step"] for line in file]
+    return max(steps, default=None)
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,172 @@
+"""Rows read from task files, and handling of malformed rows."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
+
+from bert_keras.errors import InputError
+from bert_keras.tasks.rows import TaskRow
+
+# Number of malformed rows logged for each file; further ones are only counted.
+ROWS_SHOWN = 5
+_BOM = b"\xef\xbb\xbf"
+# Maximum size of a CSV field, as large as a record in memory.
+_MAX_FIELD = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A row with its location.
+
+    Attributes:
+        where: location in the file ("line 7").
+        row: content of the row.
+        group: key of rows that belong together (the questions on an article) when rows are held out; "": none.
+    """
+
+    where: str
+    row: TaskRow
+    group: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class BadRow:
+    """A malformed row, and the reason."""
+
+    where: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """A valid row worth reporting; notes are counted by their text."""
+
+    where: str
+    text: str
+
+
+class RowError(ValueError):
+    """Reason why a record is not a valid row."""
+
+
+@dataclasses.dataclass
+class ReadReport:
+    """Counts of malformed rows and notes.
+
+    Attributes:
+        skipped: number of malformed rows skipped, by file.
+        notes: number of notes, by (file, text).
+    """
+
+    skipped: Counter[str] = dataclasses.field(default_factory=Counter)
+    notes: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+
+    def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
+        """Count a malformed row, or stop.
+
+        Raises:
+            InputError: on_bad_row is "fail"; one line with file, line, reason and remedy.
+        """
+        if on_bad_row == "fail":
+            raise InputError(
+                f"{path}, {bad.where}: {bad.why}; correct it, or skip such rows with --set data.on_bad_row=skip"
+            )
+        self.skipped[path] += 1
+        if self.skipped[path] <= ROWS_SHOWN:
+            logging.warning("%s, %s: skipped: %s", path, bad.where, bad.why)
+
+    def lines(self) -> list[str]:
+        """The counts, one line each."""
+        bad = [f"{path}: {count:,} malformed row(s) skipped" for path, count in sorted(self.skipped.items())]
+        return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items())]
+
+
+Records = Iterable[tuple[str, Any]]
+
+
+def rows_of(records: Records, parse: Callable[[int, Any], Found | Note | TaskRow]) -> Iterator[Found | BadRow | Note]:
+    """Parse (where, record) pairs; `parse` gets the record's number, from 0, malformed ones included."""
+    for number, (where, record) in enumerate(records):
+        try:
+            if isinstance(record, Exception):
+                raise RowError(str(record))
+            parsed = parse(number, record)
+        except RowError as error:
+            yield BadRow(where, str(error))
+            continue
+        yield Found(where, parsed) if isinstance(parsed, TaskRow) else dataclasses.replace(parsed, where=where)
+
+
+def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Yield ("line 1", content) of each non-empty line, without line end and byte order mark.
+
+    Only line feeds end a line: texts may contain U+2028, at which `str.splitlines` would split.
+    """
+    for number, line in enumerate(iter(file.readline, b""), 1):
+        content = line.rstrip(b"\r\n")
+        if number == 1:
+            content = content.removeprefix(_BOM)
+        if content:
+            yield f"line {number}", content
+
+
+def decoded(content: bytes) -> str:
+    """Decode UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise RowError(f"is not UTF-8 (byte {error.start} of the line)") from error
+
+
+def tab_columns(content: bytes, count: int, whose: str) -> list[str]:
+    """Columns of a TSV line; quotes are ordinary characters.
+
+    Args:
+        count: expected number of columns.
+        whose: origin of that number, for the error.
+    """
+    columns = decoded(content).split("\t")
+    if len(columns) != count:
+        raise RowError(f"has {len(columns)} columns, not {whose} {count}")
+    return columns
+
+
+def csv_records(file: BinaryIO) -> Iterator[tuple[str, list[str] | Exception]]:
+    """Yield ("line 3", columns or an error) for each record of a CSV, quoted as in RFC 4180; line 3 is its last."""
+    csv.field_size_limit(_MAX_FIELD)
+    # Bytes that are not UTF-8 must not stop the reader: they are reported below.
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    rows = csv.reader(text, strict=True)
+    while True:
+        try:
+            record = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield f"line {rows.line_num}", RowError(f"is not CSV ({error})")
+            continue
+        if any("\udc80" <= character <= "\udcff" for column in record for character in column):
+            yield f"line {rows.line_num}", RowError("is not UTF-8")
+        elif record:
+            yield f"line {rows.line_num}", record
+
+
+def by_name(columns: list[str], header: list[str]) -> dict[str, str]:
+    """Columns of a row by the names in the header."""
+    if len(columns) != len(header):
+        raise RowError(f"has {len(columns)} columns, not the header's {len(header)}")
+    return dict(zip(header, columns, strict=True))
+
+
+def index_of(text: str, what: str) -> int:
+    """Parse a whole number."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise RowError(f"{what} is {text!r}, not a whole number") from error

@@ -1,0 +1,20 @@
+"""Fields of TFX's FnArgs that all jobs share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tfx.components.trainer.fn_args_utils import FnArgs
+
+
+def job_fields(fn_args: FnArgs) -> Mapping[str, Any]:
+    """The fields of the job in `custom_config`, with the output folders of a Trainer; a Tuner has none."""
+    folders = {"output_dir": fn_args.serving_model_dir or "", "logs_dir": fn_args.model_run_dir or ""}
+    return {**fn_args.custom_config, **folders}
+
+
+def examples_folders(fn_args: FnArgs) -> list[str]:
+    """The folders of the Examples artifacts; `train_files` are patterns like FOLDER/Split-train/*."""
+    return [os.path.dirname(os.path.dirname(pattern)) for pattern in fn_args.train_files]

@@ -1,0 +1,1 @@
+"""Commands of `bert-tfx`, one per file."""

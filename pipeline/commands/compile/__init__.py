@@ -1,0 +1,1 @@
+"""`bert-tfx compile`, and the commands that orchestrators call."""

@@ -1,0 +1,92 @@
+"""`bert-tfx compile airflow`: compiles a pipeline to an Airflow DAG."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bert_keras.errors import InputError
+from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask, RunDir
+from pipeline.commands.options import chosen, with_options
+from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
+from pipeline.runs.options import LATEST
+from pipeline.runs.request import RunRequest
+from pipeline.workflows.workflow import workflow_of
+
+LOADER_NAME = "bert_tfx_dags.py"
+LOADER = '''"""The DAGs of all plans in this folder; Airflow's Python finds the package `pipeline` on its path."""
+
+from pathlib import Path
+
+from pipeline.runners.airflow import dags_below
+
+globals().update(dags_below(Path(__file__).parent))
+'''
+DEFAULTS = AirflowTaskPolicy()
+_PATHS = set(INPUTS) - {"cased"}
+
+
+@with_options(RunRequest, "options", (*INPUTS, "settings", "name", "metadata"))
+def airflow(
+    context: typer.Context,
+    run_dir: RunDir,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Airflow's DAG folder.")],
+    options: dict[str, Any],
+    recipe: RecipeOrTask = "tiny_cpu",
+    schedule: Annotated[
+        str | None, typer.Option(metavar="CRON", help="Schedule of runs; without it runs start only by a trigger.")
+    ] = None,
+    retries: Annotated[int | None, typer.Option(help=f"Retries of a task ({DEFAULTS.retries}).")] = None,
+    timeout_hours: Annotated[
+        float | None, typer.Option(help=f"Time limit of a task ({DEFAULTS.timeout_hours:g}).")
+    ] = None,
+    training_timeout_hours: Annotated[
+        float | None, typer.Option(help=f"Time limit of a training task ({DEFAULTS.training_timeout_hours:g}).")
+    ] = None,
+) -> None:
+    """Write an Airflow DAG: a plan, NAME.json, and the file that loads all plans of the folder.
+
+    Text, data and settings given here are the defaults of run parameters, which a trigger (`--conf`) may override.
+    Inputs are searched when a run starts. Words after `--` go to Beam, as for `compile nodes`. docs/orchestration.md
+    lists what Airflow needs.
+    """
+    from pipeline.runs.metadata_store import check_metadata_uri
+
+    tasks = chosen(AirflowTaskPolicy, context)
+    options = {name: _absolute(value) if name in _PATHS else value for name, value in options.items()}
+    request = RunRequest(recipe, os.path.abspath(run_dir), **options)
+    known = (*workflow_of(request).inputs, "settings")  # invalid settings are reported before TFX is imported
+    if request.metadata:
+        check_metadata_uri(request.metadata)
+    if unknown := [name for name in INPUTS if options[name] and name not in known]:
+        raise InputError(f"{recipe} takes no {', '.join(unknown)}; it takes {', '.join(known)}")
+    from pipeline.runners.run_steps import graph_of
+
+    plan = AirflowPlan(
+        name=request.pipeline_name,
+        recipe=recipe,
+        command=[str(Path(sys.executable).with_name("bert-tfx"))],
+        run_dir=request.run_dir,
+        metadata=request.metadata,
+        nodes=graph_of(request),
+        parameters={name: options[name] for name in known},
+        beam_args=list(context.obj or []),
+        schedule=schedule,
+        tasks=tasks,
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    (output / LOADER_NAME).write_text(LOADER)
+    path = output / f"{plan.name}.json"
+    plan.write(path)
+    typer.echo(f"{path}: DAG {plan.name}, {len(plan.nodes)} nodes")
+
+
+def _absolute(value: Any) -> Any:
+    """Make paths absolute for tasks with other working directories; URLs are unchanged."""
+    if isinstance(value, tuple):
+        return [_absolute(path) for path in value]
+    return value if value in (None, LATEST) or "://" in value else os.path.abspath(value)

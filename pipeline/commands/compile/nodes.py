@@ -1,0 +1,125 @@
+"""Commands for orchestrators: `bert-tfx compile nodes`, `bert-tfx run-node` for each node, `bert-tfx finish`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from bert_keras.errors import InputError
+from pipeline.commands.options import with_options
+from pipeline.runs.exit_codes import exit_if_refused
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run_dir import temporary_run_dir
+from pipeline.workflows.workflow import WORKFLOWS, workflow_of
+
+compile_app = typer.Typer(help="Compile a pipeline for an orchestrator.", no_args_is_help=True)
+
+RecipeOrTask = Annotated[
+    str, typer.Argument(metavar="RECIPE_OR_TASK", help="From `bert-tfx recipes` or `bert-tfx tasks`.")
+]
+RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="A folder shared by all steps of the run.")]
+RunId = Annotated[str, typer.Option("--run-id", metavar="ID", help="Id of the run, equal for all its steps.")]
+_JSON = "Values of --{} as a JSON list, put before the others; for orchestrators with list parameters."
+# Inputs of all workflows.
+INPUTS = tuple(name for workflow in WORKFLOWS.values() for name in workflow.inputs)
+
+
+@compile_app.command("nodes")
+@with_options(RunRequest, "options", (*INPUTS, "settings", "name", "metadata"))
+def compile_nodes(
+    context: typer.Context,
+    run_dir: RunDir,
+    run_id: RunId,
+    options: dict[str, Any],
+    recipe: RecipeOrTask = "tiny_cpu",
+    corpus_json: Annotated[str, typer.Option(metavar="LIST", help=_JSON.format("corpus"))] = "[]",
+    set_json: Annotated[str, typer.Option(metavar="LIST", help=_JSON.format("set"))] = "[]",
+    expect: Annotated[
+        str | None, typer.Option(metavar="NODE,...", help="Nodes that the orchestrator will run; others are refused.")
+    ] = None,
+) -> None:
+    """Start a run: find its inputs, compile its pipeline, print its nodes in order.
+
+    Words after `--` go to Beam: `-- --runner=DataflowRunner --project=...`.
+    """
+    options["settings"] = (*_texts("--set-json", set_json), *options["settings"])
+    options["corpus"] = (*_texts("--corpus-json", corpus_json), *options["corpus"])
+    request = RunRequest(recipe, os.path.abspath(run_dir), beam_args=tuple(context.obj or []), **options)
+    with temporary_run_dir(request.run_dir):
+        request = request.with_version()
+        inputs = workflow_of(request).find_inputs(request)
+        from pipeline.runners.run_steps import compile_run
+
+        nodes = compile_run(request, inputs, run_id)
+    if expect is not None and set(expect.split(",")) != set(nodes):
+        raise InputError(
+            f"{recipe} with these settings has other nodes ({','.join(nodes)}) than the compiled ones ({expect}); "
+            "compile for the orchestrator again, with these settings"
+        )
+    typer.echo("\n".join(nodes))
+
+
+def run_node(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node printed by `bert-tfx compile nodes`.")],
+    run_dir: RunDir,
+    run_id: RunId,
+    again: Annotated[
+        bool, typer.Option("--again", help="Re-run the node even if it succeeded, bypassing the cache.")
+    ] = False,
+) -> None:
+    """Run one node of a compiled run in this process. A successful node is not run again.
+
+    Exit codes: 0 done, 1 failed, 2 bad input, 4 stopped by SIGTERM while training: run the same command to resume.
+    """
+    from pipeline.runners import run_steps
+
+    _log_to_standard_error()
+    run_steps.run_node(os.path.abspath(run_dir), run_id, node, again)
+
+
+def finish(
+    run_dir: RunDir,
+    run_id: RunId,
+    outcome: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write `pushed` or `refused` to this file, and exit with 0 for both."),
+    ] = None,
+) -> None:
+    """Finish a run: write summary.json and report.html, print the summary. Exit code 3: the gate refused the model."""
+    from pipeline.runners import run_steps
+
+    summary = run_steps.finish(os.path.abspath(run_dir), run_id)
+    if outcome is None:
+        exit_if_refused(summary)
+    else:
+        with open(outcome, "w", encoding="utf-8") as file:
+            file.write("pushed" if summary["blessed"] else "refused")
+
+
+def _texts(option: str, text: str) -> list[str]:
+    """Parse a JSON list of texts."""
+    try:
+        texts = json.loads(text)
+    except ValueError:
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts):
+        raise InputError(f"""{option} {text}: must be a list of texts, as '["a", "b"]'""")
+    return texts
+
+
+def _log_to_standard_error() -> None:
+    """Log one line per message; multi-line messages of TFX, which are protocol buffers, are dropped."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.levelno > logging.INFO or "\n" not in record.getMessage().strip())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    # TFX's logger, which has its own level.
+    logging.getLogger("absl").setLevel(logging.INFO)

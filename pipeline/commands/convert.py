@@ -1,0 +1,54 @@
+"""`bert-tfx convert`: converts a BERT, RoBERTa or ELECTRA between file formats."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from bert_keras.errors import InputError
+
+
+class ModelFormat(str, Enum):
+    """A file format of models."""
+
+    TF1 = "tf1"
+    HF = "hf"
+    KERAS_HUB = "keras-hub"
+    BERT_TFX = "bert-tfx"
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="The folder to read.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="The folder to write: a new or empty one.")],
+    from_: Annotated[ModelFormat, typer.Option("--from", help="Format of SRC.")],
+    to: Annotated[ModelFormat, typer.Option("--to", help="Format of DST.")],
+    cased: Annotated[
+        bool | None,
+        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; required if SRC does not tell."),
+    ] = None,
+) -> None:
+    """Convert a model's weights, heads and vocabulary between file formats.
+
+    tf1: checkpoints of google-research/bert. hf: Hugging Face folders of a BERT, RoBERTa or ELECTRA (generator or
+    discriminator), safetensors only. keras-hub: presets of the three. bert-tfx: a pushed model, that is a SavedModel
+    that takes raw text (`bert-tfx serve --model-dir`), with its weights. tf1 and bert-tfx support BERT only. Pickle
+    files are never loaded.
+    """
+    from bert_keras.convert.architecture import architecture_of
+    from bert_keras.convert.detect import READERS, tokenizer_of, write_any
+
+    if not os.path.isdir(source):
+        raise InputError(f"{source}: no such folder; SRC is the folder of a model")
+    if os.path.isdir(target) and os.listdir(target):
+        raise InputError(f"{target}: not empty; give a new folder")
+    converted = READERS[from_.value](source)
+    tokenizer = tokenizer_of(converted, source, cased)
+    written = write_any(to.value, converted.model, tokenizer, target, converted.family, converted.initialised)
+    config = architecture_of(converted.model, converted.family).encoder
+    drawn = [*converted.initialised, *written.drawn]
+    notes = [f"NOT in {source}, initialised at random: {', '.join(drawn)}"] if drawn else []
+    shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
+    typer.echo("; ".join([f"{target}: {shape}", *notes, *converted.remarks, *written.remarks]))

@@ -1,0 +1,108 @@
+"""Pre-training from text to a pushed model: `pretrain`, `demo`, `recipes`, `report`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bert_keras.errors import InputError
+from pipeline.commands.options import DEFAULT_RUN_DIR, RunDir, with_options
+from pipeline.commands.server.ask import print_masks
+from pipeline.runs.exit_codes import exit_if_refused
+from pipeline.runs.request import RunRequest
+from pipeline.workflows.pretrain import PretrainWorkflow
+
+if TYPE_CHECKING:
+    from serving.client import Client
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
+_with_options = with_options(RunRequest, "options", (*PretrainWorkflow.inputs, "settings"))
+SECONDS_TO_LOAD = 120.0
+DEMO_SENTENCE = "The function returns a new [MASK]."
+DEMO_TEXT = "The function returns a new array."
+
+
+@_with_options
+def pretrain(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
+    """Pre-train and push a model: corpus, vocabulary, examples, validation, training, gate, push.
+
+    The same command resumes an interrupted run, and takes finished stages from the cache.
+    Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model,
+    4 stopped by SIGTERM while training: run the same command to resume.
+    """
+    summary = _pretrain(recipe, run_dir, options)
+    exit_if_refused(summary)
+
+
+@_with_options
+def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
+    """Run everything once: pretrain, serve the pushed model, and query it over gRPC (fill a mask, or encode a text)."""
+    summary = _pretrain(recipe, run_dir, options)
+    if summary["served_version"] is None:
+        exit_if_refused(summary)
+    from pipeline.runs.run_dir import serving_dir
+    from serving.client import Client
+    from serving.server import Server
+
+    with Server(serving_dir(run_dir), grpc_port=0, rest_port=0) as server:
+        if not server.wait_until_available(SECONDS_TO_LOAD):
+            raise RuntimeError(f"version {summary['served_version']} does not load: see bert-tfx serve")
+        typer.echo(f"serving version {server.store.newest}: gRPC {server.host}:{server.grpc_port}")
+        with Client(f"{server.host}:{server.grpc_port}") as client:
+            _ask(client)
+    typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
+    exit_if_refused(summary)
+
+
+def _ask(client: Client) -> None:
+    """Query the served model: fill a mask if it can (`bert_keras.saved_model.pretrained`), else encode a text."""
+    if "fill_mask" in client.metadata():
+        print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
+    else:
+        _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
+        typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one per token")
+
+
+def _pretrain(recipe: str, run_dir: str, options: dict[str, Any]) -> dict:
+    """Run the pipeline, print progress, return the summary."""
+    from pipeline.recipes.pretraining import recipe_of
+
+    recipe_of(recipe)  # refuses tasks
+    request = RunRequest(recipe, os.path.abspath(run_dir), **options)
+    from pipeline.runners import local
+
+    return local.run(request)
+
+
+def recipes(
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="A recipe or task, whose settings are listed.")
+    ] = None,
+) -> None:
+    """List the recipes; for one recipe or task, list every setting that --set can change."""
+    from bert_keras.tasks.table import TASKS
+    from pipeline.recipes.finetuning import TASK_RECIPES, finetuning
+    from pipeline.recipes.pretraining import RECIPES, recipe_of
+    from pipeline.recipes.settings import settings_of
+
+    if recipe is None:
+        for name, make in RECIPES.items():
+            typer.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")
+        for make_task in dict.fromkeys(TASK_RECIPES.values()):
+            names = [task.name for task in TASKS.values() if TASK_RECIPES[task.reader] is make_task]
+            typer.echo(f"{', '.join(names)}\n{'':14} {(make_task.__doc__ or '').splitlines()[0]}")
+    elif recipe not in {**RECIPES, **TASKS}:
+        raise InputError(f"{recipe}: no such recipe ({', '.join(RECIPES)}) and no such task ({', '.join(TASKS)})")
+    else:
+        settings = settings_of(recipe_of(recipe) if recipe in RECIPES else finetuning(recipe))
+        for key, value in settings.items():
+            typer.echo(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
+
+
+def report(run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
+    """Write report.html of the newest run again."""
+    from pipeline.workflows.report import write_report
+
+    typer.echo(write_report(os.path.abspath(run_dir)))

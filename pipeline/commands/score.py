@@ -1,0 +1,66 @@
+"""`bert-tfx score`: official scores of a prediction file, without a model and without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bert_keras.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.rows import TaskRow
+    from bert_keras.tasks.table import Task
+
+
+def score(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="squad1.1, squad2.0, ner, sst-2, mnli, swag, text, ...")],
+    gold: Annotated[str, typer.Argument(metavar="GOLD", help="The labelled data: the task's official file.")],
+    predictions: Annotated[
+        str, typer.Argument(metavar="PREDICTIONS", help="The predictions: the task's official submission file.")
+    ],
+    null_odds: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="For squad2.0: null_odds.json; adds the best thresholds to the output."),
+    ] = None,
+) -> None:
+    """Print the official scores of a prediction file, as a JSON object with the official metrics' names.
+
+    SQuAD's scores are in per cent, all others fractions; tags are compared as IOB2. An undefined score (a correlation
+    with constant predictions) is null. Format of PREDICTIONS: for GLUE and other labels a TSV `index<TAB>prediction`;
+    for SQuAD JSON {id: text}; for tagging columns, the word first and the prediction last; for SWAG and CODAH a CSV
+    with the header `,pred`.
+    """
+    from bert_keras.tasks.metrics.scores import score as scores_of
+    from bert_keras.tasks.submissions.prediction_files import read_predictions
+    from bert_keras.tasks.submissions.squad import read_null_odds
+    from bert_keras.tasks.table import task_of
+
+    row = task_of(task)
+    if null_odds is not None and not row.unanswerable:
+        raise InputError(f"--null-odds {null_odds}: not applicable, every question of {row.name} has an answer")
+    rows = _labelled_rows(row, gold)
+    answers = read_predictions(row, rows, predictions)
+    odds = None if null_odds is None else read_null_odds(rows, answers, null_odds)
+    missing = answers.count(None)
+    if missing:
+        treatment = "left out" if row.unanswerable else "wrong"
+        typer.echo(
+            f"bert-tfx: {predictions}: no prediction for {missing} of {len(rows)}: counted as {treatment}", err=True
+        )
+    figures = scores_of(row, [labelled.gold for labelled in rows], answers, odds)
+    # JSON has no nan.
+    typer.echo(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}))
+
+
+def _labelled_rows(task: Task, gold: str) -> list[TaskRow]:
+    from components.task_example_gen.readers import read_rows
+
+    rows = list(read_rows(task, gold))
+    unlabelled = [row.row_id for row in rows if row.gold is None]
+    if unlabelled or not rows:
+        problem = f"row {unlabelled[0]} has no label" if unlabelled else "has no rows"
+        raise InputError(f"{gold}: {problem}; GOLD is a file of labelled rows")
+    return rows

@@ -1,0 +1,1 @@
+"""Commands that start, query or manage a server."""

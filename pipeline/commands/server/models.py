@@ -1,0 +1,149 @@
+"""`bert-tfx models`: pushed versions, their lineage, and the versions being served."""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from bert_keras.errors import InputError
+from pipeline.commands.options import DEFAULT_RUN_DIR
+from pipeline.runs.run_dir import serving_dir
+
+app = typer.Typer(help="Pushed versions: list them, choose the served one, or roll back.", no_args_is_help=True)
+LATEST = "latest"
+RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory; its serving/ has the versions.")]
+ModelDir = Annotated[
+    str | None, typer.Option("--model-dir", metavar="DIR", help="A folder of versions, in place of the run's serving/.")
+]
+
+
+class Label(str, Enum):
+    """A label by which a client may request a version."""
+
+    STABLE = "stable"
+    CANARY = "canary"
+
+
+@app.command("list")
+def list_versions(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None) -> None:
+    """List every pushed version, newest first: when and by which run it was blessed and pushed, its steps and scores.
+
+    Served versions are marked with their label from `promote`, or as the newest.
+    """
+    from pipeline.runs.served_versions import pushed_versions, read_labels, served_version
+
+    folder = _folder(run_dir, model_dir)
+    labels, served = read_labels(folder), served_version(folder)
+    for version in sorted({*pushed_versions(folder), *labels.values()}, reverse=True):
+        marks = [label for label, labelled in labels.items() if labelled == version] or ["newest"] * (version == served)
+        typer.echo(f"{version}  {', '.join(marks):8}  {_lineage_line(folder, version)}")
+
+
+@app.command()
+def promote(
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="A pushed version, or `latest`.")],
+    as_label: Annotated[Label, typer.Option("--label", help="Label by which clients request it.")] = Label.STABLE,
+    run_dir: RunDir = DEFAULT_RUN_DIR,
+    model_dir: ModelDir = None,
+) -> None:
+    """Serve a version as `stable` (or as `canary` beside the stable one), until another one is promoted.
+
+    `latest` removes the labels: the newest version is served again, and each newer one as soon as it is pushed. The
+    choice is written to models.config beside the versions, in TensorFlow Serving's format, which requires absolute
+    paths: if the folder is moved, promote again.
+    """
+    from pipeline.runs.served_versions import CANARY, STABLE, history, pushed_versions, read_labels, write_labels
+
+    folder = _folder(run_dir, model_dir)
+    so_far = history(folder)
+    if version == LATEST:
+        if as_label is not Label.STABLE:
+            raise InputError(f"`{LATEST}` cannot be combined with --label")
+        write_labels(folder, {}, _then(so_far, pushed_versions(folder)[-1:]))
+        typer.echo("serving the newest version, and each newer one as soon as it is pushed")
+        return
+    number = _pushed(folder, version)
+    labels = read_labels(folder)
+    if as_label is Label.CANARY and labels.get(STABLE) in (None, number):
+        raise InputError(
+            f"version {number} cannot be the canary beside itself: promote another version to {STABLE} first"
+        )
+    labels[as_label.value] = number
+    if labels.get(CANARY) == labels[STABLE]:
+        del labels[CANARY]
+    write_labels(folder, labels, _then(so_far, [labels[STABLE]]))
+    _tell(labels)
+
+
+@app.command()
+def rollback(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None) -> None:
+    """Serve the previous version again: the one promoted before, or else pushed before. Nothing is deleted.
+
+    It is served until another one is promoted. The label of a canary is removed too. Each further rollback goes back
+    one version more, skipping versions that were deleted.
+    """
+    from pipeline.runs.served_versions import STABLE, history, pushed_versions, write_labels
+
+    folder = _folder(run_dir, model_dir)
+    so_far, there = history(folder), pushed_versions(folder)
+    if not so_far:
+        raise InputError(f"{folder}: no version here; bert-tfx pretrain pushes one")
+    earlier = [version for version in so_far[:-1] if version in there]
+    while earlier and earlier[-1] == so_far[-1]:
+        earlier.pop()
+    if not earlier:
+        before = f"no version was served before {so_far[-1]}, the current one"
+        raise InputError(f"{folder}: {before}; `bert-tfx models promote VERSION` serves any")
+    labels = {STABLE: earlier[-1]}
+    write_labels(folder, labels, earlier)
+    _tell(labels)
+
+
+def _then(so_far: list[int], following: list[int]) -> list[int]:
+    return so_far if so_far[-1:] == following else [*so_far, *following]
+
+
+def _tell(labels: dict[str, int]) -> None:
+    served = ", ".join(f"version {version} as {label}" for label, version in sorted(labels.items(), reverse=True))
+    typer.echo(f"serving {served}; a newer one is served once it is promoted")
+
+
+def _folder(run_dir: str, model_dir: str | None) -> str:
+    folder = model_dir or serving_dir(run_dir)
+    if not os.path.isdir(folder):
+        raise InputError(f"{folder}: no such folder; bert-tfx pretrain pushes a model there")
+    return folder
+
+
+def _pushed(folder: str, version: str) -> int:
+    from pipeline.runs.served_versions import pushed_versions
+
+    versions = pushed_versions(folder)
+    if not version.isdecimal() or int(version) not in versions:
+        there = ", ".join(map(str, versions)) or "none"
+        raise InputError(f"{version}: no such version in {folder}; there are {there}")
+    return int(version)
+
+
+def _lineage_line(folder: str, version: int) -> str:
+    """The version's lineage as written by `components.pusher.lineage`, or the reason why it is missing."""
+    directory = os.path.join(folder, str(version))
+    path = os.path.join(directory, "assets.extra", "lineage.json")
+    if not os.path.isdir(directory):
+        return "deleted"
+    try:
+        with open(path, encoding="utf-8") as file:
+            lineage: dict[str, Any] = json.load(file)
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in lineage["scores"].items())
+        return (
+            f"blessed {lineage['blessed']}, pushed {lineage['pushed']}; {lineage['pipeline']} run {lineage['run']}, "
+            f"model #{lineage['model']}, {lineage['steps']} steps; {scores}"
+        )
+    except FileNotFoundError:
+        return "no lineage (converted, copied, or pushed by an older bert-tfx)"
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{path} is damaged ({type(error).__name__}: {error})"

@@ -1,0 +1,96 @@
+"""`bert-tfx train`: only the training, on existing examples, on one machine or several."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bert_keras.errors import InputError
+from pipeline.commands.options import Cased, Init, Settings
+
+if TYPE_CHECKING:
+    from bert_keras.jobs import PretrainJob
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe of the model and the training.")],
+    examples: Annotated[
+        list[str],
+        typer.Option(
+            "--examples",
+            metavar="DIR",
+            help="Output of `bert-tfx examples`, or an artifact of PretrainExampleGen; for a recipe with a second "
+            "phase give the option twice.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option(metavar="DIR", help="Output folder: model/, logs/, and checkpoints in training/.")
+    ],
+    settings: Settings = None,
+    init: Init = None,
+    cased: Cased = None,
+) -> None:
+    """Train on existing examples and export the model, without TFX, gate and push. The same command resumes.
+
+    On several machines: run the same command on each, with shared folders, `--set training.strategy=multi_worker`, and
+    TF_CONFIG in the environment. Exit code 4: stopped by SIGTERM after writing a checkpoint. The examples determine the
+    size of the vocabulary.
+    """
+    import tensorflow as tf
+
+    from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
+    from pipeline.recipes.initial_model import with_initial_model
+    from pipeline.recipes.pretraining import recipe_of
+    from pipeline.recipes.settings import with_settings
+
+    make = recipe_of(recipe)
+    chosen = with_initial_model(make, init, cased, settings or []) if init else with_settings(make, settings or [])
+    if len(examples) != len(chosen.example_sets):
+        raise InputError(
+            f"{len(examples)} --examples for {len(chosen.example_sets)} phase(s): give those of each phase, or "
+            f"change second_phase.num_train_steps, which is {chosen.second_phase.num_train_steps}"
+        )
+    for directory in examples:
+        if not tf.io.gfile.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
+            raise InputError(f"{directory} has no {EXAMPLE_SPEC_FILE}; give the output of `bert-tfx examples`")
+
+    from bert_keras.jobs import PretrainJob
+    from bert_keras.pretraining import pretrain
+    from components.code_version import code_fingerprint
+
+    job = PretrainJob(
+        examples=tuple(examples),
+        model=dataclasses.replace(chosen.model, vocab_size=ExampleSpec.load(examples[0]).vocab_size),
+        training=chosen.training,
+        second_phase=chosen.second_phase,
+        pretraining=chosen.pretraining,
+        export=chosen.export,
+        output_dir=os.path.join(output, "model"),
+        logs_dir=os.path.join(output, "logs"),
+        training_root=os.path.join(output, "training"),
+        code=code_fingerprint("bert_keras.pretraining"),
+    )
+    if init:
+        job = dataclasses.replace(job, init=_initial_model(job, init, cased))
+    pretrain(job)
+
+
+def _initial_model(job: PretrainJob, init: str, cased: bool | None) -> str:
+    """The folder of the exported initial model, beside the output; an interrupted command finds it again."""
+    from bert_keras.initial_model import export_initial_model
+    from bert_keras.training.checkpoint_dir import digest_of
+
+    if job.training.strategy == "multi_worker":
+        raise InputError(
+            "--init with training.strategy=multi_worker: `bert-tfx pretrain --init` can do it, train cannot"
+        )
+    key = f"{digest_of(os.path.join(init, '*'))[:12]}-{cased}-{job.training.seed}"
+    folder = os.path.join(os.path.dirname(job.output_dir), f"initial_model-{key}")
+    if not os.path.exists(folder):
+        weights = export_initial_model(dataclasses.replace(job, output_dir=f"{folder}.part"), init, cased)
+        os.rename(f"{folder}.part", folder)
+        typer.echo(f"initial model {init}: {weights}")
+    return folder

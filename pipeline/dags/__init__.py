@@ -1,0 +1,1 @@
+"""TFX pipelines of pre-training and fine-tuning."""

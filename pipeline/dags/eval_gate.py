@@ -1,0 +1,123 @@
+"""The gate: metrics, and the thresholds that bless or refuse a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import tensorflow_model_analysis as tfma
+
+from bert_keras.objectives.table import bounds_of
+from bert_keras.tasks.table import Task
+from components.evaluator import metrics, task_scores
+from components.evaluator.chance import STANDARD_ERRORS
+from components.evaluator.results import BASELINE, CANDIDATE, OVER_CHANCE
+from components.evaluator.settings import (
+    LABEL_FEATURE,
+    LENGTH_FEATURE,
+    SLICED_BY,
+    SOURCE_FEATURE,
+    SliceSettings,
+    TaskSliceSettings,
+)
+from pipeline.recipes.finetuning import TaskGate
+from pipeline.recipes.settings import GateSettings
+
+
+def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tfma.EvalConfig:
+    """TFMA's configuration for a pre-trained model.
+
+    Args:
+        gate: the thresholds.
+        objective: the model's objective (`bert_keras.objectives.table.PARTS`).
+        slices: slices for evaluation.
+    """
+    configs = []
+    bounds = bounds_of(objective)
+    for name, setting in bounds.items():
+        metric = tfma.MetricConfig(class_name=metrics.class_name(name), module=metrics.__name__)
+        if setting is not None:
+            _add_threshold(metric, _threshold(gate, setting, compared=name.endswith("perplexity")))
+        configs.append(metric)
+    gated = [] if gate.allow_chance else [name for name, setting in bounds.items() if setting is not None]
+    return _eval_config([*configs, tfma.MetricConfig(class_name="ExampleCount")], gated, _length_slices(slices))
+
+
+def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.MetricThreshold:
+    """The bound of a setting and, for a compared metric, the allowed change against the baseline."""
+    bound = {"upper_bound" if setting.startswith("max_") else "lower_bound": {"value": getattr(gate, setting)}}
+    threshold = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(**bound))
+    if compared:
+        change = tfma.GenericChangeThreshold(
+            direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": gate.max_mlm_perplexity_increase}
+        )
+        threshold.change_threshold.CopyFrom(change)
+    return threshold
+
+
+def task_eval_config(task: Task, gate: TaskGate, slices: TaskSliceSettings) -> tfma.EvalConfig:
+    """TFMA's configuration for a fine-tuned model: the task's first score is gated, the others are only reported.
+
+    Scores of slices are gated only where `gate.min_slice_scores` names them.
+    """
+    threshold = tfma.MetricThreshold(
+        value_threshold=tfma.GenericValueThreshold(lower_bound={"value": gate.min_score}),
+        change_threshold=tfma.GenericChangeThreshold(
+            direction=tfma.MetricDirection.HIGHER_IS_BETTER, absolute={"value": -gate.max_score_decrease}
+        ),
+    )
+    name = task_scores.class_name(task.name)
+    metric = tfma.MetricConfig(class_name=name, module=task_scores.__name__)
+    _add_threshold(metric, threshold)
+    for by, value, min_score in gate.slice_bounds:
+        bound = tfma.GenericValueThreshold(lower_bound={"value": min_score})
+        _add_threshold(metric, tfma.MetricThreshold(value_threshold=bound), _slicing_spec(by, value))
+    specs = _length_slices(slices)
+    specs += [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] * (slices.by_label and task.kind == "classification")
+    specs += [tfma.SlicingSpec(feature_keys=[SOURCE_FEATURE])] * slices.by_source
+    gated = [] if gate.allow_chance else [task.metrics[0]]
+    return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")], gated, specs)
+
+
+def _length_slices(slices: SliceSettings) -> list[tfma.SlicingSpec]:
+    """One slice per length group; `components.evaluator.slices` reads the groups from their names."""
+    return [_slicing_spec(SLICED_BY[LENGTH_FEATURE], group) for group in slices.length_groups]
+
+
+def _slicing_spec(by: str, value: str) -> tfma.SlicingSpec:
+    """The slice with the name (by, value) of `components.evaluator.results.slice_name`."""
+    (feature,) = (feature for feature, name in SLICED_BY.items() if name == by)
+    return tfma.SlicingSpec(
+        feature_values={feature: json.dumps(value, ensure_ascii=False) if feature == LABEL_FEATURE else value}
+    )
+
+
+def _add_threshold(
+    metric: tfma.MetricConfig, threshold: tfma.MetricThreshold, spec: tfma.SlicingSpec | None = None
+) -> None:
+    """Add a threshold for a slice, or for all examples together; `metric.threshold` would apply to every slice."""
+    metric.per_slice_thresholds.add(slicing_specs=[spec or tfma.SlicingSpec()], threshold=threshold)
+
+
+def _eval_config(
+    metrics: list[tfma.MetricConfig], above_chance: Sequence[str], slices: Sequence[tfma.SlicingSpec]
+) -> tfma.EvalConfig:
+    """Metrics of the candidate's and the baseline's `evaluate` signature, over all examples and over slices.
+
+    Metrics in `above_chance` must exceed the floor of chance over all examples.
+    """
+    model = {"model_type": "tf_generic", "signature_name": "evaluate"}
+    floor = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": STANDARD_ERRORS}))
+    spec = tfma.MetricsSpec(metrics=metrics)
+    for name in above_chance:
+        spec.per_slice_thresholds[name + OVER_CHANCE].thresholds.add(
+            slicing_specs=[tfma.SlicingSpec()], threshold=floor
+        )
+    return tfma.EvalConfig(
+        model_specs=[
+            tfma.ModelSpec(name=CANDIDATE, **model),
+            tfma.ModelSpec(name=BASELINE, is_baseline=True, **model),
+        ],
+        slicing_specs=[tfma.SlicingSpec(), *slices],
+        metrics_specs=[spec],
+    )

@@ -1,0 +1,74 @@
+"""The end of every pipeline: baseline, evaluation, serving validation, push. Wiring only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx.components import Evaluator, Trainer
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.common.resolver import Resolver
+from tfx.proto import pusher_pb2
+from tfx.types import channel, standard_artifacts
+
+from components.baseline_resolver.strategy import LatestComparableStrategy
+from components.code_version import code_fingerprint
+from components.evaluator import metrics, slices, task_scores
+from components.pusher.component import ModelPush
+from components.serving_validator.component import ServingValidator
+from components.serving_validator.limits import ServingLimits
+from pipeline import stages
+from pipeline.runs.run_dir import serving_dir
+
+
+def evaluate_and_push(
+    trainer: Trainer,
+    examples: channel.BaseChannel,
+    eval_config: tfma.EvalConfig,
+    limits: ServingLimits,
+    run_dir: str,
+    initial: BaseComponent | None = None,
+) -> list[BaseComponent]:
+    """Baseline, Evaluator, ServingValidator and ModelPush.
+
+    Args:
+        trainer: trains the model.
+        examples: examples whose `eval` split is used.
+        eval_config: metrics and thresholds (`pipeline.dags.eval_gate`).
+        limits: limits for a server with the model.
+        run_dir: run directory, to whose serving folder the model is pushed.
+        initial: exports the model that the training started from: the baseline if no blessed model is comparable.
+    """
+    compared: dict[str, Any] = {"initial": initial.outputs[stages.MODEL]} if initial else {}
+    baseline = Resolver(
+        strategy_class=LatestComparableStrategy,
+        candidate=trainer.outputs[stages.MODEL],
+        model=channel.Channel(type=standard_artifacts.Model),
+        model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
+        **compared,
+    ).with_id(stages.BASELINE)
+    gate = Evaluator(
+        examples=examples,
+        model=trainer.outputs[stages.MODEL],
+        baseline_model=baseline.outputs[stages.MODEL],
+        eval_config=eval_config,
+        # Not `module_file`: it copies files without their packages, and needs pip in the environment.
+        module_path=slices.__name__,
+    )
+    evaluation_modules = (metrics, slices, task_scores)
+    # Changed metrics must miss the cache; TFX's component has no parameter for it.
+    gate.spec.exec_properties["code"] = code_fingerprint(*(module.__name__ for module in evaluation_modules))
+    validator = ServingValidator(trainer.outputs[stages.MODEL], gate.outputs[stages.BLESSING], limits)
+    # A changed server must miss the cache too; components do not import the server, only a command that starts one.
+    validator.spec.exec_properties["server_code"] = code_fingerprint("pipeline.commands.server.serve")
+    push = ModelPush(
+        model=trainer.outputs[stages.MODEL],
+        model_run=trainer.outputs[stages.MODEL_RUN],
+        model_blessing=gate.outputs[stages.BLESSING],
+        evaluation=gate.outputs[stages.EVALUATION],
+        infra_blessing=validator.outputs[stages.BLESSING],
+        push_destination=pusher_pb2.PushDestination(
+            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(run_dir))
+        ),
+    )
+    return [baseline, gate, validator, push]

@@ -1,0 +1,164 @@
+"""The pre-training pipeline: from text files to a pushed model. Wiring only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Sequence
+
+from google.protobuf import text_format
+from tfx.components import ExampleValidator, StatisticsGen, Trainer
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.common.importer import Importer
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import trainer_pb2
+from tfx.types import channel, standard_artifacts
+
+from bert_keras.files import atomic_write
+from bert_keras.jobs import PretrainJob
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from components.code_version import code_fingerprint
+from components.corpus_gen.component import CorpusGen
+from components.corpus_gen.inputs import InputFile
+from components.example_gate.component import ExampleGate
+from components.example_gate.schema import example_schema
+from components.pretrain_example_gen.component import PretrainExampleGen
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.task_example_gen.archives import files_below
+from components.trainer.component import InitialModel
+from components.vocab_gen.component import VocabGen
+from pipeline import stages
+from pipeline.dags.eval_gate import eval_config
+from pipeline.dags.evaluate_and_push import evaluate_and_push
+from pipeline.recipes.settings import Recipe
+from pipeline.runs.run_dir import artifacts_dir, inputs_dir, schema_dir, training_dir
+
+
+def create_pipeline(
+    recipe: Recipe,
+    inputs: Sequence[InputFile],
+    run_dir: str,
+    name: str,
+    beam_pipeline_args: Sequence[str],
+    vocabulary: InputFile | None = None,
+    initial: Importer | None = None,
+    cased: bool | None = None,
+) -> Pipeline:
+    """The pipeline of one run directory; a second run with equal arguments is served from the cache.
+
+    Args:
+        recipe: settings of the run.
+        inputs: files of the corpus, from `components.corpus_gen.inputs.find_inputs`.
+        run_dir: directory of artifacts, checkpoints and pushed versions.
+        name: name of the pipeline in ML Metadata.
+        beam_pipeline_args: runner and workers of the Beam stages.
+        vocabulary: a vocabulary file; None: learn the vocabulary.
+        initial: the source of the initial model (`initial_source`); None: all weights are drawn.
+        cased: whether its vocabulary keeps case; None: the source says it.
+    """
+    corpus_gen = CorpusGen(inputs, recipe.corpus, inputs_dir(run_dir))
+    vocab_gen = VocabGen(corpus_gen.outputs[stages.DOCUMENTS], recipe.model.vocab_size, recipe.vocabulary, vocabulary)
+    documents = corpus_gen.outputs[stages.DOCUMENTS]
+    phases = [
+        _examples_of_phase(recipe, settings, phase, documents, vocab_gen.outputs[stages.VOCABULARY], run_dir)
+        for settings, phase in zip(recipe.example_sets, stages.PHASES, strict=False)
+    ]
+    example_channels = [example_gen.outputs[stages.EXAMPLES] for example_gen, *_ in phases]
+    job = PretrainJob(
+        model=recipe.model,
+        training=recipe.training,
+        second_phase=recipe.second_phase,
+        pretraining=recipe.pretraining,
+        export=recipe.export,
+        training_root=training_dir(run_dir),
+        code=code_fingerprint("components.trainer.pretrain"),
+        # TFX passes these to the entry point.
+        examples=(),
+        output_dir="",
+        logs_dir="",
+    )
+    start = None
+    if initial:
+        # Without the settings of the training: a change of them needs no other initial model.
+        before = TrainingConfig(seed=recipe.training.seed)
+        init_job = dataclasses.replace(job, training=before, second_phase=SecondPhase(), training_root="", code="")
+        start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased)
+    trainer = Trainer(
+        # Not `module_file`: it copies files without their packages, and needs pip in the environment.
+        run_fn="components.trainer.pretrain.run_fn",
+        examples=example_channels[0] if len(phases) == 1 else channel.union(example_channels),
+        train_args=trainer_pb2.TrainArgs(splits=["train"], num_steps=recipe.training.num_train_steps),
+        eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        base_model=start.outputs[stages.MODEL] if start else None,
+        custom_config=dataclasses.asdict(job),
+    )
+    for *_, example_gate in phases:
+        trainer.add_upstream_node(example_gate)
+    gate = eval_config(recipe.gate, recipe.pretraining_objective, recipe.slices)
+    return Pipeline(
+        pipeline_name=name,
+        pipeline_root=artifacts_dir(run_dir),
+        components=[
+            corpus_gen,
+            vocab_gen,
+            *(stage for phase in phases for stage in phase),
+            *([initial, start] if initial and start else []),
+            trainer,
+            *evaluate_and_push(trainer, example_channels[-1], gate, recipe.serving, run_dir, start),
+        ],
+        enable_cache=True,
+        beam_pipeline_args=list(beam_pipeline_args),
+    )
+
+
+def initial_source(init: str, *, read: bool = True) -> Importer:
+    """The node that records an initial model: its folder, the sha256 of its files, and its licence file.
+
+    Args:
+        init: the folder.
+        read: whether the folder can be read; if not, the node has no properties.
+    """
+    properties: dict[str, str | int] = {}
+    if read:
+        digest, licence = hashlib.sha256(), ""
+        for file in files_below(init):
+            name = os.path.relpath(file.path, init)
+            with open(file.path, "rb") as content:
+                digest.update(f"{name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\0".encode())
+            if os.path.basename(name).lower().startswith(("license", "licence", "copying")):
+                licence = licence or name
+        properties = {"sha256": digest.hexdigest(), "licence": licence}
+    source = Importer(os.path.abspath(init), standard_artifacts.Model, custom_properties=properties)
+    return source.with_id(stages.INITIAL_SOURCE)
+
+
+def _examples_of_phase(
+    recipe: Recipe,
+    settings: ExampleSettings,
+    phase: str,
+    documents: channel.BaseChannel,
+    vocabulary: channel.BaseChannel,
+    run_dir: str,
+) -> list[BaseComponent]:
+    """The stages from documents to validated examples of a phase; the first makes them, the last is the data gate."""
+    example_gen = PretrainExampleGen(documents, vocabulary, settings)
+    statistics_gen = StatisticsGen(examples=example_gen.outputs[stages.EXAMPLES])
+    schema_gen = ImportSchemaGen(schema_file=_write_schema(settings, recipe.model.vocab_size, run_dir))
+    validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
+    gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs[stages.EXAMPLES], recipe.data)
+    phase_stages = (example_gen, statistics_gen, schema_gen, validator, gate)
+    return [stage.with_id(stages.of_phase(stage.id, phase)) for stage in phase_stages]
+
+
+def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:
+    """Write the curated schema to a file named by its content, so that a changed schema misses the cache."""
+    schema = example_schema(settings.layout, vocab_size)
+    text = text_format.MessageToString(schema)
+    name = f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt"
+    path = os.path.join(schema_dir(run_dir), name)
+    if not os.path.exists(path):
+        with atomic_write(path) as file:
+            file.write(text)
+    return path

@@ -1,0 +1,1 @@
+"""Example generation without TFX: `bert-tfx examples`."""

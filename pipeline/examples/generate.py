@@ -1,0 +1,299 @@
+"""Text -> documents -> vocabulary -> examples, on any Beam runner, without TFX.
+
+`bert-tfx examples` runs the transforms of CorpusGen, VocabGen and PretrainExampleGen, without TFX, ML Metadata or
+TensorFlow. The output folder has the content of PretrainExampleGen's artifact, so the same readers read it:
+
+    Split-train/ Split-eval/     TFRecord shards
+    vocab.txt vocab_spec.json    the vocabulary
+    corpus.json                  counts of documents read, dropped and kept
+    example_shards.json          pass, records, bytes and checksum of each shard
+    example_spec.json            settings and counts of the examples; written last, so it marks a complete folder
+    work.part/                   of a running or killed command: documents-KEY, examples-KEY, jobs.json
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import glob
+import hashlib
+import json
+import os
+import re
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
+
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
+from bert_keras.errors import InputError
+from components.code_version import code_fingerprint
+from components.corpus_gen.inputs import find_inputs, fingerprint
+from components.corpus_gen.readers import in_threads, read_units
+from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen.sorted_runs import SPLITS
+from components.corpus_gen.transforms import COUNTS_FILE, generate_documents, remove_intermediate
+from components.io.shards import make_folder, open_file, read_json, remove_folder, shard_paths, whole_file, write_json
+from components.pretrain_example_gen.generate import generate_examples
+from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
+from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
+from components.vocab_gen.settings import VocabularySettings
+from components.vocab_gen.transforms import MakeVocabulary
+from pipeline.examples.beam_progress import StageProgress
+from pipeline.examples.output_claim import locked_output_dir
+
+# Explicit, because Beam's default first tries to download a runner in another language.
+BEAM_PIPELINE_ARGS = ("--runner=FnApiRunner",)
+_MOVED_AT_A_TIME = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleJob:
+    """Settings of `bert-tfx examples`.
+
+    Attributes:
+        corpus: text -> documents.
+        vocabulary: documents -> vocabulary.
+        examples: documents and vocabulary -> examples.
+    """
+
+    corpus: CorpusSettings = dataclasses.field(default_factory=CorpusSettings)
+    vocabulary: VocabularySettings = dataclasses.field(default_factory=VocabularySettings)
+    examples: ExampleSettings = dataclasses.field(default_factory=ExampleSettings)
+
+
+def generate(
+    patterns: Sequence[str],
+    output_dir: str,
+    job: ExampleJob,
+    *,
+    vocab_file: str | None,
+    vocab_size: int,
+    beam_args: Sequence[str],
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict:
+    """Make the examples of a corpus in `output_dir`; return the figures that the command prints.
+
+    The name of a stage's work folder is a hash of all that its result depends on. So stages finished by an earlier
+    command are reused, and an orphaned job writes the same content or writes elsewhere.
+
+    Args:
+        patterns: files, folders or globs of text.
+        vocab_file: the vocabulary to use; None: learn one of at most `vocab_size` tokens.
+        beam_args: Beam's arguments for runner and workers.
+        tell: prints a line for the user.
+
+    Raises:
+        InputError: no text, an unusable vocabulary, bad records, a folder that has examples or is in use.
+    """
+    output_dir = output_dir.rstrip("/")
+    # Beam sets these options when a pipeline is made, but file systems are used before the first one.
+    FileSystems.set_options(_beam_options(beam_args))
+    work_dir = f"{output_dir}/work.part"
+    _refuse_examples(output_dir)
+    inputs = find_inputs(patterns, job.corpus)
+    with locked_output_dir(work_dir, output_dir, tell) as check:
+        _refuse_examples(output_dir)
+        jobs = _Jobs(f"{work_dir}/jobs.json", tell)
+        seconds: dict[str, float] = {}
+
+        def run(name: str, folder: str, done: str, expand: Callable[[beam.Pipeline], None]) -> None:
+            if FileSystems.exists(f"{folder}/{done}"):
+                tell(f"{name}: finished by an earlier command")
+                return
+            check()
+            started = time.monotonic()
+            noted = functools.partial(jobs.note, name)
+            with StageProgress(name, folder), _input_errors(), _beam_pipeline(beam_args, noted) as pipeline:
+                expand(pipeline)
+            seconds[name] = round(time.monotonic() - started, 2)
+
+        try:
+            corpus = _key(fingerprint(inputs), job.corpus, code_fingerprint("components.corpus_gen.transforms"))
+            documents_dir = f"{work_dir}/documents-{corpus}"
+            vocabulary = _content(vocab_file) if vocab_file else vocab_size
+            code = code_fingerprint("components.vocab_gen.transforms", "components.pretrain_example_gen.generate")
+            made_dir = f"{work_dir}/examples-{_key(corpus, vocabulary, job.vocabulary, job.examples, code)}"
+            units = read_units(inputs, job.corpus)
+            run(
+                "documents",
+                documents_dir,
+                COUNTS_FILE,
+                lambda pipeline: generate_documents(pipeline, units, job.corpus, documents_dir),
+            )
+            remove_intermediate(documents_dir)
+            _copy(f"{documents_dir}/{COUNTS_FILE}", f"{made_dir}/{COUNTS_FILE}")
+            if vocab_file and not job.vocabulary.extend:
+                import_vocabulary(vocab_file, made_dir, job.vocabulary)
+            else:
+                initial = given_tokenizer(vocab_file, job.vocabulary) if vocab_file else None
+                shards = shard_paths(f"{documents_dir}/Split-{TRAIN}")
+                run(
+                    "vocabulary",
+                    made_dir,
+                    VOCABULARY_SPEC_FILE,
+                    lambda pipeline: (
+                        pipeline
+                        | beam.Create(shards, reshuffle=False)
+                        | MakeVocabulary(made_dir, vocab_size, job.vocabulary, exact=False, initial=initial)
+                    ),
+                )
+            run(
+                "examples",
+                made_dir,
+                EXAMPLE_SPEC_FILE,
+                lambda pipeline: generate_examples(pipeline, documents_dir, made_dir, job.examples, made_dir),
+            )
+            check()
+            _publish(made_dir, work_dir, output_dir)
+        except InputError:
+            remove_folder(work_dir)
+            raise
+        except BaseException:
+            tell(f"finished stages are kept in {work_dir}: the same command resumes from there")
+            raise
+        remove_folder(work_dir)
+    return _figures(output_dir, seconds)
+
+
+def _refuse_examples(output_dir: str) -> None:
+    try:
+        exists = FileSystems.exists(f"{output_dir}/{EXAMPLE_SPEC_FILE}")
+    except (OSError, ValueError) as error:  # no such store, or it is unreachable
+        raise InputError(f"{output_dir}: cannot be reached ({str(error).splitlines()[0]})") from error
+    if exists:
+        raise InputError(f"{output_dir}: contains examples; remove it, or give another --output")
+
+
+def _publish(made_dir: str, work_dir: str, output_dir: str) -> None:
+    """Move finished examples to the output folder, the spec last; if killed in between, they are made again."""
+    for split in SPLITS:
+        remove_folder(f"{output_dir}/Split-{split}")
+    spec = f"{work_dir}/{EXAMPLE_SPEC_FILE}"
+    # From here on the work folder is incomplete, so its spec must not mark it as complete.
+    FileSystems.rename([f"{made_dir}/{EXAMPLE_SPEC_FILE}"], [spec])
+    inner = [f"Split-{split}" for split in SPLITS]
+    moves = []
+    for folder in ("", *(f"/{name}" for name in inner)):
+        make_folder(f"{output_dir}{folder}")
+        (matched,) = FileSystems.match([f"{glob.escape(made_dir + folder)}/*"])
+        names = [metadata.path.rpartition("/")[2] for metadata in matched.metadata_list]
+        moves += [f"{folder}/{name}" for name in names if name not in inner and not name.endswith(".part")]
+    parts = [moves[start : start + _MOVED_AT_A_TIME] for start in range(0, len(moves), _MOVED_AT_A_TIME)]
+    for _ in in_threads(
+        lambda part: FileSystems.rename([made_dir + name for name in part], [output_dir + name for name in part]), parts
+    ):
+        pass
+    FileSystems.rename([spec], [f"{output_dir}/{EXAMPLE_SPEC_FILE}"])
+
+
+def _key(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, default=dataclasses.asdict, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _content(vocab_file: str) -> str:
+    """A hash of a vocabulary and its merges; missing files are left to the reader, which reports them."""
+    digest = hashlib.sha256()
+    for path in (vocab_file, f"{vocab_file.rpartition('/')[0] or '.'}/{MERGES_FILE}"):
+        with contextlib.suppress(OSError), open_file(path) as file:
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+class _Jobs:
+    """Record of jobs sent to a remote runner, which outlive the command.
+
+    Args:
+        path: path of the JSON list of [stage, runner, job id].
+        tell: prints a line for the user; called at once for jobs of an earlier command.
+    """
+
+    def __init__(self, path: str, tell: Callable[[str], None]):
+        self._path, self._tell = path, tell
+        self._sent: list[list[str]] = read_json(path) if FileSystems.exists(path) else []
+        for stage, runner, identity in self._sent:
+            tell(
+                f"{stage}: an earlier command sent job {identity} to {runner}; cancel it if it still runs: "
+                "its output is made again"
+            )
+
+    def note(self, stage: str, result: PipelineResult) -> None:
+        """Record a job that was sent; local runners have no job ids."""
+        identity = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
+        if identity := identity() if callable(identity) else identity:
+            self._sent.append([stage, type(result).__name__.removesuffix("PipelineResult"), str(identity)])
+            write_json(self._path, self._sent)
+            self._tell(f"{stage}: sent as job {identity}")
+
+
+@contextlib.contextmanager
+def _beam_pipeline(
+    beam_args: Sequence[str], noted: Callable[[PipelineResult], None] = lambda result: None
+) -> Iterator[beam.Pipeline]:
+    """A pipeline that runs at the end of the block.
+
+    Args:
+        noted: receives Beam's result object when the job was sent.
+    """
+    pipeline = beam.Pipeline(options=_beam_options(beam_args))
+    run = pipeline.run
+
+    def run_and_note(*args, **options) -> PipelineResult:
+        result = run(*args, **options)
+        noted(result)
+        return result
+
+    pipeline.run = run_and_note  # type: ignore[method-assign]  # the block's end calls it, and then waits
+    with pipeline:
+        yield pipeline
+
+
+def _beam_options(beam_args: Sequence[str]) -> PipelineOptions:
+    return PipelineOptions([*BEAM_PIPELINE_ARGS, *beam_args])
+
+
+@contextlib.contextmanager
+def _input_errors() -> Iterator[None]:
+    """Restore an `InputError` of a worker process, which arrives here as text."""
+    try:
+        yield
+    except Exception as error:  # each runner has its own type
+        if messages := re.findall(rf"{InputError.__module__}\.InputError: (.*)", str(error)):
+            raise InputError(messages[-1]) from error
+        raise
+
+
+def _copy(source: str, target: str) -> None:
+    with open_file(source) as file, whole_file(target, os.path.dirname(target)) as copy:
+        copy.write(file.read())
+
+
+def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
+    """The printed figures: counts of both splits together, shares, seconds and memory."""
+    by_split = read_json(f"{output_dir}/{EXAMPLE_SPEC_FILE}")["counts"]
+    counts = {name: sum(split[name] for split in by_split.values()) for name in by_split[TRAIN]}
+
+    def share(part: str, whole: str) -> float | None:
+        return round(counts[part] / counts[whole], 6) if counts.get(whole) else None
+
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return {
+        "output": output_dir,
+        "documents": counts["documents"],
+        "corpus": read_json(f"{output_dir}/{COUNTS_FILE}"),
+        "tokens": counts["tokens"],
+        "instances": counts["instances"],
+        "fill": share("real_tokens", "slots"),
+        "fill_without_packing": share("real_tokens", "unpacked_slots"),
+        "random_next": share("random_next", "sequences"),
+        "masked": share("masked", "real_tokens"),
+        "unknown_tokens": share("unknown_tokens", "tokens"),
+        "seconds_by_stage": seconds,
+        # The larger of this process and its largest worker; Linux counts kilobytes.
+        "peak_memory_bytes": peak * 1024,
+    }

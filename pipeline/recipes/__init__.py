@@ -1,0 +1,1 @@
+"""Recipes: named settings of pre-training and fine-tuning."""

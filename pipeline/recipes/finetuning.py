@@ -1,0 +1,174 @@
+"""Recipes of fine-tuning: a task, and the settings that `bert-tfx finetune TASK --set` changes.
+
+The defaults are the paper's (appendix A.3) and google-research/bert's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
+from bert_keras.tasks.table import Task, task_of
+from components.evaluator.settings import SLICED_BY, TaskSliceSettings
+from components.serving_validator.limits import ServingLimits
+from components.task_example_gen.settings import TaskDataSettings
+from pipeline.recipes.settings import check_precision
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskGate:
+    """Thresholds on the held-out split for a fine-tuned model to be blessed and pushed.
+
+    Attributes:
+        min_score: minimum of the task's first official score, on its official scale: per cent for SQuAD, a share of 1
+            for the others.
+        max_score_decrease: allowed decrease against the last blessed model of the same task and labels; a negative
+            value requires an improvement.
+        min_slice_scores: minimum of the same score for slices of the rows, such as `label=1:0.7`, `length=over 256:0.5`
+            or `source=fiction:0.6`; a slice must have rows.
+        allow_chance: lifts the floor of chance. Otherwise the score must also exceed the best guess without reading
+            (`components.evaluator.chance`) by two standard errors; a correlation must exceed 0 by as much.
+    """
+
+    min_score: float = 0.0
+    max_score_decrease: float = 0.0
+    min_slice_scores: tuple[str, ...] = ()
+    allow_chance: bool = False
+
+    def __post_init__(self) -> None:
+        for text in self.min_slice_scores:
+            _slice_bound(text)
+
+    @property
+    def slice_bounds(self) -> list[tuple[str, str, float]]:
+        """`min_slice_scores` as (type, value, minimum), such as ("length", "over 256", 0.5)."""
+        return [_slice_bound(text) for text in self.min_slice_scores]
+
+
+def _slice_bound(text: str) -> tuple[str, str, float]:
+    by, _, condition = text.partition("=")
+    value, _, number = condition.rpartition(":")
+    try:
+        bound = float(number)
+    except ValueError:
+        bound = math.nan
+    if by not in SLICED_BY.values() or not value or not math.isfinite(bound):
+        known = ", ".join(sorted(SLICED_BY.values()))
+        raise ValueError(f"gate.min_slice_scores has {text!r}; it takes {known} as in 'length=over 256:0.5'")
+    return by, value, bound
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuneRecipe:
+    """All settings of a fine-tuning; its data and its initial checkpoint are given separately.
+
+    Attributes:
+        name: the task's name.
+        data: files -> rows.
+        task: rows -> tokens -> answers.
+        training: rows -> model.
+        gate: thresholds for a model to be pushed.
+        search: grid search over hyper-parameters of the training.
+        restarts: number of models trained, and number pushed as one ensemble.
+        export: format of the exported model.
+        serving: limits for a server with the model.
+        slices: slices for evaluation.
+    """
+
+    workflow: ClassVar[str] = "finetune"
+    name: str
+    data: TaskDataSettings
+    task: TaskSettings
+    training: FineTuningConfig
+    gate: TaskGate
+    search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
+    restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
+    export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
+    serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
+    slices: TaskSliceSettings = dataclasses.field(default_factory=TaskSliceSettings)
+
+    def __post_init__(self) -> None:
+        check_precision(self.export, self.serving)
+        by_label = self.slices.by_label and self.row.kind == "classification"
+        scored = {"label": by_label, "source": self.slices.by_source}
+        for by, value, _ in self.gate.slice_bounds:
+            if not scored.get(by, value in self.slices.length_groups):
+                groups = f"; lengths are {', '.join(self.slices.length_groups) or 'none'}" if by == "length" else ""
+                raise ValueError(f"gate.min_slice_scores has {by} {value!r}, which slices does not have{groups}")
+
+    @property
+    def row(self) -> Task:
+        """The task; its labels may still be unknown until the data are read."""
+        return task_of(self.name)
+
+
+def _recipe(
+    task: str, min_score: float, rows: TaskSettings | None = None, training: FineTuningConfig | None = None
+) -> FineTuneRecipe:
+    return FineTuneRecipe(
+        name=task_of(task).name,
+        data=TaskDataSettings(),
+        task=rows or TaskSettings(),
+        training=training or FineTuningConfig(),
+        gate=TaskGate(min_score),
+    )
+
+
+# `min_score` is above the score of guessing: always "1" has an F1 of 0.81 on MRPC.
+_GLUE_SCORES = {"mrpc": 0.82, "sts-b": 0.5, "cola": 0.1, "mnli": 0.5}
+
+
+def glue(task: str) -> FineTuneRecipe:
+    """GLUE (paper, section 4.1): bert-tfx finetune sst-2 --data SST-2/ --init bert-base/; scores in docs/results.md."""
+    return _recipe(task, _GLUE_SCORES.get(task_of(task).name, 0.55))
+
+
+def imdb(task: str = "imdb") -> FineTuneRecipe:
+    """Film reviews, the first and last tokens of each: bert-tfx finetune imdb --data aclImdb/ --init bert-base/."""
+    return _recipe(task, 0.55, TaskSettings(max_seq_length=512, truncation="head_tail"))
+
+
+def table(task: str) -> FineTuneRecipe:
+    """Texts and labels in a table: bert-tfx finetune text --train rows.csv --init bert-base/; any number of classes."""
+    return _recipe(task, 0.5 if task_of(task).name == "ag-news" else 0.0)
+
+
+def multiple_choice(task: str) -> FineTuneRecipe:
+    """The best ending of four (paper, section 4.4): bert-tfx finetune swag --data swag/ --init bert-base/."""
+    return _recipe(task, 0.3, training=FineTuningConfig(train_batch_size=16, learning_rate=2e-5))
+
+
+def squad(task: str) -> FineTuneRecipe:
+    """Answers in a text (paper, sections 4.2, 4.3): bert-tfx finetune squad1.1 --data squad/ --init bert-base/."""
+    training = FineTuningConfig(num_train_epochs=2.0) if task_of(task).unanswerable else FineTuningConfig()
+    return _recipe(task, 50.0, TaskSettings(max_seq_length=384), training)
+
+
+def ner(task: str = "ner") -> FineTuneRecipe:
+    """Named entities (paper, section 5.3): bert-tfx finetune ner --data conll/ --init bert-base-cased/ --cased."""
+    return _recipe(task, 0.3)
+
+
+# The recipe of each task, by the reader of its files (`bert_keras.tasks.table`).
+TASK_RECIPES: dict[str, Callable[[str], FineTuneRecipe]] = {
+    "glue": glue,
+    "imdb": imdb,
+    "table": table,
+    "swag": multiple_choice,
+    "codah": multiple_choice,
+    "squad": squad,
+    "conll": ner,
+}
+
+
+def finetuning(task: str) -> FineTuneRecipe:
+    """Look up the recipe of a task.
+
+    Raises:
+        InputError: no such task; names the known ones.
+    """
+    return TASK_RECIPES[task_of(task).reader](task)

@@ -1,0 +1,38 @@
+"""A recipe that continues from an initial model: the model's architecture and vocabulary win over the recipe's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_keras.convert.initial_model import differences, initial_tokenizer
+from bert_keras.errors import InputError
+from bert_keras.tokenizers.wordpiece_extension import extended_size
+from pipeline.recipes.settings import Recipe, with_settings
+
+
+def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: Sequence[str]) -> Recipe:
+    """Apply settings to a recipe whose encoder and vocabulary are those of an initial model.
+
+    Args:
+        recipe: the recipe.
+        init: folder of the initial model.
+        cased: whether its vocabulary keeps case; None: the folder says it.
+        settings: each `section.field=value`.
+
+    Raises:
+        InputError: the folder cannot be an initial model, or a setting contradicts it.
+    """
+    config, tokenizer = initial_tokenizer(init, cased)
+    given = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
+    given["vocabulary.lower_case"] = tokenizer.lower_case
+    chosen = with_settings(recipe, settings, given)
+    size = extended_size(tokenizer.vocabulary, chosen.vocabulary.extend)
+    wrong = {f"model.{name}": getattr(config, name) for name in differences(chosen.model, config)}
+    if chosen.vocabulary.lower_case != tokenizer.lower_case:
+        wrong["vocabulary.lower_case"] = tokenizer.lower_case
+    if chosen.model.vocab_size not in (config.vocab_size, size):
+        wrong["model.vocab_size"] = size
+    for name, value in wrong.items():
+        raise InputError(f"--set {name}: the initial model {init} has {value}, which wins; leave the setting out")
+    return dataclasses.replace(chosen, model=dataclasses.replace(chosen.model, vocab_size=size))

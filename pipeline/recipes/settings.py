@@ -1,0 +1,253 @@
+"""Settings of a run as frozen dataclasses, and their changes from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.objectives.settings import PretrainingSettings
+from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from components.corpus_gen.settings import CorpusSettings
+from components.evaluator.settings import SliceSettings
+from components.example_gate.limits import DataLimits
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.serving_validator.limits import ServingLimits
+from components.vocab_gen.settings import VocabularySettings
+from pipeline.stages import PHASES
+
+_Settings = typing.TypeVar("_Settings")
+
+
+@dataclasses.dataclass(frozen=True)
+class GateSettings:
+    """Thresholds on the held-out split for a model to be blessed and pushed.
+
+    Perplexity and accuracy are those of the masked tokens; for `left_to_right`, which masks nothing, of every next
+    token; for ELECTRA of its generator. Metrics of ELECTRA's discriminator and of SpanBERT's span boundaries are
+    reported, but not gated (`bert_keras.objectives.table`).
+
+    Attributes:
+        max_mlm_perplexity: maximum perplexity.
+        min_mlm_accuracy: minimum accuracy.
+        min_nsp_accuracy: minimum next-sentence accuracy, for objectives with next sentences.
+        max_mlm_perplexity_increase: allowed relative increase against the last blessed model with the same vocabulary
+            and lengths; a negative value requires an improvement.
+        allow_chance: lifts the floor of chance. Otherwise each figure above must also be better, by two standard
+            errors, than without reading: the unigram model's perplexity, the share of the most frequent token, the
+            share of the more frequent answer to "does B follow A?" (`components.evaluator.chance`).
+    """
+
+    max_mlm_perplexity: float = 100.0
+    min_mlm_accuracy: float = 0.2
+    min_nsp_accuracy: float = 0.5
+    max_mlm_perplexity_increase: float = 0.0
+    allow_chance: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_mlm_perplexity < 1.0:
+            raise ValueError(f"gate.max_mlm_perplexity is {self.max_mlm_perplexity}; it must be at least 1")
+        for name in ("min_mlm_accuracy", "min_nsp_accuracy"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        if self.max_mlm_perplexity_increase <= -1.0:
+            raise ValueError(
+                f"gate.max_mlm_perplexity_increase is {self.max_mlm_perplexity_increase}; it must be above -1"
+            )
+
+
+def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
+    """Refuse a limit that a model in bfloat16 cannot keep, since each of its graphs rounds in another order."""
+    if export.precision == "mixed_bfloat16" and serving.max_difference < 1e-3:
+        raise ValueError(
+            f"serving.max_difference is {serving.max_difference:g}, below what bfloat16 rounds off: with "
+            "export.precision=mixed_bfloat16 also set serving.max_difference, to 0.05 for example"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """All settings of a pre-training; its text is given separately.
+
+    Attributes:
+        name: name of the recipe function.
+        model: the encoder.
+        corpus: text -> documents.
+        vocabulary: documents -> WordPiece (its size is `model.vocab_size`).
+        examples: documents -> examples of the objective.
+        data: limits for documents and examples to be trained on.
+        training: examples -> model.
+        second_phase: the last steps, on longer examples.
+        gate: thresholds for a model to be pushed.
+        pretraining: the model around the encoder.
+        export: format of the exported model.
+        serving: limits for a server with the model.
+        slices: slices for evaluation.
+    """
+
+    workflow: ClassVar[str] = "pretrain"
+    name: str
+    model: BertConfig
+    corpus: CorpusSettings
+    vocabulary: VocabularySettings
+    examples: ExampleSettings
+    data: DataLimits
+    training: TrainingConfig
+    gate: GateSettings
+    second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
+    pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
+    export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
+    serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
+    slices: SliceSettings = dataclasses.field(default_factory=SliceSettings)
+
+    def __post_init__(self) -> None:
+        check_precision(self.export, self.serving)
+        if self.examples.max_seq_length > self.model.max_position_embeddings:
+            raise ValueError(
+                f"examples.max_seq_length is {self.examples.max_seq_length}, above "
+                f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+            )
+        second = self.second_phase
+        if second.num_train_steps:
+            if second.num_train_steps >= self.training.num_train_steps:
+                raise ValueError(
+                    f"second_phase.num_train_steps is {second.num_train_steps}; it must be below "
+                    f"training.num_train_steps, {self.training.num_train_steps}, which counts both phases"
+                )
+            if not self.examples.max_seq_length < second.max_seq_length <= self.model.max_position_embeddings:
+                raise ValueError(
+                    f"second_phase.max_seq_length is {second.max_seq_length}; it must be above "
+                    f"examples.max_seq_length, {self.examples.max_seq_length}, and at most "
+                    f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+                )
+        self.pretraining.check(self.examples.objective, self.model.causal)
+        if self.vocabulary.algorithm != "wordpiece":
+            raise ValueError(
+                f"vocabulary.algorithm is {self.vocabulary.algorithm!r}, which cannot be trained on yet, only "
+                "'wordpiece'"
+            )
+        fraction, low, high = (
+            self.examples.masking.masked_lm_prob,
+            self.data.min_masked_fraction,
+            self.data.max_masked_fraction,
+        )
+        if self.pretraining_objective != "left_to_right" and not low <= fraction <= high:
+            # Checked here, because the data gate would refuse the examples only after they are made.
+            raise ValueError(
+                f"examples.masking.masked_lm_prob is {fraction}, but data.min_masked_fraction is {low} and "
+                f"data.max_masked_fraction {high}: the data gate would refuse such examples; change both"
+            )
+
+    @property
+    def pretraining_objective(self) -> str:
+        """Name of the objective in `bert_keras.objectives.table`."""
+        return self.pretraining.pretraining_objective(self.examples.objective)
+
+    @property
+    def example_sets(self) -> list[ExampleSettings]:
+        """Settings of the examples of each phase; the model is evaluated on the last ones."""
+        if not self.second_phase.num_train_steps:
+            return [self.examples]
+        predictions = self.second_phase.max_predictions_per_seq
+        masking = dataclasses.replace(self.examples.masking, max_predictions_per_seq=predictions)
+        long = dataclasses.replace(self.examples, max_seq_length=self.second_phase.max_seq_length, masking=masking)
+        return [self.examples, long]
+
+    @property
+    def judged_phase(self) -> str:
+        """The phase (`pipeline.stages.PHASES`) whose examples the model is evaluated on: the last."""
+        return PHASES[len(self.example_sets) - 1]
+
+
+_NO_NAN = ConfigDict(allow_inf_nan=False)
+
+
+def settings_of(recipe: Any) -> dict[str, object]:
+    """Every setting that `--set` can change, with its value, by its dotted name."""
+    return {key: functools.reduce(getattr, key.split("."), recipe) for key in _keys(recipe)}
+
+
+def with_settings(
+    recipe: _Settings, settings: Sequence[str], given: Mapping[str, object] = types.MappingProxyType({})
+) -> _Settings:
+    """Apply each `section.field=value` to a recipe (or another dataclass of settings), strictly.
+
+    Args:
+        recipe: the recipe.
+        settings: changes from the command line.
+        given: changes by their dotted names, which `settings` change again.
+
+    Raises:
+        InputError: an unknown key (names the nearest known one), a value of the wrong type, or one out of range.
+    """
+    known = _keys(recipe)
+    changes: dict[str, object] = {**given}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        key = key.strip()
+        if not equals or key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            problem = f"{key} is not a setting" if equals else "is not section.field=value"
+            raise InputError(f"--set {setting}: {problem}; the nearest one is {near}")
+        try:
+            changes[key] = _parse(known[key], text)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise InputError(f"--set {setting}: {key} is {_type_name(known[key])}; {reason}") from error
+    try:
+        return _replace(recipe, changes)
+    except ValueError as error:
+        raise InputError(f"--set {' '.join(settings)}: {error}") from error
+
+
+def _parse(annotation: Any, text: str) -> object:
+    """Parse a value; a tuple is separated by commas, or empty."""
+    if typing.get_origin(annotation) is tuple:
+        (item, _) = typing.get_args(annotation)
+        return tuple(_parse(item, part) for part in text.split(",")) if text.strip() else ()
+    return TypeAdapter(annotation, config=_NO_NAN).validate_strings(text.strip())
+
+
+def _keys(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Types of the settings of a dataclass, by their dotted names."""
+    types = typing.get_type_hints(type(value))
+    keys: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        if dataclasses.is_dataclass(inner):
+            keys |= _keys(inner, f"{prefix}{field.name}.")
+        elif prefix:  # the recipe's own name is not a setting
+            keys[prefix + field.name] = types[field.name]
+    return keys
+
+
+def _replace(value: Any, changes: dict[str, object]) -> Any:
+    """Replace the fields at dotted names all at once, so that checks run only on the result."""
+    fields: dict[str, Any] = {}
+    below: dict[str, dict[str, object]] = {}
+    for key, new in changes.items():
+        name, dot, rest = key.partition(".")
+        if dot:
+            below.setdefault(name, {})[rest] = new
+        else:
+            fields[name] = new
+    fields |= {name: _replace(getattr(value, name), inner) for name, inner in below.items()}
+    return dataclasses.replace(value, **fields)
+
+
+def _type_name(annotation: object) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if annotation in names:
+        return names[annotation]  # type: ignore[index]
+    if typing.get_origin(annotation) is tuple:
+        return f"{_type_name(typing.get_args(annotation)[0])}, or several with commas between"
+    return "one of " + ", ".join(map(str, typing.get_args(annotation)))

@@ -1,0 +1,141 @@
+"""Sections of every page: verdict, curves, gate, seconds by stage, lineage, settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from pipeline import stages
+from pipeline.report import gate
+from pipeline.report.figures.curves import Picture
+from pipeline.report.figures.slice_table import SliceTable
+from pipeline.report.lineage import Lineage
+
+if TYPE_CHECKING:
+    from pipeline.runs.lineage import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluations:
+    """The held-out evaluations of a training as a table; the first column is the step."""
+
+    caption: str
+    titles: list[str]
+    rows: list[list[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """Content of the sections that all pages have.
+
+    Attributes:
+        gate_rows: every threshold.
+        judged_on: the data that the gate measured on, in words.
+        pictures: the curves.
+        evaluations: the held-out evaluations as numbers.
+        lineage: the artifacts of the run.
+        slices: metrics of slices of the held-out split.
+        reference: legend of the curves' dashed line; empty if there is none.
+        settings_note: a note below the versions; may be empty.
+    """
+
+    gate_rows: list[gate.GateRow]
+    judged_on: str
+    pictures: list[Picture]
+    evaluations: Evaluations
+    lineage: Lineage
+    slices: SliceTable
+    reference: str = ""
+    settings_note: str = ""
+
+
+def render(template: str, run: Run, summary: Mapping[str, Any], frame: Frame, **own: Any) -> str:
+    """Render the page's HTML.
+
+    Args:
+        template: a template that extends `page.html`.
+        run: run from `pipeline.runs.lineage.latest_run`.
+        summary: content of `summary.json`.
+        frame: content of the common sections.
+        own: variables of the template's own sections.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": lambda n: f"{n:,}",
+        "percent": percent,
+        "seconds": _seconds,
+        "megabytes": _megabytes,
+    }
+    return environment.get_template(template).render(
+        summary=summary,
+        frame=frame,
+        verdict=gate.verdict(summary),
+        stages=_stages(run),
+        settings=_flat(summary["recipe"]),
+        **own,
+    )
+
+
+def load(directory: str, name: str) -> Any:
+    """Read a JSON file."""
+    with open(os.path.join(directory, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def baseline_metrics(run: Run) -> dict[str, float] | None:
+    """Metrics of the baseline model on the held-out data; None without a baseline."""
+    if not run.stages[stages.EVALUATOR].inputs.get(stages.BASELINE_MODEL):
+        return None
+    from components.evaluator.results import BASELINE, evaluated
+
+    return evaluated(run.output(stages.EVALUATOR, stages.EVALUATION).uri, BASELINE)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Format a share: 0.5 -> 50.0%."""
+    return f"{100 * share:.{digits}f}%"
+
+
+def _stages(run: Run) -> list[dict[str, Any]]:
+    longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
+    return [
+        {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
+        for s in run.stages.values()
+    ]
+
+
+def _flat(recipe: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Dotted names and values of all settings, in the form of `--set`."""
+    rows: list[tuple[str, Any]] = []
+    for name, value in recipe.items():
+        if isinstance(value, Mapping):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((prefix + name, _listed(value) if isinstance(value, Sequence) else value))
+    return rows
+
+
+def _listed(value: Sequence[Any]) -> str:
+    return value if isinstance(value, str) else ",".join(map(str, value))
+
+
+def _seconds(seconds: float) -> str:
+    """Format seconds: 0.03 s, 12.3 s, 4 min 05 s."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{int(seconds + 0.5) // 60} min {int(seconds + 0.5) % 60:02d} s"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.2f} MB"

@@ -1,0 +1,1 @@
+"""Figures of the report: curves, tables, wrong answers."""

@@ -1,0 +1,260 @@
+"""Held-out rows that a model answered wrongly: the input, the correct answer and the model's."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bert_keras.tasks.metrics.squad import scores_of_answerable, scores_of_answered
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.table import Task
+from pipeline.report.score_format import MINUS
+
+SHOWN = 20
+# A longer text is shown without its middle.
+MAX_CHARACTERS = 600
+# Characters of context on both sides of an answer.
+BESIDE = 160
+LONGEST_WORD = 20
+# Words of a tagged sentence in total, and before its first mistake.
+MAX_WORDS, WORDS_BEFORE = 60, 12
+# Colours of entity types; with more types, some share a colour.
+COLOURS = 6
+LEFT_OUT = "…"
+NO_ANSWER = "no answer"
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A part of a text; `mark` holds CSS classes, `note` says in words what they mean."""
+
+    text: str
+    mark: str = ""
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A name and its content; `state` is right, wrong or empty."""
+
+    name: str
+    pieces: list[Piece]
+    state: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WrongAnswers:
+    """Wrong answers of a model.
+
+    Attributes:
+        headline: their number.
+        note: which of them are shown.
+        rows: id and fields of each row.
+    """
+
+    headline: str
+    note: str
+    rows: list[tuple[str, list[Field]]]
+
+
+def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -> WrongAnswers:
+    """Up to `SHOWN` wrongly answered rows; for a regression those with the largest differences.
+
+    Args:
+        task: the task, with its labels.
+        rows: held-out rows with golds.
+        answers: the rows' answers, as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
+    """
+    pairs = list(zip(rows, answers, strict=True))
+    if task.kind == "regression":
+        farthest = sorted(pairs, key=lambda pair: -abs(pair[1] - pair[0].gold))[:SHOWN]
+        note = f"The {len(farthest)} of {len(rows):,} held-out rows whose answer is farthest from the right one."
+        differences = [(row.row_id, _number(row, answer)) for row, answer in farthest]
+        return WrongAnswers("Largest differences", note, differences)
+    is_wrong, fields = _KINDS[task.kind]
+    wrong = [(row, answer) for row, answer in pairs if is_wrong(task, row, answer)]
+    shown = _evenly(wrong)
+    headline = f"Answered wrongly: {len(wrong):,} of {len(rows):,} held-out rows"
+    note = f"{len(shown)} of them, evenly over the held-out rows." if len(shown) < len(wrong) else ""
+    return WrongAnswers(headline, note, [(row.row_id, fields(task, row, answer)) for row, answer in shown])
+
+
+def shortened(text: str, limit: int = MAX_CHARACTERS) -> str:
+    """Cut the middle out of a text longer than the limit.
+
+    >>> shortened("abcdefghijkl", 8)
+    'abcdef … kl'
+    """
+    head = limit * 3 // 4
+    return text if len(text) <= limit else f"{text[:head]} {LEFT_OUT} {text[head - limit :]}"
+
+
+def _evenly(wrong: Sequence[Any]) -> list[Any]:
+    """Up to `SHOWN` rows, evenly spaced, for neighbours are alike (questions on one article, sorted labels)."""
+    shown = min(SHOWN, len(wrong))
+    return [wrong[number * len(wrong) // shown] for number in range(shown)]
+
+
+def _differs(task: Task, row: TaskRow, answer: Any) -> bool:
+    return row.gold != answer
+
+
+def _texts(row: TaskRow) -> list[Field]:
+    texts = [str(row.inputs[name]) for name in ("text", "text_pair") if name in row.inputs]
+    names = ("Text",) if len(texts) == 1 else ("First text", "Second text")
+    return [Field(name, [Piece(shortened(text))]) for name, text in zip(names, texts, strict=True)]
+
+
+def _answers(right: str, answer: str) -> list[Field]:
+    return [
+        Field("Right", [Piece(shortened(right))], "right"),
+        Field("Model's answer", [Piece(shortened(answer))], "wrong"),
+    ]
+
+
+def _label(task: Task, row: TaskRow, answer: str) -> list[Field]:
+    return [*_texts(row), *_answers(row.gold, answer)]
+
+
+def _number(row: TaskRow, answer: float) -> list[Field]:
+    difference = f"{answer - row.gold:+.2f}".replace("-", MINUS)
+    return [*_texts(row), *_answers(f"{row.gold:g}", f"{answer:g} ({difference})")]
+
+
+def _choice(task: Task, row: TaskRow, answer: int) -> list[Field]:
+    choices = row.inputs["choices"]
+    others = [choice for number, choice in enumerate(choices) if number not in (row.gold, answer)]
+    other_fields = [Field("Other choice", [Piece(shortened(choice))]) for choice in others]
+    return [*_texts(row), *_answers(choices[row.gold], choices[answer]), *other_fields]
+
+
+def _is_inexact(task: Task, row: TaskRow, answer: str | None) -> bool:
+    if answer is None:
+        return True
+    scores = _of_span(task, row, answer)
+    return not scores["exact" if task.unanswerable else "exact_match"]
+
+
+def _of_span(task: Task, row: TaskRow, answer: str) -> Mapping[str, float]:
+    return (scores_of_answerable if task.unanswerable else scores_of_answered)([row.gold], [answer])
+
+
+def _span(task: Task, row: TaskRow, answer: str | None) -> list[Field]:
+    context, text = str(row.inputs["context"]), answer or ""
+    golds = list(dict.fromkeys(gold["text"] for gold in row.gold["answers"]))
+    places: list[tuple[int, int, str]] = []
+    if golds:
+        first = row.gold["answers"][0]
+        places.append((first["answer_start"], first["answer_start"] + len(first["text"]), "right"))
+    start = _nearest(context, text, places[0][0] if places else 0)
+    if start is not None:
+        places.append((start, start + len(text), "wrong"))
+    overlap = f" (F1 {_of_span(task, row, text)['f1']:.0f}%)" if golds and text else ""
+    return [
+        Field("Question", [Piece(shortened(str(row.inputs["question"])))]),
+        Field("Context", _neighbourhood(context, places)),
+        *_answers(" / ".join(golds) or NO_ANSWER, f"{text or NO_ANSWER}{overlap}"),
+    ]
+
+
+def _nearest(text: str, part: str, to: int) -> int | None:
+    """The occurrence of a part nearest to position `to`: the prediction file has the answer without its position."""
+    if not part:
+        return None
+    starts = (text.rfind(part, 0, to + len(part)), text.find(part, to))
+    return min((start for start in starts if start >= 0), key=lambda start: abs(start - to), default=None)
+
+
+def _neighbourhood(context: str, places: Sequence[tuple[int, int, str]]) -> list[Piece]:
+    """The context around each place, with `LEFT_OUT` in between; overlapping places have the marks of both."""
+    shown = [_whole_words(context, start - BESIDE, end + BESIDE) for start, end, _ in sorted(places)]
+    pieces: list[Piece] = []
+    at = 0
+    for window in shown:
+        start = max(at, window.start)
+        stop = max(start, window.stop)
+        if start > at:
+            pieces.append(Piece(f" {LEFT_OUT} " if at else f"{LEFT_OUT} "))
+        cuts = sorted({start, stop, *(cut for a, b, _ in places for cut in (a, b) if start < cut < stop)})
+        for begin, end in itertools.pairwise(cuts):
+            marks = [mark for a, b, mark in places if a <= begin < b]
+            pieces.append(Piece(shortened(context[begin:end]), " ".join(marks), _SPAN_NOTES.get(tuple(marks), "")))
+        at = stop
+    return [*pieces, Piece(f" {LEFT_OUT}")] if at < len(context) else pieces
+
+
+def _whole_words(context: str, start: int, end: int) -> range:
+    """The window, extended to a space if one is near."""
+    before = context.rfind(" ", max(0, start - LONGEST_WORD), max(0, start))
+    after = context.find(" ", end, end + LONGEST_WORD)
+    return range(before + 1 if before >= 0 else max(0, start), after if after >= 0 else min(len(context), end))
+
+
+_SPAN_NOTES = {("right",): "right", ("wrong",): "model", ("right", "wrong"): "both"}
+
+
+def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Type, first and last word of each entity, as the score counts them."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    return set(get_entities(list(tags)))
+
+
+def _has_other_entities(task: Task, row: TaskRow, answer: Sequence[str]) -> bool:
+    return row.gold != answer and _entities(row.gold) != _entities(answer)
+
+
+def _tags(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
+    words = str(row.inputs["text"]).split(" ")
+    right, predicted = _entities(row.gold), _entities(answer)
+    first_mistake = min(start for _, start, _ in right ^ predicted)
+    start = max(0, first_mistake - WORDS_BEFORE)
+    window = range(start, min(len(words), start + MAX_WORDS))
+    colours = {name: number % COLOURS for number, name in enumerate(_types(task))}
+    return [
+        Field("Right", _marked(words, window, right, right - predicted, "missed", colours), "right"),
+        Field("Model's answer", _marked(words, window, predicted, predicted - right, "wrong", colours), "wrong"),
+    ]
+
+
+def _types(task: Task) -> list[str]:
+    return sorted({label.partition("-")[2] or label for label in task.labels if label != "O"})
+
+
+def _marked(
+    words: Sequence[str],
+    window: range,
+    entities: set[tuple[str, int, int]],
+    mistakes: set[tuple[str, int, int]],
+    note: str,
+    colours: Mapping[str, int],
+) -> list[Piece]:
+    """Words with their entities and types; mistakes carry the note."""
+    pieces = [Piece(f"{LEFT_OUT} ")] if window.start else []
+    at = window.start
+    for entity in sorted(entities, key=lambda entity: entity[1:]):
+        name, first, last = entity
+        first, end = max(first, at), min(last + 1, window.stop)
+        if first >= end:
+            continue
+        if first > at:
+            pieces.append(Piece(" ".join(words[at:first]) + " "))
+        mark = f"entity colour{colours.get(name, 0)}" + f" {note}" * (entity in mistakes)
+        pieces += [
+            Piece(" ".join(words[first:end]), mark, f"{name}, {note}" if entity in mistakes else name),
+            Piece(" "),
+        ]
+        at = end
+    if at < window.stop:
+        pieces.append(Piece(" ".join(words[at : window.stop])))
+    return [*pieces, Piece(f" {LEFT_OUT}")] if window.stop < len(words) else pieces
+
+
+_KINDS: dict[str, tuple[Callable[[Task, TaskRow, Any], bool], Callable[[Task, TaskRow, Any], list[Field]]]] = {
+    "classification": (_differs, _label),
+    "multiple_choice": (_differs, _choice),
+    "span": (_is_inexact, _span),
+    "tagging": (_has_other_entities, _tags),
+}

@@ -1,0 +1,106 @@
+"""Formats official scores as the field does: shares in per cent, correlations with three decimals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+_TITLES = {
+    "accuracy": "Accuracy",
+    "f1": "F1",
+    "precision": "Precision",
+    "recall": "Recall",
+    "exact_match": "Exact match",
+    "exact": "Exact match",
+    "matthews_correlation": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+_CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
+MINUS = "\N{MINUS SIGN}"
+NO_SCORE = "no score"
+
+# Note on each score, by kind of task; {rows} is the number of held-out rows.
+_NOTES = {
+    ("classification", "accuracy"): "of {rows} held-out rows are answered right.",
+    ("classification", "f1"): "of the label “1” among {rows} held-out rows: the harmonic mean of precision and recall.",
+    ("classification", "matthews_correlation"): "of right and given labels of {rows} held-out rows; 0 is a guess.",
+    ("regression", "pearson"): "of right and given numbers of {rows} held-out rows; 1 is on one line.",
+    ("regression", "spearman"): "of the ranks of right and given numbers of {rows} held-out rows; 1 is the same order.",
+    ("multiple_choice", "accuracy"): "of {rows} held-out rows are answered with the right choice.",
+    ("span", "f1"): "of the words of right and given answers to {rows} held-out questions, on average.",
+    ("span", "exact_match"): "of {rows} held-out questions are answered exactly with one of the right answers.",
+    ("span", "exact"): "of {rows} held-out questions are answered exactly, those without an answer by none.",
+    ("tagging", "f1"): "of whole entities in {rows} held-out sentences, as conlleval counts them.",
+    ("tagging", "precision"): "of the entities that the model finds are right.",
+    ("tagging", "recall"): "of the right entities are found.",
+    ("tagging", "accuracy"): "of the tags of all words are right; most words have none.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreForm:
+    """Format of a score.
+
+    Attributes:
+        title: display name.
+        scale: factor to per cent; None for a correlation.
+        note: explanation; `{rows}` stands for the number of rows.
+    """
+
+    title: str
+    scale: float | None
+    note: str
+
+    def number(self, value: float | None) -> str:
+        """Format a score: 0.9126 -> 91.3%, a correlation 0.913; `NO_SCORE` for None and nan."""
+        if value is None or math.isnan(value):
+            return NO_SCORE
+        return _signed(f"{value:.3f}" if self.scale is None else f"{value * self.scale:.1f}%")
+
+    def bound(self, value: float) -> str:
+        """Format a threshold with all its digits: 0.55 -> 55%."""
+        return _signed(f"{value:g}" if self.scale is None else f"{value * self.scale:g}%")
+
+    def difference(self, value: float) -> str:
+        """Format a difference: 0.012 -> +1.2 points, of a correlation +0.012."""
+        return _signed(f"{value:+.3f}" if self.scale is None else f"{value * self.scale:+.1f} points")
+
+    def amount(self, value: float) -> str:
+        """Format an allowed difference with all its digits: 0.01 -> 1 point, of a correlation 0.01."""
+        if self.scale is None:
+            return f"{value:g}"
+        points = f"{value * self.scale:g}"
+        return f"{points} point{'s' * (points != '1')}"
+
+    def axis(self, value: float) -> str:
+        """Format a score for an axis."""
+        return _signed(f"{value:.3g}" if self.scale is None else f"{value * self.scale:.3g}%")
+
+
+def score_form(kind: str, name: str) -> ScoreForm:
+    """The format of a task's score by its official name; SQuAD's scores are already in per cent."""
+    title = _TITLES[name]
+    return ScoreForm(title, _scale(kind, name), _NOTES[kind, name])
+
+
+def figure(kind: str, name: str, value: float | None) -> str:
+    """Format a figure of an official scorer: evaluate-v2.0.py also has counts (`total`) and odds (`best_f1_thresh`)."""
+    if value is None:  # HasAns_f1, where every question is unanswerable
+        return ""
+    if name.endswith("total"):
+        return f"{value:,.0f}"
+    if name.endswith("_thresh"):
+        return _signed(f"{value:.3f}")
+    # HasAns_f1, best_exact
+    return ScoreForm(name, _scale(kind, name), "").number(value)
+
+
+def _scale(kind: str, name: str) -> float | None:
+    if name in _CORRELATIONS:
+        return None
+    return 1.0 if kind == "span" else 100.0
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", MINUS)

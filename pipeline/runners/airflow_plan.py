@@ -1,0 +1,144 @@
+"""A pipeline as plain data for Airflow: written by `bert-tfx compile airflow`, read by the DAG file.
+
+Its reader has neither TFX nor TensorFlow. The plan holds no credentials: a password of ML Metadata comes from the
+environment of Airflow's workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.stages import TRAINER, TUNER, stage_of
+
+COMPILE, FINISH = "compile", "finish"
+# Run ids that are valid file names everywhere, such as Airflow's own.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
+_Schemas = dict[str, tuple[str, dict[str, Any], str]]
+_PATHS = {"type": "array", "items": {"type": "string", "pattern": "^(/|[a-z0-9]+://)"}}
+_PATH = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://)"}
+# Run parameters: option of `compile nodes`, JSON schema, description.
+_SCHEMAS: _Schemas = {
+    "corpus": ("--corpus", _PATHS, "text: absolute files, folders or globs; none: docstrings of installed libraries"),
+    "vocab": ("--vocab", _PATH, "a vocabulary to use; none: learn it"),
+    "data": ("--data", _PATH, "the task's official folder"),
+    "train": ("--train", _PATHS, "training rows, in place of data"),
+    "held_out": ("--eval", _PATHS, "evaluation rows"),
+    "test": ("--test", _PATHS, "rows to predict"),
+    "init": ("--init", {"type": "string", "pattern": "^/"}, "the initial checkpoint"),
+    "cased": ("--cased", {"type": ["null", "boolean"]}, "whether the vocabulary of init keeps case"),
+    "settings": ("--set", {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}, "KEY=VALUE"),
+}
+
+
+def parameter_schemas(names: Iterable[str]) -> _Schemas:
+    """Option of `bert-tfx compile nodes`, JSON schema and description of each run parameter."""
+    return {name: _SCHEMAS[name] for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class AirflowTaskPolicy:
+    """Retries and timeouts of Airflow's tasks.
+
+    Attributes:
+        retries: retries of a task that failed, was killed or preempted; bad input is not retried.
+        retry_delay_seconds: delay before the first retry; it doubles each time.
+        max_retry_delay_seconds: longest delay.
+        timeout_hours: time after which a task is stopped and retried.
+        training_timeout_hours: the same for a training task.
+    """
+
+    retries: int = 3
+    retry_delay_seconds: float = 10.0
+    max_retry_delay_seconds: float = 600.0
+    timeout_hours: float = 6.0
+    training_timeout_hours: float = 168.0
+
+    def timeout_seconds(self, node: str) -> float:
+        """The timeout of a node's task, in seconds."""
+        return 3600 * (self.training_timeout_hours if stage_of(node) in (TRAINER, TUNER) else self.timeout_hours)
+
+
+@dataclasses.dataclass(frozen=True)
+class AirflowPlan:
+    """A pipeline for Airflow.
+
+    Attributes:
+        name: name of the DAG, and of the pipeline in ML Metadata.
+        recipe: a recipe of pre-training, or a task.
+        command: `bert-tfx` of the pipeline's environment.
+        run_dir: run directory, shared by all workers.
+        metadata: location of ML Metadata, as for `--metadata`; empty: a file in the run directory.
+        nodes: nodes and their upstream nodes, in a valid order of execution.
+        parameters: defaults of all run parameters, named as in `parameter_schemas`.
+        beam_args: runner and workers of the Beam stages; none: the worker's own machine.
+        schedule: cron schedule; None: only triggered runs.
+        tasks: retries and timeouts of the tasks.
+    """
+
+    name: str
+    recipe: str
+    command: Sequence[str]
+    run_dir: str
+    metadata: str
+    nodes: Mapping[str, Sequence[str]]
+    parameters: Mapping[str, Any]
+    beam_args: Sequence[str]
+    schedule: str | None
+    tasks: AirflowTaskPolicy
+
+    def compile_words(self, parameters: Mapping[str, Any], run_id: str) -> list[str]:
+        """The first task's command.
+
+        Raises:
+            ValueError: an unknown parameter.
+        """
+        schemas = parameter_schemas(self.parameters)
+        if unknown := sorted(set(parameters) - set(schemas)):
+            known = ", ".join(schemas)
+            raise ValueError(f"{', '.join(unknown)}: no such run parameter; there are {known}")
+        words = ["compile", "nodes", self.recipe, *self._run_words(run_id), "--name", self.name]
+        words += ["--metadata", self.metadata] if self.metadata else []
+        words += ["--expect", ",".join(self.nodes)]
+        for name, (option, _, _) in schemas.items():
+            value = parameters.get(name)
+            if isinstance(value, bool):
+                words.append("--cased" if value else "--uncased")
+            elif value is not None:
+                values = [value] if isinstance(value, str) else value
+                words += [word for item in values for word in (option, item)]
+        return [*self.command, "warm", *words, *(["--", *self.beam_args] if self.beam_args else [])]
+
+    def node_words(self, node: str, run_id: str, again: bool) -> list[str]:
+        """The command of a node; `again` re-runs a successful one."""
+        return [*self.command, "warm", "run-node", node, *self._run_words(run_id), *["--again"] * again]
+
+    def finish_words(self, run_id: str) -> list[str]:
+        """The last task's command."""
+        return [*self.command, "warm", "finish", *self._run_words(run_id)]
+
+    def _run_words(self, run_id: str) -> list[str]:
+        return ["--run-dir", self.run_dir, "--run-id", _safe(run_id)]
+
+    def write(self, path: Path) -> None:
+        """Write the plan for Airflow."""
+        from bert_keras.files import atomic_write  # Airflow's Python only reads
+
+        with atomic_write(str(path)) as file:
+            file.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> AirflowPlan:
+        """Read a plan."""
+        fields = json.loads(path.read_text())
+        return cls(**{**fields, "tasks": AirflowTaskPolicy(**fields["tasks"])})
+
+
+def _safe(run_id: str) -> str:
+    """Airflow's run id if it is a valid file name, else a hash of it."""
+    return run_id if _RUN_ID.fullmatch(run_id) else f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"

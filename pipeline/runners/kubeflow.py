@@ -1,0 +1,230 @@
+"""Compiles a pipeline for Kubeflow Pipelines or Vertex AI: one container per step, each a command of this project.
+
+Every step is an ordinary container, including the Resolver, so an open-source backend can run all of them. The
+compiled file holds only paths, arguments and resources; the code is in the containers' image.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kfp import compiler, dsl, kubernetes
+from kfp.dsl.base_component import BaseComponent
+from kfp.dsl.pipeline_task import PipelineTask
+
+from bert_keras.errors import InputError
+from bert_keras.files import replacing
+from pipeline.recipes.settings import settings_of
+from pipeline.runners.stage_resources import StageResources
+from pipeline.runs.request import RunRequest
+from pipeline.workflows.workflow import workflow_of
+
+# The steps before and after the nodes; `pushed` is skipped if the gate refused the model.
+COMPILE, FINISH, PUSHED = "compile", "finish", "pushed"
+PASSWORD = "BERT_TFX_METADATA_PASSWORD"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,126}[a-z0-9])?")
+Graph = Mapping[str, Sequence[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class KubeflowSettings:
+    """Image, storage and retries of the steps.
+
+    Attributes:
+        image: image of every step: this project, with `bert-tfx` on its PATH.
+        volume: PersistentVolumeClaim shared by all steps, mounted on several nodes at once (ReadWriteMany).
+        mount_path: mount path of the volume.
+        bucket: bucket of Cloud Storage; compiles for Vertex AI, where all steps see /gcs/BUCKET, without a volume.
+        password_secret: Secret and key of ML Metadata's password, as NAME/KEY.
+        retries: number of retries of a failed step.
+    """
+
+    image: str
+    volume: str = "bert-tfx"
+    mount_path: str = "/runs"
+    bucket: str | None = None
+    password_secret: str | None = None
+    retries: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.mount_path.startswith("/"):
+            raise InputError(f"--mount-path {self.mount_path}: give an absolute path")
+        if self.retries < 0:
+            raise InputError(f"--retries {self.retries}: give 0 or more")
+        secret = self.password_secret
+        if secret is not None and not re.fullmatch(r"[^/]+/[^/]+", secret):
+            raise InputError(f"--password-secret {secret}: give the Secret's name and its key, as NAME/KEY")
+        if self.bucket is not None and secret is not None:
+            raise InputError("--password-secret: Vertex AI has no Secrets; give a --metadata without a password")
+
+    @property
+    def root(self) -> str:
+        """The folder shared by all steps."""
+        return f"/gcs/{self.bucket}" if self.bucket is not None else self.mount_path.rstrip("/")
+
+
+def run_dir_of(request: RunRequest, settings: KubeflowSettings) -> RunRequest:
+    """The request with its run directory: a folder with the pipeline's name in the shared folder.
+
+    Raises:
+        InputError: the name is not valid for a pipeline.
+    """
+    name = request.pipeline_name
+    if not _NAME.fullmatch(name):
+        raise InputError(f"--name {name}: give at most 128 of a-z 0-9 -, no - first or last")
+    return dataclasses.replace(request, run_dir=f"{settings.root}/{name}")
+
+
+def steps_of(graph: Graph) -> list[str]:
+    """The steps of a pipeline: its nodes, and the steps before and after them."""
+    return [COMPILE, *graph, FINISH, PUSHED]
+
+
+def write_pipeline(
+    path: str, request: RunRequest, graph: Graph, settings: KubeflowSettings, resources: Mapping[str, StageResources]
+) -> None:
+    """Compile a pipeline into a file; equal arguments give equal bytes.
+
+    Args:
+        path: the YAML file.
+        request: the request of every run, before parameters are applied.
+        graph: the nodes of the request and their upstream nodes (`pipeline.runners.run_steps.graph_of`).
+        settings: image, storage and retries of the steps.
+        resources: resources of each of `steps_of(graph)`.
+    """
+    built = _Builder(request, graph, settings, resources).pipeline()
+    with replacing(path) as file:
+        compiler.Compiler().compile(built, file)
+
+
+def _signature(types: Mapping[str, Any], defaults: Mapping[str, Any]) -> inspect.Signature:
+    """The parameters of a pipeline or a step; those without a default come first."""
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    made = [inspect.Parameter(n, kind, default=defaults.get(n, empty), annotation=types[n]) for n in types]
+    return inspect.Signature(sorted(made, key=lambda parameter: parameter.default is not empty))
+
+
+@dataclasses.dataclass
+class _Builder:
+    """Defines a pipeline with Kubeflow's SDK, which takes names and types from functions."""
+
+    request: RunRequest
+    graph: Graph
+    settings: KubeflowSettings
+    resources: Mapping[str, StageResources]
+
+    def __post_init__(self) -> None:
+        self._workflow = workflow_of(self.request)
+
+    def pipeline(self) -> BaseComponent:
+        defaults = self._defaults()
+        types = {name: str if value is None else type(value) for name, value in defaults.items()}
+        signature = _signature(types, {name: value for name, value in defaults.items() if value is not None})
+
+        def pipeline(*values: Any) -> None:
+            first = self._step(
+                COMPILE, self._compile_words, dict(zip(signature.parameters, values, strict=True)), types
+            )
+            # A store in one file allows one writer at a time.
+            in_turn = self.request.metadata_uri.startswith("sqlite:")
+            done: dict[str, PipelineTask] = {}
+            before = first
+            for node, upstream in self.graph.items():
+                task = self._step(node, lambda node=node, **_: ["run-node", node])
+                task.after(*([before] if in_turn else [done[name] for name in upstream] or [first]))
+                done[node] = before = task
+            followed = {name for upstream in self.graph.values() for name in upstream}
+            last = self._step(
+                FINISH, lambda outcome, **_: ["finish", "--outcome", outcome], types={"outcome": dsl.OutputPath(str)}
+            )
+            last.after(*(task for node, task in done.items() if node not in followed))
+            with dsl.If(last.outputs["outcome"] == PUSHED, name=PUSHED):
+                self._step(PUSHED, lambda **_: ["models", "list"])
+
+        pipeline.__signature__ = signature  # type: ignore[attr-defined]
+        description = f"{self.request.recipe}: one step per node of the TFX pipeline, from data to a pushed model"
+        return dsl.pipeline(name=self.request.pipeline_name, description=description)(pipeline)
+
+    def _defaults(self) -> dict[str, Any]:
+        """The parameters and their defaults; None: required."""
+        request, values = self.request, settings_of(self.request.resolved)
+        tuned = self._workflow.tuned
+        others = [text for text in request.settings if text.partition("=")[0].strip() not in tuned.values()]
+        numbers = {name: values[setting] for name, setting in tuned.items()}
+        return {"recipe": request.recipe, **self._workflow.parameters(request), "settings": others, **numbers}
+
+    def _compile_words(self, recipe: str, settings: str, **given: str) -> list[str]:
+        """The command of the first step; arguments are placeholders, which the backend replaces."""
+        request = self.request
+        words = ["compile", "nodes", recipe, "--name", request.pipeline_name, "--metadata", request.metadata_uri]
+        words += ["--expect", ",".join(self.graph), "--set-json", settings]
+        words += [
+            word for name, setting in self._workflow.tuned.items() for word in ("--set", f"{setting}={given[name]}")
+        ]
+        words += ["--corpus-json", given["corpus"]] if "corpus" in given else []
+        words += [word for name in ("data", "init") if name in given for word in (f"--{name}", given[name])]
+        words += ["--vocab", request.vocab] if request.vocab else []
+        for option, files in (("--train", request.train), ("--eval", request.held_out), ("--test", request.test)):
+            words += [word for file in files for word in (option, file)]
+        words += [] if request.cased is None else ["--cased" if request.cased else "--uncased"]
+        return words
+
+    def _step(
+        self,
+        step: str,
+        words: Callable[..., list[str]],
+        given: Mapping[str, Any] | None = None,
+        types: Mapping[str, Any] | None = None,
+    ) -> PipelineTask:
+        """A step that runs `bert-tfx` with the given words, the run directory and the run id.
+
+        Args:
+            step: name of the step.
+            words: maps placeholders by name to the words.
+            given: parameters of the pipeline for the step.
+            types: types of its inputs and outputs.
+        """
+        # The id is a whole input: backends replace no placeholders inside longer texts.
+        run = {} if step == PUSHED else {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER}
+        signature = _signature({**(types or {}), **dict.fromkeys(run, str)}, {})
+
+        def container(*placeholders: Any) -> dsl.ContainerSpec:
+            names = dict(zip(signature.parameters, placeholders, strict=True))
+            of_run = ["--run-dir", self.request.run_dir]
+            of_run += ["--run-id", names.pop("run_id")] if run else []
+            of_beam = ["--", *self.request.beam_args] if step == COMPILE and self.request.beam_args else []
+            args = [*words(**names), *of_run, *of_beam]
+            return dsl.ContainerSpec(image=self.settings.image, command=["bert-tfx"], args=args)
+
+        container.__name__ = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", step).lower()
+        container.__signature__ = signature  # type: ignore[attr-defined]
+        task = dsl.container_component(container)(**(given or {}), **run)
+        self._place(step, task)
+        return task
+
+    def _place(self, step: str, task: PipelineTask) -> None:
+        """Set the step's resources, volumes, secrets and retries."""
+        resources, settings = self.resources[step], self.settings
+        # TFX's own cache knows more of the inputs.
+        task.set_caching_options(False)
+        if step != COMPILE:
+            task.set_retry(settings.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="600s")
+        task.set_cpu_request(resources.cpu).set_memory_request(resources.memory).set_memory_limit(resources.memory)
+        if resources.accelerator:
+            task.set_accelerator_type(resources.accelerator).set_accelerator_limit(resources.accelerator_count)
+        if settings.bucket is not None:
+            # Vertex AI chooses machines by limits, and has neither volumes nor node labels.
+            task.set_cpu_limit(resources.cpu)
+            return
+        kubernetes.mount_pvc(task, settings.volume, settings.mount_path)
+        for label, value in sorted(resources.node_selector.items()):
+            kubernetes.add_node_selector(task, label, value)
+        for toleration in resources.tolerations:
+            kubernetes.add_toleration(task, **toleration)
+        if settings.password_secret is not None and step != PUSHED:
+            secret, _, key = settings.password_secret.partition("/")
+            kubernetes.use_secret_as_env(task, secret, {key: PASSWORD})

@@ -1,0 +1,80 @@
+"""Runs the nodes of a pipeline one after another in this process, with Beam's in-process runner."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import absl.logging
+from rich.console import Console
+
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run_dir import locked_run_dir, log_file, temporary_run_dir
+from pipeline.workflows.workflow import workflow_of
+
+
+def run(request: RunRequest) -> dict[str, Any]:
+    """Run every node that is not cached; print a line per node, log the libraries' messages to a file.
+
+    Returns:
+        The summary of the run.
+
+    Raises:
+        InputError: the input cannot be used, or another run is using the directory.
+        Exception: any error of a node.
+    """
+    run_dir, run_id = request.run_dir, datetime.datetime.now().strftime("%Y%m%dT%H%M%S.%f")
+    with contextlib.ExitStack() as whole_run:
+        with temporary_run_dir(run_dir):
+            whole_run.enter_context(locked_run_dir(run_dir))
+            request = request.with_version()
+            inputs = workflow_of(request).find_inputs(request)
+            from pipeline.runners.run_steps import compile_run, finish, run_node
+
+            console, log = Console(highlight=False, soft_wrap=True), log_file(run_dir)
+            nodes = compile_run(request, inputs, run_id)
+            with _logging_into(log), _standard_error_into(log):
+                for node in nodes:
+                    console.print(f"[bold]{node}[/bold]")
+                    run_node(run_dir, run_id, node)
+        return finish(run_dir, run_id)
+
+
+@contextlib.contextmanager
+def _logging_into(path: str) -> Iterator[None]:
+    """Redirect Python's log records to a file."""
+    root = logging.getLogger()
+    handlers, level, verbosity = root.handlers[:], root.level, absl.logging.get_verbosity()
+    file = logging.FileHandler(path)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.handlers[:] = [file]
+    root.setLevel(logging.INFO)
+    # absl resets its logger to its own verbosity now and then.
+    absl.logging.set_verbosity(absl.logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        absl.logging.set_verbosity(verbosity)
+        file.close()
+
+
+@contextlib.contextmanager
+def _standard_error_into(path: str) -> Iterator[None]:
+    """Redirect stderr at the file descriptor: C++ messages (XLA, TensorFlow) do not all obey log levels."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(path, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,155 @@
+"""A run as steps for an orchestrator: compile the pipeline, launch each of its nodes, finish.
+
+A node of the compiled pipeline is the unit of execution everywhere. `pipeline.runners.local` runs them one after
+another in one process; Airflow and Kubeflow start a process for each (docs/orchestration.md). TFX launches the node:
+it reads inputs, cache and outputs from ML Metadata.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from typing import Any
+
+from google.protobuf import text_format
+from ml_metadata.errors import StatusError
+from tfx.dsl.compiler import compiler, constants
+from tfx.orchestration import metadata
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.pipeline import Pipeline
+from tfx.orchestration.portable import runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from bert_keras.errors import InputError, StageError
+from components.io.shards import whole_file
+from pipeline.examples import generate
+from pipeline.runners.node_launcher import NodeLauncher
+from pipeline.runs.exit_codes import storage_trouble
+from pipeline.runs.lineage import Run, run_named
+from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy
+from pipeline.runs.request import RunRequest, intermediate_representation
+from pipeline.runs.run_dir import artifacts_dir
+from pipeline.workflows.workflow import workflow_of
+
+# Workers run in this process and need no image. Without this argument TFX builds its own package for remote workers at
+# every stage, and leaves 45 MB of it in the temporary folder.
+BEAM_PIPELINE_ARGS = (*generate.BEAM_PIPELINE_ARGS, "--sdk_container_image=none")
+
+
+def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:
+    """Compile a run, and write the files of its later steps; return its nodes in a valid order of execution.
+
+    Args:
+        request: request of the run.
+        inputs: inputs of the workflow (`pipeline.workflows.workflow.Workflow.find_inputs`).
+        run_id: id of the run.
+
+    Raises:
+        InputError: an unusable file, model or location of ML Metadata, or its file is damaged or missing.
+        StageError: ML Metadata cannot be reached.
+    """
+    check_metadata_uri(request.metadata_uri)
+    check_sqlite(request.metadata_uri, artifacts_dir(request.run_dir))
+    ir = compiler.Compiler().compile(_pipeline(request, inputs))
+    runtime_parameter_utils.substitute_runtime_parameter(
+        ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
+    )
+    try:
+        with metadata.Metadata(connection_config(request.metadata_uri)):
+            pass  # creates the tables, since nodes may start concurrently
+    except Exception as error:
+        reason = storage_trouble(error) or f"cannot be reached: {error}"
+        raise StageError(f"--metadata {request.metadata_uri}: {reason}") from error
+    request.write(run_id)
+    path = intermediate_representation(request.run_dir, run_id)
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write(text_format.MessageToString(ir).encode())
+    return _node_ids(ir)
+
+
+def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> None:
+    """Launch one node of a compiled run in this process; a successful node is not run again.
+
+    Args:
+        run_dir: run directory.
+        run_id: id of the run.
+        node_id: id of the node in the compiled pipeline.
+        again: re-run the node even if it succeeded (`pipeline.runners.node_launcher`).
+
+    Raises:
+        InputError: the run is not compiled, or has no such node.
+        StageError: the node's inputs are missing.
+        Exception: any error of the node.
+    """
+    request = RunRequest.read(run_dir, run_id)
+    ir = _read(run_dir, run_id)
+    nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
+    if node_id not in nodes:
+        raise InputError(f"{node_id}: no such node in run {run_id}; there are {', '.join(nodes)}")
+    node = nodes[node_id]
+    deployment = runner_utils.extract_local_deployment_config(ir)
+    store = metadata.Metadata(connection_config(request.metadata_uri))
+    launcher = NodeLauncher(
+        pipeline_node=node,
+        again=again,
+        mlmd_connection=store,
+        pipeline_info=ir.pipeline_info,
+        pipeline_runtime_spec=ir.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
+        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
+    )
+    try:
+        launcher.launch()
+    except StatusError as error:
+        if trouble := storage_trouble(error):
+            raise StageError(f"{request.metadata_uri}: {trouble}") from error
+        raise
+    keep_copy(request.metadata_uri)
+    # TFX's launcher records missing inputs as a failure, but does not raise.
+    if not _done(run_named(request, run_id), node_id):
+        raise StageError(f"{node_id}: inputs are missing; run {', '.join(node.upstream_nodes)} first")
+
+
+def finish(run_dir: str, run_id: str) -> dict[str, Any]:
+    """Write `summary.json` and `report.html` of a run, print its summary and return it.
+
+    Raises:
+        InputError: the run is not compiled.
+        StageError: a node has not run.
+    """
+    from pipeline.workflows.report import write_report
+
+    request = RunRequest.read(run_dir, run_id)
+    run = run_named(request, run_id)
+    if pending := [node for node in _node_ids(_read(run_dir, run_id)) if not _done(run, node)]:
+        raise StageError(f"{run_dir}: run {run_id} has not run {', '.join(pending)}; `bert-tfx run-node` runs a node")
+    workflow = workflow_of(request)
+    summary = workflow.summarize(run, request.resolved, run_dir)
+    write_report(run_dir)
+    workflow.print_summary(summary, run_dir)
+    return summary
+
+
+def graph_of(request: RunRequest) -> dict[str, tuple[str, ...]]:
+    """The nodes of a request's pipeline and their upstream nodes, in a valid order of execution; reads no input."""
+    with tempfile.TemporaryDirectory() as folder:
+        ir = compiler.Compiler().compile(_pipeline(dataclasses.replace(request, run_dir=folder), None))
+    return {node.pipeline_node.node_info.id: tuple(node.pipeline_node.upstream_nodes) for node in ir.nodes}
+
+
+def _pipeline(request: RunRequest, inputs: Any) -> Pipeline:
+    return workflow_of(request).create_pipeline(request, inputs, request.beam_args or BEAM_PIPELINE_ARGS)
+
+
+def _done(run: Run, node_id: str) -> bool:
+    return node_id in run.stages and run.stages[node_id].state in ("COMPLETE", "CACHED")
+
+
+def _read(run_dir: str, run_id: str) -> pipeline_pb2.Pipeline:
+    with open(intermediate_representation(run_dir, run_id), encoding="utf-8") as file:
+        return text_format.Parse(file.read(), pipeline_pb2.Pipeline())
+
+
+def _node_ids(ir: pipeline_pb2.Pipeline) -> list[str]:
+    return [node.pipeline_node.node_info.id for node in ir.nodes]

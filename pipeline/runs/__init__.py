@@ -1,0 +1,1 @@
+"""A run: its directory, request, exit codes and records."""

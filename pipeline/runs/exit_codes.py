@@ -1,0 +1,53 @@
+"""Exit codes of the commands; imported also by Airflow's Python, which has no Typer."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+
+class Exit(IntEnum):
+    """Exit codes of the commands."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    NOT_BLESSED = 3
+    PREEMPTED = 4
+
+
+_STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+# Messages of the C library, SQLite, TensorFlow and Beam, inside their own error types.
+_STORAGE_WORDS = re.compile(
+    r"^.*?(No space left on device|Disk quota exceeded|Read-only file system|database or disk is full"
+    r"|attempt to write a readonly database)",
+    re.MULTILINE,
+)
+
+
+def storage_trouble(error: BaseException | None) -> str | None:
+    """One line on a full or read-only disk, found in an error or its causes; None for other errors."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
+            message = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        else:
+            words = _STORAGE_WORDS.search(str(error))
+            message = words[0].strip() if words else ""
+        if message:
+            return f"{message}; make it writable or free some space, then run the same command to resume"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def exit_if_refused(summary: Mapping[str, Any]) -> None:
+    """Exit with NOT_BLESSED and a message if the gate refused the model."""
+    import typer
+
+    if not summary["blessed"]:
+        served = summary["served_version"]
+        stays = f"version {served} stays served" if served else "no version is served yet"
+        typer.echo(f"bert-tfx: the gate refused this model, nothing was pushed; {stays}", err=True)
+        raise typer.Exit(Exit.NOT_BLESSED)

@@ -1,0 +1,114 @@
+"""Records of a run in ML Metadata: its stages, with their inputs and outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from bert_keras.errors import InputError
+from pipeline import stages
+from pipeline.runs.metadata_store import check_sqlite, connection_config
+from pipeline.runs.request import RunRequest, run_ids
+from pipeline.runs.run_dir import artifacts_dir
+
+
+@dataclasses.dataclass(frozen=True)
+class ArtifactRecord:
+    """An artifact; `properties` are its own and its custom ones, as text or numbers."""
+
+    id: int
+    type: str
+    uri: str
+    properties: dict[str, str | int | float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A node's execution in a run; `state` is ML Metadata's, e.g. COMPLETE, CACHED, FAILED."""
+
+    name: str
+    state: str
+    started: float
+    seconds: float
+    properties: dict[str, str | int | float]
+    inputs: dict[str, list[ArtifactRecord]]
+    outputs: dict[str, list[ArtifactRecord]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A pipeline run; `stages` by name, in the order in which they started."""
+
+    id: str
+    stages: dict[str, Stage]
+
+    def output(self, stage: str, key: str) -> ArtifactRecord:
+        """The only artifact of a stage's output."""
+        (artifact,) = self.stages[stage].outputs[key]
+        return artifact
+
+    @property
+    def initial_model(self) -> ArtifactRecord | None:
+        """The model at step 0 of a pre-training with `--init`; None without."""
+        return self.output(stages.INITIAL_MODEL, stages.MODEL) if stages.INITIAL_MODEL in self.stages else None
+
+
+def latest_run(run_dir: str) -> Run:
+    """Read the newest run of a run directory that has at least one stage.
+
+    Raises:
+        InputError: no run in the directory, or the file of ML Metadata is damaged or missing.
+    """
+    for run_id in run_ids(run_dir):
+        request = RunRequest.read(run_dir, run_id)
+        check_sqlite(request.metadata_uri, artifacts_dir(run_dir))
+        run = run_named(request, run_id)
+        if run.stages:
+            return run
+    raise InputError(f"{run_dir}: no run here; bert-tfx pretrain or finetune makes one")
+
+
+def run_named(request: RunRequest, run_id: str) -> Run:
+    """Read a run; it has no stages before the first one has started."""
+    store = metadata_store.MetadataStore(connection_config(request.metadata_uri))
+    name = request.run_name(run_id)
+    context = store.get_context_by_type_and_name("pipeline_run", name)
+    if context is None:
+        return Run(name, {})
+    executions = sorted(store.get_executions_by_context(context.id), key=lambda e: e.id)
+    stages = [_stage(store, execution) for execution in executions]
+    return Run(name, {stage.name: stage for stage in stages})
+
+
+def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Execution) -> Stage:
+    (node,) = (c for c in store.get_contexts_by_execution(execution.id) if c.type == "node")
+    inputs: dict[str, list[ArtifactRecord]] = {}
+    outputs: dict[str, list[ArtifactRecord]] = {}
+    events = store.get_events_by_execution_ids([execution.id])
+    artifacts = {a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])}
+    for event in events:
+        is_input = event.type in (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.DECLARED_INPUT)
+        key = next((step.key for step in event.path.steps if step.HasField("key")), "")
+        into = inputs if is_input else outputs
+        into.setdefault(key, []).append(_artifact(artifacts[event.artifact_id]))
+    started, ended = execution.create_time_since_epoch / 1000, execution.last_update_time_since_epoch / 1000
+    return Stage(
+        name=node.name.partition(".")[2],
+        state=metadata_store_pb2.Execution.State.Name(execution.last_known_state),
+        started=started,
+        seconds=round(ended - started, 3),
+        properties=_properties(execution),
+        inputs=inputs,
+        outputs=outputs,
+    )
+
+
+def _artifact(artifact: metadata_store_pb2.Artifact) -> ArtifactRecord:
+    return ArtifactRecord(artifact.id, artifact.type, artifact.uri, _properties(artifact))
+
+
+def _properties(record: metadata_store_pb2.Artifact | metadata_store_pb2.Execution) -> dict[str, str | int | float]:
+    pairs = [*record.properties.items(), *record.custom_properties.items()]
+    return {name: getattr(value, value.WhichOneof("value") or "string_value") for name, value in pairs}

@@ -1,0 +1,82 @@
+"""Layout of a run directory.
+
+artifacts/        artifacts of the stages, in TFX's layout; its pipeline root
+metadata.sqlite   ML Metadata; .copy: a copy after the last finished stage
+training/HASH/    checkpoints and logs, kept if a stage fails
+serving/VERSION/  pushed models, in TensorFlow Serving's layout
+schema/           curated schemas of the examples, named by a hash of their content
+inputs/HASH.json  files of the corpus and their sizes, named by their fingerprint
+lock              held while a process runs the pipeline
+compiled/RUN.*    request and compiled pipeline of each run
+pipeline.log      messages of the libraries
+summary.json, report.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+from filelock import FileLock, Timeout
+
+from bert_keras.errors import InputError
+
+SUMMARY_FILE = "summary.json"
+REPORT_FILE = "report.html"
+
+
+@contextlib.contextmanager
+def temporary_run_dir(run_dir: str) -> Iterator[str]:
+    """Make the directory if it is missing; yield its absolute path. On an `InputError`, remove it if it was new."""
+    path, existed = os.path.abspath(run_dir), os.path.isdir(run_dir)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(run_dir, error) from error
+    try:
+        yield path
+    except InputError:
+        if not existed:
+            shutil.rmtree(path)
+        raise
+
+
+@contextlib.contextmanager
+def locked_run_dir(run_dir: str) -> Iterator[None]:
+    """Lock the directory against other runs; the lock is released however this process ends.
+
+    Raises:
+        InputError: another process is using it, or it is not writable.
+    """
+    lock = FileLock(os.path.join(run_dir, "lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InputError(f"{run_dir}: another bert-tfx runs in it; wait for it, or give another --run-dir") from error
+    except OSError as error:
+        raise _cannot_write(run_dir, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _cannot_write(run_dir: str, error: OSError) -> InputError:
+    return InputError(f"{run_dir}: not writable ({error.strerror}); give another --run-dir")
+
+
+def _place(name: str) -> Callable[[str], str]:
+    return lambda run_dir: os.path.join(run_dir, name)
+
+
+# Paths in a run directory, as in the layout above.
+artifacts_dir = _place("artifacts")
+metadata_file = _place("metadata.sqlite")
+training_dir = _place("training")
+serving_dir = _place("serving")
+compiled_dir = _place("compiled")
+schema_dir = _place("schema")
+inputs_dir = _place("inputs")
+log_file = _place("pipeline.log")

@@ -1,0 +1,56 @@
+"""Names of the pipelines' stages and of their artifacts' keys, as in ML Metadata. Imports nothing.
+
+A second phase of pre-training has its own examples: `of_phase(PRETRAIN_EXAMPLE_GEN, SECOND_PHASE)`.
+"""
+
+from __future__ import annotations
+
+CORPUS_GEN = "CorpusGen"
+VOCAB_GEN = "VocabGen"
+PRETRAIN_EXAMPLE_GEN = "PretrainExampleGen"
+IMPORT_SCHEMA_GEN = "ImportSchemaGen"
+EXAMPLE_GATE = "ExampleGate"
+TASK_EXAMPLE_GEN = "TaskExampleGen"
+TUNER = "Tuner"
+INITIAL_SOURCE = "InitialSource"
+INITIAL_MODEL = "InitialModel"
+TRAINER = "Trainer"
+BASELINE = "Baseline"
+EVALUATOR = "Evaluator"
+SERVING_VALIDATOR = "ServingValidator"
+MODEL_PUSH = "ModelPush"
+
+# Keys of inputs and outputs.
+DOCUMENTS = "documents"
+VOCABULARY = "vocabulary"
+EXAMPLES = "examples"
+VERDICT = "verdict"
+TUNER_RESULTS = "tuner_results"
+MODEL = "model"
+MODEL_RUN = "model_run"
+BASELINE_MODEL = "baseline_model"
+EVALUATION = "evaluation"
+BLESSING = "blessing"
+PUSHED_MODEL = "pushed_model"
+# The key of an Importer's output.
+IMPORTED = "result"
+
+FIRST_PHASE, SECOND_PHASE = PHASES = ("", "_second_phase")
+
+
+def of_phase(stage: str, phase: str) -> str:
+    """The id of a stage in one of `PHASES`.
+
+    >>> of_phase(EXAMPLE_GATE, SECOND_PHASE)
+    'ExampleGate_second_phase'
+    """
+    return stage + phase
+
+
+def stage_of(node: str) -> str:
+    """The stage of a node, without its phase.
+
+    >>> stage_of("ExampleGate_second_phase")
+    'ExampleGate'
+    """
+    return node.removesuffix(SECOND_PHASE)

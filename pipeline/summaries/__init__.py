@@ -1,0 +1,1 @@
+"""Summary of a run: `summary.json` and the screen at its end."""

@@ -1,0 +1,108 @@
+"""Summary of a fine-tuning: `summary.json`, and one screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE
+from bert_keras.tasks.settings import TaskSpec
+from components.evaluator.results import evaluated
+from components.io.shards import read_json, write_json
+from pipeline import stages
+from pipeline.recipes.finetuning import FineTuneRecipe
+from pipeline.runs.lineage import Run
+from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE
+from pipeline.summaries.pretrain import outcome, outcome_rows, print_rows
+from pipeline.summaries.search import BATCH, EPOCHS, RATE, write_search
+
+# Folder in the run directory.
+SEARCH_FOLDER = "search"
+
+
+def summarize(run: Run, recipe: FineTuneRecipe, run_dir: str) -> dict[str, Any]:
+    """Collect the figures of a finished run, write them to `summary.json` in `run_dir`, and return them."""
+    spec = TaskSpec.load(run.output(stages.TASK_EXAMPLE_GEN, stages.EXAMPLES).uri)
+    measured = evaluated(run.output(stages.EVALUATOR, stages.EVALUATION).uri)
+    model_run = run.output(stages.TRAINER, stages.MODEL_RUN).uri
+    predictions = os.path.join(model_run, PREDICTIONS_FOLDER)
+    restarts = read_json(os.path.join(model_run, RESTARTS_FILE))
+    search = None
+    if recipe.search.enabled:
+        folder = os.path.join(run_dir, SEARCH_FOLDER)
+        results = run.output(stages.TUNER, stages.TUNER_RESULTS).uri
+        search = write_search(results, recipe.search.grid, recipe.row.metrics[0], folder)
+    summary = {
+        "run": run.id,
+        "workflow": recipe.workflow,
+        "recipe": dataclasses.asdict(recipe),
+        "task": recipe.name,
+        "labels": spec.task.labels,
+        "rows": spec.counts,
+        "rows_skipped": spec.skipped,
+        # The official scores; the gate checks the first.
+        "scores": {name: measured[name] for name in recipe.row.metrics},
+        "search": search,
+        "restarts": restarts,
+        "predictions": {split: _files(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
+        **outcome(run, run_dir),
+    }
+    write_json(os.path.join(run_dir, SUMMARY_FILE), summary)
+    return summary
+
+
+def print_summary(summary: Mapping[str, Any], run_dir: str) -> None:
+    """Print the summary on one screen."""
+    skipped = sum(summary["rows_skipped"].values())
+    rows = ", ".join(f"{split} {count:,}" for split, count in summary["rows"].items())
+    print_rows(
+        {
+            "task": summary["task"],
+            "rows": rows + (f"; {skipped:,} bad ones skipped" if skipped else ""),
+            **_search_row(summary["search"], run_dir),
+            **restart_rows(summary["restarts"]),
+            "scores": _figures(summary["scores"]) + _chance(summary["chances"]),
+            **outcome_rows(summary),
+            "predictions": ", ".join(os.path.relpath(p, run_dir) for ps in summary["predictions"].values() for p in ps),
+            "report": os.path.join(run_dir, REPORT_FILE),
+        }
+    )
+
+
+def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:
+    """The rows of `bert_keras.finetuning.restarts`' report on the screen; none for a single training."""
+    scores, metric, chosen = report["scores"], report["metric"], [str(seed) for seed in report["chosen"]]
+    if len(scores) == 1:
+        return {}
+    by_seed = ", ".join(f"{seed}: {of_seed[metric]:.4g}" for seed, of_seed in scores.items())
+    rows = {"restarts": f"{metric} {report['mean']:.4g} ± {report['deviation']:.4g}, by seed {by_seed}"}
+    if report["ensemble"]:
+        rows |= {f"seed {seed}": _figures(scores[seed]) for seed in chosen}
+        rows["ensemble"] = f"{_figures(report['ensemble'])}: seeds {', '.join(chosen)}"
+    else:
+        rows["restarts"] += f"; chosen: seed {chosen[0]}"
+    rows["note"] = f"best of {len(scores)} on the rows that they are scored on: optimistic; the mean is not"
+    return rows
+
+
+def _search_row(search: Mapping[str, Any] | None, run_dir: str) -> dict[str, str]:
+    if search is None:
+        return {}
+    best, count = search["best"], len(search["trainings"])
+    values = f"batch {best[BATCH]}, learning rate {best[RATE]:g}, {best[EPOCHS]:g} epochs"
+    files = ", ".join(os.path.relpath(path, run_dir) for path in search["files"])
+    return {"search": f"{search['metric']} {best['score']:.4g}, the best of {count}: {values} ({files})"}
+
+
+def _chance(chances: Mapping[str, Any]) -> str:
+    return "".join(f"; chance: {name} {chance:.4g}" for name, (chance, _) in chances.items())
+
+
+def _figures(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+
+
+def _files(folder: str) -> list[str]:
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]

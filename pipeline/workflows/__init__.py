@@ -1,0 +1,1 @@
+"""The two workflows: pre-training and fine-tuning, each from its inputs to its report."""

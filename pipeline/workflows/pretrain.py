@@ -1,0 +1,121 @@
+"""Workflow of a pre-training: text to a pushed encoder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bert_keras.errors import InputError
+from bert_keras.files import atomic_write
+from pipeline.runs.request import RunRequest
+
+if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
+    from components.corpus_gen.inputs import InputFile
+    from pipeline.recipes.settings import Recipe
+    from pipeline.runs.lineage import Run
+
+    # The files of the corpus, and a vocabulary file; None: learn the vocabulary.
+    Inputs = tuple[list[InputFile], InputFile | None]
+
+
+class PretrainWorkflow:
+    """The `Workflow` of the recipes of `pipeline.recipes.pretraining`."""
+
+    name = "pretrain"
+    inputs: tuple[str, ...] = ("corpus", "vocab", "init", "cased")
+    tuned: Mapping[str, str] = {
+        "num_train_steps": "training.num_train_steps",
+        "max_mlm_perplexity": "gate.max_mlm_perplexity",
+        "min_mlm_accuracy": "gate.min_mlm_accuracy",
+        "min_nsp_accuracy": "gate.min_nsp_accuracy",
+    }
+
+    def find_inputs(self, request: RunRequest) -> Inputs:
+        """Find the files; without a corpus write one from the docstrings of the installed libraries."""
+        from apache_beam.io.filesystems import FileSystems
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        from components.corpus_gen.inputs import find_inputs
+
+        if request.init:
+            vocabulary: InputFile | None = _initial_vocabulary(request)
+        else:
+            vocabulary = _vocabulary(request.vocab) if request.vocab else None
+        recipe: Any = request.resolved
+        if recipe.vocabulary.extend and not vocabulary:
+            raise InputError("vocabulary.extend adds words to a vocabulary: give --init or --vocab")
+        FileSystems.set_options(PipelineOptions(list(request.beam_args)))
+        return find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus), vocabulary
+
+    def parameters(self, request: RunRequest) -> dict[str, Any]:
+        return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
+
+    def create_pipeline(self, request: RunRequest, inputs: Inputs | None, beam_args: Sequence[str]) -> Pipeline:
+        from pipeline.dags.pretrain import create_pipeline, initial_source
+
+        recipe: Any = request.resolved
+        text, vocabulary = inputs or ([], None)
+        initial = initial_source(request.init, read=inputs is not None) if request.init else None
+        rest = request.run_dir, request.pipeline_name, beam_args
+        return create_pipeline(recipe, text, *rest, vocabulary, initial, request.cased)
+
+    def summarize(self, run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
+        from pipeline.summaries.pretrain import summarize
+
+        return summarize(run, recipe, run_dir)
+
+    def print_summary(self, summary: dict[str, Any], run_dir: str) -> None:
+        from pipeline.summaries.pretrain import print_summary
+
+        print_summary(summary, run_dir)
+
+    def render(self, run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
+        from pipeline.report.pretrain_page import render
+
+        return render(run, summary, run_dir, baseline)
+
+
+def _vocabulary(path: str) -> InputFile:
+    from components.corpus_gen.inputs import InputFile
+
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file; --vocab takes a vocab.txt")
+    return InputFile(os.path.abspath(path), os.path.getsize(path))
+
+
+def _initial_vocabulary(request: RunRequest) -> InputFile:
+    """Write the vocabulary of the initial model to the run directory: a file named by its content."""
+    from bert_keras.convert.initial_model import initial_tokenizer
+    from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, vocabulary_files
+    from pipeline.runs.run_dir import inputs_dir
+
+    if request.vocab:
+        raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
+    try:
+        _, tokenizer = initial_tokenizer(str(request.init), request.cased)
+    except InputError as error:
+        from pipeline.runs.served_versions import hint_at_version
+
+        raise hint_at_version(error, str(request.init)) from error
+    content = vocabulary_files(tokenizer)[VOCABULARY_FILE]
+    name = f"vocab-{hashlib.sha256(content.encode()).hexdigest()[:16]}.txt"
+    path = os.path.join(inputs_dir(request.run_dir), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with atomic_write(path) as file:
+        file.write(content)
+    return _vocabulary(path)
+
+
+def _docstrings(run_dir: str) -> str:
+    from pipeline.examples.demo_corpus import CORPUS_BYTES, write_docstring_corpus
+
+    typer.echo("reading the docstrings of the installed libraries")
+    path = os.path.join(run_dir, "corpus", "docstrings.txt")
+    write_docstring_corpus(path, CORPUS_BYTES)
+    return path

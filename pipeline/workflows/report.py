@@ -1,0 +1,52 @@
+"""Writes `report.html`, a self-contained page, from a run's summary, artifacts and ML Metadata."""
+
+from __future__ import annotations
+
+import os
+
+from bert_keras.errors import InputError
+from bert_keras.files import atomic_write
+from pipeline.report import base_page
+from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE
+from pipeline.workflows.workflow import WORKFLOWS
+
+
+def write_report(run_dir: str) -> str:
+    """Write `report.html` of the newest run into `run_dir`, atomically; return its path.
+
+    The same run gives the same bytes.
+
+    Raises:
+        InputError: no finished run in the directory, or its files are gone.
+    """
+    try:
+        summary = base_page.load(run_dir, SUMMARY_FILE)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{run_dir}: no finished run here (it has no {SUMMARY_FILE}); bert-tfx pretrain or finetune makes one"
+        ) from error
+    workflow = WORKFLOWS.get(summary.get("workflow"))
+    if workflow is None:
+        raise InputError(
+            f"{run_dir}: {SUMMARY_FILE} is from an earlier version; the same bert-tfx command writes it again"
+        )
+    # Importing TFX takes seconds; a wrong directory is reported before it.
+    from pipeline.runs.lineage import latest_run
+
+    run = latest_run(run_dir)
+    if run.id != summary["run"]:
+        raise InputError(
+            f"{run_dir}: run {run.id} has not finished ({SUMMARY_FILE} is of {summary['run']}); "
+            f"run the same bert-tfx {workflow.name} command to resume"
+        )
+    try:
+        page = workflow.render(run, summary, run_dir, base_page.baseline_metrics(run))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{error.filename}: a file of run {run.id} is gone; "
+            f"bert-tfx {workflow.name} with a new --run-dir makes a new one"
+        ) from error
+    path = os.path.join(run_dir, REPORT_FILE)
+    with atomic_write(path) as file:
+        file.write(page)
+    return path

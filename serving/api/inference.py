@@ -1,0 +1,143 @@
+"""Request path shared by gRPC and REST: Predict, and the methods on tf.Examples."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+import numpy as np
+
+from serving.api.classify import ExampleCalls
+from serving.errors import ServingError
+from serving.middleware import request_log
+from serving.middleware.server_policy import ServerPolicy
+from serving.models.manager import ModelManager, Target
+from serving.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.protos import ModelSpec, SignatureDef
+from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.request_queue import AdmissionControl, ConcurrencyLimiter, Memory, QueueSettings, RequestContext
+
+Arrays = dict[str, np.ndarray]
+# Total budget: this many answers of the maximum size, or any number of smaller ones.
+_LARGE_ANSWERS = 8
+# Time to answer the requests that are refused when draining ends.
+_LAST_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of a servable.
+
+    Attributes:
+        model, version: name and version of the servable that computed all of the answer.
+        signature_name: never "".
+        outputs: the wanted outputs, by name.
+    """
+
+    model: str
+    version: int
+    signature_name: str
+    outputs: Mapping[str, np.ndarray]
+
+
+class Inference:
+    """Answers requests with the models of `models`, within the limits of `queue`. Thread-safe.
+
+    Attributes:
+        policy: its limits are applied to every request before queueing.
+    """
+
+    def __init__(
+        self, models: ModelManager, queue: QueueSettings, batching: BatchingSettings | None, policy: ServerPolicy
+    ):
+        self.models = models
+        self.policy = policy
+        self._admission = AdmissionControl(queue.max_requests)
+        self._answers = Memory(_LARGE_ANSWERS * policy.limits.max_answer_bytes)
+        self._alone = ConcurrencyLimiter(queue.max_running)
+        # Each batch thread computes one batch while the next one is collected.
+        self._batched = ConcurrencyLimiter(2 * batching.num_batch_threads * batching.max_batch_size if batching else 1)
+
+    def predict(
+        self,
+        target: Target,
+        signature_name: str,
+        read_inputs: Callable[[SignatureDef], Arrays],
+        context: RequestContext,
+        output_filter: Sequence[str] = (),
+        growth: int = 1,
+    ) -> Answer:
+        """Answer one request.
+
+        Args:
+            target: the model and its version.
+            signature_name: "" means serving_default.
+            read_inputs: reads the request's arrays, in the dtypes of the signature.
+            context: deadline and cancellation.
+            output_filter: names of the wanted outputs; empty for all.
+            growth: memory of the answer as sent, relative to that of its arrays.
+
+        Raises:
+            ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
+                or the code of the graph's error.
+        """
+        with self._admission.admitted():
+            # Kept loaded until it has answered, whatever versions are swapped meanwhile.
+            servable = self.find(target, signature_name)
+            inputs = read_inputs(servable.signature(signature_name))
+            outputs = self._run(servable, signature_name, inputs, context, output_filter, growth)
+        return Answer(servable.name, servable.version, signature_name or DEFAULT_SIGNATURE, outputs)
+
+    @contextlib.contextmanager
+    def on_examples(self, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Iterator[ExampleCalls]:
+        """Admit one Classify, Regress or MultiInference; errors as in `predict`."""
+
+        def get(spec: ModelSpec) -> Servable:
+            return self.find(target_of(spec), spec.signature_name)
+
+        def run(servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
+            return self._run(servable, signature_name, inputs, context)
+
+        with self._admission.admitted():
+            yield ExampleCalls(get, run, self.policy.limits)
+
+    def find(self, target: Target, signature_name: str = "") -> Servable:
+        """Servable for a request, noted in the request's record; NOT_FOUND, INVALID_ARGUMENT."""
+        servable = self.models.get(target)
+        request_log.annotate(servable, signature_name)
+        return servable
+
+    def _run(
+        self,
+        servable: Servable,
+        signature_name: str,
+        inputs: Mapping[str, np.ndarray],
+        context: RequestContext,
+        output_filter: Sequence[str] = (),
+        growth: int = 1,
+    ) -> Arrays:
+        self.policy.check(servable, signature_name, inputs)
+        prepared = servable.prepare(signature_name, inputs, output_filter)
+        limit = self.policy.limits.max_answer_bytes // growth
+        if prepared.answer_bytes > limit:
+            raise ServingError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"the answer may take {prepared.answer_bytes} bytes; at most {limit}: send fewer or shorter rows,"
+                " or ask for fewer outputs",
+            )
+        # Between two parts, other requests get their turn and cancellation is noticed.
+        with self._answers.reserved(prepared.answer_bytes * growth):
+            return prepared.run(lambda batched: (self._batched if batched else self._alone).slot(context))
+
+    @property
+    def waiting(self) -> int:
+        """Number of queued requests."""
+        return self._alone.waiting + self._batched.waiting
+
+    def drain(self, seconds: float) -> bool:
+        """Refuse new requests now and queued ones after `seconds`, as UNAVAILABLE; False if some still run."""
+        if self._admission.close(seconds):
+            return True
+        self._alone.close()
+        self._batched.close()
+        return self._admission.close(_LAST_SECONDS)

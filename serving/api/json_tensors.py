@@ -1,0 +1,204 @@
+"""JSON of TensorFlow Serving's Predict requests and answers.
+
+| | request | request, for a single input | answer |
+|---|---|---|---|
+| rows | `{"instances": [{"text": "a"}, ...]}` | `{"instances": ["a", "b"]}` | `{"predictions": [...]}` |
+| columns | `{"inputs": {"text": ["a", "b"]}}` | `{"inputs": ["a", "b"]}` | `{"outputs": ...}` |
+
+An answer with one output is bare; with more it is an object keyed by output. Bytes are `{"b64": "..."}`. NaN and
+Infinity are written literally, as TensorFlow Serving does.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from serving import errors, tensors
+from serving.protos import SignatureDef, TensorInfo
+
+ROWS, COLUMNS = "instances", "inputs"
+_ANSWER_KEY = {ROWS: "predictions", COLUMNS: "outputs"}
+# TensorFlow Serving's convention: outputs with this suffix are always b64.
+_BYTES_SUFFIX = "_bytes"
+_MOST_DIMENSIONS = 32  # NumPy's
+# Memory of a number as JSON (an object and about twenty digits), relative to that in an array.
+GROWTH = 4
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse a request; INVALID_ARGUMENT unless it is a JSON object whose `signature_name`, if any, is a string."""
+    try:
+        request = json.loads(body)
+    except RecursionError:
+        raise errors.invalid("JSON Parse error: nested too deeply") from None
+    except ValueError as error:  # malformed JSON, not UTF-8, or a number with thousands of digits
+        raise errors.invalid(f"JSON Parse error: {error}") from None
+    if not isinstance(request, dict):
+        raise errors.invalid(f"JSON Value: {show(request)} Is not object")
+    if not isinstance(request.get("signature_name", ""), str):
+        raise errors.invalid("'signature_name' key must be a string value.")
+    to_bytes(request.get("signature_name", ""))  # refuses invalid UTF-8
+    return request
+
+
+def parse_request(body: bytes) -> dict[str, Any]:
+    """Parse a Predict request; INVALID_ARGUMENT unless it has exactly one of "instances" and "inputs"."""
+    request = parse_object(body)
+    if (ROWS in request) == (COLUMNS in request):
+        raise errors.invalid(f"expecting exactly one of the keys '{COLUMNS}' and '{ROWS}'")
+    return request
+
+
+def request_inputs(request: Mapping[str, Any], signature: SignatureDef) -> dict[str, np.ndarray]:
+    """Inputs of the signature from a parsed request, in the signature's dtypes."""
+    values = request[ROWS] if ROWS in request else request[COLUMNS]
+    if ROWS in request:
+        if not isinstance(values, list) or not values:
+            raise errors.invalid(f"'{ROWS}' must be a list of at least one element")
+        if any(_is_object(row) for row in values):
+            values = _columns(values)
+    if not _is_object(values):
+        values = {_only_input(signature): values}
+    arrays = {}
+    for name, value in values.items():
+        to_bytes(name)  # refuses invalid UTF-8, which protobuf maps cannot look up
+        if name not in signature.inputs:
+            raise errors.invalid(
+                f"JSON object: does not have named input: {name}; expected: {', '.join(sorted(signature.inputs))}"
+            )
+        arrays[name] = _array(name, value, signature.inputs[name])
+    return arrays
+
+
+def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
+    """JSON answer to `request`, in rows or columns like the request."""
+    values = {name: _json_values(name, array) for name, array in outputs.items()}
+    result: Any = values
+    if ROWS in request:
+        sizes = {name: array.shape[:1] for name, array in outputs.items()}
+        if len(set(sizes.values())) != 1 or () in sizes.values():
+            raise errors.invalid(f"outputs do not share a batch size ({sizes}): ask in columns, with '{COLUMNS}'")
+        result = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    if len(values) == 1:
+        name = next(iter(values))
+        result = [row[name] for row in result] if ROWS in request else result[name]
+    key = _ANSWER_KEY[ROWS if ROWS in request else COLUMNS]
+    return json.dumps({key: result}, ensure_ascii=False).encode()
+
+
+def _columns(rows: list[Any]) -> dict[str, list[Any]]:
+    for index, row in enumerate(rows):
+        if not _is_object(row) or not _is_object(rows[0]) or row.keys() != rows[0].keys():
+            raise errors.invalid(
+                f"Failed to process element: {index} of '{ROWS}' list: every element must be an object of the same keys"
+            )
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _only_input(signature: SignatureDef) -> str:
+    required = sorted(set(signature.inputs) - set(signature.defaults))
+    if len(required) != 1:
+        raise errors.invalid(f"plain values, but expecting objects keyed by input: {', '.join(required)}")
+    return required[0]
+
+
+def is_b64(value: Any) -> bool:
+    """Whether a JSON value stands for bytes: `{"b64": "..."}`."""
+    return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
+
+
+def to_bytes(value: str | dict[str, str]) -> bytes:
+    """Bytes of a JSON string or of `{"b64": "..."}`; INVALID_ARGUMENT if it is malformed."""
+    try:
+        return value.encode() if isinstance(value, str) else base64.b64decode(value["b64"], validate=True)
+    except UnicodeEncodeError:
+        raise errors.invalid(f"JSON Value: {show(value)} holds half of a surrogate pair") from None
+    except ValueError as error:  # binascii's, or a character outside ASCII
+        raise errors.invalid(f"Unable to base64 decode: {error}") from None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and not is_b64(value)
+
+
+def _array(name: str, value: Any, info: TensorInfo) -> np.ndarray:
+    dtype = tensors.numpy_dtype(info.dtype)
+    shape = []
+    first = value
+    while isinstance(first, list):
+        shape.append(len(first))
+        first = first[0] if first else None
+    if len(shape) > _MOST_DIMENSIONS:
+        raise errors.invalid(f"input {name}: lists nested more than {_MOST_DIMENSIONS} deep")
+    leaves = [_leaf(leaf, dtype) for leaf in _leaves(name, value, shape)]
+    array = np.empty(len(leaves), dtype)
+    array[:] = leaves
+    return array.reshape(shape)
+
+
+def _leaves(name: str, value: Any, shape: list[int]) -> Iterator[Any]:
+    if not shape:
+        if isinstance(value, list):
+            raise errors.invalid(f"input {name}: lists nested more deeply than in the first element")
+        yield value
+        return
+    if not isinstance(value, list) or len(value) != shape[0]:
+        raise errors.invalid(
+            f"input {name}: expected a list of size {shape[0]} as in the first element, got {show(value)}"
+        )
+    for item in value:
+        yield from _leaves(name, item, shape[1:])
+
+
+def _leaf(value: Any, dtype: np.dtype) -> Any:
+    if dtype.kind == "O" and (isinstance(value, str) or is_b64(value)):
+        return to_bytes(value)
+    kinds: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}.get(dtype.kind, ())
+    if not isinstance(value, kinds) or (isinstance(value, bool) and dtype.kind != "b"):
+        raise errors.invalid(f"JSON Value: {show(value)} is not of expected type: {tensors.dtype_name(dtype)}")
+    if dtype.kind in "iuf":
+        limit: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+        # NaN and Infinity are allowed; an integer may be too long for math.isfinite.
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if finite and not limit.min <= value <= limit.max:
+            raise errors.invalid(f"Cannot convert JSON value: {show(value)} to {dtype} without loss of precision.")
+    return value
+
+
+def _json_values(name: str, array: np.ndarray) -> Any:
+    if array.dtype == object:
+        encode = _b64 if name.endswith(_BYTES_SUFFIX) else _text
+        encoded = np.empty(array.shape, object)
+        encoded.ravel()[:] = [encode(item) for item in array.ravel()]
+        return encoded.tolist()
+    if array.dtype == np.float32:
+        # The shortest decimal that reads back as the same float32: 0.2, not 0.20000000298023224.
+        # One row at a time: a number takes 128 bytes in between.
+        rows = array if array.ndim else array[None]
+        values = [row.astype("U").astype(np.float64).tolist() for row in rows]
+        return values if array.ndim else values[0]
+    return array.tolist()
+
+
+def _b64(item: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(item).decode()}
+
+
+def _text(item: bytes) -> str | dict[str, str]:
+    try:
+        return item.decode()
+    except UnicodeDecodeError:
+        return _b64(item)
+
+
+def show(value: Any) -> str:
+    """A JSON value as at most 83 characters, for a message."""
+    try:
+        text = ascii(value)
+    except RecursionError:
+        text = "a value nested too deeply"
+    return text if len(text) <= 80 else f"{text[:80]}..."

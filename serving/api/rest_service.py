@@ -1,0 +1,257 @@
+"""TensorFlow Serving's REST v1 over an Inference: predict, classify, regress, status and metadata.
+
+- `POST /v1/models/NAME[/versions/N | /labels/LABEL]:predict`, `:classify`, `:regress`
+- `GET /v1/models/NAME[/versions/N | /labels/LABEL]`, and the same with `/metadata`
+
+A body may be compressed (`Content-Encoding: gzip`); the limit applies to the decompressed size.
+
+`GET /v1/models` lists the served models with their status; TensorFlow Serving has no such path:
+
+    {"models": [{"name": "bert", "labels": {"stable": "3"}, "model_version_status": [{"version": "3", ...}]}]}
+
+The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
+
+GET takes none of the threads that POST computes in: probes are answered under an overload, too.
+"""
+
+import asyncio
+import functools
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import grpc
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from serving import errors
+from serving.api import json_examples, json_tensors
+from serving.api.grpc_service import SIGNATURE_DEF_FIELD
+from serving.api.inference import Inference
+from serving.middleware.limits import LimitSettings
+from serving.middleware.logs import failure
+from serving.models.manager import Target
+from serving.models.store import VersionStatus
+from serving.protos import ClassificationRequest, Input, ModelSpec, RegressionRequest, TensorInfo, types_pb2
+from serving.scheduling.request_queue import QueueSettings, RequestContext
+
+log = logging.getLogger(__name__)
+
+
+VERSION_HEADER = "X-Model-Version"
+# Threads beyond the queue's capacity, for requests that are refused.
+_SPARE_THREADS = 16
+
+
+def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
+    """ASGI application; a body larger than the policy's `max_request_bytes` is a 413, a late one a 408."""
+    api = _RestApi(inference, queue)
+    routes = [Route("/v1/models", api.models, methods=["GET"])]
+    for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
+        routes += [
+            Route(f"{model}:predict", api.predict, methods=["POST"]),
+            Route(f"{model}:classify", api.classify, methods=["POST"]),
+            Route(f"{model}:regress", api.regress, methods=["POST"]),
+            Route(f"{model}/metadata", api.metadata, methods=["GET"]),
+            Route(model, api.status, methods=["GET"]),
+        ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed})
+
+
+class _RestApi:
+    def __init__(self, inference: Inference, queue: QueueSettings):
+        self._inference = inference
+        self._models = inference.models
+        self._queue = queue
+
+    async def predict(self, request: Request) -> Response:
+        return await self._post(request, self._predict)
+
+    async def classify(self, request: Request) -> Response:
+        return await self._post(request, self._classify)
+
+    async def regress(self, request: Request) -> Response:
+        return await self._post(request, self._regress)
+
+    async def _post(
+        self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
+    ) -> Response:
+        context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.policy.limits
+        coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding not in ("identity", "gzip", "x-gzip"):
+            return _error(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
+        body = bytearray()
+        try:
+            with anyio.fail_after(limits.max_receive_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > limits.max_request_bytes:
+                        return _too_large(limits)
+            if coding != "identity":
+                # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
+                unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+                body = bytearray(unpacker.decompress(body, limits.max_request_bytes + 1))
+                if len(body) > limits.max_request_bytes:
+                    return _too_large(limits)
+                if not unpacker.eof or unpacker.unused_data:
+                    return _error(400, "the request body is not one complete gzip stream")
+        except zlib.error:
+            return _error(400, "the request body is not gzip, contrary to its Content-Encoding")
+        except TimeoutError:
+            answer = _error(408, f"the request body did not arrive in {limits.max_receive_seconds:g} seconds")
+            answer.headers["Connection"] = "close"  # the remainder is not awaited
+            return answer
+        except ClientDisconnect:
+            return Response(status_code=400)  # never read
+        watch = asyncio.ensure_future(_cancel_when_gone(request, context))
+        try:
+            return await self._answer(lambda: work(request.path_params, bytes(body), context))
+        finally:
+            watch.cancel()
+
+    async def status(self, request: Request) -> Response:
+        return self._told(lambda: self._status(request.path_params))
+
+    async def metadata(self, request: Request) -> Response:
+        return self._told(lambda: self._metadata(request.path_params))
+
+    async def models(self, request: Request) -> Response:
+        return self._told(self._list_models)
+
+    def _told(self, work: Callable[[], Response]) -> Response:
+        """Answer at once, in the thread of the connections, what is known without computing."""
+        try:
+            return work()
+        except Exception as error:
+            return _refused(error)
+
+    async def _answer(self, work: Callable[[], Response]) -> Response:
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        except Exception as error:
+            return _refused(error)
+
+    @functools.cached_property
+    def _threads(self) -> anyio.CapacityLimiter:
+        # Starlette's own limit is 40 threads: further requests would wait without a deadline.
+        return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
+
+    def _predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        request = json_tensors.parse_request(body)
+        answer = self._inference.predict(
+            _target(path),
+            request.get("signature_name", ""),
+            lambda signature: json_tensors.request_inputs(request, signature),
+            context,
+            growth=json_tensors.GROWTH,
+        )
+        return _answered(json_tensors.answer(request, answer.outputs), answer.version)
+
+    def _classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        spec, request_input = _example_request(path, body)
+        with self._inference.on_examples(lambda _: _target(path), context) as examples:
+            response = examples.classify(ClassificationRequest(model_spec=spec, input=request_input))
+        return _answered(json_examples.classifications(response), response.model_spec.version.value)
+
+    def _regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        spec, request_input = _example_request(path, body)
+        with self._inference.on_examples(lambda _: _target(path), context) as examples:
+            response = examples.regress(RegressionRequest(model_spec=spec, input=request_input))
+        return _answered(json_examples.regressions(response), response.model_spec.version.value)
+
+    def _status(self, path: dict[str, Any]) -> Response:
+        statuses = self._models.status(_target(path))
+        return JSONResponse({"model_version_status": [_status_json(status) for status in statuses]})
+
+    def _list_models(self) -> Response:
+        listed = [
+            {
+                "name": name,
+                "labels": {label: str(version) for label, version in store.config.labels.items()},
+                "model_version_status": [_status_json(status) for status in store.status().values()],
+            }
+            for name, store in self._models.stores.items()
+        ]
+        return JSONResponse({"models": listed})
+
+    def _metadata(self, path: dict[str, Any]) -> Response:
+        servable = self._inference.find(_target(path))
+        signature_defs = {
+            name: {
+                "inputs": {key: _info_json(info) for key, info in signature.inputs.items()},
+                "outputs": {key: _info_json(info) for key, info in signature.outputs.items()},
+                "method_name": signature.method_name,
+            }
+            for name, signature in servable.signature_defs.items()
+        }
+        spec = {"name": servable.name, "signature_name": "", "version": str(servable.version)}
+        # The map's only field is named like the metadata field: TensorFlow Serving nests them, too.
+        metadata = {SIGNATURE_DEF_FIELD: {"signature_def": signature_defs}}
+        return JSONResponse({"model_spec": spec, "metadata": metadata})
+
+
+def _target(path: dict[str, Any]) -> Target:
+    return Target(path["name"], path.get("version"), path.get("label", ""))
+
+
+def _example_request(path: dict[str, Any], body: bytes) -> tuple[ModelSpec, Input]:
+    request = json_tensors.parse_object(body)
+    # The path's version is not in the spec: it may be too large for an int64.
+    spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
+    return spec, json_examples.request_input(request)
+
+
+def _answered(body: bytes, version: int) -> Response:
+    return Response(body, media_type="application/json", headers={VERSION_HEADER: str(version)})
+
+
+async def _cancel_when_gone(request: Request, context: RequestContext) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    context.cancel()
+
+
+def _refused(error: Exception) -> Response:
+    reason = errors.from_exception(error)
+    if reason.code is grpc.StatusCode.INTERNAL:
+        log.error("a request failed: %s", failure(error))
+    answer = _error(reason.http_status, str(reason))
+    if reason.code is grpc.StatusCode.UNAVAILABLE:
+        answer.headers["Connection"] = "close"  # so that the client retries on another server
+    return answer
+
+
+def _too_large(limits: LimitSettings) -> JSONResponse:
+    return _error(413, f"the request body is larger than {limits.max_request_bytes} bytes")
+
+
+def _error(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status_code=status)
+
+
+def _malformed(request: Request, error: Exception) -> Response:
+    # As in TensorFlow Serving: an unknown path below /v1/ is a bad request, any other is not found.
+    under_api = request.url.path.startswith("/v1/")
+    return _error(400 if under_api else 404, f"Malformed request: {request.method} {request.url.path}")
+
+
+# 64-bit integers are strings in protobuf's JSON.
+
+
+def _status_json(status: VersionStatus) -> dict[str, Any]:
+    error = {"error_code": status.error_code.name, "error_message": status.error_message}
+    return {"version": str(status.version), "state": status.state, "status": error}
+
+
+def _info_json(info: TensorInfo) -> dict[str, Any]:
+    dims = [{"size": str(dim.size), "name": dim.name} for dim in info.tensor_shape.dim]
+    return {
+        "dtype": types_pb2.DataType.Name(info.dtype),
+        "tensor_shape": {"dim": dims, "unknown_rank": info.tensor_shape.unknown_rank},
+        "name": info.name,
+    }

@@ -1,0 +1,1 @@
+"""Request path before the services: connections, security, limits, logs, metrics."""

@@ -1,0 +1,226 @@
+"""Limits for the number of connections, and for idle ones.
+
+| | REST | gRPC |
+|---|---|---|
+| no complete head of a request `max_head_seconds` after the connection or the last answer | closed | closed |
+| idle after an answer | 5 s, uvicorn's | `max_idle_seconds` |
+| more than `max_connections` | closed at once | the excess is closed within a second |
+| more than `max_address_connections` of one client address | closed at once | likewise |
+
+gRPC accepts connections itself and has no limit per address, so its connections are watched from outside. Between two
+checks it accepts up to _BURST times as many: at a hard limit, one address could lock out all others.
+"""
+
+import asyncio
+import collections
+import contextlib
+import functools
+import logging
+import os
+import resource
+import socket
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from serving.errors import SettingsError
+from serving.middleware.limits import LimitSettings
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.25
+_BURST = 5
+# Besides connections: descriptors of models, logs and threads, and files that are open briefly.
+_OTHER_DESCRIPTORS = 512
+
+
+def reserve_descriptors(limits: LimitSettings) -> None:
+    """Raise the process' limit of descriptors to the need of both ports; SettingsError if that is not allowed."""
+    needed = (1 + _BURST) * limits.max_connections + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise SettingsError(
+            f"{limits.max_connections} connections per port need {needed} descriptors; the limit is {hard}:"
+            f" raise the limit (`ulimit -Hn`), or give --max-connections {(hard - _OTHER_DESCRIPTORS) // (1 + _BURST)}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+class Listener(socket.socket):
+    """Listening socket that closes excess connections at once, even during the TLS handshake."""
+
+    def limit(self, limits: LimitSettings) -> None:
+        """Set the limits; must be called before the first connection."""
+        self._limits = limits
+        self._held: collections.Counter[str] = collections.Counter()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        while True:
+            descriptor, address = self._accept()  # type: ignore[attr-defined]
+            host = str(address[0])
+            accepted = _Accepted(self.family, self.type, self.proto, fileno=descriptor)
+            most, most_of_one = self._limits.max_connections, self._limits.max_address_connections
+            if self._held.total() < most and self._held[host] < most_of_one:
+                self._held[host] += 1
+                accepted.gone = functools.partial(self._gone, host)
+                return accepted, address
+            accepted.close()
+
+    def _gone(self, host: str) -> None:
+        self._held[host] -= 1
+        if not self._held[host]:
+            del self._held[host]
+
+
+class _Accepted(socket.socket):
+    gone: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        super().close()
+        gone, self.gone = self.gone, None
+        if gone is not None:
+            gone()
+
+
+def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with a deadline for request heads: an incomplete head would be awaited forever."""
+
+    class Protocol(H11Protocol):
+        _overdue: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._wait_for_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._head_is_there()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._head_is_there()
+
+        def on_response_complete(self) -> None:
+            self._wait_for_head()
+            super().on_response_complete()
+            if not self.cycle.response_complete:  # the next request has arrived already
+                self._head_is_there()
+
+        def _wait_for_head(self) -> None:
+            self._head_is_there()
+            self._overdue = self.loop.call_later(limits.max_head_seconds, self.transport.abort)
+
+        def _head_is_there(self) -> None:
+            if self._overdue is not None:
+                self._overdue.cancel()
+                self._overdue = None
+
+    return Protocol
+
+
+class RestConfig(uvicorn.Config):
+    """uvicorn's configuration with a deadline for TLS handshakes, for which it has no option."""
+
+    def __init__(self, app: Any, handshake_seconds: float, **options: Any):
+        super().__init__(app, **options)
+        self._handshake_seconds = handshake_seconds
+
+    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
+        return functools.partial(_Loop, self._handshake_seconds)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, handshake_seconds: float):
+        super().__init__()
+        self._handshake_seconds = handshake_seconds
+
+    async def create_server(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = self._handshake_seconds
+        return await super().create_server(*args, **options)
+
+
+def grpc_options(limits: LimitSettings) -> list[tuple[str, int]]:
+    """Channel arguments of a gRPC server; the handshake includes the first HTTP/2 frame, with or without TLS."""
+    return [
+        ("grpc.max_allowed_incoming_connections", _BURST * limits.max_connections),
+        ("grpc.server_handshake_timeout_ms", round(1000 * limits.max_head_seconds)),
+        ("grpc.max_connection_idle_ms", round(1000 * limits.max_idle_seconds)),
+    ]
+
+
+class AddressWatch:
+    """Closes connections above the limits on a port that gRPC accepts on by itself."""
+
+    def __init__(self, port: int, limits: LimitSettings):
+        self._port, self._limits = port, limits
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            try:
+                self._look()
+            except OSError as error:  # no descriptor is left
+                log.error("connections of gRPC: %s", error.strerror)
+
+    def _look(self) -> None:
+        kept: collections.Counter[str] = collections.Counter()
+        closed: collections.Counter[str] = collections.Counter()
+        for peer, connection in _sockets_of(self._port):
+            if peer is None:
+                continue
+            if kept[peer] < self._limits.max_address_connections and kept.total() < self._limits.max_connections:
+                kept[peer] += 1
+                continue
+            closed[peer] += 1
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for peer, number in closed.items():
+            log.warning("%s: %d connections of gRPC above the limits were closed, %d kept", peer, number, kept[peer])
+
+
+def hang_up(port: int) -> None:
+    """Close all connections of a port and stop listening.
+
+    When gRPC stops, open calls are CANCELLED, which clients take for their own doing. A closed connection is
+    UNAVAILABLE: clients retry elsewhere. gRPC itself has no way to close one.
+    """
+    for listeners in (True, False):  # nobody must reconnect in between
+        for peer, duplicate in _sockets_of(port):
+            if (peer is None) == listeners:
+                with contextlib.suppress(OSError):
+                    duplicate.shutdown(socket.SHUT_RDWR)
+
+
+def _sockets_of(port: int) -> Iterator[tuple[str | None, socket.socket]]:
+    """Yield duplicates of this process' sockets on a port with their peers; None for a listening socket.
+
+    Except for closing, operations on a duplicate act on the server's own socket. Each is closed after its turn.
+    """
+    for number in os.listdir("/dev/fd"):
+        try:
+            if not stat.S_ISSOCK(os.fstat(int(number)).st_mode):
+                continue
+            duplicate = socket.socket(fileno=os.dup(int(number)))
+        except OSError:  # closed meanwhile
+            continue
+        with duplicate, contextlib.suppress(OSError):
+            if duplicate.family in (socket.AF_INET, socket.AF_INET6) and duplicate.getsockname()[1] == port:
+                listens = bool(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+                yield None if listens else str(duplicate.getpeername()[0]), duplicate

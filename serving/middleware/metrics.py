@@ -1,0 +1,162 @@
+"""Prometheus metrics at TensorFlow Serving's path: its metrics by their names, and some of this server's own.
+
+TensorFlow Serving's metrics that a dashboard for it shows (labels in braces; times in microseconds). They come from
+tensorflow_serving/servables/tensorflow/util.cc unless another source is given:
+
+    :tensorflow:serving:request_count{model_name, status}              counter; status is OK, INVALID_ARGUMENT, ...
+    :tensorflow:serving:request_latency{model_name, API, entrypoint}   histogram, of answers that are OK
+    :tensorflow:serving:request_example_counts{model}                  histogram, of calls on tf.Examples
+    :tensorflow:serving:request_example_count_total{model}             counter, likewise
+    :tensorflow:serving:model_warmup_latency{model_path, status}       histogram (saved_model_warmup_util.cc)
+    :tensorflow:cc:saved_model:load_attempt_count{model_path, status}  counter; success or fail (TensorFlow,
+    :tensorflow:cc:saved_model:load_latency{model_path}                counter      cc/saved_model/loader.cc)
+
+This server's own metrics begin with `bert_tfx_`; see `Metrics`. A request is counted under the model that it names,
+refused or not. For a model that is not served, `model_name` is empty: otherwise every name that a client makes up would
+be a new time series.
+
+TensorFlow Serving writes counters without the `_total` suffix that the Prometheus client adds
+(util/prometheus_exporter.cc), and no `_created` series: `Metrics.page` removes both.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import grpc
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from serving.errors import from_exception
+from serving.middleware.request_log import RequestRecord
+
+PATH = "/monitoring/prometheus/metrics"
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ON_EXAMPLES = ("Classify", "Regress", "MultiInference")
+_COUNTED = ("Predict", *_ON_EXAMPLES)
+# monitoring::Buckets::Exponential(10, 1.8, 33): up to 20 minutes. And (1, 2, 15).
+_MICROSECONDS = [10 * 1.8**power for power in range(32)]
+_ROWS = [2.0**power for power in range(15)]
+_WITHOUT_TOTAL = (
+    ":tensorflow:serving:request_count",
+    ":tensorflow:cc:saved_model:load_attempt_count",
+    ":tensorflow:cc:saved_model:load_latency",
+)
+
+
+class Metrics:
+    """Metrics of one server; an observer of `serving.middleware.request_log`.
+
+    This server's own are `bert_tfx_request_rows{model_name}`, a histogram; `bert_tfx_model_version{model_name}`, the
+    version that answered last; `bert_tfx_process_resident_bytes`; and the gauges added by `watch`.
+    """
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(name, what, labels, registry=registry)
+
+        def histogram(name: str, what: str, buckets: list[float], *labels: str) -> Histogram:
+            return Histogram(name, what, labels, buckets=buckets, registry=registry)
+
+        serving = ":tensorflow:serving:"
+        loading = ":tensorflow:cc:saved_model:"
+        wall = "Wall time (in microseconds)"
+        self._requests = counter(f"{serving}request_count", "Requests.", "model_name", "status")
+        self._latency = histogram(
+            f"{serving}request_latency", f"{wall} of requests.", _MICROSECONDS, "model_name", "API", "entrypoint"
+        )
+        self._examples = histogram(f"{serving}request_example_counts", "tf.Examples per request.", _ROWS, "model")
+        self._examples_total = counter(f"{serving}request_example_count_total", "tf.Examples.", "model")
+        self._warmups = histogram(
+            f"{serving}model_warmup_latency", f"{wall} of warm-ups.", _MICROSECONDS, "model_path", "status"
+        )
+        self._loads = counter(f"{loading}load_attempt_count", "Attempts to load.", "model_path", "status")
+        self._load_latency = counter(f"{loading}load_latency", f"{wall} of loading.", "model_path")
+        self._rows = histogram("bert_tfx_request_rows", "Rows of a request.", _ROWS, "model_name")
+        self._version = Gauge(
+            "bert_tfx_model_version", "The version that answered last.", ["model_name"], registry=registry
+        )
+        self.watch("process_resident_bytes", "Resident memory of the process.", resident_bytes)
+
+    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
+        """Add the gauge `bert_tfx_<name>`, read whenever the page is."""
+        Gauge(f"bert_tfx_{name}", what, registry=self._registry).set_function(read)
+
+    def __call__(self, record: RequestRecord) -> None:
+        """Count a request, if TensorFlow Serving counts its method."""
+        if record.method not in _COUNTED:
+            return
+        self._requests.labels(record.model, record.code.name).inc()
+        if record.rows is None:
+            return
+        self._rows.labels(record.model).observe(record.rows)
+        if record.method in _ON_EXAMPLES:
+            self._examples.labels(record.model).observe(record.rows)
+            self._examples_total.labels(record.model).inc(record.rows)
+        if record.code is grpc.StatusCode.OK:
+            self._latency.labels(record.model, record.method, record.entrypoint).observe(1e6 * record.seconds)
+            self._version.labels(record.model).set(record.version or 0)
+
+    @contextlib.contextmanager
+    def loading(self, path: Path) -> Iterator[None]:
+        """Measure the loading of a version: the attempt, and the time if it succeeds."""
+        began = time.perf_counter()
+        status = "fail"
+        try:
+            yield
+            status = "success"
+            self._load_latency.labels(str(path)).inc(1e6 * (time.perf_counter() - began))
+        finally:
+            self._loads.labels(str(path), status).inc()
+
+    @contextlib.contextmanager
+    def warming(self, path: Path) -> Iterator[None]:
+        """Measure the warm-up of a version: its time and status code."""
+        began = time.perf_counter()
+        code = grpc.StatusCode.OK
+        try:
+            yield
+        except Exception as error:
+            code = from_exception(error).code
+            raise
+        finally:
+            self._warmups.labels(str(path), code.name).observe(1e6 * (time.perf_counter() - began))
+
+    def page(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        text = generate_latest(_WithoutCreated(self._registry.collect)).decode()
+        for name in _WITHOUT_TOTAL:
+            text = text.replace(f"{name}_total", name)
+        return text.encode()
+
+    def route(self) -> Route:
+        """Route of the page, for the REST application."""
+
+        async def answer(request: Request) -> Response:
+            return Response(self.page(), headers={"Content-Type": _CONTENT_TYPE})
+
+        return Route(PATH, answer, methods=["GET"])
+
+
+class _WithoutCreated:
+    def __init__(self, collect: Callable[[], Iterable[Metric]]):
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in self._collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process; 0 if /proc is not available."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

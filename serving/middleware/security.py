@@ -1,0 +1,331 @@
+"""TLS, mutual TLS and bearer tokens.
+
+Protection of each port:
+
+| | TLS, client certificate | token |
+|---|---|---|
+| gRPC: every method of every service, server reflection too | yes | yes |
+| gRPC: `grpc.health.v1` | yes | no: probes carry none, and learn only that the server is up |
+| gRPC: HandleReloadConfigRequest | yes | an administrator's only; without such tokens it is disabled |
+| REST: every other path, including `/monitoring/prometheus/metrics` | yes | yes: it lists the models |
+| REST: the files of the page at `/` (`serving.page.routes`) | yes | no: they are public and ask for a token to send |
+
+Kubernetes' gRPC probe has no TLS: with TLS, probe with `grpc_health_probe -tls` inside the container.
+
+Files are re-read when they change, checked at most once in RELOAD_SECONDS: new certificates, CAs and tokens apply from
+the next connection or request on. If a file becomes invalid, an error is logged and the previous content stays in
+force; so revoke a token with a file that lacks it, not with an empty file.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import grpc
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serving.errors import SettingsError, file_reason
+from serving.protos import MODEL_SERVICE
+
+log = logging.getLogger(__name__)
+
+RELOAD_SECONDS = 1.0
+# Shorter tokens could be guessed.
+MIN_TOKEN_CHARS = 16
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
+_OPEN_METHODS = "/grpc.health.v1.Health/"
+_ADMINISTRATION = f"/{MODEL_SERVICE}/HandleReloadConfigRequest"
+_REFUSAL = "no valid bearer token: send `authorization: Bearer TOKEN`"
+_NO_ADMINISTRATOR = "no administrator's token: send `authorization: Bearer TOKEN` with one of --admin-token-file"
+_NO_ADMINISTRATION = "the models cannot be changed by a call: the server was started without --admin-token-file"
+_HANDLERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SecuritySettings:
+    """Transport and authentication; by default the server listens on loopback only, without TLS.
+
+    Attributes:
+        certificate_file: PEM, the server's certificate and its chain up to the CA; with it, both ports require TLS.
+        key_file: PEM, the key of that certificate, without a pass phrase.
+        client_ca_file: PEM, CAs; a client must present a certificate that one of them signed (mutual TLS).
+        token_file: one bearer token per line, `#` starts a comment; every request must carry one of them.
+        allow_insecure: listen without TLS on an address that is not loopback.
+        admin_token_file: likewise, tokens of administrators, who alone may change the served models
+            (HandleReloadConfigRequest); None: nobody may.
+        admin_base_paths: folders from which administrators may load models, besides those of served models.
+    """
+
+    certificate_file: str | None = None
+    key_file: str | None = None
+    client_ca_file: str | None = None
+    token_file: str | None = None
+    allow_insecure: bool = False
+    admin_token_file: str | None = None
+    admin_base_paths: tuple[str, ...] = ()
+
+    def check(self, host: str) -> None:
+        """SettingsError if `host` requires TLS, or if a file of a set is missing."""
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise SettingsError("TLS needs a certificate and its key: give both files, or neither")
+        if self.client_ca_file is not None and self.certificate_file is None:
+            raise SettingsError("client certificates require TLS: give the server's certificate and key, too")
+        if self.admin_base_paths and self.admin_token_file is None:
+            raise SettingsError("--admin-base-path requires --admin-token-file")
+        files = [file for file in (self.token_file, self.admin_token_file) if file]
+        if len(files) == 2 and set.intersection(*(set(read_tokens(file)) for file in files)):
+            raise SettingsError(f"{self.admin_token_file} and {self.token_file} share a token: use different tokens")
+        if self.certificate_file is None and not self.allow_insecure and not is_loopback(host):
+            raise SettingsError(
+                f"refused to listen on {host} without TLS: texts and tokens would be sent unencrypted;"
+                " give a certificate and its key, or allow it explicitly (--allow-insecure)"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is an address of this machine only; of names, only `localhost` is."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class _Reloaded(Generic[T]):
+    """The result of `read`, renewed when one of the files changes. Thread-safe."""
+
+    def __init__(self, files: Sequence[str], read: Callable[[], T]):
+        self._files = files
+        self._read = read
+        self._lock = threading.Lock()
+        self._looked = time.monotonic()
+        self._state = self._states()
+        self._value = read()
+
+    def get(self) -> T:
+        """The newest value whose files were valid."""
+        if time.monotonic() - self._looked >= RELOAD_SECONDS and self._lock.acquire(blocking=False):
+            try:
+                self._looked = time.monotonic()
+                state = self._states()
+                if state != self._state:
+                    self._state = state
+                    self._value = self._read()
+                    log.info("read again: %s", ", ".join(self._files))
+            except SettingsError as error:
+                log.error("%s; the previous content stays in force", error)
+            finally:
+                self._lock.release()
+        return self._value
+
+    def _states(self) -> list[object]:
+        states: list[object] = []
+        for file in self._files:
+            try:
+                stat = Path(file).stat()
+                states.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            except OSError:
+                states.append(None)
+        return states
+
+
+class Tokens:
+    """Tokens of a file; only their SHA-256 digests are kept in memory.
+
+    Raises:
+        SettingsError: the file cannot be read, has no token, or has one that is too short or cannot be sent.
+    """
+
+    def __init__(self, file: str):
+        self._digests = _Reloaded(
+            [file], lambda: [hashlib.sha256(token.encode()).digest() for token in read_tokens(file)]
+        )
+
+    def accept(self, headers: Sequence[str]) -> bool:
+        """Whether `headers`, the values of `authorization`, are exactly one valid bearer token.
+
+        Constant time: the digest is compared with all valid ones, so timing does not leak tokens.
+        """
+        scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+        presented = hashlib.sha256(token.strip().encode("utf-8", "replace")).digest()
+        valid = False
+        for digest in self._digests.get():
+            valid |= hmac.compare_digest(digest, presented)
+        return valid and scheme.lower() == "bearer"
+
+
+def read_tokens(file: str) -> list[str]:
+    """Tokens of a file, in order; SettingsError as in `Tokens`."""
+    try:
+        lines = Path(file).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError as error:
+        raise SettingsError(f"token file {file}: {file_reason(error)}") from None
+    tokens = []
+    for number, line in enumerate(lines, 1):
+        token = line.partition("#")[0].strip()
+        if token and (len(token) < MIN_TOKEN_CHARS or not _TOKEN.fullmatch(token)):
+            # The line is not quoted: it may be most of a secret.
+            raise SettingsError(
+                f"token file {file}, line {number}: a token is at least {MIN_TOKEN_CHARS} of A-Z a-z 0-9 . _ ~ + / -;"
+                " make one with `openssl rand -hex 32`"
+            )
+        if token:
+            tokens.append(token)
+    if not tokens:
+        raise SettingsError(f"token file {file} holds no token; make one with `openssl rand -hex 32`")
+    return tokens
+
+
+class TokenInterceptor(grpc.ServerInterceptor):
+    """Refuses calls without a token as UNAUTHENTICATED, without parsing their message.
+
+    Args:
+        tokens: tokens of all clients; None allows everyone.
+        administrators: tokens of those who may change the models; None: PERMISSION_DENIED for all.
+    """
+
+    def __init__(self, tokens: Tokens | None, administrators: Tokens | None):
+        self._tokens = tokens
+        self._administrators = administrators
+
+    def intercept_service(self, continuation: Callable[..., Any], details: grpc.HandlerCallDetails) -> Any:
+        handler = continuation(details)
+        if details.method.startswith(_OPEN_METHODS):
+            return handler
+        code, tokens, refusal = grpc.StatusCode.UNAUTHENTICATED, self._tokens, _REFUSAL
+        if details.method == _ADMINISTRATION:
+            tokens, refusal = self._administrators, _NO_ADMINISTRATOR
+            if tokens is None:
+                code, refusal = grpc.StatusCode.PERMISSION_DENIED, _NO_ADMINISTRATION
+        elif tokens is None:
+            return handler
+        if tokens is not None and tokens.accept(authorization(details.invocation_metadata)):
+            return handler
+        kind = (handler.request_streaming, handler.response_streaming) if handler else (False, False)
+        return _HANDLERS[kind](lambda _, context: context.abort(code, refusal))
+
+
+def authorization(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
+    """Values of `authorization` in the metadata of a gRPC call."""
+    return [value for key, value in metadata if key == "authorization" and isinstance(value, str)]
+
+
+class TokenMiddleware:
+    """Answers HTTP 401 to requests without a token, except for `open_paths`; their body is not read."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()):
+        self._app = app
+        self._tokens = tokens
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        values = [value.decode("latin-1") for key, value in scope.get("headers", ()) if key == b"authorization"]
+        if scope["type"] != "http" or scope["path"] in self._open_paths or self._tokens.accept(values):
+            await self._app(scope, receive, send)
+            return
+        # Closed, because the client may still be sending a body that will not be read.
+        headers = {"WWW-Authenticate": 'Bearer realm="bert-tfx"', "Connection": "close"}
+        await JSONResponse({"error": _REFUSAL}, 401, headers)(scope, receive, send)
+
+
+class _Pem(NamedTuple):
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None
+
+
+def add_port(server: grpc.Server, address: str, settings: SecuritySettings) -> int:
+    """Open the gRPC port, with TLS if there is a certificate, and return its number.
+
+    Raises:
+        RuntimeError: the port is taken.
+        SettingsError: a certificate, key or CA cannot be read, or they do not match.
+    """
+    if settings.certificate_file is None:
+        return server.add_insecure_port(address)
+    pems = _Reloaded(_tls_files(settings), lambda: _read_pem(settings))
+    pem = pems.get()
+
+    def fetch() -> Any:
+        # gRPC calls this for every connection; None means "unchanged".
+        nonlocal pem
+        before, pem = pem, pems.get()
+        return None if pem is before else _configuration(pem)
+
+    credentials = grpc.dynamic_ssl_server_credentials(_configuration(pem), fetch, settings.client_ca_file is not None)
+    return server.add_secure_port(address, credentials)
+
+
+def rest_context(settings: SecuritySettings) -> ssl.SSLContext | None:
+    """TLS context of the REST port, which reloads changed files as `add_port` does; None without a certificate."""
+    if settings.certificate_file is None:
+        return None
+    return _NewestContext(_Reloaded(_tls_files(settings), lambda: _context(settings)))
+
+
+class _NewestContext(ssl.SSLContext):
+    """Starts each connection with the context of the newest files.
+
+    A context also holds resumable sessions and the keys of their tickets. Replacing it drops those of an old CA; merely
+    switching contexts during a handshake would keep them.
+    """
+
+    def __new__(cls, contexts: "_Reloaded[ssl.SSLContext]") -> "_NewestContext":
+        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        made._contexts = contexts
+        return made
+
+    _contexts: "_Reloaded[ssl.SSLContext]"
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        return self._contexts.get().wrap_bio(*args, **options)
+
+
+def _tls_files(settings: SecuritySettings) -> list[str]:
+    return [file for file in (settings.certificate_file, settings.key_file, settings.client_ca_file) if file]
+
+
+def _read_pem(settings: SecuritySettings) -> _Pem:
+    _context(settings)  # gRPC does not report a key of another certificate: every handshake would fail
+    read = [Path(file).read_bytes() for file in _tls_files(settings)]
+    return _Pem(read[0], read[1], read[2] if len(read) == 3 else None)
+
+
+def _configuration(pem: _Pem) -> Any:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.client_ca)
+
+
+def _context(settings: SecuritySettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    assert settings.certificate_file is not None
+    try:
+        # Without the function, OpenSSL would prompt for the pass phrase of an encrypted key.
+        context.load_cert_chain(settings.certificate_file, settings.key_file, password=lambda: b"")
+        if settings.client_ca_file is not None:
+            context.load_verify_locations(settings.client_ca_file)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        missing = [file for file in _tls_files(settings) if not Path(file).exists()]
+        if missing:  # OpenSSL's error does not name it
+            raise SettingsError(f"{missing[0]}: no such file (needed for TLS)") from None
+        files = ", ".join(_tls_files(settings))
+        raise SettingsError(
+            f"TLS files {files}: {error}; all must be PEM, and the key must match and have no pass phrase"
+        ) from None
+    return context

@@ -1,0 +1,1 @@
+"""Models and versions: configuration, loading, execution."""

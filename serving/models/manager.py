@@ -1,0 +1,296 @@
+"""All models of a server, labels of versions, and changes of the model list at run time.
+
+Labels (`stable`, `canary`) are names of versions in the configuration. Rules and messages are those of
+tensorflow/serving's `ServerCore::ReloadConfig` and `UpdateModelVersionLabelMap`:
+
+- A label must be assigned to an AVAILABLE version; with `allow_version_labels_for_unavailable_models` a new label may
+  point to a version that is not loaded yet, but an existing label may not move to one. So a canary takes two reloads:
+  the first loads the version, the second labels it. A configuration file that is read again may label versions that it
+  has loaded.
+- A label of an unloaded version is NOT_FOUND, an unknown label INVALID_ARGUMENT.
+
+There are two differences. A configuration is applied as a whole or not at all: all models are loaded beside the current
+ones and then replace them together; a list without models, or a model without a version that loads, is refused. The
+first configuration may label versions that are not loaded yet, since nothing is.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+
+from serving import errors
+from serving.errors import ServingError
+from serving.models.config import ModelConfig, read_model_configs
+from serving.models.servable import Servable
+from serving.models.store import LoadMetrics, ModelStore, VersionStatus
+from serving.scheduling.batching import BatchingSettings
+
+log = logging.getLogger(__name__)
+
+# Longest delay until a refused file is tried again.
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+class Target(NamedTuple):
+    """Model and version that a request refers to.
+
+    Attributes:
+        name: name of the model.
+        version: None for the highest that is available.
+        label: takes precedence over `version`; "" for none.
+    """
+
+    name: str
+    version: int | None = None
+    label: str = ""
+
+
+class ModelManager:
+    """The served models. Reading is thread-safe; `reload` may be called from any thread and runs one at a time.
+
+    Args:
+        configs: the models; None to read them from `file`.
+        file: a ModelServerConfig in text format, or None; takes precedence over `configs` while it exists.
+        poll_seconds: interval for checking for new versions.
+        file_poll_seconds: interval for checking `file` for changes (TensorFlow Serving's
+            model_config_file_poll_wait_seconds); 0 for never.
+        batching: settings of batching, for every model.
+        allow_version_labels_for_unavailable_models: see the module's docstring.
+        metrics: counts loads and warm-ups.
+
+    Raises:
+        ServingError: the file is invalid; the message is one line.
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[ModelConfig] | None = None,
+        file: Path | None = None,
+        poll_seconds: float = 1.0,
+        file_poll_seconds: float = 0.0,
+        batching: BatchingSettings | None = None,
+        allow_version_labels_for_unavailable_models: bool = False,
+        metrics: LoadMetrics | None = None,
+    ):
+        self._file = file
+        self._applied: bytes | None = None
+        self._poll_seconds, self._file_poll_seconds = poll_seconds, file_poll_seconds
+        self._batching, self._metrics = batching, metrics
+        self._labels_for_unavailable = allow_version_labels_for_unavailable_models
+        self._without_file = None if configs is None else list(configs)
+        if file is not None:
+            configs, self._applied = self._read_file()
+        # Replaced as a whole, never modified: readers need no lock.
+        self._stores = {config.name: self._store(config) for config in configs or ()}
+        self._reloading = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start to load the models; returns at once."""
+        for store in self._stores.values():
+            store.start()
+        if self._file is not None and self._file_poll_seconds > 0:
+            self._thread = threading.Thread(target=self._watch_file, name="model-config-file", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Unload all models, after loads in progress have finished."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._reloading:
+            for store in self._stores.values():
+                store.stop()
+
+    @property
+    def stores(self) -> Mapping[str, ModelStore]:
+        """Models by name."""
+        return self._stores
+
+    def get(self, target: Target) -> Servable:
+        """Servable for a request.
+
+        Raises:
+            ServingError: NOT_FOUND if it is not served, INVALID_ARGUMENT for an unknown label, UNAVAILABLE while the
+                server loads its first versions after a start: clients may retry.
+        """
+        target = self._resolved(target)
+        store = self._stores.get(target.name)
+        servable = store.get(target.version) if store else None
+        if servable is None:
+            # The first sentence is TensorFlow Serving's own: clients match it.
+            name, version, _ = target
+            request = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            if store is not None and not store.has_looked:
+                loading = f"Servable not found for request: {request}; {name} is still loading: ask again"
+                raise ServingError(grpc.StatusCode.UNAVAILABLE, loading)
+            serving = [f"{store.name} version {number}" for store in self._stores.values() for number in store.versions]
+            raise errors.not_found(
+                f"Servable not found for request: {request}; served: {', '.join(serving) or 'nothing yet'}"
+            )
+        return servable
+
+    def status(self, target: Target) -> list[VersionStatus]:
+        """States of one version, or of all ever seen, oldest first; NOT_FOUND if there are none."""
+        name, version, _ = self._resolved(target)
+        store = self._stores.get(name)
+        statuses = store.status() if store else {}
+        if not statuses:
+            raise errors.not_found(f"Could not find any versions of model {name}")
+        if version is None:
+            return list(statuses.values())
+        if version not in statuses:
+            raise errors.not_found(f"Could not find version {version} of model {name}")
+        return [statuses[version]]
+
+    def reload(self, configs: Iterable[ModelConfig] | None = None) -> None:
+        """Serve `configs` and nothing else from now on; returns after their versions have been loaded.
+
+        All versions are loaded beside the current ones, and become visible to requests together.
+
+        Args:
+            configs: the models; None to read the file again. Its labels may move to versions that it has loaded.
+
+        Raises:
+            ServingError: nothing has changed: INVALID_ARGUMENT for an invalid file, FAILED_PRECONDITION for a label of
+                a version that is not available, UNKNOWN if a model has no version that loads.
+        """
+        with self._reloading:
+            if configs is not None:
+                self._replace(list(configs), from_file=False)
+                return
+            configs, content = self._read_file()
+            self._replace(configs, from_file=True)
+            self._applied = content
+
+    def _replace(self, configs: Sequence[ModelConfig], from_file: bool) -> None:
+        if not from_file:
+            for config in configs:
+                self._check_labels(config, self._available(config.name))
+        stores = [self._store_of(config) for config in configs]
+        # Check what is cheap before anything is loaded.
+        self._check_all(configs, stores, [store.newest is not None or store.has_versions() for store in stores])
+        prepared: list[Mapping[int, Servable]] = []
+        try:
+            for config, store in zip(configs, stores, strict=True):
+                prepared.append(self._prepared(store, config))
+            self._check_all(configs, stores, [bool(kept) for kept in prepared])
+            for config, kept in zip(configs, prepared, strict=True):
+                self._check_labels(config, kept)
+        except ServingError:
+            for store, kept in zip(stores, prepared, strict=False):
+                store.abandon(kept)
+            raise
+        before = self._stores.values()
+        for config, store, kept in zip(configs, stores, prepared, strict=True):
+            store.commit(config, kept)
+        self._stores = {store.name: store for store in stores}
+        for store in before:
+            if store not in stores:
+                store.stop()
+        for store in stores:
+            if store not in before:
+                store.start()
+
+    def _store(self, config: ModelConfig) -> ModelStore:
+        return ModelStore(config, self._poll_seconds, self._batching, self._metrics)
+
+    def _store_of(self, config: ModelConfig) -> ModelStore:
+        """Store of the model; a new one if its base path has changed."""
+        store = self._stores.get(config.name)
+        return store if store is not None and store.base_path == config.base_path else self._store(config)
+
+    def _prepared(self, store: ModelStore, config: ModelConfig) -> Mapping[int, Servable]:
+        try:
+            return store.prepare(config)
+        except OSError as error:
+            log.error("looking for versions of %s in %s: %s", store.name, store.base_path, error)
+            return {}
+
+    def _check_all(self, configs: Sequence[ModelConfig], stores: Sequence[ModelStore], loaded: Sequence[bool]) -> None:
+        """UNKNOWN unless each model is `loaded`, or still waits for its first version."""
+        missing = [
+            f"{config.name}{_why_not(store)}"
+            for config, store, good in zip(configs, stores, loaded, strict=True)
+            if not good and (store.newest is not None or self._stores.get(config.name) is not store)
+        ]
+        if missing:
+            what = f"{len(missing)} model(s) did not become available: {{{', '.join(missing)}}}; nothing has changed"
+            raise ServingError(grpc.StatusCode.UNKNOWN, what)
+
+    def _resolved(self, target: Target) -> Target:
+        """`target` with its label replaced by the version."""
+        if not target.name:
+            raise errors.invalid("ModelSpec has no name specified.")
+        if not target.label:
+            return target
+        version = self._labels(target.name).get(target.label)
+        if version is None:
+            raise errors.invalid(f"Unrecognized servable version label: {target.label}")
+        return Target(target.name, version)
+
+    def _labels(self, name: str) -> Mapping[str, int]:
+        store = self._stores.get(name)
+        return store.config.labels if store else {}
+
+    def _available(self, name: str) -> Collection[int]:
+        store = self._stores.get(name)
+        return store.versions if store else ()
+
+    def _check_labels(self, config: ModelConfig, available: Collection[int]) -> None:
+        known = self._labels(config.name)
+        for label, version in config.labels.items():
+            may_wait = self._labels_for_unavailable and known.get(label, version) == version
+            if not (version in available or may_wait):
+                raise ServingError(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    f"Request to assign label to version {version} of model {config.name},"
+                    " which is not currently available for inference",
+                )
+
+    def _read_file(self) -> tuple[list[ModelConfig], bytes | None]:
+        """Models and content of the file; None for the content if the file is gone and `configs` are used instead."""
+        if self._file is None:
+            raise errors.invalid("the server was started without a model_config_file: send a ModelConfigList")
+        if self._without_file is not None and not self._file.exists():
+            return self._without_file, None
+        return read_model_configs(self._file)
+
+    def _content(self, file: Path) -> object:
+        """Content to compare with that applied last: bytes, None for no file, or why it cannot be read."""
+        try:
+            return file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return str(error)
+
+    def _watch_file(self) -> None:
+        assert self._file is not None
+        refused: list[object] = []  # content that was refused last, and the reason
+        wait = again = 0.0
+        while not self._stop.wait(self._file_poll_seconds):
+            content = self._content(self._file)
+            if content == self._applied or (refused[:1] == [content] and time.monotonic() < again):
+                continue
+            try:
+                self.reload()
+                refused = []
+            except (OSError, ServingError) as error:
+                # Retried, since its versions may yet be pushed; ever less often, since a try may load a lot.
+                wait = min(2 * wait, _LONGEST_RETRY_SECONDS) if refused[:1] == [content] else self._file_poll_seconds
+                again = time.monotonic() + wait
+                if refused != [content, str(error)]:
+                    log.error("the models are unchanged: %s", error)
+                refused = [content, str(error)]
+
+
+def _why_not(store: ModelStore) -> str:
+    failed = [status for status in store.status().values() if status.error_message]
+    return f" due to error: {failed[-1].error_message}" if failed else f": no version in {store.base_path}"

@@ -1,0 +1,207 @@
+"""One loaded version of a model: signatures, validation of requests, and execution.
+
+As in TensorFlow Serving, every version has its own session, over a graph that versions may share
+(`serving.models.graph`). Everything that belongs to the session, such as batching threads, is freed with it; resources
+of eager functions would not be.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serving import errors, tensors
+from serving.models.graph import INIT_SIGNATURE, model_graph
+from serving.protos import SavedModel, SignatureDef, TensorInfo
+from serving.scheduling.batching import BatchingSettings, can_batch
+from serving.scheduling.request_parts import Load, Part, answer_bytes, is_divisible, joined, parts_of
+
+DEFAULT_SIGNATURE = "serving_default"
+SAVED_MODEL_FILE = "saved_model.pb"
+
+
+class Servable:
+    """The SavedModel in `path`, ready for requests; TensorFlow's errors while loading pass through.
+
+    Thread-safe.
+
+    Args:
+        name: name of the model.
+        version: its version number.
+        path: the SavedModel, of TensorFlow 2.
+        batching: how requests are batched; None disables batching.
+    """
+
+    def __init__(self, name: str, version: int, path: Path, batching: BatchingSettings | None = None):
+        # Imported here because it takes seconds; the client and `--help` do without it.
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  registers ops that the graph may contain
+
+        self.name = name
+        self.version = version
+        self.path = path
+        graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
+        meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
+        self.signature_defs: dict[str, SignatureDef] = dict(meta_graph.signature_def)
+        self._graph = model_graph(meta_graph, batching)
+        self._session = self._graph.session(path)
+        weakref.finalize(self, self._session.close).atexit = False
+        self._errors = tf.errors
+        self._lock = threading.Lock()
+        self._alone: dict[str, Callable[..., list[Any]]] = {}
+        self._batched = {key: batched.callable_in(self._session) for key, batched in self._graph.batched.items()}
+        self._most_rows = (batching or BatchingSettings()).max_batch_size
+        self._divisible = {
+            key: is_divisible(signature, can_batch(key, signature)) for key, signature in self.signature_defs.items()
+        }
+
+    def signature(self, name: str) -> SignatureDef:
+        """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the existing ones."""
+        name = name or DEFAULT_SIGNATURE
+        if name not in self.signature_defs or name == INIT_SIGNATURE:
+            known = ", ".join(sorted(set(self.signature_defs) - {INIT_SIGNATURE}))
+            raise errors.invalid(
+                f'Serving signature name: "{name}" not found in signature def;'
+                f" {self.name} version {self.version} has: {known}"
+            )
+        return self.signature_defs[name]
+
+    def prepare(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
+    ) -> "PreparedRequest":
+        """Validate a request, without computing anything yet.
+
+        Args:
+            signature_name: "" is serving_default.
+            inputs: an array for each input, in the signature's dtype; inputs with a default may be omitted.
+            output_filter: names of the wanted outputs; empty for all.
+
+        Raises:
+            ServingError: INVALID_ARGUMENT, with the expected value.
+        """
+        signature = self.signature(signature_name)
+        name = signature_name or DEFAULT_SIGNATURE
+        wanted = tuple(self._outputs(signature, output_filter))
+        arrays = self._inputs(name, signature, inputs)
+        load = Load.of(arrays)
+        parts = parts_of(arrays, load, self._most_rows, self._divisible[name])
+        return PreparedRequest(
+            self, name, wanted, tuple(parts), len(load.tokens), answer_bytes(signature, wanted, load)
+        )
+
+    def predict(
+        self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """Call one signature now, ignoring concurrency limits: `prepare`, then `PreparedRequest.run`."""
+        return self.prepare(signature_name, inputs, output_filter).run()
+
+    def batches(self, name: str, part: Part) -> bool:
+        """Whether a part of a request is batched with others."""
+        return part.shared and name in self._batched and self._graph.batched[name].takes(part.inputs)
+
+    def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
+        """All outputs of a signature for a part; ServingError with the code of the graph's error."""
+        if self.batches(name, part):
+            outputs = self._graph.batched[name].compute(self._batched[name], part.inputs)
+            if outputs is not None:
+                return outputs
+        signature = self.signature_defs[name]
+        call = self._call_alone(name, signature)
+        try:
+            values = call(*(part.inputs[key] for key in sorted(signature.inputs)))
+        except (self._errors.OpError, UnicodeDecodeError) as error:
+            raise part.located(errors.from_exception(error)) from error
+        return dict(zip(sorted(signature.outputs), values, strict=True))
+
+    def _call_alone(self, name: str, signature: SignatureDef) -> Callable[..., list[Any]]:
+        """Fetch all outputs: each subset would compile a separate executable."""
+        with self._lock:
+            if name not in self._alone:
+                feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
+                self._alone[name] = self._session.make_callable(self._graph.fetches[name], feed_list=feeds)
+            return self._alone[name]
+
+    def _outputs(self, signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
+        for name in output_filter:
+            if name not in signature.outputs:
+                raise errors.invalid(
+                    f"output tensor alias not found in signature: {name}"
+                    f" Outputs expected to be in the set {{{','.join(sorted(signature.outputs))}}}."
+                )
+        if len(set(output_filter)) != len(output_filter):
+            raise errors.invalid(f"duplicate output tensor alias in {', '.join(output_filter)}")
+        return list(output_filter) or sorted(signature.outputs)
+
+    def _inputs(self, name: str, signature: SignatureDef, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        missing = set(signature.inputs) - set(inputs) - set(signature.defaults)
+        if missing or set(inputs) - set(signature.inputs):
+            expected = ", ".join(_describe(*item) for item in sorted(signature.inputs.items()))
+            given = ", ".join(sorted(inputs)) or "nothing"
+            raise errors.invalid(f'signature "{name}" takes {expected}; given: {given}')
+        for key, array in inputs.items():
+            info = signature.inputs[key]
+            if array.dtype != tensors.numpy_dtype(info.dtype) or not _fits(array.shape, info):
+                raise errors.invalid(
+                    f'signature "{name}" takes {_describe(key, info)};'
+                    f" given: {tensors.dtype_name(array.dtype)}{list(array.shape)}"
+                )
+        left_out = set(signature.defaults) - set(inputs)
+        defaults = {key: tensors.to_array(signature.defaults[key]) for key in left_out}
+        return {**defaults, **inputs}
+
+
+@dataclass(frozen=True)
+class PreparedRequest:
+    """A validated request with the servable that will answer it.
+
+    Attributes:
+        servable: kept loaded until the request is answered.
+        signature_name: never "".
+        wanted: names of the wanted outputs.
+        parts: the request in parts, computed one after the other.
+        rows: number of rows of the request.
+        answer_bytes: upper bound of the memory of the wanted outputs.
+    """
+
+    servable: Servable
+    signature_name: str
+    wanted: tuple[str, ...]
+    parts: tuple[Part, ...]
+    rows: int
+    answer_bytes: int
+
+    def run(self, turn: Callable[[bool], AbstractContextManager[object]] = nullcontext) -> dict[str, np.ndarray]:
+        """Outputs by name; ServingError with the code of the graph's error.
+
+        Each part is computed within a `turn(batched)`; an error of it ends the request.
+        """
+        answers = []
+        for part in self.parts:
+            with turn(self.servable.batches(self.signature_name, part)):
+                outputs = self.servable.compute(self.signature_name, part)
+            answers.append({name: _as_array(outputs[name]) for name in self.wanted})
+        return answers[0] if len(answers) == 1 else joined(self.parts, answers, self.rows)
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """Convert an output to an array: a session returns a single string as bytes, which NumPy would split."""
+    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
+
+
+def _fits(shape: tuple[int, ...], info: TensorInfo) -> bool:
+    if info.tensor_shape.unknown_rank:
+        return True
+    sizes = [dim.size for dim in info.tensor_shape.dim]
+    return len(sizes) == len(shape) and all(size in (-1, given) for size, given in zip(sizes, shape, strict=True))
+
+
+def _describe(name: str, info: TensorInfo) -> str:
+    """`text: DT_STRING[?]`"""
+    sizes = ", ".join("?" if dim.size == -1 else str(dim.size) for dim in info.tensor_shape.dim)
+    shape = "..." if info.tensor_shape.unknown_rank else sizes
+    return f"{name}: {tensors.dtype_name(tensors.numpy_dtype(info.dtype))}[{shape}]"

@@ -1,0 +1,57 @@
+"""The page at `/`: fill masks, compare versions and call signatures in a browser, over the REST port.
+
+Its files lie in this folder: no build step, no external resources. They hold no secret and need no token, because a
+browser could not send one for them; the page requests `/v1/models` with the token that its user enters, which stays in
+memory. The policy below lets the browser load these files and call this server, nothing else;
+`require-trusted-types-for` prevents strings from becoming HTML, so a model's output stays text.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+_FOLDER = Path(__file__).parent
+# By path: no other file can be requested.
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    **{f"/{name}": (name, "text/javascript") for name in ("page.js", "answers.js", "scores.js", "signatures.js")},
+}
+PATHS = frozenset(_FILES)
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src data:",  # the empty icon, which stops browsers from requesting /favicon.ico
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # the address stays the same with a newer server
+}
+
+
+def routes() -> list[Route]:
+    """A route for each file, for the REST application; the files are read now."""
+    return [Route(path, _endpoint(*file), methods=["GET"]) for path, file in _FILES.items()]
+
+
+def _endpoint(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    content = (_FOLDER / name).read_bytes()
+
+    async def answer(request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=_HEADERS)
+
+    return answer

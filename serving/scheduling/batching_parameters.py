@@ -1,0 +1,73 @@
+"""Reads TensorFlow Serving's batching parameters file (`--batching_parameters_file`).
+
+    max_batch_size { value: 32 }
+    batch_timeout_micros { value: 0 }
+    allowed_batch_sizes: 8
+    allowed_batch_sizes: 32
+
+`BatchingParameters` is not among the protos of `tensorflow-serving-api`. Its fields, from tensorflow/serving's
+`servables/tensorflow/session_bundle_config.proto`, are declared here in a separate pool.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+
+from serving import errors
+from serving.scheduling.batching import BatchingSettings
+
+_FIELDS = {
+    "max_batch_size": (1, "Int64Value"),
+    "batch_timeout_micros": (2, "Int64Value"),
+    "max_enqueued_batches": (3, "Int64Value"),
+    "num_batch_threads": (4, "Int64Value"),
+    "thread_pool_name": (5, "StringValue"),
+    "allowed_batch_sizes": (6, "int64"),
+    "pad_variable_length_inputs": (7, "bool"),
+}
+# Not applicable here: there is one pool per model, and models pad their texts themselves.
+_WITHOUT_EFFECT = ("thread_pool_name", "pad_variable_length_inputs")
+
+
+def read_batching_parameters(path: str | Path) -> BatchingSettings:
+    """Settings from a text proto, with our defaults for missing fields; INVALID_ARGUMENT names the file."""
+    try:
+        proto = text_format.Parse(Path(path).read_text(), BatchingParameters())
+        given: dict[str, Any] = {
+            name: tuple(value) if name == "allowed_batch_sizes" else value.value
+            for descriptor, value in proto.ListFields()
+            if (name := descriptor.name) not in _WITHOUT_EFFECT
+        }
+        return dataclasses.replace(BatchingSettings(), **given)
+    except OSError as error:
+        raise errors.invalid(f"{path}: {errors.file_reason(error)}") from error
+    except (ValueError, text_format.ParseError) as error:
+        raise errors.invalid(f"{path}: {error}") from error
+
+
+def _message_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="batching_parameters.proto",
+        package="tensorflow.serving",
+        syntax="proto3",
+        dependency=[wrappers_pb2.DESCRIPTOR.name],
+    )
+    message = file.message_type.add(name="BatchingParameters")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for name, (number, kind) in _FIELDS.items():
+        field = message.field.add(name=name, number=number, label=kinds.LABEL_OPTIONAL)
+        if kind == "int64":
+            field.type, field.label = kinds.TYPE_INT64, kinds.LABEL_REPEATED
+        elif kind == "bool":
+            field.type = kinds.TYPE_BOOL
+        else:
+            field.type, field.type_name = kinds.TYPE_MESSAGE, f".google.protobuf.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.serving.BatchingParameters"))
+
+
+BatchingParameters = _message_class()

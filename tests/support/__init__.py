@@ -1,0 +1,1 @@
+"""Helpers of the tests, imported as a package from the root of the repository."""

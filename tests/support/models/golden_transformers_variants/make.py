@@ -1,0 +1,75 @@
+"""Record the outputs of `transformers` for a small random RoBERTa and ELECTRA; not part of any test run.
+
+python tests/support/models/golden_transformers_variants/make.py tests/unit/bert_keras/golden_transformers_variants
+(torch 2.13.0, transformers 5.23.0)
+
+Each file holds the tensors under the names of `transformers`, the inputs under `inputs/` and what came out under
+`outputs/`. Generator and discriminator of the ELECTRA have equal embeddings.
+"""
+
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+SIZES = {"vocab_size": 24, "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def randomised(model):
+    """Random weights large enough that attention and activations matter."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            around = 1.0 if name.lower().endswith(("layernorm.weight", "layer_norm.weight")) else 0.0
+            parameter.copy_(around + 0.2 * torch.randn(parameter.shape))
+    return model.eval()
+
+
+def tensors_of(model):
+    """Every weight once, without tied copies."""
+    return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+
+def random_inputs(segments, rows=4, length=11):
+    """Rows of different lengths; no token is padding's, 0 or 1."""
+    generator = np.random.default_rng(1)
+    mask = np.arange(length) < np.arange(length, length - 2 * rows, -2)[:, None]
+    return {
+        "input_ids": generator.integers(2, SIZES["vocab_size"], (rows, length)) * mask,
+        "input_mask": mask.astype("int64"),
+        "segment_ids": generator.integers(0, segments, (rows, length)) * mask,
+    }
+
+
+def run(model, inputs, pad_token_id):
+    """Logits and the last layer."""
+    ids = np.where(inputs["input_mask"], inputs["input_ids"], pad_token_id)
+    tensors = [torch.from_numpy(x) for x in (ids, inputs["input_mask"], inputs["segment_ids"])]
+    with torch.no_grad():
+        result = model(*tensors, output_hidden_states=True)
+    return {"logits": result.logits.numpy(), "last_layer": result.hidden_states[-1].numpy()}
+
+
+def save(name, tensors, inputs, outputs):
+    named = {f"inputs/{key}": value for key, value in inputs.items()}
+    named |= {f"outputs/{key}": value for key, value in outputs.items()}
+    np.savez_compressed(f"{sys.argv[1]}/{name}.npz", **tensors, **named)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    config = transformers.RobertaConfig(**SIZES, max_position_embeddings=14, type_vocab_size=1, layer_norm_eps=1e-5)
+    model, inputs = randomised(transformers.RobertaForMaskedLM(config)), random_inputs(segments=1)
+    save("roberta", tensors_of(model), inputs, run(model, inputs, config.pad_token_id))
+
+    # Half the width; the feed-forward layer is 4 times as wide in both.
+    narrow = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 32}
+    common = {"embedding_size": 12, "max_position_embeddings": 12, "layer_norm_eps": 1e-12}
+    inputs = random_inputs(segments=2)
+    config = transformers.ElectraConfig(**SIZES, **common)
+    discriminator = randomised(transformers.ElectraForPreTraining(config))
+    save("electra_discriminator", tensors_of(discriminator), inputs, run(discriminator, inputs, config.pad_token_id))
+    config = transformers.ElectraConfig(**{**SIZES, **narrow}, **common)
+    generator = randomised(transformers.ElectraForMaskedLM(config))
+    generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
+    save("electra_generator", tensors_of(generator), inputs, run(generator, inputs, config.pad_token_id))

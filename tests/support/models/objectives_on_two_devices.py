@@ -1,0 +1,107 @@
+"""One step of gradient descent on each objective, on one device and on two, in a separate process.
+
+python -m tests.support.models.objectives_on_two_devices OUT OBJECTIVE...
+
+Several MirroredStrategies in a process take each other's messages, so all objectives here share one. Writes to OUT what
+the step took off each weight, by objective and devices, and what each device's half of the batch divides by.
+"""
+
+import dataclasses
+import os
+import sys
+from unittest import mock
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.array_batches import ArrayExamples
+from bert_keras.models.bilm import BiLM, BiLMConfig
+from bert_keras.models.electra import ElectraForPreTraining
+from bert_keras.models.left_to_right import LeftToRightLM
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
+from bert_keras.models.spanbert import SpanBertForPreTraining
+from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.training.config import SecondPhase
+from bert_keras.training.phases import phases_of
+from bert_keras.training.step import TrainSteps
+from bert_keras.training.strategy import create_strategy
+from tests.support.models.every_model import ELECTRA, LEFT_TO_RIGHT, SHAPE, TINY, V, best_guess, features, packed
+from tests.support.models.small_training import RUN, Descent
+
+LENGTHS = (12, 12, 12, 11, 4, 5, 4, 7)
+PACKED = ((5, 4), (7, 0), (6, 6), (4, 0), (8, 4), (3, 0))
+# Of the order of the examples: one that puts the long ones on one device.
+SEED = 133
+CASES = {
+    "mlm_nsp": (lambda: BertForPreTraining(TINY), mlm_nsp.OBJECTIVE, features(LENGTHS)),
+    "mlm_nsp, packed": (lambda: BertForPreTraining(TINY), mlm_nsp.OBJECTIVE, packed(PACKED)),
+    "mlm": (lambda: RobertaForMaskedLM(roberta_config(1, 64, **SHAPE)), mlm.OBJECTIVE, features(LENGTHS, segments=1)),
+    "electra": (lambda: ElectraForPreTraining(ELECTRA), electra.OBJECTIVE, features(LENGTHS)),
+    "span_boundary": (
+        lambda: SpanBertForPreTraining(TINY, span_boundary.MAX_PAIR_TARGETS),
+        span_boundary.OBJECTIVE,
+        features(LENGTHS, segments=1),
+    ),
+    "left_to_right": (lambda: LeftToRightLM(LEFT_TO_RIGHT), next_token.OBJECTIVE, features(LENGTHS, segments=1)),
+    "bidirectional": (
+        lambda: BiLM(BiLMConfig(V, 8, 2, 12, 0.0)),
+        next_token.BIDIRECTIONAL_OBJECTIVE,
+        features(LENGTHS, segments=1),
+    ),
+}
+
+
+def create_model(make, used_pooler):
+    """With random weights, large enough that all of them matter."""
+    model, rng = make(), np.random.default_rng(0)
+    model.build()
+    if not used_pooler and hasattr(model, "backbone"):
+        model.backbone.pooler.trainable = False
+    around = [float(v.path.endswith("gamma")) for v in model.weights]
+    model.set_weights([one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)])
+    return model
+
+
+def main(out, *names):
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    configs = {
+        count: dataclasses.replace(RUN, strategy=strategy, clip_norm=1e9)
+        for count, strategy in ((1, "one_device"), (2, "mirrored"))
+    }
+    strategies = {count: create_strategy(config) for count, config in configs.items()}
+    assert strategies[2].num_replicas_in_sync == 2
+    numbers = {}
+    for name in names:
+        make, objective, arrays = CASES[name]
+        print(name, flush=True)
+        rows = len(arrays["input_ids"])
+        examples = ArrayExamples(arrays, arrays)
+        (phase,) = phases_of(dataclasses.replace(RUN, train_batch_size=rows), SecondPhase(), [examples])
+        for count, strategy in strategies.items():
+            with strategy.scope():
+                model = create_model(make, used_pooler=objective is mlm_nsp.OBJECTIVE)
+                sgd = Descent(1.0)
+                sgd.build(model.trainable_variables)
+            before = [v.numpy() for v in model.trainable_variables]
+            stream = strategy.distribute_datasets_from_function(
+                lambda context, phase=phase: phase.examples.train_batches(
+                    batch_size=phase.batch_size, first_example=0, seed=SEED, replicas=context.num_replicas_in_sync
+                )
+            )
+            steps = TrainSteps(model, sgd, objective, tf.Variable(0, dtype=tf.int64), strategy, configs[count])
+            with mock.patch("bert_keras.models.electra.sample", best_guess):
+                steps(iter(stream), 1)
+            for variable, old in zip(model.trainable_variables, before, strict=True):
+                numbers[f"{name}: {count}: {variable.path.split('/', 1)[1]}"] = old - variable.numpy()
+        halves = examples.train_batches(batch_size=rows, first_example=0, seed=SEED, replicas=2).take(2)
+        numbers[f"{name}: totals"] = np.array([[float(x) for x in objective.totals(half)] for half in halves])
+    np.savez(out, **numbers)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,60 @@
+"""A training of twelve steps for tests: settings, loop, and log reader."""
+
+import dataclasses
+import functools
+import json
+
+import keras
+
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives import mlm_nsp
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from bert_keras.training.loop import TrainingLoop
+from bert_keras.training.optimizer import DecoupledAdam
+from bert_keras.training.phases import ExampleSet, phases_of
+
+MODEL = BertConfig(24, 32, 1, 2, 64, max_position_embeddings=16)
+QUIET = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+RUN = TrainingConfig(
+    train_batch_size=16,
+    num_train_steps=12,
+    num_warmup_steps=3,
+    learning_rate=5e-3,
+    steps_per_execution=3,
+    save_checkpoints_steps=6,
+    eval_every_steps=6,
+    eval_batch_size=8,
+    eval_batches=2,
+)
+
+
+class Descent(keras.optimizers.SGD):
+    """Plain gradient descent; `TrainSteps` passes gradients already summed over the replicas."""
+
+    _all_reduce_sum_gradients = DecoupledAdam._all_reduce_sum_gradients
+
+
+def loop(examples, directory, model=MODEL, **change):
+    config = dataclasses.replace(RUN, **change)
+    read = ExampleSet.load(examples.dir)
+    create_model = functools.partial(built, BertForPreTraining, model, seed=config.seed)
+    return TrainingLoop(
+        create_model, mlm_nsp.OBJECTIVE, config, phases_of(config, SecondPhase(), [read]), str(directory)
+    )
+
+
+def built(model_class, *args, **kwargs):
+    model = model_class(*args, **kwargs)
+    model.build()
+    return model
+
+
+def log(directory, kind="train"):
+    return [e for e in map(json.loads, (directory / "log.jsonl").read_text().splitlines()) if e["kind"] == kind]
+
+
+def losses(directory):
+    steps = [e["step"] for e in log(directory)]
+    assert len(set(steps)) == len(steps)
+    return {e["step"]: e["loss"] for e in log(directory)}

@@ -1,0 +1,54 @@
+"""A compiled pipeline file for several tests, without TFX."""
+
+import yaml
+
+from pipeline.runners.kubeflow import KubeflowSettings, run_dir_of, steps_of, write_pipeline
+from pipeline.runners.stage_resources import resources_of
+from pipeline.runs.request import RunRequest
+
+METADATA = "grpc://metadata-grpc-service.kubeflow:8080"
+# The nodes of tiny_cpu, and their upstream nodes.
+GRAPH = {
+    "CorpusGen": (),
+    "ImportSchemaGen": (),
+    "VocabGen": ("CorpusGen",),
+    "PretrainExampleGen": ("CorpusGen", "VocabGen"),
+    "StatisticsGen": ("PretrainExampleGen",),
+    "ExampleValidator": ("ImportSchemaGen", "StatisticsGen"),
+    "ExampleGate": ("CorpusGen", "ExampleValidator", "PretrainExampleGen"),
+    "Trainer": ("ExampleGate", "PretrainExampleGen"),
+    "Baseline": ("Trainer",),
+    "Evaluator": ("Baseline", "PretrainExampleGen", "Trainer"),
+    "ServingValidator": ("Evaluator", "Trainer"),
+    "ModelPush": ("Evaluator", "ServingValidator", "Trainer"),
+}
+STEPS = [
+    "compile",
+    "corpus-gen",
+    "import-schema-gen",
+    "vocab-gen",
+    "pretrain-example-gen",
+    "statistics-gen",
+    "example-validator",
+    "example-gate",
+    "trainer",
+    "baseline",
+    "evaluator",
+    "serving-validator",
+    "model-push",
+    "finish",
+]
+
+
+def compiled(path, recipe="tiny_cpu", graph=GRAPH, resources=None, image="bert-tfx:0.1.0", request=None, **settings):
+    """Write a file; return its documents: the pipeline's, and for a cluster Kubernetes' own."""
+    of_cluster = KubeflowSettings(image, **settings)
+    asked = run_dir_of(RunRequest(recipe, "", **{"metadata": METADATA, **(request or {})}), of_cluster)
+    write_pipeline(str(path), asked, graph, of_cluster, resources_of(resources, steps_of(graph)))
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def containers(spec):
+    """The container of each step, by the step's name."""
+    executors = spec["deploymentSpec"]["executors"]
+    return {label.removeprefix("exec-"): executor["container"] for label, executor in executors.items()}

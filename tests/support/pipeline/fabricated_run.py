@@ -1,0 +1,177 @@
+"""A fabricated run: the files and metadata of a report."""
+
+import copy
+import dataclasses
+import json
+import os
+import types
+
+from components.evaluator.gate_failures import GateFailure
+from pipeline.report import base_page
+from pipeline.runs import lineage
+from pipeline.workflows import report
+
+FINGERPRINT = "feedface" * 8
+SHA = "c0ffee00" * 8
+SUMMARY = {
+    "run": "2026-01-02T03:04:05.678901",
+    "workflow": "pretrain",
+    "objective": "mlm_nsp",
+    "phase": "",
+    "recipe": {
+        "name": "toy",
+        "corpus": {"segments": "sentences"},
+        "vocabulary": {"lower_case": True},
+        "gate": {
+            "max_mlm_perplexity": 100.0,
+            "max_mlm_perplexity_increase": 0.0,
+            "min_mlm_accuracy": 0.2,
+            "min_nsp_accuracy": 0.5,
+            "allow_chance": False,
+        },
+        "training": {"num_train_steps": 40, "train_batch_size": 8},
+    },
+    "corpus_documents": 1781,
+    "corpus_bytes": 1_500_000,
+    "vocab_size": 9,
+    "examples_train": 1234,
+    "examples_eval": 56,
+    "data_figures": [
+        {
+            "name": "fill_fraction",
+            "of": "examples",
+            "label": "filled positions",
+            "value": 0.75,
+            "minimum": 0.5,
+            "maximum": None,
+            "remedy": "pack",
+        },
+    ],
+    "unigram_perplexity": 400.0,
+    "mlm_perplexity": 80.0,
+    "mlm_accuracy": 0.3,
+    "nsp_accuracy": 0.8,
+    "chances": {"mlm_perplexity": [400.0, 50.0], "mlm_accuracy": [0.04, 30.0], "nsp_accuracy": [0.6, 4.0]},
+    "blessed": True,
+    "gate_failures": [],
+    "serving": {"problems": []},
+    "slices": [],
+    "pushed_version": "17",
+    "served_version": "17",
+    "seconds_by_stage": {"Trainer": 61.0},
+    "stage_states": {"Trainer": "COMPLETE"},
+    "samples": [
+        {"text": "Returns the [MASK] array.", "masked_word": "Sorted", "predictions": [["new", 0.5], ["sorted", 0.25]]}
+    ],
+    "versions": {"python": "3.11.7", "tfx": "1.16.0"},
+}
+COUNTS = {
+    "instances": 80, "sequences": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803,
+    "masked_as_random": 101, "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10,
+    "real_tokens": 900, "slots": 1200, "truncated": 7,
+}  # fmt: skip
+PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
+
+
+def failed(metric, kind, **fields):
+    """A record of `gate_failures`."""
+    return dataclasses.asdict(GateFailure(metric, kind, **fields))
+
+
+class Fabricated:
+    """Files of a finished run; `write()` makes its report."""
+
+    def __init__(self, run_dir, monkeypatch):
+        self.run_dir, self.summary, self.baseline = str(run_dir), copy.deepcopy(SUMMARY), None
+        self.spec = {
+            "max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 2, "vocabulary_sha256": SHA,
+            "objective": "mlm_nsp", "masking": {"when": "static"}, "counts": {"train": COUNTS, "eval": COUNTS},
+        }  # fmt: skip
+        artifacts = {
+            name: types.SimpleNamespace(id=number, type=type_, uri=os.path.join(self.run_dir, "artifacts", *path))
+            for number, (name, type_, path) in enumerate(
+                (
+                    ("documents", "Examples", ("CorpusGen", "documents", "1")),
+                    ("vocabulary", "Vocabulary", ("VocabGen", "vocabulary", "2")),
+                    ("examples", "Examples", ("PretrainExampleGen", "examples", "3")),
+                    ("model", "Model", ("Trainer", "model", "4")),
+                    ("model_run", "ModelRun", ("Trainer", "model_run", "4")),
+                    ("evaluation", "ModelEvaluation", ("Evaluator", "evaluation", "5")),
+                    ("pushed_model", "PushedModel", ("ModelPush", "pushed_model", "6")),
+                ),
+                start=41,
+            )
+        }  # fmt: skip
+
+        def stage(name, seconds, inputs, outputs, state="COMPLETE"):
+            inputs, outputs = ({key: [artifacts[key]] for key in keys} for keys in (inputs, outputs))
+            return lineage.Stage(name, state, 0.0, seconds, {"fingerprint": FINGERPRINT}, inputs, outputs)
+
+        stages = (
+            stage("CorpusGen", 0.02, (), ("documents",), "CACHED"),
+            stage("VocabGen", 5.0, ("documents",), ("vocabulary",)),
+            stage("PretrainExampleGen", 9.0, ("documents", "vocabulary"), ("examples",)),
+            stage("Trainer", 61.0, ("examples",), ("model", "model_run")),
+            stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
+            stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
+        )
+        self.run = lineage.Run(SUMMARY["run"], {s.name: s for s in stages})
+        split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
+        self._file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
+        self._file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
+        self._file(
+            "vocabulary", "vocab_spec.json",
+            json.dumps(
+                {
+                    "algorithm": "wordpiece", "lower_case": True, "normalization": "NFD", "unicode_version": "14.0.0",
+                    "source": "learned", "vocab_size": 9, "min_word_count": 2, "words": 4000, "distinct_words": 800,
+                }
+            ),
+        )  # fmt: skip
+        self.log = self._file(
+            "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
+        )
+        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
+        monkeypatch.setattr(base_page, "baseline_metrics", lambda _: self.baseline)
+
+    def begin_with_initial_model(self):
+        """Add the nodes of an initial model, which is the baseline."""
+        source, model = (
+            types.SimpleNamespace(id=number, type="Model", uri=os.path.join(self.run_dir, *path), properties={})
+            for number, path in ((48, ("..", "bert-base")), (49, ("artifacts", "InitialModel", "model", "7")))
+        )
+        examples = self.run.stages["PretrainExampleGen"].outputs["examples"]
+        self.run.stages["InitialSource"] = lineage.Stage(
+            "InitialSource", "COMPLETE", 0.0, 0.1, {}, {}, {"result": [source]}
+        )
+        self.run.stages["InitialModel"] = lineage.Stage(
+            "InitialModel", "COMPLETE", 0.0, 4.0, {}, {"source": [source], "examples": examples}, {"model": [model]}
+        )
+        self.run.stages["Evaluator"].inputs["baseline_model"] = [model]
+        self.summary["initial_model"] = {
+            "source": "/models/bert-base", "sha256": SHA, "licence": "LICENSE", "kept": "encoder, pooler",
+            "drawn": "masked-LM head", "new_tokens": 12, "metrics": {"mlm_perplexity": 100.0},
+        }  # fmt: skip
+
+    def write(self):
+        self._file("examples", "example_spec.json", json.dumps(self.spec))
+        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
+            json.dump(self.summary, file)
+        with open(report.write_report(self.run_dir), encoding="utf-8") as file:
+            return file.read()
+
+    def _file(self, key, name, text):
+        (artifact,) = (stage.outputs[key][0] for stage in self.run.stages.values() if key in stage.outputs)
+        path = os.path.join(artifact.uri, name)
+        os.makedirs(artifact.uri, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+
+def log_line(kind, step, mlm_loss=5.0):
+    line = {"kind": kind, "step": step, "time": 1.0, "loss": mlm_loss + 0.6, "mlm_loss": mlm_loss}
+    line |= {"mlm_accuracy": 0.1, "nsp_loss": 0.6, "nsp_accuracy": 0.7}
+    if kind == "train":
+        line |= {"learning_rate": 0.001, "tokens_per_second": 2e4}
+    return json.dumps(line) + "\n"

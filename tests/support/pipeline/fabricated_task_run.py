@@ -1,0 +1,228 @@
+"""A fabricated fine-tuning of each task type: the files and metadata of its page."""
+
+import dataclasses
+import json
+import os
+import types
+
+from bert_keras.tasks.metrics.scores import score
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
+from bert_keras.tasks.table import task_of
+from components.io.tfrecord import bytes_example, frame
+from pipeline.report import base_page as page_frame
+from pipeline.runs import lineage
+from pipeline.workflows import report
+
+RUN = "2026-01-02T03:04:05.678901"
+FILES, FIRST_MODEL = "feedface" * 8, "c0ffee00" * 8
+CONTEXT = "The tower was built in 1889 by the company of Gustave Eiffel, and was painted in 1968."
+
+
+def texts(*rows):
+    return [TaskRow(str(number), {"text": text}, gold) for number, (text, gold) in enumerate(rows)]
+
+
+def question(row_id, asked, *answers):
+    given = [{"text": text, "answer_start": CONTEXT.index(text)} for text in answers]
+    return TaskRow(row_id, {"question": asked, "context": CONTEXT}, {"answers": given})
+
+
+# By task: labels, held-out rows, answers. The first row is right, the others are wrong.
+KINDS = {
+    "sst-2": (
+        ("0", "1"),
+        texts(("a fine film", "1"), ("a <script>alert(1)</script> film", "0"), ("dull & long", "0"), ("dull", "0")),
+        ["1", "1", "1", "0"],
+    ),
+    "cola": (("0", "1"), texts(("He sleeps.", "1"), ("Sleeps he dog.", "0"), ("She ran.", "1")), ["1", "1", "0"]),
+    "sts-b": (
+        (),
+        [
+            TaskRow(row_id, {"text": text, "text_pair": "A dog runs."}, gold)
+            for row_id, text, gold in (("7", "A dog ran.", 4.8), ("8", "A cat sits.", 0.5), ("9", "Dogs run.", 4.0))
+        ],
+        [4.8, 3.125, 3.5],
+    ),
+    "codah": (
+        (),
+        [
+            TaskRow("0", {"text": "He opens", "choices": ("a door", "the sea", "an ache", "a noun")}, 0),
+            TaskRow("1", {"text": "She eats", "choices": ("a wall", "an apple", "a verb", "<b>air</b>")}, 1),
+        ],
+        [0, 3],
+    ),
+    "squad1.1": (
+        (),
+        [question("a", "When?", "1889"), question("b", "Who?", "Gustave Eiffel"), question("c", "When?", "in 1889")],
+        ["1889", "company of Gustave", "1968"],
+    ),
+    "squad2.0": (
+        (),
+        [question("a", "When?", "1889"), question("b", "Who sold it?"), question("c", "Who?", "Gustave Eiffel")],
+        ["1889", "Gustave Eiffel", ""],
+    ),
+    "ner": (
+        ("B-LOC", "B-PER", "I-LOC", "I-PER", "O"),
+        texts(
+            ("Ann Lee slept", ["B-PER", "I-PER", "O"]),
+            ("Bob saw <i> New York", ["B-PER", "O", "O", "B-LOC", "I-LOC"]),
+        ),
+        [["B-PER", "I-PER", "O"], ["O", "B-PER", "O", "B-LOC", "O"]],
+    ),
+}  # fmt: skip
+# What each kind logs beside its loss.
+LOGGED = {"regression": (), "span": ("start_accuracy", "end_accuracy")}
+GRID = {"train_batch_size": [16, 32], "learning_rate": [5e-5, 2e-5], "num_train_epochs": [2.0, 3.0]}
+
+
+class FabricatedTask:
+    """Files of a finished fine-tuning; `write()` makes its report."""
+
+    def __init__(self, name, run_dir, monkeypatch):
+        labels, self.rows, self.answers = KINDS[name]
+        self.task = dataclasses.replace(task_of(name), labels=labels)
+        self.run_dir, self.baseline = str(run_dir), None
+        scores = score(self.task, [row.gold for row in self.rows], self.answers)
+        self.scores = {"eval": scores}
+        self.summary = self._summary({metric: scores[metric] for metric in self.task.metrics})
+        self.run = self._run()
+        os.makedirs(self._uri("model_run"))
+        self.write_rows()
+        log = [self._log_line(kind, step) for kind, step in (("train", 20), ("train", 28), ("eval", 28))]
+        log.append({"kind": "eval", "step": 28, "time": 9.0, "official_f1": 0.5})
+        self.log = self.file("model_run", "log.jsonl", "".join(json.dumps(line) + "\n" for line in log))
+        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
+        monkeypatch.setattr(page_frame, "baseline_metrics", lambda _: self.baseline)
+
+    @property
+    def metric(self):
+        """The main score."""
+        return self.task.metrics[0]
+
+    def write_rows(self):
+        """Write rows and answers."""
+        records = b"".join(frame(bytes_example(row.to_features())) for row in self.rows)
+        self.shard = self.file("examples", "Split-eval/examples-00000-of-00001.tfrecord", records)
+        self.predictions = os.path.join(self._uri("model_run"), "predictions", "eval", official_name(self.task))
+        os.makedirs(os.path.dirname(self.predictions), exist_ok=True)
+        write_predictions(self.task, self.rows, self.answers, self.predictions)
+
+    def write(self):
+        """Write the report from the current `summary` and `scores`."""
+        self.file("model_run", "scores.json", json.dumps(self.scores))
+        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
+            json.dump(self.summary, file, sort_keys=True)  # as `components.io.shards.write_json`
+        with open(report.write_report(self.run_dir), encoding="utf-8") as file:
+            return file.read()
+
+    def restart(self, values, ensemble=None):
+        """Gives the run restarts, by seed from 11, of which the best, or all of an ensemble, are taken."""
+        seeds = [str(seed) for seed in range(11, 11 + len(values))]
+        best = sorted(seeds, key=lambda seed: -values[seeds.index(seed)])
+        mean = sum(values) / len(values)
+        self.summary["restarts"] = {
+            "metric": self.metric,
+            "scores": {s: dict.fromkeys(self.task.metrics, value) for s, value in zip(seeds, values, strict=True)},
+            "mean": mean,
+            "deviation": (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5,
+            "chosen": [int(seed) for seed in (best if ensemble else best[:1])],
+            "ensemble": ensemble and dict.fromkeys(self.task.metrics, ensemble),
+        }
+
+    def search(self, scores):
+        """Gives the run a search over `GRID` with scores, in the order of its values; None: it diverged."""
+        values = [(b, r, e) for b in GRID["train_batch_size"] for r in GRID["learning_rate"] for e in (2.0, 3.0)]
+        trainings = [
+            {**dict(zip(GRID, of, strict=True)), "score": value} for of, value in zip(values, scores, strict=True)
+        ]
+        best = max(trainings, key=lambda training: training["score"] or 0)
+        self.summary["search"] = {"metric": self.metric, "trainings": trainings, "best": best, "files": []}
+        stages = dict(self.run.stages)
+        found = types.SimpleNamespace(id=50, type="TunerResults", uri=self._uri_of("Tuner", "tuner_results", "9"))
+        stages["Tuner"] = lineage.Stage("Tuner", "COMPLETE", 0.0, 70.0, {}, {}, {"tuner_results": [found]})
+        self.run = dataclasses.replace(self.run, stages=stages)
+
+    def file(self, key, name, content):
+        """Write a file of an artifact."""
+        path = os.path.join(self._uri(key), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def _summary(self, scores):
+        return {
+            "run": RUN,
+            "recipe": {
+                "name": self.task.name,
+                "data": {"max_train_rows": 640, "max_eval_rows": 0},
+                "training": {"train_batch_size": 32, "learning_rate": 5e-5, "num_train_epochs": 3.0},
+                "gate": {"min_score": 0.3, "max_score_decrease": 0.0, "min_slice_scores": [], "allow_chance": False},
+                "search": {"learning_rate": [5e-5, 2e-5]},
+            },
+            "workflow": "finetune",
+            "task": self.task.name,
+            "labels": list(self.task.labels),
+            "rows": {"train": 640, "eval": len(self.rows), "test": 5},
+            "rows_skipped": {"/somewhere/data/train.tsv": 2},
+            "scores": scores,
+            "chances": {self.metric: [0.25 * scores[self.metric], 9.0]},
+            "search": None,
+            "restarts": {
+                "metric": self.metric, "scores": {"11": scores}, "mean": scores[self.metric], "deviation": None,
+                "chosen": [11], "ensemble": None,
+            },
+            "predictions": {},
+            "blessed": True,
+            "gate_failures": [],
+            "serving": {"problems": []},
+            "slices": [],
+            "pushed_version": "17",
+            "served_version": "17",
+            "seconds_by_stage": {"Trainer": 61.0},
+            "stage_states": {"Trainer": "COMPLETE"},
+            "versions": {"python": "3.11.7", "tfx": "1.16.0"},
+        }  # fmt: skip
+
+    def _run(self):
+        self._artifacts = {
+            name: types.SimpleNamespace(id=number, type=type_, uri=self._uri_of(*path))
+            for number, (name, type_, path) in enumerate(
+                (
+                    ("examples", "Examples", ("TaskExampleGen", "examples", "1")),
+                    ("model", "Model", ("Trainer", "model", "2")),
+                    ("model_run", "ModelRun", ("Trainer", "model_run", "2")),
+                    ("evaluation", "ModelEvaluation", ("Evaluator", "evaluation", "4")),
+                    ("pushed_model", "PushedModel", ("ModelPush", "pushed_model", "5")),
+                ),
+                start=41,
+            )
+        }
+
+        def stage(name, seconds, inputs, outputs, state="COMPLETE", **properties):
+            inputs, outputs = ({key: [self._artifacts[key]] for key in keys} for keys in (inputs, outputs))
+            return lineage.Stage(name, state, 0.0, seconds, properties, inputs, outputs)
+
+        files = {"train": ["/somewhere/data/train.tsv"], "test": ["/somewhere/data.zip!T/test.tsv"]}
+        began = {"init": "/home/someone/models/tiny <bert>/", "init_fingerprint": FIRST_MODEL}
+        stages = (
+            stage(
+                "TaskExampleGen", 0.4, (), ("examples",), "CACHED", fingerprint=FILES, files=json.dumps(files)
+            ),
+            stage("Trainer", 61.0, ("examples",), ("model", "model_run"), custom_config=json.dumps(began)),
+            stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
+            stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
+        )  # fmt: skip
+        return lineage.Run(RUN, {s.name: s for s in stages})
+
+    def _uri_of(self, *path):
+        return os.path.join(self.run_dir, "artifacts", *path)
+
+    def _uri(self, key):
+        return self._artifacts[key].uri
+
+    def _log_line(self, kind, step):
+        line = {"kind": kind, "step": step, "time": 1.0, "loss": 0.5}
+        line |= dict.fromkeys(LOGGED.get(self.task.kind, ("accuracy",)), 0.75)
+        return line | ({"learning_rate": 0.001, "tokens_per_second": 2e4} if kind == "train" else {})

@@ -1,0 +1,310 @@
+"""The ablations without training: experiments as data, units and their hashes, resuming, orders, tables, pictures."""
+
+import dataclasses
+import json
+import types
+
+import pytest
+
+from benchmarks.ablations.experiment import AblationExperiment, Arm, Column
+from benchmarks.ablations.experiments import EXPERIMENTS, experiment_of
+from benchmarks.ablations.flops import equal_steps, sequence_flops
+from benchmarks.ablations.plot import draw
+from benchmarks.ablations.recipes import SCALES, laptop, scale_of, tiny
+from benchmarks.ablations.results import Result, Results, Unit
+from benchmarks.ablations.runner import figures_of, jobs_of, run, seconds_left
+from benchmarks.ablations.significance import Order, Summary, orders_of, sentences
+from benchmarks.ablations.table import page
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from pipeline.recipes.settings import with_settings
+
+TASKS = ["mnli", "mrpc", "sst-2"]
+
+
+class Stub:
+    """Trains nothing: figures are made of the settings."""
+
+    def __init__(self, tasks=TASKS, given_model=False):
+        self.texts, self.data, self.given_model = "text", dict.fromkeys(tasks, "rows"), given_model
+        self.done = []
+
+    def pretrain(self, recipe, folder):
+        self.done.append(folder)
+        return {"mlm_perplexity": 9.0 - recipe.model.num_hidden_layers}
+
+    def fine_tune(self, recipe, task, begin, folder):
+        self.done.append((task, recipe.task.bilstm, begin, folder))
+        seed = recipe.finetuning.seed
+        return {"accuracy": 0.5 + 0.01 * seed + 0.2 * recipe.task.bilstm, "f1": 0.25 + 0.01 * seed}
+
+
+def all_jobs(name, trainer, settings=(), scale="tiny"):
+    recipe = scale_of(scale, settings)
+    experiment = experiment_of(name, recipe, list(trainer.data))
+    return experiment, jobs_of(experiment, recipe, settings, trainer)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_arm_is_made_of_settings_that_there_are(name, scale):
+    stub = Stub(["ner"] if name == "features" else ["imdb"] if name == "imdb" else ["sst-2", "ner", "squad1.1"])
+    experiment, jobs = all_jobs(name, stub, scale=scale)
+    assert len({arm.name for arm in experiment.arms}) == len(experiment.arms)
+    assert len({column.header for column in experiment.columns}) == len(experiment.columns)
+    headers = {column.header for column in experiment.columns}
+    assert all(set(arm.paper) <= headers for arm in experiment.arms)
+    # A pre-training for each different one; a fine-tuning for each arm, column with data and seed, none twice.
+    different = {arm.pretraining for arm in experiment.arms}
+    with_data = [column for column in experiment.columns if column.task in stub.data]
+    units = [job.unit.hash for job in jobs]
+    seeds = SCALES[scale]().ablation.seeds
+    assert len(units) == len(set(units)) == len(different) + len(experiment.arms) * len(with_data) * seeds
+
+
+def test_the_paper_s_tables_are_those_of_its_pages():
+    """Tables 5, 6, 7, 8: a figure of each corner."""
+    found = {
+        name: experiment_of(name, tiny(), ["ner"] if name == "features" else ["mnli"])
+        for name in ("tasks", "size", "masking", "features")
+    }
+    figures = {name: [list(arm.paper.values()) for arm in of.arms] for name, of in found.items()}
+    assert figures["tasks"][0] == [84.4, 88.4, 86.7, 92.7, 88.5] and figures["tasks"][3][-1] == 84.9
+    assert figures["size"][0] == [5.84, 77.9, 79.8, 88.4] and figures["size"][-1] == [3.23, 86.6, 87.8, 93.7]
+    assert [arm.name for arm in found["masking"].arms] == [
+        "80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100",
+    ]  # fmt: skip
+    assert figures["masking"][-1] == [83.6, 94.9, 94.6]
+    assert figures["features"] == [[96.4], [91.0], [95.6], [94.9], [95.9], [96.1], [95.5]]
+
+
+def test_sizes_keep_the_paper_s_proportions():
+    arms = experiment_of("size", laptop(), ["mrpc"]).arms
+    assert [arm.name for arm in arms] == [
+        "L1 H96 A12", "L2 H96 A3", "L2 H96 A12", "L4 H96 A12", "L4 H128 A16", "L8 H128 A16",
+    ]  # fmt: skip
+    assert arms[-1].cells[1] == "L24 H1024 A16"
+    with pytest.raises(InputError, match="divisor=5 do not divide the paper's L3 H768 A12"):
+        experiment_of("size", with_settings(laptop(), ["ablation.width_divisor=5"]), ["mrpc"])
+
+
+def test_steps_start_from_checkpoints_that_are_kept():
+    columns = experiment_of("steps", laptop(), ["mrpc"]).columns
+    assert [(column.step, column.x) for column in columns] == [(n, n) for n in (200, 400, 800, 1600)]
+    assert columns[0].header == "MRPC, 200 steps"
+    for setting in ("training.save_checkpoints_steps=400", "training.keep_checkpoint_max=7"):
+        with pytest.raises(InputError, match="200, 400, 800, 1600, but checkpoints are written every"):
+            experiment_of("steps", with_settings(laptop(), [setting]), ["mrpc"])
+    # The last one is what was exported: the very unit that `tasks` has.
+    of_steps, of_tasks = (
+        {job.unit.hash for job in all_jobs(name, Stub(["mrpc"]), scale="laptop")[1] if job.arm.name == "BERT"}
+        for name in ("steps", "tasks")
+    )
+    assert of_tasks < of_steps
+
+
+def test_random_weights_are_the_model_before_its_first_step(tmp_path):
+    stub = Stub(["mrpc"])
+    experiment, jobs = all_jobs("pretraining", stub)
+    run(jobs, Results(str(tmp_path)), stub, lambda line: None)
+    begins = [unit[2].step for unit in stub.done if isinstance(unit, tuple)]
+    assert begins == [None, None, 0, 0] and len(stub.done) == 5  # one pre-training
+    assert experiment.claims == (("pre-trained", "random"),)
+
+
+def test_a_task_that_the_paper_does_not_have_gets_a_column():
+    assert [column.header for column in experiment_of("tasks", tiny(), ["mrpc", "cola"]).columns][-2:] == [
+        "SQuAD F1",
+        "cola",
+    ]
+
+
+def test_equal_compute_by_hand():
+    """Weights that a token, or a prediction, is multiplied by, 6 FLOPs each, worked out for H 8, E 8, V 100."""
+    model = BertConfig(100, 8, 1, 1, 32, max_position_embeddings=32)
+    recipe = dataclasses.replace(tiny(), model=model)
+    recipe = with_settings(recipe, ["examples.max_seq_length=10", "examples.masking.max_predictions_per_seq=2"])
+    encoder = 10 * (4 * 64 + 2 * 8 * 32 + 2 * 10 * 8) + 8 * 10  # and the pooler and next sentences
+    head = 2 * (8 * 8 + 8 * 100)
+    assert sequence_flops(recipe) == 6 * (encoder + head)
+    left_to_right = with_settings(recipe, ["model.causal=true", "examples.objective=left_to_right"])
+    assert sequence_flops(left_to_right) == 6 * (encoder + 5 * head)
+    span = with_settings(recipe, ["pretraining.model_family=spanbert", "examples.objective=single_sequence"])
+    assert sequence_flops(span) == 6 * (encoder + head + 2 * (216 * 8 + 8 * 8 + 8 * 100))
+    electra = with_settings(
+        recipe,
+        ["pretraining.model_family=electra", "examples.objective=single_sequence", "pretraining.embedding_size=8"],
+    )
+    generator = 10 * (4 * 4 + 2 * 2 * 8 + 2 * 10 * 2) + 2 * 4 + 10 * 8 * 2 + 2 * (2 * 8 + 8 * 100)
+    assert sequence_flops(electra) == 6 * (encoder + 10 * (8 * 8 + 8) + generator)
+    assert equal_steps(recipe, recipe) == 24
+    assert equal_steps(span, recipe) == round(24 * (encoder + head) / (encoder + head + 2 * (216 * 8 + 864)))
+
+
+def test_a_unit_s_hash_is_of_all_that_its_result_depends_on():
+    def hash_of(settings=(), kind="finetuned", **inputs):
+        return Unit.of(kind, with_settings(tiny(), settings), **{"task": "mrpc", "rows": "r", **inputs}).hash
+
+    assert hash_of() == hash_of() and len(hash_of()) == 16
+    changed = [
+        hash_of(kind="pretrained"),
+        hash_of(rows="s"),
+        *(hash_of([setting]) for setting in ("task.bilstm=true", "data.seed=1", "finetuning.seed=1")),
+    ]
+    assert len({hash_of(), *changed}) == 6
+    # What it does not depend on.
+    assert hash_of(["training.num_train_steps=99"]) == hash_of() != hash_of(start="other")
+    assert hash_of(["training.num_train_steps=99"], "pretrained") != hash_of(kind="pretrained")
+
+
+def test_a_command_that_was_stopped_goes_on_where_it_was(tmp_path):
+    results, said = Results(str(tmp_path)), []
+    trainer = Stub()
+    experiment, jobs = all_jobs("tasks", trainer)
+    assert len(jobs) == 3 + 4 * 3 * 2
+    stopped = Stub()
+    stopped.fine_tune = lambda *args: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(jobs, results, stopped, said.append)
+    assert len(stopped.done) == 3 and len(list(tmp_path.glob("*/*.json"))) == 3
+    found = run(jobs, results, trainer, said.append)
+    assert len(trainer.done) == 24 and len(found) == 27
+    assert any("3 of 27 units are already in" in line for line in said)
+    assert said[-1].startswith("[27/27] + BiLSTM, SST-2, seed 1: accuracy 0.71")
+    assert said[-2].endswith("; a minute left")
+    # All start from the model of their arm.
+    begins = {(bilstm, begin.folder) for _, bilstm, begin, _ in trainer.done}
+    assert len(begins) == 4 and len({folder for _, folder in begins}) == 3
+    again = Stub()
+    assert run(jobs, results, again, said.append) == found and not again.done
+    figures = figures_of(experiment, jobs, found)
+    assert figures["+ BiLSTM", "MRPC"] == pytest.approx([70, 71]) and ("BERT", "QNLI") not in figures
+    stored = json.loads(next(tmp_path.glob("finetuned/*.json")).read_text())
+    assert stored["settings"]["finetuning"]["seed"] in (0, 1)
+
+
+def test_the_perplexity_is_that_of_the_pre_training(tmp_path):
+    trainer = Stub(["mrpc"])
+    experiment, jobs = all_jobs("size", trainer)
+    figures = figures_of(experiment, jobs, run(jobs, Results(str(tmp_path)), trainer, lambda line: None))
+    assert figures["L1 H24 A12", "LM perplexity"] == [8.0] and figures["L8 H32 A16", "LM perplexity"] == [1.0]
+
+
+def test_percent_stays_percent():
+    column = Column("SQuAD F1", "f1", "squad1.1")
+    experiment = AblationExperiment("x", "X", ("arm",), (Arm("a"),), (column,))
+    job = types.SimpleNamespace(arm=experiment.arms[0], column=column, start=None, unit=types.SimpleNamespace(hash="h"))
+    assert figures_of(experiment, [job], {"h": Result({"f1": 61.5}, 1.0)}) == {("a", "SQuAD F1"): [61.5]}
+
+
+def test_a_model_that_is_given_is_not_pre_trained():
+    _, jobs = all_jobs("features", Stub(["ner"], given_model=True))
+    assert len(jobs) == 7 * 2 and all(job.start is None for job in jobs)
+    other = Stub(["ner"], given_model=True)
+    other.texts = "another model"
+    assert {job.unit.hash for job in jobs}.isdisjoint(job.unit.hash for job in all_jobs("features", other)[1])
+
+
+def test_what_the_user_sets_wins_over_the_scale_s_own_of_a_task():
+    jobs = all_jobs("tasks", Stub(["sst-2"]), ["task.max_seq_length=50"], "laptop")[1]
+    assert {job.recipe.task.max_seq_length for job in jobs if job.column} == {50}
+    assert {job.recipe.task.max_seq_length for job in all_jobs("tasks", Stub(["sst-2"]), scale="laptop")[1][3:]} == {32}
+    with pytest.raises(InputError, match=r"max_seq_length is 256 for sst-2, above model\.max_position_embeddings, 128"):
+        all_jobs("tasks", Stub(["sst-2"]), ["task.max_seq_length=256"], "laptop")
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    results, unit = Results(str(tmp_path)), Unit("pretrained", {})
+    results.save(unit, Result({"loss": 1.0}, 2.0))
+    assert results.load(unit) == Result({"loss": 1.0}, 2.0)
+    path = tmp_path / "pretrained" / f"{unit.hash}.json"
+    path.write_text(path.read_text()[:20])
+    with pytest.raises(InputError, match=rf"{unit.hash}\.json: is damaged .*; remove it to run the unit again"):
+        results.load(unit)
+
+
+def test_what_is_left_is_told_by_the_mean_of_its_kind():
+    assert seconds_left([("pretrained", 10.0), ("pretrained", 20.0)], ["pretrained"] * 4) == 60
+    assert seconds_left([("pretrained", 10.0)], ["pretrained", "finetuned"]) is None
+
+
+# ---------------------------------------------------------------------- orders, table, picture
+
+ARMS = (Arm("A", paper={"X": 90.0, "P": 4.0}), Arm("B", paper={"X": 80.0, "P": 5.0}), Arm("C", paper={"X": 80.0}))
+EXPERIMENT = AblationExperiment(
+    "try",
+    "A try",
+    ("arm",),
+    ARMS,
+    (Column("X", "accuracy", "x"), Column("P", "perplexity", higher_is_better=False), Column("Y", "f1", "y")),
+    claims=(("C", "A"),),
+    notes=("A note.",),
+)
+
+
+def test_a_summary_by_hand():
+    assert Summary.of([1.0, 2.0, 3.0]) == Summary(2.0, 1.0, 3)
+    assert Summary.of([1.0, 2.0, 3.0]).squared_error == pytest.approx(1 / 3)
+    assert Summary.of([5.0]) == Summary(5.0, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        # Standard error of the difference: the root of 1/3 + 1/3, .8165; twice that is 1.633.
+        ([3.7, 4.7, 5.7], "holds"),
+        ([3.6, 4.6, 5.6], "inconclusive"),
+        ([0.4, 1.4, 2.4], "inconclusive"),
+        ([0.3, 1.3, 2.3], "reversed"),
+    ],
+)
+def test_an_order_is_told_beyond_two_standard_errors(ours, verdict):
+    (of_b, _) = orders_of(
+        EXPERIMENT, EXPERIMENT.columns[0], {("A", "X"): ours, ("B", "X"): [2.0, 3.0, 4.0], ("C", "X"): [0.0, 1.0]}
+    )
+    assert (of_b.better.name, of_b.worse.name, of_b.paper) == ("A", "B", 10.0)
+    assert of_b.error == pytest.approx((2 / 3) ** 0.5) and of_b.verdict == verdict
+
+
+def test_equal_figures_of_the_paper_are_no_order_and_lower_perplexities_are_better():
+    figures = {(arm, "X"): [1.0, 2.0] for arm in "ABC"} | {("A", "P"): [7.0, 7.1], ("B", "P"): [6.0, 6.1]}
+    assert [(o.better.name, o.worse.name) for o in orders_of(EXPERIMENT, EXPERIMENT.columns[0], figures)] == [
+        ("A", "B"),
+        ("A", "C"),
+    ]
+    (order,) = orders_of(EXPERIMENT, EXPERIMENT.columns[1], figures)
+    assert (order.by, order.paper, order.verdict) == (pytest.approx(-1.0), 1.0, "reversed")
+
+
+def test_without_figures_of_the_paper_its_claims_are_the_orders():
+    figures = {("C", "Y"): [60.0, 61.0, 62.0], ("A", "Y"): [50.0, 51.0, 52.0]}
+    (order,) = orders_of(EXPERIMENT, EXPERIMENT.columns[2], figures)
+    assert (order.better.name, order.paper, order.verdict) == ("C", None, "holds")
+    assert Order(ARMS[0], ARMS[1], 50.0, None, None).verdict == "inconclusive"
+
+
+def test_the_page_says_what_is_reversed_and_what_is_missing():
+    figures = {("A", "X"): [50.0, 50.2], ("B", "X"): [60.0, 60.2], ("C", "X"): [50.0, 50.2], ("A", "P"): [7.0]}
+    text = page(EXPERIMENT, figures, {"scale": "tiny"}, "picture.svg")
+    assert "| arm | X, paper | ours | P, paper | ours | Y |" in text
+    assert "| A | 90 | 50.1 ± 0.1 | 4 | 7.0 |  |" in text and "| C | 80 | 50.1 ± 0.1 |  |  |  |" in text
+    assert "No data for Y: " in text and "- A note." in text and "- scale: tiny" in text
+    assert sentences(EXPERIMENT, figures) == [
+        "X: of 2 orders of the paper, 0 hold, 1 is inconclusive, 1 is reversed. "
+        "**reversed**: A over B by -10.00 (standard error 0.14; the paper by +10)."
+    ]
+    assert sentences(EXPERIMENT, {("A", "X"): [50.0], ("B", "X"): [60.0]}) == [
+        "X: one figure per arm, so orders are inconclusive."
+    ]
+
+
+@pytest.mark.parametrize("x_label", ["", "steps"])
+def test_the_picture_has_every_arm_and_is_the_same_every_time(tmp_path, x_label):
+    columns = tuple(dataclasses.replace(column, x=float(x)) for x, column in enumerate(EXPERIMENT.columns))
+    experiment = dataclasses.replace(EXPERIMENT, x_label=x_label, columns=columns)
+    figures = {(arm, "X"): [50.0 + n, 50.2 + 2 * n] for n, arm in enumerate("ABC")}
+    for name in ("one.svg", "two.svg"):
+        draw(experiment, figures, str(tmp_path / name))
+    one, two = ((tmp_path / name).read_text() for name in ("one.svg", "two.svg"))
+    assert one == two and all(f">{arm}</text>" in one for arm in "ABC")
+    assert ("the paper's" in one) == (not x_label) and ("steps" in one) == bool(x_label)

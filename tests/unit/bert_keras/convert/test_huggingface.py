@@ -1,0 +1,334 @@
+"""Hugging Face's folders: bit-equal round trips, all forms, and errors."""
+
+import json
+import shutil
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
+CONFIG = BertConfig(
+    9, 8, 2, 2, 24, max_position_embeddings=6, type_vocab_size=3, layer_norm_eps=1e-7, hidden_act="gelu_erf"
+)
+
+
+@pytest.fixture(scope="module")
+def model(random_bert):
+    return random_bert(CONFIG, BertForPreTraining)
+
+
+@pytest.fixture(scope="module")
+def written(model, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("written")
+    write_huggingface(model, TOKENIZER, str(directory))
+    return directory
+
+
+@pytest.fixture
+def directory(written, tmp_path):
+    """A copy that a test may modify."""
+    return shutil.copytree(written, tmp_path / "copy")
+
+
+def change_tensors(directory, change):
+    tensors = change(load_file(directory / "model.safetensors"))
+    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, directory / "model.safetensors")
+
+
+def change_config(directory, **fields):
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, **fields}))
+
+
+def assert_equal(ours, theirs, but=()):
+    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        if not path.startswith(tuple(but)):
+            np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
+@pytest.mark.parametrize("model_class", [BertForPreTraining, BertBackbone])
+def test_round_trip_is_bit_equal(random_bert, tmp_path, model_class, hidden_act):
+    config = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, hidden_act=hidden_act)
+    model = random_bert(config, model_class)
+    write_huggingface(model, TOKENIZER, str(tmp_path))
+    read = read_huggingface(str(tmp_path))
+    assert type(read.model) is model_class and read.model.config == config
+    assert_equal(read.model, model)
+    assert (read.vocabulary, read.lower_case, read.initialised) == (list(TOKENIZER.vocabulary), False, ())
+
+
+def test_written_files(written):
+    assert sorted(p.name for p in written.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
+    assert len({path.stat().st_mode for path in written.iterdir()}) == 1  # none for the owner alone
+    config = json.loads((written / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("bert", ["BertForPreTraining"])
+    assert (config["hidden_act"], config["layer_norm_eps"], config["pad_token_id"]) == ("gelu", 1e-7, 0)
+    assert (written / "vocab.txt").read_text(encoding="utf-8").splitlines() == list(TOKENIZER.vocabulary)
+
+
+def test_a_kernel_is_transposed(model, written):
+    stored = load_file(written / "model.safetensors")["bert.encoder.layer.1.intermediate.dense.weight"]
+    np.testing.assert_array_equal(stored, np.asarray(model.backbone.encoder_layers[1].intermediate.kernel).T)
+
+
+def test_the_same_model_gives_the_same_bytes(model, written, tmp_path):
+    write_huggingface(model, TOKENIZER, str(tmp_path))
+    assert all((tmp_path / path.name).read_bytes() == path.read_bytes() for path in written.iterdir())
+
+
+def test_without_a_tokenizer_there_is_no_vocabulary(model, tmp_path):
+    write_huggingface(model, None, str(tmp_path))
+    read = read_huggingface(str(tmp_path))
+    assert (read.vocabulary, read.lower_case) == (None, None)
+    assert_equal(read.model, model)
+
+
+def test_the_backbone_of_a_model_is_written_alone(model, tmp_path):
+    write_huggingface(model.backbone, TOKENIZER, str(tmp_path))
+    assert_equal(read_huggingface(str(tmp_path)).model, model.backbone)
+    assert all(name.startswith("bert.") for name in load_file(tmp_path / "model.safetensors"))
+
+
+FORMS = {
+    "without the prefix": lambda name: name.removeprefix("bert."),
+    "gamma and beta": lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta"
+    ),
+    "the bias under its tied name": lambda name: name.replace("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    "the embeddings under their tied name": lambda name: name.replace(
+        "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_names_are_read_in_every_form(model, directory, form):
+    before = set(load_file(directory / "model.safetensors"))
+    change_tensors(directory, lambda tensors: {FORMS[form](name): value for name, value in tensors.items()})
+    assert set(load_file(directory / "model.safetensors")) != before
+    read = read_huggingface(str(directory))
+    assert_equal(read.model, model)
+    assert read.initialised == ()
+
+
+def test_tied_copies_and_buffers_are_ignored(model, directory):
+    extra = {
+        "cls.predictions.decoder.weight": lambda t: t["bert.embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": lambda t: t["cls.predictions.bias"],
+        "bert.embeddings.position_ids": lambda t: np.arange(6)[None],
+    }
+    change_tensors(directory, lambda t: {**t, **{name: value(t) for name, value in extra.items()}})
+    assert_equal(read_huggingface(str(directory)).model, model)
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16])
+def test_half_precision_is_read_exactly(directory, dtype):
+    change_tensors(directory, lambda tensors: {name: value.astype(dtype) for name, value in tensors.items()})
+    stored = load_file(directory / "model.safetensors")["cls.seq_relationship.weight"]
+    kernel = read_huggingface(str(directory)).model.nsp_head.kernel
+    assert kernel.dtype == "float32"
+    np.testing.assert_array_equal(kernel, stored.astype("float32").T)
+
+
+def shard(directory):
+    tensors = load_file(directory / "model.safetensors")
+    (directory / "model.safetensors").unlink()
+    files = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(sorted(tensors))}
+    for file in set(files.values()):
+        save_file({name: tensors[name] for name in tensors if files[name] == file}, directory / file)
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    return files
+
+
+def test_shards_are_read(model, directory):
+    shard(directory)
+    assert_equal(read_huggingface(str(directory)).model, model)
+
+
+def without(*prefixes):
+    return lambda tensors: {name: value for name, value in tensors.items() if not name.startswith(prefixes)}
+
+
+@pytest.mark.parametrize(
+    ("missing", "model_class", "initialised"),
+    [
+        (("cls.",), BertBackbone, ()),
+        (("cls.", "bert.pooler."), BertBackbone, ("pooler",)),
+        (("cls.seq_relationship.",), BertForPreTraining, ("next-sentence head",)),
+        (("cls.predictions.", "bert.pooler."), BertForPreTraining, ("pooler", "masked-LM head")),
+    ],
+)
+def test_missing_parts_are_initialised_and_reported(model, directory, caplog, missing, model_class, initialised):
+    change_tensors(directory, without(*missing))
+    read = read_huggingface(str(directory))
+    assert type(read.model) is model_class and read.initialised == initialised
+    paths = {"pooler": "bert/pooler", "masked-LM head": "predictions", "next-sentence head": "seq_relationship"}
+    expected = model if model_class is BertForPreTraining else model.backbone
+    assert_equal(read.model, expected, but=[paths[part] for part in initialised])
+    assert [part for part in paths if f"no {part}" in caplog.text] == list(initialised)
+    if "pooler" in initialised:
+        kernel = np.asarray(variables_by_path(read.model)["bert/pooler/kernel"])
+        assert 0 < np.abs(kernel).max() <= 2 * CONFIG.initializer_range  # drawn, not zeros
+
+
+def put(name, value):
+    return lambda tensors: {**tensors, name: value}
+
+
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (without(QUERY), [f"{QUERY} [8, 8] of the encoder is missing", "model.safetensors"]),
+        (without("bert.pooler.dense.bias"), ["bert.pooler.dense.bias [8] of the pooler is missing"]),
+        (without("cls.predictions.bias"), ["cls.predictions.bias [9] of the masked-LM head is missing"]),
+        (put(QUERY, np.zeros((8, 7), "float32")), [f"{QUERY} [8, 7] must be [8, 8]", "model.safetensors"]),
+        (put("classifier.weight", np.zeros((3, 8), "float32")), ["classifier.weight [3, 8]", "model.safetensors"]),
+        (put("bert.encoder.layer.2.output.dense.bias", np.zeros(8, "float32")), ["layer.2.output.dense.bias [8]"]),
+        (put(QUERY, np.zeros((8, 8), "int8")), [f"{QUERY} [8, 8] is int8", "float32, float16, bfloat16"]),
+        (put(QUERY.removeprefix("bert."), np.zeros((8, 8), "float32")), [f"{QUERY} [8, 8]", "the same weight"]),
+        (put("cls.predictions.decoder.weight", np.zeros((9, 8), "float32")), ["decoder.weight [9, 8] is not equal"]),
+        (put("cls.predictions.decoder.bias", np.zeros(8, "float32")), ["decoder.bias [8] is not equal to", "[9]"]),
+    ],
+)
+def test_wrong_tensors_are_refused_by_name(directory, change, says):
+    change_tensors(directory, change)
+    with pytest.raises(InputError) as error:
+        read_huggingface(str(directory))
+    assert all(words in str(error.value) for words in says), error.value
+
+
+def test_a_vocabulary_of_another_size_is_refused_before_anything_is_read(directory):
+    (directory / "model.safetensors").unlink()
+    with open(directory / "vocab.txt", "a") as file:
+        file.write("more\n")
+    with pytest.raises(InputError, match=r"vocab.txt has 10 tokens, but the word embeddings have 9 rows"):
+        read_huggingface(str(directory))
+
+
+def test_without_vocab_txt_tokenizer_json_is_read(directory):
+    (directory / "vocab.txt").unlink()
+    ids = {token: i for i, token in reversed([*enumerate(TOKENIZER.vocabulary)])}
+    fast = directory / "tokenizer.json"
+    fast.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": ids}}))
+    assert read_huggingface(str(directory)).vocabulary == list(TOKENIZER.vocabulary)
+    fast.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": {"[PAD]": 0}}}))
+    with pytest.raises(InputError, match=r"tokenizer.json has 1 tokens, but the word embeddings have 9 rows"):
+        read_huggingface(str(directory))
+    fast.write_text(json.dumps({"model": {"type": "BPE", "vocab": {}}}))
+    with pytest.raises(InputError, match=r"tokenizer.json is a BPE tokenizer"):
+        read_huggingface(str(directory))
+
+
+def test_a_vocabulary_of_another_size_is_not_written(model, tmp_path):
+    with pytest.raises(InputError, match="has 5 tokens, but the word embeddings of the model have 9 rows"):
+        write_huggingface(model, BertTokenizer(SPECIAL_TOKENS, True), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'; supported: 'bert', 'roberta', 'electra'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'; it must be one of gelu, gelu_new, gelu_pytorch_tanh"),
+        ({"num_attention_heads": 3}, "hidden_size is 8, not a multiple of"),
+        ({"hidden_size": "8"}, "config.json: "),
+    ],
+)
+def test_other_model_types_are_refused(directory, fields, says):
+    change_config(directory, **fields)
+    with pytest.raises(InputError, match=says):
+        read_huggingface(str(directory))
+
+
+@pytest.mark.parametrize(
+    ("stored", "ours"), [("gelu", "gelu_erf"), ("gelu_new", "gelu_tanh"), ("gelu_pytorch_tanh", "gelu_tanh")]
+)
+def test_names_of_gelu(directory, stored, ours):
+    change_config(directory, hidden_act=stored)
+    assert read_huggingface(str(directory)).model.config.hidden_act == ours
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5"])
+def test_pickles_and_others_are_refused_with_a_remedy(directory, name):
+    (directory / "model.safetensors").rename(directory / name)
+    with pytest.raises(InputError, match=rf"{name} is not read .*save_pretrained"):
+        read_huggingface(str(directory))
+
+
+def test_a_pickle_beside_safetensors_is_ignored(model, directory):
+    (directory / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    assert_equal(read_huggingface(str(directory)).model, model)
+
+
+def test_damaged_and_missing_files_are_named(directory):
+    weights = directory / "model.safetensors"
+    for content in (b"", b"no tensors at all", weights.read_bytes()[:-1]):
+        weights.write_bytes(content)
+        with pytest.raises(InputError, match=r"model.safetensors is damaged or not a safetensors file"):
+            read_huggingface(str(directory))
+    weights.unlink()
+    with pytest.raises(InputError, match=r"has neither model.safetensors nor model.safetensors.index.json"):
+        read_huggingface(str(directory))
+    (directory / "config.json").write_text("{")
+    with pytest.raises(InputError, match=r"config.json is not JSON"):
+        read_huggingface(str(directory))
+    (directory / "config.json").unlink()
+    with pytest.raises(InputError, match=r"config.json is missing"):
+        read_huggingface(str(directory))
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt"])
+def test_files_that_are_not_text_are_named(directory, name):
+    (directory / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=f"{name} is not UTF-8"):
+        read_huggingface(str(directory))
+
+
+def test_wrong_shards_are_named(directory):
+    files = shard(directory)
+    index = directory / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {**files, "bert.more": files[QUERY]}}))
+    with pytest.raises(InputError, match=rf"lists the tensor bert.more in {files[QUERY]}, which lacks it"):
+        read_huggingface(str(directory))
+    index.write_text(json.dumps({"weight_map": {**files, QUERY: "../secret.safetensors"}}))
+    with pytest.raises(InputError, match="shards must be in the same folder"):
+        read_huggingface(str(directory))
+    index.write_text(json.dumps({"weight_map": files}))
+    (directory / files[QUERY]).unlink()
+    with pytest.raises(InputError, match=rf"{files[QUERY]} is missing, but .* names it"):
+        read_huggingface(str(directory))
+
+
+def test_a_failed_write_keeps_the_old_files(model, directory, monkeypatch):
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_huggingface(model, BertTokenizer(TOKENIZER.vocabulary, lower_case=True), str(directory))
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before

@@ -1,0 +1,143 @@
+"""The weights of an initial model in a model to train: kept, drawn, and the rows of new tokens."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_keras.convert.architecture import Architecture, new_model
+from bert_keras.convert.detect import write_any
+from bert_keras.convert.initial_model import differences, initial_tokenizer, initialize
+from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.models.spanbert import SpanBertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.tokenizers.wordpiece_extension import extend
+
+VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *"abcdef", *(f"##{letter}" for letter in "abcdef"), "."]
+CONFIG = BertConfig.size(2, 64, vocab_size=len(VOCABULARY), max_position_embeddings=16)
+TABLE, BIAS = "bert/embeddings/word_embeddings/embeddings", "predictions/output_bias"
+
+
+def built(kind, config=CONFIG, seed=1, **more):
+    model = kind(config, seed=seed, **more)
+    model.build()
+    for variable in model.weights:  # biases too, which begin as zeros
+        variable.assign(np.random.default_rng(len(variable.path)).normal(size=variable.shape))
+    return model
+
+
+def folder(tmp_path, model, to="bert-tfx", lower_case=True):
+    directory = str(tmp_path / to)
+    write_any(to, model, BertTokenizer(VOCABULARY, lower_case), directory, "bert", ())
+    return directory
+
+
+def weights(model):
+    return {path: np.asarray(variable) for path, variable in variables_by_path(model).items()}
+
+
+@pytest.mark.parametrize("to", ["bert-tfx", "tf1", "hf"])
+def test_all_weights_of_a_folder_with_heads_are_kept(tmp_path, to):
+    source, model = built(BertForPreTraining), BertForPreTraining(CONFIG, seed=2)
+    model.build()
+    directory = folder(tmp_path, source, to)
+    cased = False if to == "tf1" else None
+    result = initialize(model, directory, cased, BertTokenizer(VOCABULARY, True))
+    assert result.kept == ("encoder", "pooler", "masked-LM head", "next-sentence head")
+    assert (result.drawn, result.new_tokens) == ((), 0)
+    expected = weights(source)
+    assert weights(model).keys() == expected.keys()
+    for path, value in weights(model).items():
+        np.testing.assert_array_equal(value, expected[path], err_msg=path)
+
+
+def test_missing_heads_are_drawn_and_named(tmp_path):
+    source, drawn = built(BertBackbone), BertForPreTraining(CONFIG, seed=2)
+    drawn.build()
+    before = weights(drawn)
+    result = initialize(drawn, folder(tmp_path, source, "hf"), None, BertTokenizer(VOCABULARY, True))
+    assert result.kept == ("encoder", "pooler") and result.drawn == ("masked-LM head", "next-sentence head")
+    assert str(result) == "kept: encoder, pooler; drawn: masked-LM head, next-sentence head"
+    after = weights(drawn)
+    np.testing.assert_array_equal(after[TABLE], weights(source)[TABLE])
+    np.testing.assert_array_equal(after["predictions/transform/kernel"], before["predictions/transform/kernel"])
+
+
+def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(tmp_path):
+    source, model = built(BertForPreTraining), SpanBertForPreTraining(CONFIG, 4, seed=2)
+    model.build()
+    result = initialize(model, folder(tmp_path, source), None, BertTokenizer(VOCABULARY, True))
+    assert result.kept == ("encoder", "pooler", "masked-LM head") and not result.drawn
+    np.testing.assert_array_equal(weights(model)[BIAS], weights(source)[BIAS])
+
+
+def test_rows_of_new_tokens_are_means_and_old_rows_stay(tmp_path):
+    source, tokens = built(BertForPreTraining), extend(VOCABULARY, ["abc", "fe"])
+    model = BertForPreTraining(dataclasses.replace(CONFIG, vocab_size=len(tokens)), seed=2)
+    model.build()
+    result = initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
+    assert result.new_tokens == 2 and str(result).endswith("; 2 new tokens")
+    for path in (TABLE, BIAS):
+        old, new = weights(source)[path], weights(model)[path]
+        kept = [i for i in range(len(VOCABULARY)) if i != 5]
+        np.testing.assert_array_equal(new[kept], old[kept])
+        for token_id, pieces in ((5, ["a", "##b", "##c"]), (len(VOCABULARY), ["f", "##e"])):
+            expected = np.mean([old[VOCABULARY.index(piece)] for piece in pieces], axis=0)
+            np.testing.assert_allclose(new[token_id], expected, rtol=1e-6)
+
+
+def test_a_width_that_equals_the_size_of_the_vocabulary_is_no_token(tmp_path):
+    """As many tokens as the feed-forward layer is wide: its kernel has no rows of tokens."""
+    config = dataclasses.replace(CONFIG, intermediate_size=len(VOCABULARY))
+    source, tokens = built(BertForPreTraining, config), extend(VOCABULARY, ["abc"])
+    model = BertForPreTraining(config, seed=2)
+    model.build()
+    initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
+    path = "bert/layer_0/output/kernel"
+    np.testing.assert_array_equal(weights(model)[path], weights(source)[path])
+
+
+def test_texts_without_new_words_have_the_same_outputs(tmp_path):
+    source, tokens = built(BertForPreTraining), extend(VOCABULARY, ["abc", "fe"])
+    model = BertForPreTraining(dataclasses.replace(CONFIG, vocab_size=len(tokens)), seed=2)
+    model.build()
+    initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
+    ids = np.array([[2, 6, 13, 8, 3, 0]])
+    inputs = {"input_ids": ids, "input_mask": np.sign(ids), "segment_ids": 0 * ids}
+    expected, found = (np.asarray(each(inputs)["sequence_output"]) for each in (source, model))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_case_must_be_known_and_equal(tmp_path):
+    directory = folder(tmp_path, built(BertForPreTraining), "tf1")
+    with pytest.raises(InputError, match="give --cased or --uncased"):
+        initial_tokenizer(directory)
+    assert not initial_tokenizer(directory, cased=True)[1].lower_case
+    model = built(BertForPreTraining)
+    with pytest.raises(InputError, match="its vocabulary is cased, the examples' is not"):
+        initialize(model, directory, True, BertTokenizer(VOCABULARY, True))
+
+
+def test_models_that_do_not_fit_are_refused(tmp_path):
+    directory = folder(tmp_path, built(BertForPreTraining))
+    with pytest.raises(InputError, match=r"has num_hidden_layers 2, the model to train has model\.num_hidden_layers=1"):
+        other = dataclasses.replace(CONFIG, num_hidden_layers=1)
+        initialize(built(BertForPreTraining, other), directory, None, BertTokenizer(VOCABULARY, True))
+    tokens = [*VOCABULARY[:-1], "!"]
+    with pytest.raises(InputError, match=r"token 18 is '!', not '\.'"):
+        initialize(built(BertForPreTraining), directory, None, BertTokenizer(tokens, True))
+    assert differences(dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, vocab_size=99), CONFIG) == []
+
+
+def test_other_families_and_folders_without_a_vocabulary_are_refused(tmp_path):
+    electra = new_model(Architecture("electra", CONFIG, 64), ("discriminator head",))
+    write_any("hf", electra, BertTokenizer(VOCABULARY, True), str(tmp_path / "electra"), "electra", ())
+    with pytest.raises(InputError, match="holds ELECTRA; only a BERT can be the initial model"):
+        initial_tokenizer(str(tmp_path / "electra"))
+    write_any("hf", built(BertForPreTraining), None, str(tmp_path / "bare"), "bert", ())
+    with pytest.raises(InputError, match="has no vocabulary"):
+        initial_tokenizer(str(tmp_path / "bare"))

@@ -1,0 +1,210 @@
+"""The original's checkpoints: a real one, bit-equal round trips, and errors."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.convert.tf1 import read_tf1, write_tf1
+from bert_keras.convert.weight_copy import tensors_of, variables_by_path
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
+CONFIG = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, type_vocab_size=3)
+QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+
+
+@pytest.fixture(scope="module")
+def real():
+    """A checkpoint of the original, with the slots of its optimizer (shared/data/README.md)."""
+    if "BERT_DATA_DIR" not in os.environ:
+        pytest.skip("BERT_DATA_DIR is not set")
+    return Path(os.environ["BERT_DATA_DIR"]) / "tf1_checkpoint_tiny"
+
+
+@pytest.fixture(scope="module")
+def model(random_bert):
+    return random_bert(CONFIG, BertForPreTraining)
+
+
+@pytest.fixture
+def directory(model, tmp_path):
+    write_tf1(model, TOKENIZER, str(tmp_path))
+    return tmp_path
+
+
+def change_tensors(directory, change):
+    prefix = str(directory / "bert_model.ckpt")
+    reader = tf.train.load_checkpoint(prefix)
+    tensors = change({name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()})
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+
+
+def assert_equal(ours, theirs):
+    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
+
+
+def test_a_real_checkpoint(real):
+    read = read_tf1(str(real))
+    config = read.model.config
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (4, 2, 4)
+    assert (config.vocab_size, config.max_position_embeddings, config.intermediate_size) == (15, 16, 16)
+    assert config.hidden_act == "gelu_tanh"  # modeling.py: "gelu" is the tanh approximation
+    assert read.vocabulary[:5] == list(SPECIAL_TOKENS) and read.vocabulary[-1] == "boy"
+    assert (read.lower_case, read.initialised) == (None, ())
+
+    reader = tf.train.load_checkpoint(str(real / "bert_model.ckpt"))
+    ours, theirs = tensors_of(read.model, "tf1"), reader.get_variable_to_shape_map()
+    assert ours.keys() == {name for name in theirs if "adam_" not in name and name != "global_step"}
+    assert len(ours) == 46 and len(theirs) == 3 * 46 + 1
+    kernel = np.asarray(read.model.backbone.encoder_layers[1].attention.key.kernel)
+    np.testing.assert_array_equal(kernel, reader.get_tensor("bert/encoder/layer_1/attention/self/key/kernel"))
+    nsp = np.asarray(read.model.nsp_head.kernel)
+    np.testing.assert_array_equal(
+        nsp, reader.get_tensor("cls/seq_relationship/output_weights").T
+    )  # stored as [out, in]
+    norm = np.asarray(read.model.backbone.encoder_layers[0].output_layer_norm.gamma)
+    np.testing.assert_array_equal(norm, reader.get_tensor("bert/encoder/layer_0/output/LayerNorm/gamma"))
+
+
+def test_a_real_checkpoint_survives_both_formats(real, tmp_path):
+    read = read_tf1(str(real))
+    tokenizer = BertTokenizer(read.vocabulary, lower_case=True)
+    write_huggingface(read.model, tokenizer, str(tmp_path / "hf"))
+    again = read_huggingface(str(tmp_path / "hf")).model
+    write_tf1(again, tokenizer, str(tmp_path / "tf1"))
+    for name, shape in tf.train.list_variables(str(tmp_path / "tf1" / "bert_model.ckpt")):
+        value = tf.train.load_variable(str(tmp_path / "tf1" / "bert_model.ckpt"), name)
+        assert list(value.shape) == shape
+        np.testing.assert_array_equal(value, tf.train.load_variable(str(real / "bert_model.ckpt"), name))
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
+@pytest.mark.parametrize("model_class", [BertForPreTraining, BertBackbone])
+def test_round_trip_is_bit_equal(random_bert, tmp_path, model_class, hidden_act):
+    config = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, hidden_act=hidden_act)
+    model = random_bert(config, model_class)
+    write_tf1(model, TOKENIZER, str(tmp_path))
+    read = read_tf1(str(tmp_path))
+    assert type(read.model) is model_class and read.model.config == config
+    assert_equal(read.model, model)
+    assert (read.vocabulary, read.initialised) == (list(TOKENIZER.vocabulary), ())
+
+
+def test_written_files(directory):
+    assert sorted(p.name for p in directory.iterdir()) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "vocab.txt",
+    ]
+    assert json.loads((directory / "bert_config.json").read_text())["hidden_act"] == "gelu"
+
+
+def test_the_same_model_gives_the_same_bytes(model, directory, tmp_path):
+    write_tf1(model, TOKENIZER, str(tmp_path / "again"))
+    assert all((tmp_path / "again" / p.name).read_bytes() == p.read_bytes() for p in directory.iterdir() if p.is_file())
+
+
+def test_a_checkpoint_without_heads_is_a_backbone(model, directory):
+    change_tensors(directory, lambda t: {name: value for name, value in t.items() if name.startswith("bert/")})
+    read = read_tf1(str(directory))
+    assert type(read.model) is BertBackbone and read.initialised == ()
+    assert_equal(read.model, model.backbone)
+
+
+def without(dropped):
+    return lambda tensors: {name: value for name, value in tensors.items() if name != dropped}
+
+
+def put(name, value):
+    return lambda tensors: {**tensors, name: value}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (without(QUERY), f"{QUERY} [8, 8] of the encoder is missing"),
+        (without("cls/predictions/output_bias"), "cls/predictions/output_bias [9] of the masked-LM head is missing"),
+        (put(QUERY, np.zeros((8, 7), "float32")), f"{QUERY} [8, 7] must be [8, 8]"),
+        (put("output_weights", np.zeros((2, 8), "float32")), "output_weights [2, 8] is not part of a BERT"),
+        (put(QUERY, np.zeros((8, 8), "float64")), f"{QUERY} [8, 8] is float64"),
+    ],
+)
+def test_wrong_tensors_are_refused_by_name(directory, change, says):
+    change_tensors(directory, change)
+    with pytest.raises(InputError) as error:
+        read_tf1(str(directory))
+    assert says in str(error.value) and "bert_model.ckpt.index" in str(error.value)
+
+
+def test_a_vocabulary_of_another_size_is_refused_before_anything_is_read(directory):
+    (directory / "bert_model.ckpt.index").unlink()
+    (directory / "vocab.txt").write_text("[PAD]\n")
+    with pytest.raises(InputError, match=r"vocab.txt has 1 tokens, but the word embeddings have 9 rows"):
+        read_tf1(str(directory))
+
+
+def test_a_vocabulary_of_another_size_is_not_written(model, tmp_path):
+    with pytest.raises(InputError, match="has 5 tokens, but the word embeddings of the model have 9 rows"):
+        write_tf1(model, BertTokenizer(SPECIAL_TOKENS, True), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_damaged_and_missing_files_are_named(directory):
+    data, index = directory / "bert_model.ckpt.data-00000-of-00001", directory / "bert_model.ckpt.index"
+    whole = data.read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
+        data.write_bytes(content)
+        with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
+            read_tf1(str(directory))
+    data.unlink()
+    with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
+        read_tf1(str(directory))
+    index.write_bytes(b"no index")
+    with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
+        read_tf1(str(directory))
+    index.unlink()
+    with pytest.raises(InputError, match=r"bert_model.ckpt.index is missing"):
+        read_tf1(str(directory))
+    for text, says in (("[]", "it holds list"), ("{", "bert_config.json: "), ('{"hidden_act": "relu"}', "'relu'")):
+        (directory / "bert_config.json").write_text(text)
+        with pytest.raises(InputError, match=says):
+            read_tf1(str(directory))
+    (directory / "bert_config.json").unlink()
+    with pytest.raises(InputError, match=r"bert_config.json is missing"):
+        read_tf1(str(directory))
+
+
+def test_a_failed_write_keeps_the_old_files(model, directory, monkeypatch):
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+
+    def fail(*args, **kwargs):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_tf1(model, None, str(directory))
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
+def test_checkpoints_are_written_atomically(directory):
+    shutil.move(directory, moved := directory.with_name("moved"))
+    assert read_tf1(str(moved)).initialised == ()  # no path is stored in it

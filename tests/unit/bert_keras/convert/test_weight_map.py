@@ -1,0 +1,74 @@
+"""The table of names is the model's, and loads without a framework."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.convert.weight_map import Stored, weights
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+
+CONFIG = BertConfig(15, 8, 3, 2, 24, max_position_embeddings=6, type_vocab_size=3)
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = BertForPreTraining(CONFIG, name="any")
+    model.build()
+    return model
+
+
+def test_the_table_has_every_weight_with_its_shape(model):
+    table = {weight.path: weight.shape for weight in weights(CONFIG)}
+    assert table == {path: tuple(variable.shape) for path, variable in variables_by_path(model).items()}
+    assert len(table) == len(weights(CONFIG)) == 5 + 16 * 3 + 2 + 5 + 2
+
+
+@pytest.mark.parametrize("format_", ["tf1", "huggingface"])
+def test_no_two_weights_share_a_name(format_):
+    assert len({weight.stored(format_).name for weight in weights(CONFIG)}) == len(weights(CONFIG))
+
+
+def test_transposed_weights():
+    """Hugging Face stores every kernel as [out, in], the original the next-sentence kernel alone."""
+    for weight in weights(CONFIG):
+        assert weight.huggingface.transposed == weight.path.endswith("/kernel")
+        assert weight.tf1.transposed == (weight.path == "seq_relationship/kernel")
+
+
+def test_the_worked_example():
+    (found,) = (w for w in weights(CONFIG) if w.path == "bert/layer_0/attention/query/kernel")
+    assert found.tf1 == Stored("bert/encoder/layer_0/attention/self/query/kernel")
+    assert found.huggingface == Stored("bert.encoder.layer.0.attention.self.query.weight", transposed=True)
+
+
+def test_both_columns_name_the_same_weight():
+    """By the rule by which Hugging Face named its tensors after the original's (load_tf_weights_in_bert)."""
+    words = {"kernel": "weight", "gamma": "weight", "beta": "bias", "output_bias": "bias", "output_weights": "weight"}
+    for weight in weights(CONFIG):
+        parts = weight.tf1.name.replace("layer_", "layer/").split("/")
+        name = ".".join(words.get(part, part) for part in parts)
+        if parts[-1].endswith("_embeddings"):
+            name += ".weight"
+        assert weight.huggingface.name == name
+
+
+def test_a_backbone_has_the_same_paths_alone_and_within_a_model(model):
+    alone = BertBackbone(CONFIG, name="another")
+    alone.build()
+    within = variables_by_path(model.backbone)
+    assert variables_by_path(alone).keys() == within.keys() < variables_by_path(model).keys()
+
+
+def test_it_imports_neither_tensorflow_nor_keras():
+    code = (
+        "import sys, bert_keras.convert.huggingface, bert_keras.convert.keras_hub, bert_keras.convert.tf1\n"
+        "print(*{'tensorflow', 'keras', 'keras_hub', 'torch'} & set(sys.modules))"
+    )
+    root = Path(__file__).parents[4]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert done.stdout.strip() == ""

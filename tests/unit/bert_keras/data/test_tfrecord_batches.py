@@ -1,0 +1,227 @@
+"""The stream of batches, and of dynamic masks, is a function of the seed and the step."""
+
+import itertools
+import time
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.data.example_format import ExampleLayout, ExampleSpec, feature_spec, read_shards
+from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
+from bert_keras.data.tfrecord_batches import DynamicMasking, eval_batches, records_of_files, shard_files, train_batches
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+T, P = 16, 3
+LAYOUT = ExampleLayout.bert(T, P)
+
+
+def stream(examples, steps, **change):
+    settings = {
+        "batch_size": 8,
+        "first_example": 0,
+        "seed": 1,
+        "dynamic_masking": None,
+    } | change
+    batches = train_batches(read_shards(examples.dir, "train"), LAYOUT, **settings).take(steps)
+    return [{k: v.numpy() for k, v in batch.items()} for batch in batches]
+
+
+def rows(batches):
+    keys = ("input_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels")
+    return [b"".join(b[k][i].tobytes() for k in keys) for b in batches for i in range(len(b["input_ids"]))]
+
+
+def test_shapes_and_types(examples):
+    (batch,) = stream(examples, 1)
+    assert {k: (v.shape, v.dtype.name) for k, v in batch.items()} == {
+        "input_ids": ((8, T), "int32"),
+        "input_mask": ((8, T), "int32"),
+        "segment_ids": ((8, T), "int32"),
+        "masked_lm_positions": ((8, P), "int32"),
+        "masked_lm_ids": ((8, P), "int32"),
+        "masked_lm_weights": ((8, P), "float32"),
+        "next_sentence_labels": ((8, 1), "int32"),
+    }
+
+
+def test_an_epoch_has_every_example_once_and_batches_reach_across_epochs(examples):
+    everything = sorted(rows(stream(examples, 25, batch_size=4)))
+    second = sorted(rows(stream(examples, 50, batch_size=4)[25:]))
+    assert len(everything) == 100
+    assert everything == second
+    assert rows(stream(examples, 50, batch_size=4))[:100] != rows(stream(examples, 50, batch_size=4))[100:]
+
+
+def test_each_epoch_has_its_own_order_of_files_and_within_them(examples, monkeypatch):
+    shards = read_shards(examples.dir, "train")
+
+    def two_epochs(shards):
+        count = sum(shard.records for shard in shards)
+        settings = {"batch_size": 20, "first_example": 0, "seed": 1, "dynamic_masking": None}
+        found = rows(list(train_batches(shards, LAYOUT, **settings).take(count // 10).as_numpy_iterator()))
+        return found[:count], found[count:]
+
+    first, second = two_epochs(shards[:1])  # one file: the shuffle alone
+    assert first != second
+    monkeypatch.setattr("bert_keras.data.tfrecord_batches.SHUFFLE_BUFFER", 1)  # no shuffle: the files' order alone
+    orders = {tuple(two_epochs(shards)[epoch]) for epoch in (0, 1)}
+    assert len(orders) == 2
+
+
+@pytest.mark.parametrize("first_step", [1, 12, 13, 40])
+def test_resuming_at_a_step_gives_the_batches_of_an_unbroken_run(examples, first_step):
+    """100 examples in batches of 8: steps 12, 13 and 40 are around and beyond the ends of epochs."""
+    unbroken = stream(examples, first_step + 5)[first_step:]
+    resumed = stream(examples, 5, first_example=8 * first_step)
+    assert rows(unbroken) == rows(resumed)
+
+
+@pytest.mark.parametrize(("workers", "replicas"), [(2, 1), (1, 4), (2, 2)])
+def test_workers_and_devices_share_the_batches_of_one(examples, workers, replicas):
+    """Rows 0 to 7 of each batch: worker 0 has the first half, its first device the first half of that."""
+    parts = [
+        np.stack([batch["input_ids"] for batch in stream(examples, 20 * replicas, worker=worker, **shares)])
+        for shares in [{"num_workers": workers, "replicas": replicas}]
+        for worker in range(workers)
+    ]
+    shape = (workers, 20, replicas, 8 // workers // replicas, T)
+    joined = np.reshape(parts, shape).swapaxes(0, 1).reshape(20, 8, T)
+    np.testing.assert_array_equal(joined, [batch["input_ids"] for batch in stream(examples, 20)])
+
+
+def test_the_seed_determines_the_order(examples):
+    assert rows(stream(examples, 3)) == rows(stream(examples, 3))
+    assert rows(stream(examples, 3)) != rows(stream(examples, 3, seed=2))
+
+
+def test_files_are_read_ahead_side_by_side_in_the_order_of_one_thread(tmp_path, monkeypatch):
+    """Files of 0 to 6 records, more of them than are open at a time, from a disk that answers now soon, now late."""
+    files = [str(tmp_path / f"{number:02d}") for number in range(20)]
+    for number, path in enumerate(files):
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in range(number * 5 % 7):
+                writer.write(f"{number}-{record}".encode())
+    one_thread = tf.data.Dataset.from_tensor_slices(files).interleave(tf.data.TFRecordDataset, cycle_length=8)
+    expected = list(one_thread.as_numpy_iterator())
+    reading, most = [], []
+    delays = np.random.default_rng(0).uniform(0.001, 0.01, 1000).tolist()
+
+    def read(record):
+        reading.append(record)
+        most.append(len(reading))
+        time.sleep(delays.pop())
+        reading.remove(record)
+        return record
+
+    original = tf.data.TFRecordDataset
+    monkeypatch.setattr(tf.data, "TFRecordDataset", lambda path: original(path).map(slowly(read)))
+    assert list(records_of_files(files).as_numpy_iterator()) == expected and len(expected) > 50
+    assert max(most) > 1
+
+
+def slowly(read):
+    return lambda record: tf.ensure_shape(tf.numpy_function(read, [record], tf.string), [])
+
+
+def test_held_out_examples_come_once_in_order_with_the_rest(examples):
+    batches = list(eval_batches(shard_files(examples.eval), LAYOUT, batch_size=8))
+    assert [len(b["input_ids"]) for b in batches] == [8, 8, 4]
+    raw = itertools.chain.from_iterable(tf.data.TFRecordDataset(f) for f in shard_files(examples.eval))
+    ids = [tf.io.parse_single_example(r, feature_spec(LAYOUT, masked=True))["input_ids"].numpy() for r in raw]
+    np.testing.assert_array_equal(np.concatenate([b["input_ids"] for b in batches]), ids)
+
+
+# ------------------------------------------------------------------ dynamic masking
+
+
+def unmask(features):
+    """Input ids with the originals put back (arrays of one example or of a batch)."""
+    ids = features["input_ids"].copy()
+    for row in np.ndindex(ids.shape[:-1]):
+        real = features["masked_lm_weights"][row] > 0
+        ids[(*row, features["masked_lm_positions"][row][real])] = features["masked_lm_ids"][row][real]
+    return ids
+
+
+@pytest.fixture(scope="module")
+def unmasked(unmasked_examples):
+    vocabulary = MaskingVocabulary.of(BertTokenizer(unmasked_examples.vocabulary, lower_case=True))
+    masking = DynamicMasking(MaskingSettings(max_predictions_per_seq=P, when="dynamic"), vocabulary)
+    return types.SimpleNamespace(dir=unmasked_examples.dir, train=unmasked_examples.train, masking=masking)
+
+
+def dynamic(unmasked, steps, **change):
+    return stream(unmasked, steps, dynamic_masking=unmasked.masking, **change)
+
+
+def test_dynamic_masks_have_the_shapes_and_types_of_stored_ones(examples, unmasked):
+    (ours,), (stored,) = dynamic(unmasked, 1), stream(examples, 1)
+    assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {k: (v.shape, v.dtype) for k, v in stored.items()}
+    settings = {"batch_size": 8, "first_example": 0, "seed": 1}
+    specs = [
+        train_batches(read_shards(x.dir, "train"), LAYOUT, **settings, dynamic_masking=masking).element_spec
+        for x, masking in ((examples, None), (unmasked, unmasked.masking))
+    ]
+    assert specs[0] == specs[1]  # static shapes too, which compiled steps need
+
+
+def test_dynamic_masks_are_those_of_mask_tokens(unmasked):
+    """One implementation of the rules, and the batch is the one that was stored."""
+    plain = MaskingSettings(mask_fraction=0.0, keep_fraction=1.0, max_predictions_per_seq=P)
+    originals = stream(unmasked, 3, dynamic_masking=DynamicMasking(plain, unmasked.masking.vocabulary))
+    for step, (batch, original) in enumerate(zip(dynamic(unmasked, 3), originals, strict=True)):
+        rng = np.random.default_rng([1, 8 * step])
+        settings, vocabulary = unmasked.masking.settings, unmasked.masking.vocabulary
+        expected = mask_tokens(original["input_ids"], original["input_mask"], rng, settings, vocabulary, P)
+        for name in batch:
+            np.testing.assert_array_equal(batch[name], {**original, **expected}[name], err_msg=name)
+
+
+@pytest.mark.parametrize("first_step", [1, 12, 13, 40])
+def test_resuming_at_a_step_gives_the_masks_of_an_unbroken_run(unmasked, first_step):
+    unbroken = dynamic(unmasked, first_step + 5)[first_step:]
+    assert rows(unbroken) == rows(dynamic(unmasked, 5, first_example=8 * first_step))
+
+
+def test_each_epoch_has_other_masks(unmasked):
+    """25 steps an epoch: the same examples, under other masks."""
+    batches = dynamic(unmasked, 50, batch_size=4)
+    first, second = (np.concatenate([unmask(b) for b in batches[s : s + 25]]) for s in (0, 25))
+    assert sorted(map(bytes, first)) == sorted(map(bytes, second))
+    masks = [
+        {
+            (ids.tobytes(), positions.tobytes())
+            for b in batches[s : s + 25]
+            for ids, positions in zip(unmask(b), b["masked_lm_positions"], strict=True)
+        }
+        for s in (0, 25)
+    ]
+    assert len(masks[0] & masks[1]) < len(masks[0]) / 2
+
+
+@pytest.mark.parametrize("seed", [2, -1, 2**63 - 1])
+def test_the_seed_determines_the_masks(unmasked, seed):
+    assert rows(dynamic(unmasked, 3, seed=seed)) == rows(dynamic(unmasked, 3, seed=seed))
+    # One batch of everything, so that its rows, sorted, do not depend on the order.
+    masks = {s: sorted(rows(dynamic(unmasked, 1, batch_size=100, seed=s))) for s in (1, seed)}
+    assert masks[1] != masks[seed]
+
+
+def test_unmasked_examples_are_read_without_masks(unmasked):
+    files = shard_files(unmasked.train)
+    (batch,) = eval_batches(files, LAYOUT, batch_size=100, masked=False)
+    assert set(batch) == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
+    assert not (batch["input_ids"].numpy() == unmasked.masking.vocabulary.mask_id).any()
+
+
+def test_missing_shards_are_reported(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no example shards match .*nothing"):
+        shard_files(str(tmp_path / "nothing*"))
+
+
+def test_a_spec_of_another_version_is_refused(examples, tmp_path):
+    (tmp_path / "example_spec.json").write_text('{"max_seq_length": 16}')
+    with pytest.raises(ValueError, match=r"example_spec\.json has no 'max_predictions_per_seq'"):
+        ExampleSpec.load(str(tmp_path))

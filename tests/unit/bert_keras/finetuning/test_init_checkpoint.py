@@ -1,0 +1,204 @@
+"""Initial checkpoints: every format of a model folder, and one-line errors."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+
+import numpy as np
+import pytest
+
+from bert_keras.convert import bert_tfx, huggingface, keras_hub, tf1
+from bert_keras.convert.detect import format_of, read_any
+from bert_keras.errors import InputError, StageError
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from components.task_example_gen.settings import TaskDataSettings
+from tests.support.models import trained_bert
+from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+
+VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
+TOKENIZER = BertTokenizer(VOCABULARY, True)
+CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
+WRITERS = {
+    "tf1": tf1.write_tf1,
+    "hf": huggingface.write_huggingface,
+    "keras-hub": keras_hub.write_keras_hub,
+    "bert-tfx": bert_tfx.write_pushed,
+}
+needs_keras_hub = pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="an extra")
+every_format = pytest.mark.parametrize(
+    "format_", [pytest.param(name, marks=needs_keras_hub if name == "keras-hub" else ()) for name in WRITERS]
+)
+
+
+def random_model(create, seed=0):
+    model, rng = create(), np.random.default_rng(seed)
+    model.build()
+    model.set_weights([rng.normal(size=weight.shape).astype("float32") for weight in model.get_weights()])
+    return model
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A pre-trained model, and a folder of it in each format."""
+    root = tmp_path_factory.mktemp("formats")
+    model = random_model(lambda: BertForPreTraining(CONFIG))
+    for format_, write in WRITERS.items():
+        if format_ != "keras-hub" or importlib.util.find_spec("keras_hub"):
+            write(model, TOKENIZER, str(root / format_))
+    return model, root
+
+
+@every_format
+def test_every_format_is_detected_and_its_encoder_read(folders, format_):
+    model, root = folders
+    assert format_of(str(root / format_)) == format_
+    start = InitCheckpoint.read(str(root / format_), cased=False)
+    # Of the epsilon and the gelu, keras-hub says nothing.
+    assert dataclasses.replace(start.config, initializer_range=0.02) == CONFIG
+    assert start.tokenizer.vocabulary == tuple(VOCABULARY) and start.tokenizer.lower_case
+    task = dataclasses.replace(task_of("sst-2"), labels=("a", "b", "c"))
+    tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
+    tuned.build()
+    drawn = np.array(tuned.classifier.kernel)
+    start.initialize(tuned)
+    for ours, theirs in zip(tuned.backbone.weights, model.backbone.weights, strict=True):
+        np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=ours.path)
+    np.testing.assert_array_equal(np.array(tuned.classifier.kernel), drawn)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("cola", TaskSettings()), ("ner", TaskSettings(features="last"))])
+def test_the_encoder_of_a_fine_tuned_model_is_read(folders, tmp_path, name, settings):
+    _, root = folders
+    task = dataclasses.replace(task_of(name), labels=("0", "1", "2"))
+    tuned = random_model(lambda: task_type_of(task).create_model(CONFIG, task, settings, 0), seed=1)
+    for file in ("bert_config.json", "vocab.txt", "vocab_spec.json"):
+        (tmp_path / file).write_bytes((root / "bert-tfx" / file).read_bytes())
+    tuned.save_weights(tmp_path / "model.weights.h5")
+    (tmp_path / TASK_SPEC_FILE).write_text(TaskSpec(task, {}).to_json())
+    (tmp_path / TASK_SETTINGS_FILE).write_text(json.dumps(dataclasses.asdict(settings)))
+    found = read_any(str(tmp_path))
+    assert isinstance(found.model, BertBackbone) and found.remarks == (
+        f"the output layer of {name} in {tmp_path} is dropped",
+    )
+    for ours, theirs in zip(found.model.weights, tuned.backbone.weights, strict=True):
+        np.testing.assert_array_equal(np.array(ours), np.array(theirs))
+    (tmp_path / TASK_SETTINGS_FILE).write_text('{"max_seq_length": 2}')
+    with pytest.raises(InputError, match=r"task_settings\.json: task\.max_seq_length is 2"):
+        read_any(str(tmp_path))
+
+
+def test_an_initial_checkpoint_without_weights_draws_them():
+    task = task_of("sst-2")
+    models = [task_type_of(task).create_model(CONFIG, task, TaskSettings(), 3) for _ in range(2)]
+    for model in models:
+        model.build()
+    InitCheckpoint(CONFIG, TOKENIZER).initialize(models[0])
+    for ours, theirs in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_seeds_of_dropout_are_the_task_model_s(folders):
+    _, root = folders
+    task = task_of("sst-2")
+    model = task_type_of(task).create_model(CONFIG, task, TaskSettings(), 99)
+    model.build()
+    state = model.backbone.embeddings.dropout.seed_generator.state
+    before = np.array(state)
+    InitCheckpoint.read(str(root / "hf")).initialize(model)
+    np.testing.assert_array_equal(np.array(state), before)
+
+
+def test_folders_without_a_model_are_refused(tmp_path):
+    with pytest.raises(InputError, match="none: no such folder; give the folder of a model"):
+        read_any(str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"unknown model format; expected files: .*tf1: bert_config.json and"):
+        read_any(str(tmp_path))
+
+
+def test_unknown_lower_casing_is_refused(folders):
+    _, root = folders
+    with pytest.raises(InputError, match="does not say whether its vocabulary is lower-cased: give --cased or --uncas"):
+        InitCheckpoint.read(str(root / "tf1"))
+    assert not InitCheckpoint.read(str(root / "tf1"), cased=True).tokenizer.lower_case
+
+
+def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
+    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 16, 1.0)))
+    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
+    start = InitCheckpoint.read(str(tmp_path))
+    task = task_of("sst-2")
+    tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
+    tuned.build()
+    start.initialize(tuned)
+    rng = np.random.default_rng(0)
+    inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
+    ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
+    assert_equal_but_for_rounding(ours, theirs, depth_of(CONFIG, 6))
+    assert np.std(np.array(tuned.backbone.pooler.kernel)) < 0.03  # drawn, where all that was read has 1
+
+
+def test_an_electra_with_narrower_embeddings_is_refused(tmp_path):
+    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 8, 1.0)))
+    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
+    with pytest.raises(InputError, match="is an ELECTRA with embeddings of 8 in an encoder of 16; only one with both"):
+        InitCheckpoint.read(str(tmp_path))
+
+
+def test_a_vocabulary_of_another_family_is_refused(folders, monkeypatch):
+    found = dataclasses.replace(read_any(str(folders[1] / "hf")), family="roberta")
+    monkeypatch.setattr("bert_keras.finetuning.init_checkpoint.read_any", lambda directory: found)
+    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces; a RoBERTa is fine-tuned with"):
+        InitCheckpoint.read(str(folders[1] / "hf"))
+
+
+def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):
+    huggingface.write_huggingface(folders[0], None, str(tmp_path))
+    with pytest.raises(InputError, match="has no vocabulary; put the one that the model was trained with there"):
+        InitCheckpoint.read(str(tmp_path))
+
+
+def test_a_vocabulary_of_another_size_is_refused():
+    with pytest.raises(InputError, match=r"vocabulary has 10 tokens, the model model\.vocab_size=11"):
+        InitCheckpoint(dataclasses.replace(CONFIG, vocab_size=11), TOKENIZER)
+
+
+def test_sequences_longer_than_the_positions_are_refused():
+    start = InitCheckpoint(CONFIG, TOKENIZER)
+    start.check_reads(TaskSettings(max_seq_length=12))
+    with pytest.raises(InputError, match=r"task\.max_seq_length is 13, but the model has positions for 12 tokens"):
+        start.check_reads(TaskSettings(max_seq_length=13))
+
+
+def test_the_trained_bert():
+    start = InitCheckpoint.read(trained_bert.DIRECTORY)
+    assert (start.config.num_hidden_layers, start.config.hidden_size) == (6, 384)
+    assert start.tokenizer.lower_case and len(start.tokenizer.vocabulary) == 30522
+
+
+@pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
+def test_korean_comments_are_not_for_an_english_vocabulary():
+    """The issue's table under BERT's own English vocabulary, which has Hangul's letters; English reviews have none."""
+    folder = os.environ["BERT_DATA_DIR"]
+    with open(f"{folder}/vocab/bert-base-uncased-vocab.txt", encoding="utf-8") as file:
+        tokenizer = BertTokenizer(file.read().splitlines(), True)
+    start = InitCheckpoint(BertConfig(len(tokenizer.vocabulary), 16, 2, 2, 32), tokenizer)
+    most = TaskDataSettings().max_unknown_fraction
+
+    def rows(path, column):
+        with open(f"{folder}/{path}", encoding="utf-8") as file:
+            lines = [line.rstrip("\n").split("\t") for line in file][1:2001]
+        return [TaskRow(str(number), {"text": line[column]}) for number, line in enumerate(lines)]
+
+    with pytest.raises(StageError, match=r"^\d\.\d% of the pieces of 2,000 rows are .*data.max_unknown_fraction"):
+        start.check_knows(rows("korean_tasks/hate-speech_train.tsv", 1), most)
+    start.check_knows(rows("glue/SST-2/train.tsv", 0), most)

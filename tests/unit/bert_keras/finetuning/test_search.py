@@ -1,0 +1,278 @@
+"""Grid search, restarts and ensembles: what is tried, what is kept, what is told, and how a stopped search goes on."""
+
+import dataclasses
+import itertools
+import json
+import math
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import Diverged, InputError, Preempted, StageError
+from bert_keras.finetuning import fine_tuner as fine_tuner_module
+from bert_keras.finetuning import restarts as restarts_module
+from bert_keras.finetuning import training as training_module
+from bert_keras.finetuning.fine_tuner import FineTuner
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.restarts import train_restarts
+from bert_keras.finetuning.search import GridTuner, search
+from bert_keras.finetuning.training import TrainedTask
+from bert_keras.jobs import FinetuneJob
+from bert_keras.models.config import BertConfig
+from bert_keras.models.ensemble import Ensemble
+from bert_keras.saved_model.task_signatures import export_task_model
+from bert_keras.tasks.answers import parse_answer
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.training.strategy import create_strategy
+from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+
+WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
+MODEL = BertConfig(12, 16, 1, 2, 32, 0.0, 0.0, max_position_embeddings=16, initializer_range=0.2)
+TASK, SETTINGS = task_of("sst-2"), TaskSettings(max_seq_length=16)
+DEPTH = depth_of(MODEL, 16)
+RUN = FineTuningConfig(num_train_epochs=20.0, train_batch_size=8, learning_rate=5e-3, eval_batch_size=8, seed=7)
+GRID = SearchSettings(train_batch_size=(8, 16), learning_rate=(1e-9, 5e-3), num_train_epochs=(10.0,))
+
+
+def rows(count, seed):
+    rng = np.random.default_rng(seed)
+    texts = [" ".join([WORDS[1 - i % 2], *rng.choice(WORDS[2:], 4)]) for i in range(count)]
+    return [TaskRow(str(i), {"text": text}, str(i % 2)) for i, text in enumerate(texts)]
+
+
+@pytest.fixture
+def fine_tuner(tmp_path):
+    split = {"train": rows(32, 0), "eval": rows(20, 1)}
+    return FineTuner(TASK, SETTINGS, InitCheckpoint(MODEL, TOKENIZER), split, str(tmp_path / "training"), "one")
+
+
+@pytest.fixture
+def scored(fine_tuner, monkeypatch):
+    """`scored(what)`: trainings take no time and score `what(config)`; returns the configurations that were trained."""
+
+    def scored(what):
+        trained = []
+
+        def fine_tune(task, settings, config, start, train, held_out, directory, strategy):
+            trained.append(config)
+            (Path(directory) / "checkpoints").mkdir(parents=True, exist_ok=True)
+            return what(config)
+
+        monkeypatch.setattr(fine_tuner_module, "fine_tune", fine_tune)
+        monkeypatch.setattr(FineTuner, "scores", lambda self, trained, batch_size: {"accuracy": trained.model})
+        return trained
+
+    return scored
+
+
+def searched(fine_tuner, tmp_path, grid=GRID):
+    tuner = GridTuner(fine_tuner, RUN, grid, str(tmp_path / "tuner"))
+    tuner.search()
+    return tuner
+
+
+def test_the_better_learning_rate_is_found_and_only_its_model_kept(fine_tuner, tmp_path, monkeypatch):
+    models, alive = [], []
+
+    def fine_tune(*args):
+        alive.append(sum(model() is not None for model in models))
+        trained = training_module.fine_tune(*args)
+        models.append(weakref.ref(trained))
+        return trained
+
+    monkeypatch.setattr(fine_tuner_module, "fine_tune", fine_tune)
+    grid = dataclasses.replace(GRID, train_batch_size=(8,), num_train_epochs=(20.0,))
+    tuner = searched(fine_tuner, tmp_path, grid)
+    assert alive == [0, 0]  # models in memory when another is trained
+    (best,) = tuner.get_best_hyperparameters()
+    assert best.values == {"train_batch_size": 8, "learning_rate": 5e-3, "num_train_epochs": 20.0}
+    good, bad = (trial.score for trial in tuner.oracle.get_best_trials(2))
+    assert good == 1.0 and bad < 0.8
+    kept = {
+        rate: Path(fine_tuner.folder(dataclasses.replace(RUN, learning_rate=rate)), "checkpoints").exists()
+        for rate in grid.learning_rate
+    }
+    assert kept == {5e-3: True, 1e-9: False}
+    # Whoever asks for the best model gets it from its checkpoint.
+    trained = fine_tuner.train(dataclasses.replace(RUN, **best.values))
+    log = Path(fine_tuner.folder(RUN), "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in log].count("eval") == 1
+    assert trained.answers(fine_tuner.rows["eval"], 8) == [row.gold for row in fine_tuner.rows["eval"]]
+
+
+def test_all_combinations_are_tried_once(fine_tuner, scored, tmp_path, capsys):
+    trained = scored(lambda config: config.learning_rate * config.train_batch_size)
+    tuner = searched(fine_tuner, tmp_path)
+    points = [(config.train_batch_size, config.learning_rate, config.num_train_epochs) for config in trained]
+    assert sorted(points) == sorted(itertools.product(*GRID.grid.values()))
+    assert {config.seed for config in trained} == {7}
+    assert tuner.get_best_hyperparameters()[0].values["train_batch_size"] == 16
+    assert "search 4/4: train_batch_size 16, learning_rate 0.005, num_train_epochs 10: accuracy 0.08" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_stopped_search_resumes(fine_tuner, scored, tmp_path):
+    def stopped(config):
+        if config.train_batch_size == 16:
+            raise Preempted("stopped by SIGTERM at step 3")
+        return config.learning_rate
+
+    first = scored(stopped)
+    with pytest.raises(Preempted, match="at step 3"):
+        searched(fine_tuner, tmp_path)
+    assert [config.train_batch_size for config in first] == [8, 8, 16]
+    for path in Path(fine_tuner.root).glob("*/checkpoints"):
+        if not (path.parent / "held_out_scores.json").exists():
+            path.rmdir()  # of the one that was stopped
+    second = scored(lambda config: config.learning_rate)
+    tuner = searched(fine_tuner, tmp_path)
+    assert [config.train_batch_size for config in second] == [16, 16]
+    assert len(tuner.oracle.get_best_trials(4)) == 4
+    assert tuner.get_best_hyperparameters()[0].values["learning_rate"] == 5e-3
+    # A larger grid tries what is new.
+    third = scored(lambda config: config.learning_rate)
+    searched(fine_tuner, tmp_path, dataclasses.replace(GRID, learning_rate=(1e-9, 5e-3, 1e-3)))
+    assert [config.learning_rate for config in third] == [1e-3, 1e-3]
+
+
+def test_a_diverged_training_has_no_score_and_the_search_continues(fine_tuner, scored, tmp_path, capsys):
+    def diverging(config):
+        if config.learning_rate == 5e-3:
+            raise Diverged("the loss is nan at step 1")
+        return 0.25 if config.train_batch_size == 16 else math.nan
+
+    trained = scored(diverging)
+    tuner = searched(fine_tuner, tmp_path)
+    assert len(trained) == 4 and "the loss is nan at step 1" in capsys.readouterr().out
+    assert tuner.get_best_hyperparameters()[0].values == {
+        "train_batch_size": 16,
+        "learning_rate": 1e-9,
+        "num_train_epochs": 10.0,
+    }
+    with pytest.raises(StageError, match="none of the 2 trainings of the search ended with a score"):
+        searched(fine_tuner, tmp_path, dataclasses.replace(GRID, learning_rate=(5e-3,)))
+    assert len(trained) == 4  # the same again would end the same
+
+
+def test_a_search_on_several_workers_is_refused():
+    several = dataclasses.replace(RUN, strategy="multi_worker")
+    folders = dict.fromkeys(("rows", "output_dir", "logs_dir", "training_root"), "")
+    with pytest.raises(InputError, match="a search runs in one process"):
+        search(FinetuneJob(task="sst-2", training=several, search=GRID, **folders))
+
+
+def test_invalid_grids_and_restarts_are_named():
+    with pytest.raises(ValueError, match=r"search\.learning_rate is \[\]"):
+        SearchSettings(learning_rate=())
+    with pytest.raises(ValueError, match=r"search\.train_batch_size is \[8, 8\]; it must be different values"):
+        SearchSettings(train_batch_size=(8, 8))
+    with pytest.raises(ValueError, match=r"training\.num_train_epochs is 0"):
+        SearchSettings(num_train_epochs=(0,))
+    with pytest.raises(ValueError, match=r"restarts\.ensemble is 3; it must be from 1 to restarts\.count, 2"):
+        RestartSettings(count=2, ensemble=3)
+
+
+def test_the_paper_s_grid():
+    assert [len(values) for values in SearchSettings().grid.values()] == [2, 4, 3]
+    assert SearchSettings().grid["learning_rate"] == [5e-5, 4e-5, 3e-5, 2e-5]
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    return create_strategy(RUN.training_config(32))
+
+
+def test_figures_of_restarts_and_the_best_model(fine_tuner, scored, one_device):
+    scores = {7: 0.5, 8: 0.9, 9: math.nan, 10: 0.7, 11: 0.7}
+    trained = scored(lambda config: scores[config.seed])
+    chosen = train_restarts(fine_tuner, RUN, RestartSettings(count=5), one_device)
+    assert [config.seed for config in trained] == [7, 8, 9, 10, 11]
+    assert chosen.trained.model == 0.9 and chosen.config == dataclasses.replace(RUN, seed=8)
+    assert chosen.report["chosen"] == [8] and chosen.report["ensemble"] is None
+    del scores[9], scores[11]
+    again = train_restarts(
+        dataclasses.replace(fine_tuner, identity="another"),
+        dataclasses.replace(RUN, seed=7),
+        RestartSettings(count=2),
+        one_device,
+    )
+    # 0.5 and 0.9: their mean is 0.7, the squares of what is off it 0.04 each, over n - 1 = 1: sqrt(0.08).
+    assert again.report["mean"] == pytest.approx(0.7)
+    assert again.report["deviation"] == pytest.approx(math.sqrt(0.08))
+    assert again.report["scores"] == {7: {"accuracy": 0.5}, 8: {"accuracy": 0.9}}
+
+
+def test_one_training_has_no_deviation(fine_tuner, scored, one_device):
+    scored(lambda config: 0.5)
+    report = train_restarts(fine_tuner, RUN, RestartSettings(), one_device).report
+    assert (report["mean"], report["deviation"], report["chosen"]) == (0.5, None, [7])
+
+
+def test_other_workers_train_all_and_choose_nothing(fine_tuner, scored, monkeypatch, one_device):
+    trained = scored(lambda config: 0.5)
+    monkeypatch.setattr(restarts_module, "worker_number", lambda strategy: 1)
+    assert train_restarts(fine_tuner, RUN, RestartSettings(count=3), one_device) is None
+    assert len(trained) == 3
+
+
+def test_an_ensemble_of_the_best_answers_by_the_mean_of_their_logits(fine_tuner, one_device):
+    short = dataclasses.replace(RUN, num_train_epochs=2.0)
+    held_out = fine_tuner.rows["eval"]
+    chosen = train_restarts(fine_tuner, short, RestartSettings(count=2, ensemble=2), one_device)
+    # From their checkpoints.
+    members = {seed: fine_tuner.train(dataclasses.replace(short, seed=seed)) for seed in (7, 8)}
+    scores = {seed: fine_tuner.scores(member, 8) for seed, member in members.items()}
+    assert chosen.report["scores"] == scores
+    best = sorted(scores, key=lambda seed: -scores[seed]["accuracy"])
+    assert chosen.report["chosen"] == best and chosen.config.seed == best[0]
+    logits = np.mean([members[seed].outputs(held_out, 8)[0] for seed in best], axis=0)
+    assert_equal_but_for_rounding(chosen.trained.outputs(held_out, 8)[0], logits, DEPTH)
+    right = [TASK.labels[label] == row.gold for label, row in zip(logits.argmax(-1), held_out, strict=True)]
+    assert chosen.report["ensemble"] == {"accuracy": pytest.approx(np.mean(right))}
+
+
+def test_an_ensemble_of_spans_sums_probabilities_and_is_served_as_one_model(tmp_path, random_bert):
+    task, settings = (
+        task_of("squad2.0"),
+        TaskSettings(max_seq_length=12, max_query_length=2, doc_stride=3, n_best_size=4),
+    )
+    rng = np.random.default_rng(4)
+    asked = [
+        TaskRow(str(i), {"question": "the plot", "context": " ".join(rng.choice(WORDS, 5 + 3 * i))}) for i in range(6)
+    ]
+    models = [
+        random_bert(MODEL, type(task_type_of(task).create_model(MODEL, task, settings, 0)), seed) for seed in (1, 2)
+    ]
+    members = [TrainedTask(model, task, settings, TOKENIZER) for model in models]
+    ensemble = TrainedTask(Ensemble(models), task, settings, TOKENIZER)
+    outputs, features = ensemble.outputs(asked, 4)
+    is_input = features.arrays["input_mask"] > 0
+    assert not is_input.all() and len(is_input) > len(asked)
+    for name in ("start_logits", "end_logits"):
+        logits = [member.outputs(asked, 4)[0][name] for member in members]
+        odds = [np.where(is_input, np.exp(values), 0) for values in logits]
+        mean = sum(values / values.sum(-1, keepdims=True) for values in odds) / 2
+        assert_equal_but_for_rounding(np.exp(outputs[name])[is_input], mean[is_input], DEPTH, np.abs(logits).max())
+    answers = ensemble.answers(asked, 4)
+    assert len(set(answers)) > 2 and answers not in [member.answers(asked, 4) for member in members]
+    export_task_model(ensemble.model, task, settings, TOKENIZER, str(tmp_path))
+    evaluate = tf.saved_model.load(str(tmp_path)).signatures["evaluate"]
+    found = evaluate(examples=tf.constant([serialized(row) for row in asked]))["answer"].numpy()
+    assert [parse_answer(task.kind, answer) for answer in found] == answers
+
+
+def serialized(row):
+    features = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        for name, values in row.to_features().items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

@@ -1,0 +1,186 @@
+"""The features of the paper's section 5.3 for a BiLSTM: layers, frozen encoder, masks."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.models.config import BertConfig
+from bert_keras.models.feature_based import MIXES, SINGLE_LAYERS, FeatureBasedTokenClassifier
+from tests.support.models.every_model import TAGS, loss_of
+from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+
+TINY = BertConfig.size(5, 16, vocab_size=40, max_position_embeddings=16)
+B, T, H, LABELS = 16, 6, 16, 3
+FEATURES = (*SINGLE_LAYERS, *MIXES, 3)
+
+
+def inputs(rows=B, length=T, padding=1, seed=0):
+    """Random sequences, every second one with `padding` positions of padding."""
+    generator = np.random.default_rng(seed)
+    mask = np.ones((rows, length), "int32")
+    mask[::2, length - padding :] = 0
+    ids = generator.integers(1, TINY.vocab_size, mask.shape).astype("int32")
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": np.zeros_like(mask)}
+
+
+def create(features="concat_last_four", **other):
+    model = FeatureBasedTokenClassifier(TINY, LABELS, features, lstm_units=12, seed=4, **other)
+    model.build()
+    return model
+
+
+def array(x):
+    return np.asarray(keras.ops.cast(x, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("embeddings", lambda e, layers: e),
+        ("last", lambda e, layers: layers[4]),
+        ("second_to_last", lambda e, layers: layers[3]),
+        (0, lambda e, layers: e),
+        (1, lambda e, layers: layers[0]),
+        (5, lambda e, layers: layers[4]),
+        (-1, lambda e, layers: layers[4]),
+        (-5, lambda e, layers: layers[0]),
+        ("sum_last_four", lambda e, layers: sum(layers[1:])),
+        ("sum_all", lambda e, layers: sum(layers)),
+        # Before training, every layer has the same weight; below, others.
+        ("weighted_sum_last_four", lambda e, layers: sum(layers[1:]) / 4),
+        ("weighted_sum_all", lambda e, layers: sum(layers) / 5),
+        ("concat_last_four", lambda e, layers: np.concatenate(layers[1:], -1)),
+    ],
+)
+def test_features_are_those_layers(features, expected):
+    model, x = create(features), inputs()
+    embedded = array(model.backbone.embeddings(x["input_ids"], x["segment_ids"]))
+    layers = [array(output) for output in model.backbone(x)["encoder_outputs"]]
+    assert len(layers) == 5  # without the embedding output
+    assert_equal_but_for_rounding(array(model.encode(x)), expected(embedded, layers), depth_of(model.config, T))
+
+
+@pytest.mark.parametrize(("features", "first"), [("weighted_sum_last_four", 1), ("weighted_sum_all", 0)])
+def test_weights_are_the_softmax_of_the_scores(features, first):
+    model, x = create(features), inputs()
+    layers = [array(output) for output in model.backbone(x)["encoder_outputs"]][first:]
+    model.layer_mix.layer_scores.assign(np.log(np.arange(1.0, len(layers) + 1)))
+    weights = np.arange(1, len(layers) + 1) / sum(range(1, len(layers) + 1))
+    expected = sum(w * layer for w, layer in zip(weights, layers, strict=True))
+    assert_equal_but_for_rounding(array(model.encode(x)), expected, depth_of(model.config, T))
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_gradients_reach_all_but_the_encoder(features):
+    model, x = create(features), inputs()
+    with tf.GradientTape() as tape:
+        loss = loss_of(TAGS, model(x, training=True), token_labels=np.arange(B * T).reshape(B, T) % LABELS)
+    gradients = tape.gradient(loss, [v.value for v in model.weights])
+    trained = {v.path for v in model.trainable_variables}
+    for variable, gradient in zip(model.weights, gradients, strict=True):
+        in_encoder = "/bert/" in variable.path
+        assert (gradient is None) == (in_encoder or "seed_generator" in variable.path), variable.path
+        assert (variable.path in trained) == (gradient is not None)
+        assert gradient is None or np.abs(array(gradient)).max() > 0
+    assert len(trained) == 2 * 2 * 3 + 2 + ("weighted" in str(features))  # two BiLSTMs, the classifier, the scores
+
+
+def test_the_encoder_has_no_dropout_in_training():
+    model, x = create(), inputs()
+    assert TINY.hidden_dropout_prob > 0
+    np.testing.assert_array_equal(array(model(x, training=True)), array(model(x)))
+
+
+def test_training_leaves_the_encoder_and_overfits_sixteen_random_sequences():
+    model = create("weighted_sum_last_four")
+    x = inputs()
+    labels = np.where(x["input_mask"] == 1, np.random.default_rng(1).integers(-1, LABELS, (B, T)), -1)
+    data = {k: tf.constant(v) for k, v in x.items()}
+    before = [array(w) for w in model.backbone.weights]
+    scores = array(model.layer_mix.layer_scores)
+    optimizer = keras.optimizers.Adam(2e-2)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = loss_of(TAGS, model(data, training=True), token_labels=labels)
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
+
+    assert float(loss_of(TAGS, model(data), token_labels=labels)) > 1.0
+    for _ in range(120):
+        step()
+    assert float(loss_of(TAGS, model(data), token_labels=labels)) < 0.01
+    for a, b in zip(before, model.backbone.weights, strict=True):
+        np.testing.assert_array_equal(a, array(b))
+    assert (array(model.layer_mix.layer_scores) != scores).all()
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_padding_changes_no_output_of_a_token(features):
+    """The backward LSTM starts at the last token, not in the padding."""
+    model, short = create(features), inputs(padding=0)
+    longer = {k: np.pad(v, ((0, 0), (0, 4))) for k, v in short.items()}
+    longer["input_ids"] += 7 * (1 - longer["input_mask"])
+    depth = depth_of(model.config, T) + 2 * T * (4 * H + 2 * model.lstm_units)  # with both BiLSTM layers
+    assert_equal_but_for_rounding(array(model(short)), array(model(longer))[:, :T], depth)
+
+
+def test_both_directions_are_read_and_start_differently():
+    model, x = create("embeddings"), inputs(padding=0)
+    changed = {**x, "input_ids": x["input_ids"].copy()}
+    changed["input_ids"][:, 2] = (changed["input_ids"][:, 2] + 1) % 40
+    moved = (array(model(x)) != array(model(changed))).any(axis=(0, 2))
+    assert moved.all()  # the positions before through the backward LSTM, those after through the forward one
+    for lstm in model.lstms:
+        assert lstm.backward_layer.go_backwards and not lstm.forward_layer.go_backwards
+        pairs = zip(lstm.forward_layer.get_weights()[:2], lstm.backward_layer.get_weights()[:2], strict=True)
+        assert all((forward != backward).any() for forward, backward in pairs)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_config_and_file_round_trip(features, tmp_path):
+    model = create(features)
+    model.set_weights([w + 0.01 if w.dtype == "float32" else w for w in model.get_weights()])
+    assert type(model).from_config(model.get_config()).get_config() == model.get_config()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_array_equal(array(model(inputs())), array(loaded(inputs())))
+    assert not loaded.backbone.trainable_variables
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("features", ["concat_last_four", "weighted_sum_all"])
+def test_edge_cases_are_finite(policy, features):
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        model = create(features)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    empty = {k: np.zeros_like(v) for k, v in inputs().items()}
+    for x in (inputs(), inputs(rows=1), inputs(length=1, padding=0), empty):
+        outputs = model(x)
+        assert outputs.shape == (*x["input_ids"].shape, LABELS)
+        assert np.isfinite(array(outputs)).all()
+
+
+def test_the_sizes_of_the_paper():
+    """Section 5.3: two BiLSTM layers of 768; an LSTM on n features has 4 x 768 x (n + 768 + 1) weights."""
+    model = FeatureBasedTokenClassifier(BertConfig.size(4, 16, vocab_size=5), 9, "concat_last_four", 768)
+    model.build()
+    counts = [2 * 4 * 768 * (n + 768 + 1) for n in (4 * 16, 2 * 768)]
+    assert [lstm.count_params() for lstm in model.lstms] == counts
+    assert model.classifier.count_params() == 2 * 768 * 9 + 9
+
+
+@pytest.mark.parametrize("features", ["first", 6, -6, "concat"])
+def test_unknown_features_are_named(features):
+    with pytest.raises(ValueError, match=f"features is {features!r}; it must be one of .*concat_last_four.*-5 to 5"):
+        FeatureBasedTokenClassifier(TINY, LABELS, features, 12)
+
+
+def test_the_last_four_of_three_layers_is_an_error():
+    with pytest.raises(ValueError, match="it needs 4 layers, and the encoder has 3"):
+        FeatureBasedTokenClassifier(BertConfig.size(3, 16), LABELS, "sum_last_four", 12)

@@ -1,0 +1,51 @@
+"""The same weights give the same outputs, losses and gradients on TensorFlow, here, and on JAX, in another process."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.support.models import every_model
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def on_jax(tmp_path_factory):
+    """Every number of every model."""
+    path = tmp_path_factory.mktemp("jax") / "numbers.npz"
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    # Half the time to compile; what is computed is small.
+    environment["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+    subprocess.run([sys.executable, every_model.__file__, str(path)], env=environment, check=True)
+    return np.load(path)
+
+
+def test_jax_runs_without_tensorflow(on_jax):
+    """Except for the last model: Keras' Bidirectional serialises its layers, which imports TensorFlow."""
+    assert on_jax["backend"] == "jax"
+    assert set(on_jax["with_tensorflow"]) <= {"features"}
+
+
+@pytest.mark.parametrize("name", every_model.CASES)
+def test_both_backends_agree(on_jax, name):
+    case = every_model.CASES[name]
+    ours = every_model.outputs_and_gradients(case, every_model.random_model(case), case.features())
+    theirs = {key.removeprefix(f"{name}: "): on_jax[key] for key in on_jax if key.startswith(f"{name}: ")}
+    assert ours.keys() == theirs.keys() and len(ours) > 10
+    largest = {}
+    for key, value in ours.items():
+        scale = 1.0
+        if key.startswith("gradient of "):
+            # That of its kernel or gamma: a bias that a softmax does not see has 0, and what rounding makes of it.
+            partner = re.sub(r"\bbias$", "kernel", re.sub(r"\bbeta$", "gamma", key))
+            scale = np.abs(theirs[partner]).max()
+        assert scale > 0 or not value.any(), key
+        largest[key] = np.abs(value - theirs[key]).max() / (scale or 1.0)
+    worst = max(largest, key=largest.get)
+    print(f"{len(ours)} arrays, the largest difference {largest[worst]:.1e} ({worst})")
+    assert largest[worst] < TOLERANCE, worst

@@ -1,0 +1,231 @@
+"""The causal model, its loss and the BiLSTM on top (paper, section 5.1)."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_keras.convert.huggingface import write_huggingface
+from bert_keras.convert.tf1 import write_tf1
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.left_to_right import BiLSTM, LeftToRightLM
+from bert_keras.objectives.next_token import SUMS, example_sums, loss, next_tokens
+from tests.support.models.tiny_language import least_loss, overfit, real_sequences, round_trip, summed
+from tests.support.models.whole_loss import whole
+
+V, T = 40, 12
+TINY = BertConfig(V, 32, 2, 2, 64, max_position_embeddings=T, causal=True)
+
+
+@pytest.fixture(scope="module")
+def model(random_bert):
+    return random_bert(TINY, LeftToRightLM)
+
+
+def rows(lengths, seed=0):
+    """Rows of T tokens; `lengths` are of the sequences of each row: several are packed."""
+    sequence, positions = np.zeros((2, len(lengths), T), int)
+    for row, sizes in enumerate(lengths):
+        sequence[row, : sum(sizes)] = np.repeat(np.arange(len(sizes)) + 1, sizes)
+        positions[row, : sum(sizes)] = np.concatenate([np.arange(size) for size in [0, *sizes]])
+    ids = np.random.default_rng(seed).integers(5, V, sequence.shape) * (sequence > 0)
+    features = {"input_ids": ids, "input_mask": np.minimum(sequence, 1), "segment_ids": np.zeros_like(ids)}
+    if max(map(len, lengths)) > 1:
+        features |= {"sequence_ids": sequence, "position_ids": positions}
+    return features
+
+
+def outputs(model, features):
+    found = model(features)
+    return {name: np.asarray(found[name]) for name in ("sequence_output", "lm_logits")}
+
+
+@pytest.mark.parametrize("lengths", [[[12], [9], [1]], [[4, 5, 3], [7, 2], [12]]])
+def test_a_later_token_never_changes_an_earlier_output(model, lengths):
+    features = rows(lengths)
+    before = outputs(model, features)
+    for at in range(T):
+        changed = features["input_ids"].copy()
+        changed[:, at] = (changed[:, at] + 7) % V
+        after = outputs(model, {**features, "input_ids": changed})
+        earlier = features["input_mask"][:, :at] == 1  # outputs at padding are arbitrary
+        for name in before:
+            np.testing.assert_array_equal(before[name][:, :at][earlier], after[name][:, :at][earlier])
+            moved = np.abs(before[name] - after[name])[:, at:].max(axis=(1, 2))
+            assert (moved[features["input_mask"][:, at] == 1] > 1e-3).all()
+
+
+def test_a_packed_sequence_has_the_same_outputs_as_alone(model):
+    packed = rows([[4, 5, 3]])
+    found = outputs(model, packed)
+    for start, end in ((0, 4), (4, 9), (9, 12)):
+        names = ("input_ids", "input_mask", "segment_ids")
+        alone = outputs(model, {name: packed[name][:, start:end] for name in names})
+        for name in found:
+            np.testing.assert_allclose(found[name][:, start:end], alone[name], atol=1e-5)
+
+
+def test_only_causality_differs_from_bert(model, random_bert):
+    """The last token of a row sees all in both; the others do not."""
+    features = rows([[12]])
+    both_sides = random_bert(dataclasses.replace(TINY, causal=False, num_hidden_layers=1), BertBackbone)
+    one_side = BertBackbone(dataclasses.replace(TINY, num_hidden_layers=1))
+    one_side.build()
+    one_side.set_weights(both_sides.get_weights())
+    one, both = (np.asarray(m(features)["sequence_output"]) for m in (one_side, both_sides))
+    np.testing.assert_allclose(one[:, -1], both[:, -1], atol=1e-6)
+    assert (np.abs(one - both)[:, :-1].max(-1) > 1e-3).all()
+
+
+def test_the_pooler_takes_the_last_token(model):
+    features = rows([[12], [5]])
+    found = model.backbone(features)
+    last = np.asarray(found["sequence_output"])[[0, 1], [11, 4]]
+    np.testing.assert_allclose(found["pooled_output"], model.backbone.pooler(last), atol=1e-6)
+    both_sides = BertBackbone(dataclasses.replace(TINY, causal=False))
+    found = both_sides(features)
+    np.testing.assert_allclose(found["pooled_output"], both_sides.pooler(found["sequence_output"][:, 0]), atol=1e-6)
+
+
+def test_targets_of_each_token():
+    """Two packed sequences 5 6 7 and 8 9, and a pad: no token predicts 8 or the pad."""
+    features = {
+        "input_ids": np.array([[5, 6, 7, 8, 9, 0]]),
+        "input_mask": np.array([[1, 1, 1, 1, 1, 0]]),
+        "sequence_ids": np.array([[1, 1, 1, 2, 2, 0]]),
+    }
+    ids, weights = next_tokens(features)
+    np.testing.assert_array_equal(weights, [[1, 1, 0, 1, 0, 0]])
+    np.testing.assert_array_equal(ids[weights == 1], [6, 7, 9])
+    ids, weights = next_tokens(features, backward=True)
+    np.testing.assert_array_equal(weights, [[0, 1, 1, 0, 1, 0]])
+    np.testing.assert_array_equal(ids[weights == 1], [5, 6, 8])
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.integers(1, 5), max_size=3).filter(lambda row: sum(row) <= T), min_size=1, max_size=4))
+def test_targets_are_those_of_each_sequence(lengths):
+    features = rows(lengths)
+    for backward in (False, True):
+        ids, weights = (np.asarray(x) for x in next_tokens(features, backward))
+        expected = []
+        for row, sizes in enumerate(lengths):
+            ends = np.cumsum(sizes)
+            for start, end in zip(ends - sizes, ends, strict=True):
+                pairs = zip(range(start, end - 1), range(start + 1, end), strict=True)
+                expected += [(row, b, a) if backward else (row, a, b) for a, b in pairs]
+        assert [tuple(place) for place in np.argwhere(weights)] == [(row, here) for row, here, _ in expected]
+        assert list(ids[weights == 1]) == [features["input_ids"][row, there] for row, _, there in expected]
+
+
+def test_sums_by_hand():
+    """V = 2. "0 1 0" and a pad: p(1) = 3/4, hit; p(0) = 1/5, miss. Row 1: one token, which predicts nothing."""
+    log = math.log
+    logits = [[[0, log(3)], [0, log(4)], [9, 0], [9, 0]], [[9, 0]] * 4]
+    labels = {
+        "input_ids": np.array([[0, 1, 0, 0], [1, 0, 0, 0]]),
+        "input_mask": np.array([[1, 1, 1, 0], [1, 0, 0, 0]]),
+    }
+    sums = {k: np.asarray(v) for k, v in example_sums({"lm_logits": np.array(logits, "float32")}, labels).items()}
+    assert tuple(sums) == SUMS
+    np.testing.assert_allclose(sums["lm_nll"], [-log(3 / 4) - log(1 / 5), 0], rtol=1e-6)
+    np.testing.assert_array_equal(sums["lm_correct"], [1, 0])
+    np.testing.assert_array_equal(sums["lm_weight"], [2, 0])
+    assert float(whole(loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
+    assert float(whole(loss, dict.fromkeys(SUMS, 0.0))) == 0.0
+
+
+def test_real_sentences_are_learned_by_heart():
+    """To the minimum loss of a model that does not see its targets; not below."""
+    features, tokenizer = real_sequences()
+    sizes = {"max_position_embeddings": 20, "initializer_range": 0.1}
+    config = BertConfig(len(tokenizer.vocabulary), 64, 2, 2, 128, 0.0, 0.0, **sizes, causal=True)
+    least = least_loss(features)
+    reached = overfit(
+        LeftToRightLM(config), features, lambda x: whole(loss, summed(example_sums(x, features))), 200, 5e-3
+    )
+    print(f"reached {reached:.4f}, least {least:.4f}")
+    assert least - 1e-4 < reached < least + 0.02
+
+
+def test_config_and_keras_round_trip(model, tmp_path):
+    ours, again, loaded = round_trip(model, rows([[12], [9]]), tmp_path)
+    for name, values in ours.items():
+        np.testing.assert_array_equal(values, again[name])
+        np.testing.assert_array_equal(values, loaded[name])
+    assert BertConfig.from_json(TINY.to_json()) == TINY
+
+
+@pytest.mark.parametrize("lengths", [[[12], [3]], [[4, 5], [0]]])
+def test_bfloat16_and_padding_are_finite(lengths):
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = LeftToRightLM(TINY)
+        bilstm = BiLSTM(32)
+        features = rows(lengths)
+        found = model(features)
+        lifted = bilstm(found["sequence_output"], features["input_mask"])
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    assert found["lm_logits"].dtype == lifted.dtype == tf.bfloat16
+    sums = example_sums(found, features)
+    for values in (found["lm_logits"], found["pooled_output"], lifted, *sums.values()):
+        assert np.isfinite(np.asarray(values, "float32")).all()
+
+
+def test_one_sequence_of_one_token(model):
+    features = {name: np.ones((1, 1), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    found = model(features)
+    assert found["lm_logits"].shape == (1, 1, V)
+    sums = example_sums(found, features)
+    assert float(sums["lm_nll"][0]) == float(sums["lm_weight"][0]) == 0.0
+    assert np.isfinite(BiLSTM(32)(found["sequence_output"], features["input_mask"])).all()
+
+
+def test_the_model_must_be_causal(random_bert, tmp_path):
+    with pytest.raises(ValueError, match=r"model\.causal is False"):
+        LeftToRightLM(dataclasses.replace(TINY, causal=False))
+    for write in (write_huggingface, write_tf1):
+        with pytest.raises(InputError, match=r"model\.causal is True"):
+            write(random_bert(TINY, BertBackbone), None, str(tmp_path / "written"))
+    assert not list(tmp_path.iterdir())
+
+
+# The BiLSTM.
+
+
+def lstm(x, kernel, recurrent, bias):
+    """[T, H] -> [T, U], gates in Keras' order: input, forget, cell, output."""
+    h = c = np.zeros(recurrent.shape[0])
+    outputs = []
+    for token in x:
+        i, f, g, o = np.split(token @ kernel + h @ recurrent + bias, 4)
+        c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        outputs.append(h)
+    return np.array(outputs)
+
+
+def test_the_bilstm_reads_each_sequence_from_both_ends():
+    bilstm = BiLSTM(6, seed=1)
+    x = np.random.default_rng(0).normal(size=(3, 5, 6)).astype("float32")
+    mask = np.array([[1] * 5, [1, 1, 1, 0, 0], [0] * 5])
+    found = np.asarray(bilstm(x, mask))
+    weights = [np.asarray(w).astype(float) for w in bilstm.get_weights()]
+    assert not np.array_equal(weights[0], weights[3])
+    for row, length in enumerate(mask.sum(1)):
+        forward = lstm(x[row, :length], *weights[:3]) if length else np.zeros((0, 3))
+        backward = lstm(x[row, :length][::-1], *weights[3:])[::-1] if length else np.zeros((0, 3))
+        np.testing.assert_allclose(found[row, :length], np.concatenate([forward, backward], -1), atol=1e-5)
+        assert not found[row, length:].any()
+    again = BiLSTM.from_config(bilstm.get_config())
+    np.testing.assert_array_equal(again(x, mask), found)
+    with pytest.raises(ValueError, match="hidden_size is 7"):
+        BiLSTM(7)

@@ -1,0 +1,46 @@
+"""Each objective's gradient is that of the global batch, for any split."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests.support.processes import run_python
+
+# A loss of two sums that rows have several of, and one of two models; the others are slow.
+FIRST = ("mlm_nsp, packed", "electra")
+OTHERS = ("mlm_nsp", "mlm", "span_boundary", "left_to_right", "bidirectional")
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """`numbers(names)` are those of some objectives, computed once in a process of their own."""
+
+    @functools.cache
+    def numbers(names):
+        out = tmp_path_factory.mktemp("gradients") / "numbers.npz"
+        run_python("-m", "tests.support.models.objectives_on_two_devices", out, *names)
+        return dict(np.load(out))
+
+    return numbers
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("names", "objective"),
+    [pytest.param(FIRST, name, id=name) for name in FIRST]
+    + [pytest.param(OTHERS, name, marks=pytest.mark.slow, id=name) for name in OTHERS],
+)
+def test_the_gradient_over_two_devices_is_that_of_one(numbers, names, objective):
+    """To 1e-5 of the largest; the halves of the batch weigh differently, so a mean of means would differ."""
+    numbers = numbers(names)
+    first, second = numbers[f"{objective}: totals"]
+    assert (np.abs(first - second) > 0.1 * (first + second)).any()
+    ones = {name.split(": ")[2]: x for name, x in numbers.items() if name.startswith(f"{objective}: 1:")}
+    twos = {name.split(": ")[2]: x for name, x in numbers.items() if name.startswith(f"{objective}: 2:")}
+    assert len(ones) > 10 and ones.keys() == twos.keys()
+    for name, gradient in ones.items():
+        assert np.abs(gradient).max() > 0 or name.endswith("key/bias"), name
+        # Key biases have a gradient of 0 up to rounding, so their bound is that of a gradient of 1.
+        largest = max(1.0, np.abs(gradient).max())
+        np.testing.assert_allclose(twos[name], gradient, atol=1e-5 * largest, err_msg=name)

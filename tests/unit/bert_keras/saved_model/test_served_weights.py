@@ -1,0 +1,163 @@
+"""The export folds weights: served graphs compute nothing from weights alone, and give the same numbers."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from bert_keras.data.example_format import ExampleLayout
+from bert_keras.models.config import BertConfig
+from bert_keras.models.ensemble import Ensemble
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.models.task_models import BertForTokenClassification
+from bert_keras.saved_model.pretrained import export_saved_model
+from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE, served_copy
+from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.saved_model.task_signatures import export_task_model
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models import every_model
+
+PRECISIONS = ("float32", "mixed_bfloat16")
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "sat", "."], True)
+# The query's scale, 8 ** -0.5, is not a power of two.
+CONFIG = BertConfig(len(TOKENIZER.vocabulary), 16, 2, 2, 48, max_position_embeddings=16)
+TASK = dataclasses.replace(task_of("ner"), labels=("B-person", "I-person", "O"))
+# Ops without cost in a call: the optimiser turns the transpose of the tied embeddings into an attribute of the product,
+# and the first rows of the position table (in `evaluate`, whose examples have one length) are a view.
+FREE = ("Transpose", "StridedSlice")
+
+
+def drawn(model):
+    """`model` with random weights, which bfloat16 rounds."""
+    model.build()
+    rng = np.random.default_rng(0)
+    model.set_weights([weight + rng.normal(0, 0.2, weight.shape) for weight in model.get_weights()])
+    return model
+
+
+def tagger():
+    """A model with loops (the LSTM's)."""
+    return drawn(BertForTokenClassification(CONFIG, len(TASK.labels), has_bilstm=True))
+
+
+def export(name, directory, precision):
+    """Exports the model called `name`; returns the model whose weights the export writes for fine-tuning."""
+    settings = ExportSettings(precision)
+    if name == "pretrained":
+        model = drawn(BertForPreTraining(CONFIG))
+        export_saved_model(model, TOKENIZER, str(directory), ExampleLayout.bert(16, 3), export=settings)
+        return model
+    models = [tagger() for _ in range(2 if name == "ensemble" else 1)]
+    model = Ensemble(models) if name == "ensemble" else models[0]
+    export_task_model(model, TASK, TaskSettings(max_seq_length=16), TOKENIZER, str(directory), settings)
+    return models[0]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*itertools.product(("pretrained", "task"), PRECISIONS), ("ensemble", "mixed_bfloat16")],
+    ids=lambda param: ", ".join(param),
+)
+def exported(request, tmp_path_factory):
+    """(name, precision, folder, trained model)."""
+    name, precision = request.param
+    directory = tmp_path_factory.mktemp(name)
+    return name, precision, directory, export(name, directory, precision)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", every_model.CASES)
+def test_served_copies_give_the_numbers_of_the_model(name, precision):
+    case = every_model.CASES[name]
+    model = every_model.random_model(case)
+    keras.mixed_precision.set_dtype_policy(precision)
+    try:
+        plain = type(model).from_config(model.get_config())
+        plain.build()
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    plain.set_weights(model.get_weights())
+    served = served_copy(model, precision)
+    with mock.patch("bert_keras.models.electra.sample", every_model.best_guess):
+        wanted, found = (every_model.named(one(case.features(), training=False)) for one in (plain, served))
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert found[key].dtype == value.dtype
+        np.testing.assert_array_equal(tf.cast(found[key], tf.float32), tf.cast(value, tf.float32), err_msg=key)
+
+
+def test_served_graphs_compute_nothing_from_weights_alone(exported):
+    _, _, directory, _ = exported
+    (meta_graph,) = SavedModel.FromString((directory / "saved_model.pb").read_bytes()).meta_graphs
+    reads = 0
+    for function in meta_graph.graph_def.library.function:
+        made, read = made_of_weights(function.node_def)
+        assert not [node.name for node in made if node.op not in FREE]
+        reads += read
+    assert reads > 20  # the graphs read weights at all
+
+
+def made_of_weights(nodes):
+    """Nodes of a function that depend on weights and constants only, and the number of weights the function reads."""
+    by_name, kinds = {node.name: node for node in nodes}, {}
+
+    def kind(name):
+        """Kind "weight", "constant", "made" (computed from these), or None: depends on the function's arguments."""
+        if name not in kinds:
+            kinds[name] = None  # while it is unknown
+            kinds[name] = task_type_of(by_name[name]) if name in by_name else None
+        return kinds[name]
+
+    def task_type_of(node):
+        if node.op in ("ReadVariableOp", "Const"):
+            return "weight" if node.op == "ReadVariableOp" else "constant"
+        inputs = {kind(name.split(":")[0]) for name in node.input if not name.startswith("^")}
+        calls = any(value.HasField("func") for value in node.attr.values())
+        if not inputs or None in inputs or calls:
+            return None
+        if inputs == {"constant"}:
+            return "constant"
+        return "weight" if node.op == "Identity" and inputs == {"weight"} else "made"
+
+    found = {node.name: kind(node.name) for node in nodes}
+    return [node for node in nodes if found[node.name] == "made"], list(found.values()).count("weight")
+
+
+def test_weights_are_stored_once_in_the_type_of_the_computation(exported):
+    name, precision, directory, model = exported
+    reader = tf.train.load_checkpoint(str(directory / "variables" / "variables"))
+    types, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
+    stored = [(types[key], shapes[key]) for key in types if types[key].is_floating]
+    assert sum(np.prod(shape, dtype=int) for _, shape in stored) == model.count_params() * (1 + (name == "ensemble"))
+    # Layer normalisation computes in float32.
+    norms = sum(weight.path.endswith(("gamma", "beta")) for weight in model.weights) * (1 + (name == "ensemble"))
+    low = [shape for of_one, shape in stored if of_one == tf.bfloat16]
+    assert len(low) == (len(stored) - norms if precision == "mixed_bfloat16" else 0)
+
+
+def test_the_weights_file_has_the_trained_weights(exported, tmp_path):
+    _, _, directory, model = exported
+    model.save_weights(tmp_path / WEIGHTS_FILE)
+    wanted, found = (arrays(folder / WEIGHTS_FILE) for folder in (tmp_path, directory))
+    assert found.keys() == wanted.keys() and len(found) > 20
+    for key, value in wanted.items():
+        assert found[key].dtype == value.dtype
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
+
+
+def arrays(path: Path):
+    h5py = pytest.importorskip("h5py")
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(
+            lambda name, item: found.__setitem__(name, item[()]) if isinstance(item, h5py.Dataset) else None
+        )
+    return found

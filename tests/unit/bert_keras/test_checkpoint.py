@@ -1,0 +1,74 @@
+"""A checkpoint from every format and back: the same weights, the same tokenizer, the same answers."""
+
+import dataclasses
+import importlib.util
+
+import numpy as np
+import pytest
+
+from bert_keras import BertForPreTraining, Checkpoint, export, from_checkpoint
+from bert_keras.convert.detect import WRITERS
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."], True)
+CONFIG = BertConfig(len(TOKENIZER.vocabulary), 16, 1, 2, 32, max_position_embeddings=12)
+TEXTS = ["the cat", "the cat sat on the mat ."]
+
+
+@pytest.fixture(scope="module")
+def bert():
+    model = BertForPreTraining(CONFIG, seed=4)
+    model.build()
+    return Checkpoint(model, TOKENIZER)
+
+
+@pytest.mark.parametrize("format_", WRITERS)
+def test_what_is_exported_is_read_again(bert, tmp_path, format_):
+    if format_ == "keras-hub" and not importlib.util.find_spec("keras_hub"):
+        pytest.skip("an extra")
+    export(bert, str(tmp_path), format_)
+    found = from_checkpoint(str(tmp_path), cased=False)
+    assert found.tokenizer.vocabulary == TOKENIZER.vocabulary and found.task is None and found.untrained == ()
+    expected = bert.model.predict(bert.inputs(TEXTS), verbose=0)
+    outputs = found.model.predict(found.inputs(TEXTS), verbose=0)
+    # Without positions, every token is predicted.
+    assert expected["mlm_logits"].shape == (2, 9, CONFIG.vocab_size)
+    # keras-hub's files hold no next-sentence head, and neither epsilon nor gelu.
+    assert expected.keys() - outputs.keys() <= ({"mlm_logits", "nsp_logits"} if format_ == "keras-hub" else set())
+    for name in outputs.keys() - {"encoder_outputs"}:
+        np.testing.assert_allclose(outputs[name], expected[name], atol=1e-4, err_msg=name)
+
+
+def test_inputs_of_texts_and_pairs(bert):
+    single = bert.inputs(TEXTS)
+    assert single["input_ids"].tolist()[0] == [2, 5, 6, 3, 0, 0, 0, 0, 0]
+    assert single["input_mask"].sum(-1).tolist() == [4, 9]
+    pair = bert.inputs(TEXTS[:1], ["the"])
+    assert pair["input_ids"].tolist() == [[2, 5, 6, 3, 5, 3]] and pair["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
+    assert bert.inputs(["the cat " * 20])["input_ids"].shape == (1, CONFIG.max_position_embeddings)
+    with pytest.raises(InputError, match="has no vocabulary"):
+        dataclasses.replace(bert, tokenizer=None).inputs(TEXTS)
+
+
+def test_a_fine_tuned_model_keeps_its_output_layer(tmp_path):
+    task, settings = task_of("sst-2"), TaskSettings(max_seq_length=8)
+    model = task_type_of(task).create_model(CONFIG, task, settings, 5)
+    model.build()
+    tuned = Checkpoint(model, TOKENIZER, task=task, settings=settings)
+    with pytest.raises(InputError, match="hf has no place for a model of sst-2; write it as bert-tfx"):
+        export(tuned, str(tmp_path), "hf")
+    export(tuned, str(tmp_path))
+    found = from_checkpoint(str(tmp_path))
+    assert (found.task, found.settings) == (task, settings) and found.inputs(TEXTS)["input_ids"].shape == (2, 8)
+    logits = found.model.predict(found.inputs(TEXTS), verbose=0)
+    np.testing.assert_allclose(logits, model.predict(tuned.inputs(TEXTS), verbose=0), atol=1e-5)
+
+
+def test_an_unknown_format_is_named(bert, tmp_path):
+    with pytest.raises(InputError, match="onnx: no such format; there are tf1, hf, keras-hub, bert-tfx"):
+        export(bert, str(tmp_path), "onnx")

@@ -1,0 +1,343 @@
+"""Pre-training: examples that do not fit are refused by name, others end as a SavedModel."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.data.example_format import ExampleSpec, Shard
+from bert_keras.data.masking import MaskingSettings, mask_tokens
+from bert_keras.data.tfrecord_batches import eval_batches, shard_files
+from bert_keras.errors import InputError
+from bert_keras.initial_model import export_initial_model
+from bert_keras.jobs import PretrainJob
+from bert_keras.models.config import BertConfig
+from bert_keras.objectives import mlm_nsp
+from bert_keras.objectives.next_token import next_tokens
+from bert_keras.objectives.unigram import guessed_sums, unigram_model
+from bert_keras.pretraining import (
+    check_enough_examples,
+    check_examples_fit,
+    load_tokenizer,
+    pretrain,
+    text_never_read,
+)
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from bert_keras.training.phases import ExampleSet, Phase, phases_of
+from tests.support.examples.shard_figures import note_shards
+from tests.unit.bert_keras.conftest import VOCABULARY
+
+SPEC = ExampleSpec(128, 20, 1000, "", 500, 50)
+MODEL = BertConfig(vocab_size=1000)
+
+
+def test_examples_that_fit_pass():
+    check_examples_fit(SPEC, MODEL)
+    check_enough_examples(Phase(ExampleSet(SPEC, [], []), 0, 10, 500, 0))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"vocab_size": 999}, "a vocabulary of 999 tokens, the model has model.vocab_size=1000"),
+        ({"max_seq_length": 513}, "513 tokens long, the model has model.max_position_embeddings=512"),
+    ],
+)
+def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
+    with pytest.raises(ValueError, match=message):
+        check_examples_fit(dataclasses.replace(SPEC, **spec), MODEL)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"train_examples": 255},
+            "255 training and 50 held-out examples of 128 .* too few for a train_batch_size of 256",
+        ),
+        ({"eval_examples": 0}, "500 training and 0 held-out examples of 128 tokens are too few"),
+    ],
+)
+def test_too_few_examples_are_refused(spec, message):
+    with pytest.raises(ValueError, match=message):
+        check_enough_examples(Phase(ExampleSet(dataclasses.replace(SPEC, **spec), [], []), 0, 10, 256, 0))
+
+
+@pytest.mark.parametrize(
+    ("steps", "ramp", "warning"),
+    [
+        (10, 0, "1,000 examples of 128 tokens are read, and a pass over the documents has 1,200: 17% of the text"),
+        (12, 0, None),
+        # 8 steps in batches of 50.
+        (15, 8, "1,100 examples of 128 tokens are read, and a pass over the documents has 1,200: 8% of the text"),
+        (16, 8, None),
+    ],
+)
+def test_fewer_examples_than_a_pass_has_are_told(steps, ramp, warning):
+    """A pass of 1,200, in two shards, batches of 100."""
+    shards = [Shard(str(index), index // 2, 600 - index // 2, 0, "") for index in range(4)]
+    examples, longer = ExampleSet(SPEC, shards, []), ExampleSet(dataclasses.replace(SPEC, max_seq_length=256), [], [])
+    config = TrainingConfig(
+        train_batch_size=100,
+        num_train_steps=steps,
+        num_warmup_steps=0,
+        batch_ramp_from=50 * bool(ramp),
+        batch_ramp_steps=ramp,
+    )
+    found = text_never_read(phases_of(config, SecondPhase(0), [examples, longer]), examples)
+    assert found is None if warning is None else found.startswith(warning)
+    assert text_never_read(phases_of(config, SecondPhase(0), [examples, longer]), longer) is None
+
+
+def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
+    shutil.copytree(examples.dir, tmp_path, dirs_exist_ok=True)
+    other = "\n".join(reversed(examples.vocabulary)) + "\n"
+    (tmp_path / "vocab.txt").write_text(other)
+    with pytest.raises(ValueError, match=r"vocab\.txt is not the file that vocab_spec\.json beside it describes"):
+        load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
+    spec = {
+        "algorithm": "wordpiece",
+        "lower_case": True,
+        "vocabulary_sha256": hashlib.sha256(other.encode()).hexdigest(),
+    }
+    (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
+    with pytest.raises(ValueError, match="the vocabulary beside the examples is not the one that made them"):
+        load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
+
+
+def test_a_vocabulary_that_the_exported_model_cannot_use_is_refused(examples, tmp_path):
+    shutil.copytree(examples.dir, tmp_path, dirs_exist_ok=True)
+    spec = json.loads((tmp_path / "vocab_spec.json").read_text()) | {"algorithm": "byte_bpe"}
+    (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
+    with pytest.raises(
+        ValueError, match=r"of vocabulary\.algorithm='byte_bpe', which .* yet: learn one with 'wordpiece'"
+    ):
+        load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
+
+
+def pretrain_job(folder, tmp_path, **fields):
+    """Four steps of a model of one layer, on examples of at most 16 tokens and the vocabulary of `conftest`."""
+    training = TrainingConfig(
+        train_batch_size=8,
+        num_train_steps=4,
+        num_warmup_steps=1,
+        steps_per_execution=2,
+        eval_batch_size=4,
+        eval_batches=1,
+    )
+    job = PretrainJob(
+        examples=(str(folder),),
+        model=BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16),
+        training=training,
+        output_dir=str(tmp_path / "model"),
+        logs_dir=str(tmp_path / "model_run"),
+        training_root=str(tmp_path / "training"),
+        code="of this test",
+    )
+    return dataclasses.replace(job, **fields)
+
+
+def not_exported(model, tokenizer, directory, *_):
+    """What nobody reads is not exported: it takes longer than the training."""
+    Path(directory).mkdir()
+
+
+def test_pretrain_trains_and_exports(examples, tmp_path, monkeypatch):
+    job = pretrain_job(examples.dir, tmp_path)
+    pretrain(job)
+    served = tf.saved_model.load(job.output_dir)
+    assert "fill_mask" in served.signatures
+    assert ExampleSpec.load(job.output_dir) == ExampleSpec.load(examples.dir)
+    assert len((tmp_path / "model_run" / "log.jsonl").read_text().splitlines()) == 3
+    assert list((tmp_path / "model_run").rglob("events*"))
+
+    # Other settings are another run: they get checkpoints of their own.
+    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+    training = dataclasses.replace(job.training, learning_rate=0.5)
+    pretrain(dataclasses.replace(job, training=training, output_dir=str(tmp_path / "model2")))
+    assert len(list(Path(tmp_path / "training").iterdir())) == 2
+
+
+def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
+    """The weights of a finished training are not exported as those of a loss that was changed since."""
+
+    def export(model, tokenizer, directory, *_):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        exported.append(np.concatenate([weight.ravel() for weight in model.get_weights()]))
+
+    exported, loss = [], mlm_nsp.OBJECTIVE.loss
+    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", export)
+    negated = dataclasses.replace(mlm_nsp.OBJECTIVE, loss=lambda sums, totals: -loss(sums, totals))
+    for objective, code in ((mlm_nsp.OBJECTIVE, "one"), (negated, "one"), (negated, "another")):
+        monkeypatch.setattr(mlm_nsp, "OBJECTIVE", objective)
+        pretrain(pretrain_job(examples.dir, tmp_path, code=code, output_dir=str(tmp_path / f"model_{len(exported)}")))
+    first, restored, changed = exported
+    np.testing.assert_array_equal(restored, first)
+    assert abs(changed - first).max() > 1e-6
+
+
+def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
+    """Six steps on rows of 16 tokens, two on longer ones, in batches of another size, which the export is made for."""
+    longer = tmp_path / "longer"
+    shutil.copytree(examples.dir, longer)
+    for path in longer.glob("Split-*/*"):
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records:
+                stored = tf.train.Example.FromString(record)
+                for name in ("input_ids", "input_mask", "segment_ids"):
+                    stored.features.feature[name].int64_list.value.extend([0] * 8)
+                writer.write(stored.SerializeToString())
+    note_shards(longer)
+    spec = json.loads((longer / "example_spec.json").read_text())
+    (longer / "example_spec.json").write_text(json.dumps(spec | {"max_seq_length": 24}))
+    job = pretrain_job(examples.dir, tmp_path)
+    job = dataclasses.replace(
+        job,
+        examples=(str(longer), *job.examples),
+        model=dataclasses.replace(job.model, max_position_embeddings=24),
+        training=dataclasses.replace(job.training, num_train_steps=8, save_checkpoints_steps=3),
+        second_phase=SecondPhase(2, 4, 24, 3),
+    )
+    pretrain(job)
+    log = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
+    steps = {line["step"]: line for line in log if line["kind"] == "train"}
+    assert list(steps) == [2, 3, 5, 6, 8]
+    padded = {step: line["tokens_per_second"] / line["useful_tokens_per_second"] for step, line in steps.items()}
+    assert padded == pytest.approx(dict.fromkeys([2, 3, 5, 6], 16 / 14) | {8: 24 / 14})
+    assert ExampleSpec.load(job.output_dir).max_seq_length == 24
+    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+    second_phase = dataclasses.replace(job.second_phase, num_train_steps=3)
+    pretrain(dataclasses.replace(job, second_phase=second_phase, output_dir=str(tmp_path / "model2")))
+    assert len(list(Path(tmp_path / "training").iterdir())) == 2  # another run, with checkpoints of its own
+
+
+def test_pretrain_trains_on_examples_that_are_masked_while_they_are_read(unmasked_examples, tmp_path, monkeypatch):
+    """Trains to the end, with the masks of the settings in example_spec.json and the vocabulary beside them."""
+    seen = []
+
+    def mask(input_ids, input_mask, rng, settings, vocabulary, max_predictions, sequence_ids):
+        seen.append((settings, vocabulary.mask_id, max_predictions))
+        return mask_tokens(input_ids, input_mask, rng, settings, vocabulary, max_predictions, sequence_ids)
+
+    monkeypatch.setattr("bert_keras.data.tfrecord_batches.mask_tokens", mask)
+    spec = json.loads(Path(unmasked_examples.dir, "example_spec.json").read_text())
+    changed = tmp_path / "examples"
+    shutil.copytree(unmasked_examples.dir, changed)
+    masking = {"when": "dynamic", "unit": "span", "rounding": "up", "max_predictions_per_seq": 3}
+    (changed / "example_spec.json").write_text(json.dumps({**spec, "masking": masking}))
+    job = pretrain_job(changed, tmp_path)
+    pretrain(job)
+    assert len(seen) >= 4
+    assert set(seen) == {(MaskingSettings(**masking), 4, 3)}
+    log = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in log] == ["train", "train", "eval"]
+    assert all(line["mlm_loss"] > 0 for line in log)  # there are predictions, held-out ones too
+    served = tf.saved_model.load(job.output_dir).signatures
+    assert "fill_mask" in served
+    # The gate's floor is told beside what the model has.
+    (record,) = tf.data.TFRecordDataset(tf.io.gfile.glob(unmasked_examples.eval)).take(1)
+    sums = served["evaluate"](examples=record[None])
+    guessed = {name for name in sums if name.endswith("_guessed")}
+    assert guessed == {"mlm_nll_guessed", "mlm_correct_guessed", "nsp_correct_guessed"}
+    # Always "B follows A", and never: one of them is right about this pair.
+    assert sorted(sums["nsp_correct_guessed"].numpy()[0]) == [0.0, 1.0]
+    assert 0 < float(sums["mlm_nll_guessed"][0, 0]) < float(sums["mlm_weight"][0]) * 20
+
+
+def unigram_perplexity(spec, train, held_out):
+    (batch,) = eval_batches(shard_files(held_out), spec.layout, batch_size=1000)
+    sums = guessed_sums(spec.objective, batch, unigram_model(spec, train))
+    key = "lm" if spec.objective == "left_to_right" else "mlm"
+    weights = next_tokens(batch)[1] if key == "lm" else batch["masked_lm_weights"]
+    return math.exp(float(tf.reduce_sum(sums[f"{key}_nll_guessed"]) / tf.reduce_sum(weights)))
+
+
+def test_the_unigram_model_is_the_same_for_examples_stored_unmasked(examples, unmasked_examples):
+    perplexities = [
+        unigram_perplexity(ExampleSpec.load(stored.dir), stored.train, stored.eval)
+        for stored in (examples, unmasked_examples)
+    ]
+    assert perplexities[0] == perplexities[1] > 1
+
+
+def test_the_unigram_model_of_next_tokens(tmp_path):
+    """[CLS] a b [SEP] to train, and each of 10 tokens once more, are 14. Held out, a, c and [SEP] are predicted."""
+    spec = ExampleSpec(6, 0, 10, "", 1, 1, objective="left_to_right")
+    for split, ids in {"train": [2, 5, 6, 3], "eval": [2, 5, 7, 3]}.items():
+        example = tf.train.Example()
+        padding = [0] * (6 - len(ids))
+        for name, values in (
+            ("input_ids", ids + padding), ("input_mask", [1] * len(ids) + padding), ("segment_ids", [0] * 6)
+        ):  # fmt: skip
+            example.features.feature[name].int64_list.value.extend(values)
+        with tf.io.TFRecordWriter(f"{tmp_path}/{split}") as writer:
+            writer.write(example.SerializeToString())
+    perplexity = unigram_perplexity(spec, f"{tmp_path}/train", f"{tmp_path}/eval")
+    assert perplexity == pytest.approx((14 / 2 * 14 / 1 * 14 / 2) ** (1 / 3))
+
+
+def test_guesses_of_pairs_and_of_the_commonest_token():
+    """Two rows of two sequences each, of which the last is none: B follows, is random, follows. Token 1 is common."""
+    features = {
+        "masked_lm_ids": tf.constant([[1, 2, 1], [1, 0, 0]]),
+        "masked_lm_weights": tf.constant([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]),
+        "next_sentence_labels": tf.constant([[0, 1], [0, 0]]),
+        "next_sentence_weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
+    }
+    log_p = np.log(np.array([0.25, 0.5, 0.25], "float32"))
+    sums = guessed_sums("mlm_nsp", features, log_p)
+    assert sums["mlm_correct_guessed"].numpy().tolist() == [[2.0], [1.0]]
+    np.testing.assert_allclose(sums["mlm_nll_guessed"], [[4 * math.log(2)], [math.log(2)]], rtol=1e-6)
+    assert sums["nsp_correct_guessed"].numpy().tolist() == [[1.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.fixture(scope="module")
+def trained_folder(examples, tmp_path_factory):
+    """A model of four steps, in this project's format."""
+    folder = tmp_path_factory.mktemp("trained")
+    job = pretrain_job(examples.dir, folder)
+    pretrain(dataclasses.replace(job, training=dataclasses.replace(job.training, seed=99)))
+    return str(folder / "model")
+
+
+def answers(folder):
+    served = tf.saved_model.load(folder).signatures
+    text = tf.constant(["the [MASK] sat on a mat", "dog [MASK] far [MASK]"])
+    filled, encoded = served["fill_mask"](text=text), served["encode"](text=text)
+    return [value.numpy() for value in (*map(filled.get, ("tokens", "scores")), encoded["sequence_output"])]
+
+
+def test_before_the_first_step_the_initial_model_answers_as_its_source(examples, trained_folder, tmp_path):
+    weights = export_initial_model(pretrain_job(examples.dir, tmp_path), trained_folder)
+    assert weights.drawn == ()
+    tokens, scores, outputs = answers(str(tmp_path / "model"))
+    their_tokens, their_scores, their_outputs = answers(trained_folder)
+    np.testing.assert_array_equal(tokens, their_tokens)
+    np.testing.assert_allclose(scores, their_scores, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(outputs, their_outputs, rtol=1e-5, atol=1e-6)
+
+
+def test_training_begins_with_the_initial_model(examples, trained_folder, tmp_path):
+    """Whose seed is another: a drawn model differs."""
+    slow = TrainingConfig(
+        train_batch_size=8, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-9, steps_per_execution=1,
+        eval_batch_size=4, eval_batches=1,
+    )  # fmt: skip
+    job = pretrain_job(examples.dir, tmp_path, training=slow)
+    export_initial_model(dataclasses.replace(job, output_dir=str(tmp_path / "initial")), trained_folder)
+    pretrain(dataclasses.replace(job, init=str(tmp_path / "initial")))
+    np.testing.assert_allclose(answers(job.output_dir)[1], answers(trained_folder)[1], rtol=1e-4)
+
+
+def test_an_initial_model_of_another_size_is_refused(examples, trained_folder, tmp_path):
+    wide = BertConfig(len(VOCABULARY), 32, 1, 1, 32, max_position_embeddings=16)
+    with pytest.raises(InputError, match=r"has hidden_size 16, the model to train has model\.hidden_size=32"):
+        export_initial_model(pretrain_job(examples.dir, tmp_path, model=wide), trained_folder)
+    assert not (tmp_path / "model").exists()

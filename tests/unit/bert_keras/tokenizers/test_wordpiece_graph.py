@@ -1,0 +1,217 @@
+"""The graph tokenizer equals the offline tokenizer, and can be saved."""
+
+import json
+import os
+import random
+import re
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+
+# As in test_tokenizer.py: casing context, accents, marks that are not Mn, deletion, separators, brackets.
+TRICKY = (
+    "aAbΑΣσςİẞ'.:-\u00ad\u0345\u02b0\u0301\u0334\u1b44\u302e\U0001d160\U0001d166\U0001d16d\u0f39"
+    " \t\x0b\x00\u200d\ufffd\u2028\xa0漢가é[]"
+)
+CHARS = (
+    "abcdefghijklmnopqrstuvwxyzABCMSKσςα.'[]éß漢\u1100\u1161가"
+    "\u1b44\U0001d158\U0001d165\U0001d166\U0001d16d\U0001d16e\u302e\u0301\u0334\u02b0"
+)
+VOCABULARY = [*SPECIAL_TOKENS, "[X]", "ab", "##abc", *CHARS, *("##" + char for char in CHARS)]
+
+needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
+any_text = st.one_of(st.text(TRICKY), st.text(st.characters(exclude_categories=["Cs"])))
+
+
+def compiled(tokenizer):
+    return tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+def assert_same(graph, offline, texts):
+    encoded = graph(tf.constant([text.encode() for text in texts], tf.string))
+    ids, row_splits = offline.encode(texts)
+    assert encoded.dtype == tf.int32
+    np.testing.assert_array_equal(encoded.row_splits, row_splits)
+    np.testing.assert_array_equal(encoded.values, ids)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["cased", "uncased"])
+def both(request):
+    """(graph, offline) with VOCABULARY."""
+    return compiled(GraphTokenizer(VOCABULARY, request.param)), BertTokenizer(VOCABULARY, request.param)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["cased", "uncased"])
+def both_released(request):
+    """(graph, offline) of bert-base-cased or bert-base-uncased."""
+    name = "bert-base-uncased-vocab.txt" if request.param else "bert-base-cased-vocab.txt"
+    offline = BertTokenizer.from_file(str(Path(os.environ["BERT_DATA_DIR"], "vocab", name)), request.param)
+    return compiled(GraphTokenizer(offline.vocabulary, request.param)), offline
+
+
+@needs_data
+def test_released_vocabularies_on_questions_and_190_languages(both_released):
+    folder = Path(os.environ["BERT_DATA_DIR"], "golden_tokenization")
+    questions = [json.loads(line)["original"] for line in (folder / "bert_uncased_question_tokens_even.jsonl").open()]
+    rows = [json.loads(line) for line in (folder / "udhr_bert_reference.jsonl").open()]
+    assert (len(questions), len(rows)) == (5_397, 380)
+    assert_same(*both_released, questions + [row["text"] for row in rows])
+    graph, offline = both_released
+    key = "uncased_ids" if offline.lower_case else "cased_ids"
+    assert graph(tf.constant([row["text"] for row in rows])).to_list() == [row[key] for row in rows]
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_every_code_point_in_each_context(lower_case):
+    # With a vocabulary of all that can come out, so that no difference hides behind an [UNK].
+    points = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs", "Co")]
+    vocabulary = [*SPECIAL_TOKENS, *points, *("##" + c for c in points)]
+    contexts = "a{0}b {0}Σ AΣ{0}A x\U0001d16d{0}\u1b44 A{0}Σ{0}" if lower_case else "a{0}b"
+    offline = BertTokenizer(vocabulary, lower_case)
+    assert_same(GraphTokenizer(vocabulary, lower_case), offline, [contexts.format(c) for c in points])
+
+
+def test_random_strings(both):
+    @settings(max_examples=200, deadline=None, derandomize=True)
+    @given(st.lists(any_text, max_size=4))
+    def check(texts):
+        assert_same(*both, texts)
+
+    check()
+
+
+def test_bytes_that_are_not_utf8_are_skipped(both):
+    graph, offline = both
+    rng = random.Random(0)
+    lead_and_follow = b"aM \x80\x9f\xa0\xbf\xc0\xc1\xc3\xcc\xce\xe0\xe6\xed\xef\xf0\xf4\xf5\xff\xa3\xa9"
+    texts = [bytes(rng.choices(lead_and_follow, k=rng.randrange(12))) for _ in range(20_000)]
+    ids, row_splits = offline.encode(text.decode("utf-8", "ignore") for text in texts)
+    encoded = graph(tf.constant(texts))
+    np.testing.assert_array_equal(encoded.values, ids)
+    np.testing.assert_array_equal(encoded.row_splits, row_splits)
+
+
+def test_no_texts_and_empty_texts(both):
+    assert_same(*both, [])
+    assert_same(*both, ["", "", " ", "\u0000", "ab", ""])
+
+
+def test_batches_equal_single_texts(both):
+    texts = ["ΑΣ", "Α", "a\U0001d16d", "\u1b44", "", "abc' Σ"]
+    whole = both[0](tf.constant(texts)).to_list()
+    assert whole == [both[0](tf.constant([text])).to_list()[0] for text in texts]
+
+
+def test_words_over_200_characters_and_long_texts(both):
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefgé漢.", k=rng.randrange(1, 9))) for _ in range(100_000)]
+    assert_same(*both, ["a" * 200, "a" * 201, "é" * 200, "é" * 201, "e\u0301" * 150, " ".join(words)])
+
+
+def test_noncharacters_are_unknown_and_never_u_fffd():
+    vocabulary = [*SPECIAL_TOKENS, "a", "\ufffd", "##\ufffd", "##b"]
+    assert_same(GraphTokenizer(vocabulary, True), BertTokenizer(vocabulary, True), ["a\ufdd0b", "\uffff", "a\ufffdb"])
+
+
+def test_odd_vocabulary_entries():
+    vocabulary = ["", "##", "b", *SPECIAL_TOKENS, "##b", "a b", "#"]
+    assert_same(GraphTokenizer(vocabulary, True), BertTokenizer(vocabulary, True), ["b bb ##b a b", "#"])
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_preserved_tokens_split_the_text(lower_case):
+    offline = BertTokenizer(VOCABULARY, lower_case)
+    graph = compiled(GraphTokenizer(VOCABULARY, lower_case, preserve=["[MASK]", "[X]"]))
+    brackets = ["[MASK]", "[X]", "[", "]", "[MASK", "MASK]", "[MA\u200dSK]", "[mask]", "[SEP]"]
+    others = ["Σ", "Α", "ab", " ", "\u1b44", "\U0001d16d", "é", "漢", "a" * 201]
+    fragments = st.sampled_from(brackets + others)
+
+    @settings(max_examples=200, deadline=None, derandomize=True)
+    @given(st.lists(st.lists(fragments, max_size=8).map("".join), max_size=3))
+    def check(texts):
+        expected = []
+        for text in texts:
+            parts = re.split(r"(\[MASK\]|\[X\])", text)
+            tokens = [[part] if odd % 2 else offline.tokenize(part) for odd, part in enumerate(parts)]
+            expected.append([VOCABULARY.index(token) for ts in tokens for token in ts])
+        assert graph(tf.constant(texts, tf.string)).to_list() == expected
+
+    check()
+
+
+def test_preserve_by_example():
+    tokenizer = GraphTokenizer(VOCABULARY, True, preserve=["[MASK]"])
+    # In the last text, canonical ordering would exchange the marks if it could see past the token.
+    encoded = tokenizer(tf.constant(["ab[MASK]a [X]", "[MASK][MASK]", "\U0001d16d[MASK]\u1b44"])).to_list()
+    tokens = [[VOCABULARY[i] for i in row] for row in encoded]
+    assert tokens == [
+        ["ab", "[MASK]", "a", "[", "x", "]"],
+        ["[MASK]", "[MASK]"],
+        ["\U0001d16d", "[MASK]", "\u1b44"],
+    ]
+
+
+def test_errors_name_the_fault():
+    with pytest.raises(ValueError, match=r"lacks \[CLS\]"):
+        GraphTokenizer(["[PAD]", "[UNK]", "[SEP]", "[MASK]"], True)
+    with pytest.raises(ValueError, match=r"'\[Y\]'.*not in the vocabulary"):
+        GraphTokenizer(VOCABULARY, True, preserve=["[Y]"])
+    for token in ("ab", "[[X]", "[ X]", "[]"):
+        with pytest.raises(ValueError, match="not of the form"):
+            GraphTokenizer([*VOCABULARY, "[[X]", "[ X]", "[]"], True, preserve=[token])
+
+
+def test_graph_has_one_op_that_is_not_tensorflows_own():
+    graph = compiled(GraphTokenizer(VOCABULARY, True, ["[MASK]"])).get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
+    assert {op for op in ops if not hasattr(tf.raw_ops, op)} == {"WordpieceTokenizeWithOffsets"}
+
+
+def test_saved_model_needs_no_other_file(tmp_path):
+    module = tf.Module()
+    module.tokenizer = GraphTokenizer(VOCABULARY, True, preserve=["[MASK]"])
+    signature = [tf.TensorSpec([None], tf.string, name="text")]
+    encode = tf.function(lambda text: {"ids": module.tokenizer(text).to_tensor(-1)}, input_signature=signature)
+    tf.saved_model.save(module, str(tmp_path / "saved"), signatures={"encode": encode})
+    (tmp_path / "saved").rename(tmp_path / "moved")
+    assert not list((tmp_path / "moved" / "assets").iterdir())
+    encode = tf.saved_model.load(str(tmp_path / "moved")).signatures["encode"]
+    ids = encode(text=tf.constant(["aBΣ[MASK]'", "漢"]))["ids"].numpy()
+    tokens = [[VOCABULARY[i] for i in row if i >= 0] for row in ids]
+    assert tokens == [["ab", "##ς", "[MASK]", "'"], ["漢"]]
+
+
+LANGUAGES = {
+    "Korean": ("한국어는 어렵지 않다.", ["한국어는", "어렵지", "않다", "."], "한국어는 어렵지 않다 ."),
+    "Chinese": ("我爱北京。", ["我", "爱", "北", "京", "。"], "我 爱 北 京 。"),
+    "Arabic": (
+        "اللُّغَةُ العَرَبِيَّة، أين؟",
+        ["اللُّغَةُ", "العَرَبِيَّة", "،", "أين", "؟"],
+        "اللغة العربية ، اين ؟",
+    ),
+    "Thai": ("ภาษาไทยง่ายๆ ครับ", ["ภาษาไทยง่ายๆ", "ครับ"], "ภาษาไทยงายๆ ครบ"),
+    "Hindi": ("हिन्दी भाषा है।", ["हिन्दी", "भाषा", "है", "।"], "हिनदी भाषा ह ।"),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("lower_case", [False, True], ids=["cased", "uncased"])
+def test_other_languages(language, lower_case):
+    """Cased text stays as it is written, Hangul in syllables; uncased loses its marks (Mn), and is in NFD."""
+    text, words, without_marks = LANGUAGES[language]
+    if lower_case:
+        words = unicodedata.normalize("NFD", without_marks).split(" ")
+    assert any("\u1100" <= char <= "\u11ff" for word in words for char in word) == (language == "Korean" and lower_case)
+    vocabulary = [*SPECIAL_TOKENS, *words]
+    offline, graph = BertTokenizer(vocabulary, lower_case), compiled(GraphTokenizer(vocabulary, lower_case))
+    assert offline.tokenize(text) == words
+    assert_same(graph, offline, [text])

@@ -1,0 +1,188 @@
+"""Offsets of wordpieces: by example, and compared with a slow reference."""
+
+import os
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_keras.tokenizers import wordpiece_offsets as module
+from bert_keras.tokenizers.normalize import basic_tokenize
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+from bert_keras.tokenizers.wordpiece_offsets import encode_with_offsets
+
+CHARS = "abcdefis.,'-[]#éß漢\u1100\u1161\u11ab가σςα\u1b44\U0001d158\U0001d165\U0001d16d\u302e\u0301\u02b0i\u0307"
+VOCABULARY = list(dict.fromkeys([*SPECIAL_TOKENS, "caf", "ab", "##abc", *CHARS, *("##" + char for char in CHARS)]))
+# Accents, deleted characters, white space, ideographs, what becomes several, marks that change places, unknown letters.
+TRICKY = (
+    "aAbcfeÉés.'-[#\u00ad\u0301\u0323\u0345\u1b44\u302e\U0001d165\U0001d16d\u200d\ufffd\x00\x01 \n\u202f\xa0漢가İΣqĳ"
+)
+needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
+
+
+def pieces(text, lower_case=True, vocabulary=VOCABULARY):
+    """(token, its part of the text)."""
+    encoded = encode_with_offsets(BertTokenizer(vocabulary, lower_case), [text])
+    places = zip(encoded.ids, encoded.starts, encoded.ends, strict=True)
+    return [(vocabulary[piece], text[start:end]) for piece, start, end in places]
+
+
+def test_pieces_of_words_signs_and_ideographs():
+    assert pieces(" Café-s 漢b, ") == [
+        ("caf", "Caf"), ("##e", "é"), ("-", "-"), ("s", "s"), ("漢", "漢"), ("b", "b"), (",", ",")
+    ]  # fmt: skip
+
+
+def test_an_accent_that_is_stripped_belongs_to_the_letter_before():
+    assert pieces("Cafe\u0301\u0323 s") == [("caf", "Caf"), ("##e", "e\u0301\u0323"), ("s", "s")]
+    # Where nothing is stripped it is a character like others.
+    assert pieces("e\u0301", lower_case=False) == [("e", "e"), ("##\u0301", "\u0301")]
+    # At the beginning there is no letter, and none takes what belongs to white space.
+    assert pieces("\u0301a \u0301b") == [("a", "a"), ("b", "b")]
+
+
+def test_other_deleted_characters_may_only_lie_inside():
+    assert pieces("\u200dc\u00adaf\u200d") == [("caf", "c\u00adaf")]
+    assert pieces("e\u200d\u0301\u200d") == [("e", "e\u200d\u0301")]
+
+
+def test_a_character_may_belong_to_several_tokens():
+    assert pieces("가e") == [("\u1100", "가"), ("##\u1161", "가"), ("##e", "e")]
+    assert pieces("İ") == [("i", "İ")]
+
+
+def test_unknown_and_overlong_words_are_one_token():
+    assert pieces("aqa, q") == [("[UNK]", "aqa"), (",", ","), ("[UNK]", "q")]
+    assert pieces("a" * 201 + ".") == [("[UNK]", "a" * 201), (".", ".")]
+
+
+def test_reordered_marks_keep_their_offsets():
+    # U+1D165 (class 216) goes before U+302E (224), though it is written behind.
+    assert basic_tokenize("a\u302e\U0001d165", True) == ["a\U0001d165\u302e"]
+    assert pieces("a\u302e\U0001d165") == [("a", "a"), ("##\U0001d165", "\U0001d165"), ("##\u302e", "\u302e")]
+
+
+def folded(char, lower_case):
+    """A single character, normalized."""
+    return "".join(basic_tokenize(char, lower_case))
+
+
+def reference_places(text, tokenizer):
+    """Starts and ends of pieces, a character after the other; texts without sigmas and marks that move."""
+    letters, ends = [], {}
+    for place, char in enumerate(text):
+        rest = folded(char, tokenizer.lower_case)
+        letters += [place] * len(rest)
+        if rest or not folded(char, False):
+            if rest or char.isspace():
+                last = place
+                ends[place] = place + 1
+        elif ends and tokenizer.lower_case:
+            ends[last] = place + 1
+    starts_ends = []
+    words = iter(basic_tokenize(text, tokenizer.lower_case))
+    for word in words:
+        tokens = tokenizer.tokenize(word)
+        assert "".join(tokens).replace("##", "") == word or tokens == ["[UNK]"] or "#" in word
+        for token in tokens:
+            size = len(word) if token == "[UNK]" else len(token.removeprefix("##"))
+            taken, letters = letters[:size], letters[size:]
+            starts_ends.append((taken[0], ends[taken[-1]]))
+    assert not letters
+    return starts_ends
+
+
+any_text = st.one_of(st.text(TRICKY), st.text(st.characters(exclude_categories=["Cs"])))
+MOVING = {c for c in map(chr, range(0x110000)) if unicodedata.combining(c) and unicodedata.category(c) != "Mn"}
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_offsets_equal_a_slow_reference(lower_case):
+    tokenizer = BertTokenizer(VOCABULARY, lower_case)
+
+    @settings(max_examples=300, derandomize=True)
+    @given(st.lists(any_text.filter(lambda text: not MOVING & set(unicodedata.normalize("NFD", text))), max_size=3))
+    def check(texts):
+        encoded = encode_with_offsets(tokenizer, texts)
+        ids, row_splits = tokenizer.encode(texts)
+        np.testing.assert_array_equal(encoded.ids, ids)
+        np.testing.assert_array_equal(encoded.row_splits, row_splits)
+        expected = [place for text in texts for place in reference_places(text, tokenizer)]
+        assert list(zip(encoded.starts.tolist(), encoded.ends.tolist(), strict=True)) == expected
+
+    check()
+
+
+def graph_function(tokenizer):
+    graph = GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+    return tf.function(graph.with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
+
+
+def assert_graph_equals(graph, tokenizer, texts):
+    found, expected = graph(tf.constant([text.encode() for text in texts], tf.string)), None
+    expected = encode_with_offsets(tokenizer, texts)
+    np.testing.assert_array_equal(found.ids.values, expected.ids)
+    np.testing.assert_array_equal(found.ids.row_splits, expected.row_splits)
+    np.testing.assert_array_equal(found.starts, expected.starts)
+    np.testing.assert_array_equal(found.ends, expected.ends)
+    rows = found.ids.value_rowids().numpy()
+    for row, start, end, first, last in zip(rows, *(array.numpy() for array in found[1:]), strict=True):
+        assert texts[row].encode()[first:last] == texts[row][start:end].encode()
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_the_graph_has_the_same_offsets(lower_case):
+    tokenizer = BertTokenizer(VOCABULARY, lower_case)
+    graph = graph_function(tokenizer)
+    assert_graph_equals(graph, tokenizer, [])
+    assert_graph_equals(graph, tokenizer, ["", "\u0301", " ", "a\u302e\U0001d165", "a" * 201 + ".", "\uffff b"])
+
+    @settings(max_examples=200, derandomize=True)
+    @given(st.lists(any_text, max_size=3))
+    def check(texts):
+        assert_graph_equals(graph, tokenizer, texts)
+
+    check()
+
+
+def test_the_graph_counts_in_the_text_without_bytes_that_are_not_utf8():
+    found = graph_function(BertTokenizer(VOCABULARY, True))(tf.constant([b"\xff\xc3 a\xc3b\xffe\xcc\x81\xff ."]))
+    text = b"\xff\xc3 a\xc3b\xffe\xcc\x81\xff .".decode("utf-8", "ignore")
+    assert [text[s:e] for s, e in zip(found.starts.numpy(), found.ends.numpy(), strict=True)] == ["ab", "e\u0301", "."]
+    assert found.byte_starts.numpy().tolist() == [3, 7, 12]
+    assert found.byte_ends.numpy().tolist() == [6, 10, 13]
+
+
+def test_the_graph_has_no_offsets_with_preserved_tokens():
+    with pytest.raises(ValueError, match=r"preserved tokens: \[MASK\]"):
+        GraphTokenizer(VOCABULARY, True, preserve=["[MASK]"]).with_offsets(tf.constant(["a"]))
+
+
+@needs_data
+def test_190_languages():
+    """Every piece's text is folded to the piece, where it is alone; chunks join."""
+    import json
+
+    folder = Path(os.environ["BERT_DATA_DIR"])
+    lines = (folder / "golden_tokenization/udhr_bert_reference.jsonl").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    tokenizer = BertTokenizer.from_file(str(folder / "vocab/bert-base-uncased-vocab.txt"), True)
+    assert_graph_equals(graph_function(tokenizer), tokenizer, texts)
+    encoded = encode_with_offsets(tokenizer, texts)
+    row = np.repeat(np.arange(len(texts)), np.diff(encoded.row_splits))
+    wrong = 0
+    for text, piece, start, end in zip(row, encoded.ids, encoded.starts, encoded.ends, strict=True):
+        token = tokenizer.vocabulary[piece]
+        wrong += token != "[UNK]" and "".join(basic_tokenize(texts[text][start:end], True)) != token.removeprefix("##")
+    assert wrong == 0
+
+
+def test_a_str_is_refused():
+    with pytest.raises(TypeError, match="iterable of str"):
+        encode_with_offsets(BertTokenizer(VOCABULARY, True), "text")
+    assert module.token_lengths(["[UNK]", "ab", "##abc"]).tolist() == [5, 2, 3]

@@ -1,0 +1,32 @@
+"""A training that starts at step 0 reports the changed settings."""
+
+from bert_keras.training.checkpoint_dir import run_folder, tell_what_changed
+
+SETTINGS = {"training": {"num_train_steps": 100, "seed": 1}, "pretraining": None, "code": "one"}
+
+
+def told(root, settings, capsys, patterns=()):
+    tell_what_changed(run_folder(str(root), settings, patterns), settings)
+    return capsys.readouterr().out
+
+
+def test_differences_to_the_most_similar_run_are_reported(tmp_path, capsys):
+    assert told(tmp_path, SETTINGS, capsys) == ""
+    longer = SETTINGS | {"training": {"num_train_steps": 200, "seed": 1}}
+    first = run_folder(str(tmp_path), SETTINGS, ())
+    assert told(tmp_path, longer, capsys) == (
+        f"training starts at step 0, not from {first}; changed since: training.num_train_steps was 100, is 200\n"
+    )
+    both = longer | {"code": "two", "pretraining": {"family": "electra"}}
+    line, nearest = told(tmp_path, both, capsys), run_folder(str(tmp_path), longer, ())
+    assert f"from {nearest}; changed since: the code; pretraining.family was None, is electra" in line
+    # They are there already: they go on.
+    assert told(tmp_path, SETTINGS, capsys) == told(tmp_path, both, capsys) == ""
+
+
+def test_changed_input_files_are_reported(tmp_path, capsys):
+    (tmp_path / "shard").write_text("one")
+    told(tmp_path / "runs", SETTINGS, capsys)
+    assert told(tmp_path / "runs", SETTINGS, capsys, [str(tmp_path / "shard")]).endswith(
+        "changed since: the input files\n"
+    )

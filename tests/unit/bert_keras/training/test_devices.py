@@ -1,0 +1,96 @@
+"""Training on two devices is the same mathematics as on one."""
+
+import dataclasses
+import math
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+from bert_keras.training.strategy import describe_devices
+from tests.support.models.small_training import QUIET, loop, losses
+
+
+@pytest.mark.parametrize("optimizer", ["bert_adam", pytest.param("lamb", marks=pytest.mark.slow)])
+def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer, quiet_losses):
+    """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
+    mirrored = loop(examples, tmp_path, QUIET, optimizer=optimizer, strategy="mirrored")
+    assert mirrored.strategy.num_replicas_in_sync == 2
+    assert describe_devices(mirrored.strategy) == "2 CPU, no GPU is visible (docs/gpus.md)"
+    mirrored.run()
+    assert losses(tmp_path) == pytest.approx(quiet_losses(optimizer), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("devices", "described"),
+    [
+        (["/job:localhost/replica:0/task:0/device:CPU:0"], "1 CPU, no GPU is visible (docs/gpus.md)"),
+        (["/gpu:0"], "1 GPU"),
+        (["/device:TPU:0", "/device:TPU:1"], "2 TPU"),
+    ],
+)
+def test_devices_are_described(devices, described):
+    strategy = mock.Mock()
+    strategy.extended.worker_devices = devices
+    assert describe_devices(strategy) == described
+
+
+def summed_in_a_step(run):
+    """Count the numbers that the replicas of this process sum in the traced step, without the step's results."""
+    summed, all_reduce = [], tf.distribute.ReplicaContext.all_reduce
+
+    def counted(self, operation, values, *options):
+        summed.extend(value.shape.num_elements() for value in values)
+        return all_reduce(self, operation, values, *options)
+
+    with mock.patch.object(tf.distribute.ReplicaContext, "all_reduce", counted):
+        batches = iter(run._batches(run.phases[0], 0))
+        run._train_steps._compiled.get_concrete_function(batches, tf.constant(1), tf.constant(0.0))
+    return sum(summed)
+
+
+def test_gradients_are_summed_over_the_devices_once(examples, tmp_path):
+    """And the two weights of predictions that losses divide by."""
+    run = loop(examples, tmp_path, QUIET, strategy="mirrored")
+    assert summed_in_a_step(run) / 2 == 2 + sum(math.prod(variable.shape) for variable in run.model.trainable_variables)
+
+
+def test_a_step_reads_no_variable_from_outside_the_strategy(examples, tmp_path, monkeypatch):
+    """A TPU could not; there is none here, but the function that it would compile is the same."""
+    run = loop(examples, tmp_path)
+    compiled = []
+
+    def traced(function, args=()):
+        compiled.append(tf.function(function))
+        return strategy_run(compiled[-1], args=args)
+
+    strategy_run = run.strategy.run
+    monkeypatch.setattr(run.strategy, "run", traced)
+    batches = iter(run._batches(run.phases[0], 0))
+    run._train_steps._compiled.get_concrete_function(batches, tf.constant(1), tf.constant(0.0))
+    read = {
+        variable.ref()
+        for function in compiled
+        for concrete in function._list_all_concrete_functions()
+        for variable in concrete.graph.variables
+    }
+    own = {variable.value.ref() for variable in (*run.model.variables, *run.optimizer.variables)}
+    assert {variable.value.ref() for variable in run.model.trainable_variables} <= read <= own
+
+
+def test_two_devices_drop_out_differently_and_resume_exactly(examples, tmp_path):
+    loop(examples, tmp_path / "whole", strategy="mirrored").run()
+    first = loop(examples, tmp_path / "broken", strategy="mirrored")
+    first.phases = [dataclasses.replace(first.phases[0], end_step=6)]
+    first.run()
+    loop(examples, tmp_path / "broken", strategy="mirrored").run()
+    assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
+
+
+def test_another_number_of_devices_resumes_at_the_same_example(examples, tmp_path, quiet_losses):
+    """Six steps on two devices, six on one: the losses of twelve on one."""
+    first = loop(examples, tmp_path, QUIET, strategy="mirrored")
+    first.phases = [dataclasses.replace(first.phases[0], end_step=6)]
+    first.run()
+    loop(examples, tmp_path, QUIET).run()
+    assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-4)

@@ -1,0 +1,249 @@
+"""The training loop: learning, exact resume, errors; on two devices: test_devices.py."""
+
+import os
+import re
+import resource
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import Preempted, StageError
+from tests.support.models.small_training import QUIET, log, loop, losses
+
+
+@pytest.fixture(scope="module")
+def unbroken(examples, tmp_path_factory):
+    """A finished run of 12 steps, with dropout."""
+    directory = tmp_path_factory.mktemp("unbroken")
+    model = loop(examples, directory).run()
+    return directory, model.get_weights()
+
+
+def test_it_learns(examples, tmp_path):
+    """The sequences repeat, so a model that reads the context gets most masked words right."""
+    run = loop(
+        examples,
+        tmp_path,
+        QUIET,
+        num_train_steps=400,
+        num_warmup_steps=40,
+        steps_per_execution=50,
+        save_checkpoints_steps=400,
+        eval_every_steps=200,
+        jit_compile=True,
+    )
+    run.run()
+    first, last = log(tmp_path)[0], log(tmp_path)[-1]
+    assert first["mlm_loss"] > 2.5
+    assert last["mlm_loss"] < 0.5
+    assert last["mlm_accuracy"] > 0.9
+    held_out = log(tmp_path, "eval")
+    assert [e["step"] for e in held_out] == [200, 400]
+    assert held_out[-1] | run.evaluate(run.phases[-1]) == held_out[-1]
+
+
+def test_a_killed_run_resumes_exactly(examples, tmp_path, unbroken):
+    """Stopped after 9 steps, the checkpoint is that of step 6: later losses and the weights are equal to the bit.
+
+    With dropout, whose masks are a function of the seed and the step.
+    """
+    run = loop(examples, tmp_path)
+    steps = run._train_steps
+
+    def killed_after_nine(iterator, count, stop):
+        if int(run.step) >= 9:
+            raise KeyboardInterrupt
+        return steps(iterator, count, stop)
+
+    run._train_steps = killed_after_nine
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert list(losses(tmp_path)) == [3, 6, 9]
+    resumed = loop(examples, tmp_path).run()
+    directory, weights = unbroken
+    assert losses(tmp_path) == losses(directory)
+    for ours, theirs in zip(resumed.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_truncated_log_line_is_dropped(examples, tmp_path, unbroken):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    loop(examples, tmp_path).run()
+    assert list(losses(tmp_path)) == [3, 6, 9, 12]
+
+
+def test_checkpoints_are_kept_by_policy(unbroken):
+    kept = {p.stem for p in (unbroken[0] / "checkpoints").glob("*.index")}
+    assert kept == {"ckpt-6", "ckpt-12"}
+
+
+def test_tensorboard_logs_are_written(unbroken):
+    assert {p.parent.name for p in (unbroken[0] / "tensorboard").rglob("events*")} == {"train", "eval"}
+
+
+def test_another_seed_is_another_run(examples, tmp_path, unbroken):
+    """The same seed: `test_a_killed_run_resumes_exactly`, whose first steps are made anew."""
+    loop(examples, tmp_path, seed=7).run()
+    assert losses(tmp_path).keys() == losses(unbroken[0]).keys()
+    assert losses(tmp_path) != losses(unbroken[0])
+
+
+def test_xla_gives_the_same_losses(examples, tmp_path, quiet_losses):
+    loop(examples, tmp_path, QUIET, jit_compile=True).run()
+    assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-4)
+
+
+def test_bfloat16_trains(examples, tmp_path, unbroken):
+    model = loop(examples, tmp_path, mixed_precision="mixed_bfloat16").run()
+    assert model.backbone.encoder_layers[0].compute_dtype == "bfloat16"
+    assert {w.dtype.name for w in model.get_weights()} == {"float32"}
+    assert losses(tmp_path)[12] == pytest.approx(losses(unbroken[0])[12], rel=0.1)
+
+
+def test_clipping_is_by_the_global_norm(examples, tmp_path):
+    """A tiny clip makes every update as small: Adam is blind to the gradient's scale, but for its epsilon."""
+    loop(examples, tmp_path / "clipped", QUIET, clip_norm=1e-9, weight_decay=0.0).run()
+    clipped = losses(tmp_path / "clipped")
+    loop(examples, tmp_path / "free", QUIET, weight_decay=0.0).run()
+    assert clipped[3] - clipped[12] < 0.2 * (losses(tmp_path / "free")[3] - losses(tmp_path / "free")[12])
+
+
+def test_accumulated_gradients_equal_those_of_the_whole_batch(examples, tmp_path, quiet_losses):
+    """On one device and on two; examples have one to three predictions, so parts have unequal weights."""
+    for strategy in ("one_device", "mirrored"):
+        directory = tmp_path / strategy
+        loop(examples, directory, QUIET, gradient_accumulation_steps=4, strategy=strategy).run()
+        assert losses(directory) == pytest.approx(quiet_losses(), abs=1e-5)
+
+
+def test_parts_of_a_batch_drop_out_differently(examples):
+    """Two rows, each the same: one batch of two, or two parts of one, must not draw the same mask for both."""
+    run = loop(examples, "", gradient_accumulation_steps=2)
+    row = next(iter(run._batches(run.phases[0], 0)))
+    twice = {name: tf.repeat(value[:1], 2, axis=0) for name, value in row.items()}
+    totals = [tf.constant(1.0), tf.constant(1.0)]
+    one = {name: value[:1] for name, value in twice.items()}
+    losses = [
+        float(run._train_steps._gradients(one, totals, tf.constant(n, tf.int64))[0]["mlm_nll"]) for n in (0, 1, 0)
+    ]
+    assert losses[0] == losses[2] != losses[1]
+
+
+def test_a_batch_ramp_reads_every_example_once(examples, tmp_path):
+    run = loop(examples, tmp_path, QUIET, batch_ramp_from=4, batch_ramp_steps=4, save_checkpoints_steps=3)
+    assert [(p.first_step, p.end_step, p.batch_size, p.first_example) for p in run.phases] == [
+        (0, 2, 4, 0), (2, 4, 8, 8), (4, 12, 16, 24),
+    ]  # fmt: skip
+    run.run()
+    stream = loop(examples, "", QUIET, train_batch_size=4)._stream(loop(examples, "", train_batch_size=4).phases[0], 0)
+    rows = np.concatenate([batch["input_ids"] for batch in stream.take(14)])
+    ramped = [next(iter(run._stream(phase, phase.first_step)))["input_ids"] for phase in run.phases]
+    np.testing.assert_array_equal(np.concatenate(ramped), rows[[*range(4), *range(8, 16), *range(24, 40)]])
+    # Resumed in the middle of the ramp.
+    (tmp_path / "again").mkdir()
+    for path in (tmp_path / "checkpoints").glob("ckpt-3.*"):
+        shutil.copy(path, tmp_path / "again")
+    resumed = loop(
+        examples, tmp_path / "resumed", QUIET, batch_ramp_from=4, batch_ramp_steps=4, save_checkpoints_steps=3
+    )
+    shutil.copytree(tmp_path / "again", tmp_path / "resumed" / "checkpoints", dirs_exist_ok=True)
+    resumed.run()
+    assert losses(tmp_path / "resumed").items() <= losses(tmp_path).items()
+
+
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(examples, tmp_path, unbroken, capfd):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    data = next((tmp_path / "checkpoints").glob("ckpt-12.data*"))
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    data.write_bytes(content)
+    loop(examples, tmp_path).run()
+    assert losses(tmp_path) == losses(unbroken[0])
+    assert re.search(r"checkpoints/ckpt-12 is damaged \(.*\); the one before it is used", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("cut", ["data", "index"])
+def test_damaged_checkpoints_are_not_overwritten(examples, tmp_path, unbroken, cut):
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    for path in (tmp_path / "checkpoints").glob(f"ckpt-*.{cut}*"):
+        path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(StageError, match=r"all 2 checkpoints of .*checkpoints are damaged; remove the folder"):
+        loop(examples, tmp_path).run()
+
+
+@pytest.mark.parametrize(
+    ("full_at", "told", "left"), [(12, "the one before it is intact", 6), (6, "it is the first", 0)]
+)
+def test_a_full_disk_leaves_the_previous_checkpoint(examples, tmp_path, full_at, told, left):
+    """A limit on the size of files stands for the full disk: the write fails in the middle in both cases."""
+    run = loop(examples, tmp_path)
+    save = run._checkpoints.save
+
+    def save_within(step):
+        if step < full_at:
+            return save(step)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            return save(step)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    run._checkpoints.save = save_within
+    with pytest.raises(StageError, match=rf"the checkpoint of step {full_at} could .* \(.*\); {told}.*: free space"):
+        run.run()
+    resumed = loop(examples, tmp_path)
+    resumed._checkpoints.restore_newest()
+    assert int(resumed.step) == left
+
+
+@pytest.mark.parametrize(("number", "named"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+def test_a_signal_writes_a_checkpoint_that_resumes(examples, tmp_path, unbroken, number, named):
+    run = loop(examples, tmp_path)
+    steps = run._train_steps
+
+    def terminated_in_the_second_call(iterator, count, stop):
+        if int(run.step) == 3:
+            os.kill(os.getpid(), number)
+        return steps(iterator, count, stop)
+
+    run._train_steps = terminated_in_the_second_call
+    before = signal.getsignal(number)
+    with pytest.raises(Preempted, match=f"stopped by {named} at step 6; run the same command to resume"):
+        run.run()
+    assert signal.getsignal(number) is before
+    if number == signal.SIGTERM:  # both leave the same checkpoint
+        loop(examples, tmp_path).run()
+        assert losses(tmp_path) == losses(unbroken[0])
+    else:
+        assert (tmp_path / "checkpoints" / "ckpt-6.index").exists()
+
+
+def test_displayed_metrics_are_logged(examples, tmp_path, unbroken):
+    for line in log(unbroken[0]):
+        assert 0 < line["useful_tokens_per_second"] < line["tokens_per_second"]
+        assert 0 < line["model_flops_utilization"] < 1
+        assert line["gradient_norm"] > 0
+
+
+def test_an_infinite_loss_stops_with_the_step_and_the_rate(examples, tmp_path):
+    with pytest.raises(
+        StageError, match=r"(the loss is nan|is not finite) at step 1 \(learning rate .*lower training"
+    ) as error:
+        loop(examples, tmp_path, learning_rate=1e30, num_warmup_steps=0).run()
+    (path,) = tmp_path.glob("not_finite_at_step_1.npz")
+    assert str(path) in str(error.value)
+    run = loop(examples, "")
+    _, second = run._stream(run.phases[0], 0).take(2)
+    np.testing.assert_array_equal(np.load(path)["input_ids"], second["input_ids"])
+    assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+def test_an_indivisible_batch_size_is_refused(examples, tmp_path):
+    with pytest.raises(ValueError, match=r"training\.train_batch_size is 15, which does not divide over 2 devices"):
+        loop(examples, tmp_path, strategy="mirrored", train_batch_size=15)

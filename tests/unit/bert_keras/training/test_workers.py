@@ -1,0 +1,124 @@
+"""Several workers, as processes on this machine: the mathematics of one device, one log, one stop."""
+
+import contextlib
+import dataclasses
+import json
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from bert_keras.objectives.mlm_nsp import weights
+from bert_keras.training.strategy import create_strategy
+from tests.support.models.one_of_two_workers import CLIP_NORM, FIFTY, make_loop
+from tests.support.models.small_training import RUN, losses
+from tests.support.processes import environment
+
+
+def free_addresses(count):
+    """Below the ports that Linux gives to whoever asks for any: nobody gets them before the workers have started."""
+    addresses = []
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            addresses.append(f"127.0.0.1:{port}")
+    return addresses[:count]
+
+
+@pytest.fixture(scope="module")
+def out(examples, tmp_path_factory):
+    """Output of two workers; the second received SIGTERM during the training in `stopped`."""
+    out = tmp_path_factory.mktemp("workers")
+    addresses = free_addresses(2)
+    workers = []
+    for index in range(2):
+        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        command = [sys.executable, "-m", "tests.support.models.one_of_two_workers", examples.dir, str(out)]
+        file = (out / f"worker-{index}.txt").open("w")
+        workers.append(
+            subprocess.Popen(
+                command, env=environment(TF_CONFIG=json.dumps(config)), stdout=file, stderr=subprocess.STDOUT
+            )
+        )
+    try:
+        end = time.monotonic() + 600
+        log = out / "stopped" / "log.jsonl"
+        while not (log.exists() and log.read_text().count("\n") >= 2):
+            texts = [(out / f"worker-{index}.txt").read_text()[-3000:] for index in range(2)]
+            assert all(worker.poll() is None for worker in workers) and time.monotonic() < end, "\n".join(texts)
+            time.sleep(0.1)
+        workers[1].send_signal(signal.SIGTERM)
+        codes = [worker.wait(timeout=600) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert codes == [4, 4], [(out / f"worker-{index}.txt").read_text()[-3000:] for index in range(2)]
+    return out
+
+
+def test_two_workers_give_the_curve_of_one_device(examples, out, tmp_path):
+    """Over 50 steps, to 1e-4; examples have one to three predictions, so parts have unequal weights.
+
+    Two devices of one process: test_devices.py.
+    """
+    make_loop(Path(examples.dir), tmp_path, FIFTY).run()
+    found, expected = losses(out / "curve"), losses(tmp_path)
+    assert list(found) == [*range(5, 51, 5)]
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_per_replica_clipping_sums_what_each_replica_clips(examples, out, tmp_path):
+    """Each replica's gradient is of the mean over its own part, and at most `clip_norm` long before the sum."""
+    loop = make_loop(Path(examples.dir), tmp_path, FIFTY)
+    batch = next(iter(loop._batches(loop.phases[0], 0)))
+    expected = [0.0] * len(loop.model.trainable_variables)
+    for rows in (slice(0, 8), slice(8, 16)):
+        part = {name: value[rows] for name, value in batch.items()}
+        totals = [tf.reduce_sum(value) for value in weights(part)]
+        _, gradients = loop._train_steps._gradients(part, totals, tf.constant(0, tf.int64))
+        clipped, norm = tf.clip_by_global_norm(gradients, CLIP_NORM)
+        assert norm > CLIP_NORM
+        expected = [x + y for x, y in zip(expected, clipped, strict=True)]
+    taken_off = np.load(out / "clipped.npz")
+    for change, theirs in zip(taken_off.values(), expected, strict=True):
+        np.testing.assert_allclose(change, theirs, rtol=1e-3, atol=1e-7)
+
+
+def test_one_worker_s_sigterm_stops_all_at_the_same_step(out):
+    # gRPC may log after it that the other worker is gone.
+    stopped = re.compile(r"^stopped by SIGTERM at step (\d+); run the same command to resume$", re.MULTILINE)
+    [step], [other] = (stopped.findall((out / f"worker-{index}.txt").read_text()) for index in range(2))
+    assert step == other
+    assert (out / "stopped" / "checkpoints" / f"ckpt-{step}.index").exists()
+
+
+def test_only_the_first_worker_keeps_checkpoints_and_logs(out):
+    assert not list((out / "curve" / "checkpoints").glob("worker-*"))
+    assert (out / "curve" / "checkpoints" / "ckpt-50.index").exists()
+    assert len(losses(out / "curve")) == 10
+    assert "training step" not in (out / "worker-1.txt").read_text()
+
+
+def test_workers_without_tf_config_are_refused(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(InputError, match=r"needs the environment variable TF_CONFIG .* training\.strategy=mirrored"):
+        create_strategy(dataclasses.replace(RUN, strategy="multi_worker"))
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with pytest.raises(InputError, match="TF_CONFIG is not JSON"):
+        create_strategy(dataclasses.replace(RUN, strategy="multi_worker"))
+
+
+def test_a_missing_tpu_is_named(monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(
+        InputError, match=r"training\.strategy=tpu finds no TPU \(.+\); run on a TPU VM, or set TPU_NAME"
+    ):
+        create_strategy(dataclasses.replace(RUN, strategy="tpu"))

@@ -1,0 +1,100 @@
+"""Shards and JSON files are written atomically; counts are summed."""
+
+import json
+
+import apache_beam as beam
+import pytest
+import tensorflow as tf
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing.util import assert_that, equal_to
+
+from components.io.shards import SumCounts, open_file, remove_folder, shard_name, shard_paths, write_json, write_shard
+from tests.support.examples.object_stores import SCHEMES, in_memory
+
+
+def read(path):
+    return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+
+
+def test_shard_name():
+    assert shard_name("documents", 3, 10) == "documents-00003-of-00010.tfrecord"
+
+
+def test_a_shard_replaces_an_older_one(tmp_path):
+    path = tmp_path / "new folder" / "shard.tfrecord"
+    write_shard(str(path), [b"a", b""])
+    assert read(path) == [b"a", b""]
+    write_shard(str(path), iter([b"b"]))
+    assert read(path) == [b"b"]
+    assert [p.name for p in path.parent.iterdir()] == ["shard.tfrecord"]
+
+
+def test_no_records_make_an_empty_shard(tmp_path):
+    write_shard(str(tmp_path / "shard"), [])
+    assert (tmp_path / "shard").read_bytes() == b""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_shards_in_an_object_store(scheme, monkeypatch):
+    FileSystems.set_options(PipelineOptions([]))
+    store = in_memory(monkeypatch, scheme)
+    folder = f"{scheme}://bucket/out/Split-train"
+    write_shard(f"{folder}/b.tfrecord", [b"1"])
+    write_shard(f"{folder}/a.tfrecord", [])
+    assert shard_paths(folder) == [f"{folder}/a.tfrecord", f"{folder}/b.tfrecord"]
+    assert sorted(store.names(f"{scheme}://bucket")) == ["out/Split-train/a.tfrecord", "out/Split-train/b.tfrecord"]
+    with open_file(f"{folder}/a.tfrecord") as file:
+        assert file.read() == b""
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_remove_folder_removes_only_the_folder(scheme, monkeypatch, tmp_path):
+    FileSystems.set_options(PipelineOptions([]))
+    store = in_memory(monkeypatch, scheme)
+    names = ["out/work.part/file", "out/work.part/deep/er/file", "out/work.partly", "out/work.parts/file"]
+    for name in names:
+        store.write(f"{scheme}://bucket/{name}", b"1")
+        path = tmp_path / "a [b]*" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"1")
+    for _ in range(2):  # a missing folder is not an error
+        remove_folder(f"{scheme}://bucket/out/work.part")
+        remove_folder(str(tmp_path / "a [b]*/out/work.part"))
+    assert sorted(store.names(f"{scheme}://bucket")) == names[2:]
+    assert sorted(p.name for p in (tmp_path / "a [b]*/out").iterdir()) == ["work.partly", "work.parts"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failed_write_leaves_the_old_shard(tmp_path, error):
+    path = tmp_path / "Split-train/shard.tfrecord"
+    write_shard(str(path), [b"old"])
+    seen = []
+
+    def records():
+        yield b"new"
+        # TFX's components read every file of the folder, including dot files.
+        seen.extend(path.parent.iterdir())
+        raise error
+
+    with pytest.raises(error):
+        write_shard(str(path), records())
+    assert seen == [path]
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path] and read(path) == [b"old"]
+
+
+def test_json_is_written_atomically(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(str(path), {"b": 1, "a": [1.5, "ü"]})
+    assert path.read_text() == '{\n  "a": [\n    1.5,\n    "\\u00fc"\n  ],\n  "b": 1\n}\n'
+    with pytest.raises(TypeError):
+        write_json(str(path), {"c": object()})
+    assert json.loads(path.read_text())["b"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_counts_are_summed():
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        counts = [("train", {"a": 1, "b": 2}), ("eval", {"a": 5}), ("train", {"a": 10, "c": 1})]
+        total = pipeline | beam.Create(counts) | SumCounts()
+        assert_that(total, equal_to([{"train": {"a": 11, "b": 2, "c": 1}, "eval": {"a": 5}}]))

@@ -1,0 +1,244 @@
+"""Pairs compared with the original's (create_pretraining_data.py), and contiguous ones; token i of the text is i."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.pretrain_example_gen.sentence_pairs import PAIR, choose_pairs, truncate_pairs
+from tests.support.examples.numbered_documents import (
+    document_of,
+    documents_strategy,
+    example_settings,
+    make_bucket,
+    uniforms,
+)
+
+NEVER, ALWAYS = 0.999, 0.0  # draws that decide "with probability p" against and for
+
+
+def from_facts(documents, max_num_tokens, short_seq_prob, draws):
+    """create_instances_from_document on lists of tokens, one draw after the other; `choose_pairs` must equal it."""
+
+    def random():
+        return next(draws)
+
+    def randint(low, high):  # both included
+        return low + int(next(draws) * (high - low + 1))
+
+    pairs = []
+    for index, document in enumerate(documents):
+        target = max_num_tokens
+        if random() < short_seq_prob:
+            target = randint(2, max_num_tokens)
+        chunk = []
+        position = 0
+        while position < len(document):
+            chunk.append(document[position])
+            if position == len(document) - 1 or sum(map(len, chunk)) >= target:
+                a_end = randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
+                a = [token for segment in chunk[:a_end] for token in segment]
+                b = []
+                is_random = len(chunk) == 1 or random() < 0.5
+                if is_random:
+                    for _ in range(10):
+                        other = randint(0, len(documents) - 1)
+                        if other != index:
+                            break
+                    for segment in documents[other][randint(0, len(documents[other]) - 1) :]:
+                        b += segment
+                        if len(b) >= target - len(a):
+                            break
+                    position -= len(chunk) - a_end
+                else:
+                    b = [token for segment in chunk[a_end:] for token in segment]
+                pairs.append((a[0], a[-1] + 1, b[0], b[-1] + 1, int(is_random)))
+                chunk = []
+            position += 1
+    return pairs
+
+
+@settings(max_examples=300)
+@given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
+def test_pairs_equal_the_originals(documents, max_num_tokens, short_seq_prob, seed):
+    """With the original's order of draws: both end at the same random number."""
+    numbers = itertools.count()
+    tokens = [[[next(numbers) for _ in range(n)] for n in document] for document in documents]
+    draws, expected_draws = uniforms(seed), uniforms(seed)
+    expected = from_facts(tokens, max_num_tokens, short_seq_prob, expected_draws)
+    pairs = choose_pairs(make_bucket(documents), example_settings(max_num_tokens, short_seq_prob), draws)
+    assert pairs.tolist() == expected
+    assert next(draws) == next(expected_draws)
+
+
+def test_the_target_is_drawn_once_per_document():
+    """Segments of one token reach any target exactly, so the length of a complete pair shows the target."""
+    bucket = make_bucket([[1] * 300] * 400)
+    pairs = choose_pairs(bucket, example_settings(20, short_seq_prob=1.0), uniforms(0))
+    actual = pairs[pairs["is_random_next"] == 0]
+    document = actual["a_start"] // 300
+    targets = set()
+    for number in range(400):
+        # The last pair may end early, with the document.
+        (target,) = set(_lengths(actual[(document == number) & (actual["b_end"] < (number + 1) * 300)]))
+        targets.add(target)
+    assert targets == set(range(2, 21))
+
+
+def _lengths(pairs):
+    return (pairs["a_end"] - pairs["a_start"] + pairs["b_end"] - pairs["b_start"]).tolist()
+
+
+def test_a_share_of_documents_has_a_short_target():
+    bucket = make_bucket([[1] * 200] * 2000)
+    pairs = choose_pairs(bucket, example_settings(100, short_seq_prob=0.1), uniforms(1))
+    first = pairs[np.unique(pairs["a_start"] // 200, return_index=True)[1]]
+    # B is filled up to the target even if random, unless the other document ends.
+    short = (np.array(_lengths(first)) < 100) & (first["b_end"] % 200 != 0)
+    assert abs(short.sum() / 2000 - 0.1) < 0.03
+
+
+def test_chunks_are_whole_segments_and_overshoot():
+    # 3 + 3 reaches 5; forced: A is one segment, the next one follows.
+    pairs = choose_pairs(make_bucket([[3, 3, 3, 3, 2]]), example_settings(5), itertools.cycle([NEVER]))
+    assert pairs.tolist()[:2] == [(0, 3, 3, 6, 0), (6, 9, 9, 12, 0)]
+
+
+def test_a_ends_at_any_segment_but_the_last():
+    bucket = make_bucket([[1] * 6])
+    ends = [
+        choose_pairs(bucket, example_settings(6), iter([NEVER, u, NEVER]))["a_end"].item()
+        for u in (0.0, 0.19, 0.21, 0.5, 0.99)
+    ]
+    assert ends == [1, 1, 2, 3, 5]
+
+
+def test_a_single_segment_is_random_without_a_draw():
+    # Draws: short?, which document, which segment; none for A's end and "random next?".
+    bucket = make_bucket([[9], [7, 7]])
+    draws = iter([NEVER, 0.6, 0.6, NEVER, NEVER, NEVER])
+    pairs = choose_pairs(bucket, example_settings(9), draws)
+    assert next(draws, None) is None
+    assert pairs.tolist() == [(0, 9, 16, 23, 1), (9, 16, 16, 23, 0)]
+
+
+def test_more_than_half_of_the_pairs_are_random():
+    rng = np.random.default_rng(3)
+    bucket = make_bucket([rng.integers(5, 40, 30).tolist() for _ in range(300)])
+    pairs = choose_pairs(bucket, example_settings(), uniforms(3))
+    assert 0.5 < pairs["is_random_next"].mean() < 0.6
+
+
+def test_after_ten_tries_the_same_document_is_still_labelled_random():
+    bucket = make_bucket([[4], [4]])
+    draws = iter([NEVER, *[0.0] * 10, 0.0, NEVER, *[0.6] * 9, 0.0, 0.0])
+    assert choose_pairs(bucket, example_settings(4), draws).tolist() == [
+        (0, 4, 0, 4, 1),
+        (4, 8, 0, 4, 1),
+    ]
+    assert next(draws, None) is None
+
+
+def test_a_bucket_of_one_document_draws_from_itself():
+    pairs = choose_pairs(make_bucket([[5, 5, 5]]), example_settings(8), uniforms(0))
+    assert pairs["is_random_next"].any()
+    assert pairs["b_end"].max() <= 15
+
+
+def test_b_has_a_segment_even_if_a_fills_the_target():
+    # A has 50 tokens instead of 10. B has one segment, though its target is negative.
+    pairs = choose_pairs(make_bucket([[50], [3, 3]]), example_settings(10), iter([NEVER, NEVER, 0.0, *[NEVER] * 9]))
+    assert pairs.tolist()[0] == (0, 50, 50, 53, 1)
+
+
+def test_b_ends_with_the_segment_that_reaches_its_target():
+    # A has 4 of 10 tokens; the other 6 are reached by 3 + 2 + 2.
+    bucket = make_bucket([[4, 6], [3, 2, 2, 2]])
+    pairs = choose_pairs(bucket, example_settings(10), iter([NEVER, 0.0, ALWAYS, NEVER, 0.0, *[NEVER] * 40]))
+    assert pairs.tolist()[0] == (0, 4, 10, 17, 1)
+
+
+def test_unused_segments_of_random_pairs_are_put_back():
+    rng = np.random.default_rng(4)
+    bucket = make_bucket([rng.integers(5, 40, 60).tolist() for _ in range(50)])
+    pairs = choose_pairs(bucket, example_settings(), uniforms(4))
+    # Each pair starts where the previous one ended: at A's end if random, else at B's.
+    ends = np.where(pairs["is_random_next"] == 1, pairs["a_end"], pairs["b_end"])
+    assert np.array_equal(pairs["a_start"], [0, *ends[:-1]])
+    assert ends[-1] == len(bucket.tokens)
+    assert 1.34 < sum(_lengths(pairs)) / len(bucket.tokens) < 1.66
+
+
+def one_token_at_a_time(a, b, limit):
+    while a + b > limit:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+@pytest.mark.parametrize("limit", [2, 7, 12])
+def test_lengths_after_truncation(limit):
+    lengths = list(itertools.product(range(1, 25), repeat=2))
+    pairs = np.array([(100, 100 + a, 200, 200 + b, 0) for a, b in lengths], PAIR)
+    dropped = truncate_pairs(pairs, limit, np.random.default_rng(0))
+    after = list(zip(pairs["a_end"] - pairs["a_start"], pairs["b_end"] - pairs["b_start"], strict=True))
+    assert after == [one_token_at_a_time(a, b, limit) for a, b in lengths]
+    assert dropped.tolist() == [sum(before) - sum(now) for before, now in zip(lengths, after, strict=True)]
+    for (a, b), pair in zip(lengths, pairs, strict=True):
+        assert 100 <= pair["a_start"] < pair["a_end"] <= 100 + a
+        assert 200 <= pair["b_start"] < pair["b_end"] <= 200 + b
+
+
+def test_truncation_removes_tokens_from_front_and_back_equally_often():
+    pairs = np.array([(0, 12, 100, 112, 0)] * 40_000, PAIR)
+    truncate_pairs(pairs, 20, np.random.default_rng(0))
+    # 2 tokens are removed from each: none, one or both at the front.
+    for side, start in (("a_start", 0), ("b_start", 100)):
+        counts = np.bincount(pairs[side] - start)
+        assert np.abs(counts - np.array([10_000, 20_000, 10_000])).max() < 500
+
+
+# segment_pair
+
+
+@settings(max_examples=200)
+@given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3]), st.integers(0, 10**6))
+def test_segment_pairs_cut_documents_into_chunks(documents, max_num_tokens, short_seq_prob, seed):
+    """The same chunks as for next-sentence pairs; none is put back, and B of a single segment is empty."""
+    bucket = make_bucket(documents)
+    chosen = choose_pairs(
+        bucket, example_settings(max_num_tokens, short_seq_prob, objective="segment_pair"), uniforms(seed)
+    )
+    assert not chosen["is_random_next"].any()
+    assert np.array_equal(chosen["a_end"], chosen["b_start"])
+    assert np.array_equal(chosen["a_start"], [0, *chosen["b_end"][:-1]])
+    assert chosen["b_end"][-1] == len(bucket.tokens)
+    assert np.array_equal(document_of(bucket, chosen["a_start"]), document_of(bucket, chosen["b_end"] - 1))
+    segments = [np.searchsorted(bucket.segment_splits, chosen[name]) for name in ("a_start", "a_end", "b_end")]
+    assert (segments[1] > segments[0]).all()
+    assert np.array_equal(segments[2] == segments[1], segments[2] - segments[0] == 1)
+    if not short_seq_prob:
+        # As few whole segments as reach the target.
+        chunk_lengths = chosen["b_end"] - chosen["a_start"]
+        last_segment = chosen["b_end"] - bucket.segment_splits[segments[2] - 1]
+        assert (chunk_lengths - last_segment < max_num_tokens).all()
+        at_document_end = np.isin(chosen["b_end"], bucket.segment_splits[bucket.document_splits])
+        assert ((chunk_lengths >= max_num_tokens) | at_document_end).all()
+
+
+def test_segment_pair_worked_example():
+    bucket = make_bucket([[3, 3, 3, 3, 2]])
+    chosen = choose_pairs(bucket, example_settings(5, objective="segment_pair"), itertools.cycle([NEVER]))
+    assert chosen.tolist() == [(0, 3, 3, 6, 0), (6, 9, 9, 12, 0), (12, 14, 14, 14, 0)]
+
+
+def test_a_segment_alone_is_truncated_like_a_pair():
+    chosen = np.array([(100, 140, 140, 140, 0)] * 1000, PAIR)
+    dropped = truncate_pairs(chosen, 10, np.random.default_rng(0))
+    assert dropped.tolist() == [30] * 1000
+    assert set(chosen["a_end"] - chosen["a_start"]) == {10} and set(chosen["b_end"] - chosen["b_start"]) == {0}
+    assert abs(chosen["a_start"].mean() - 115) < 1

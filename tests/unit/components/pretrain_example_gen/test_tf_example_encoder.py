@@ -1,0 +1,111 @@
+"""The encoding equals TensorFlow's own protocol buffers, byte for byte."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from components.io.tfrecord import read_records
+from components.pretrain_example_gen.tf_example_encoder import encode_records
+
+
+def encode_examples(features):
+    """The examples without the framing of records."""
+    return list(read_records(io.BytesIO(encode_records(features))))
+
+
+def reference(features, row):
+    example = tf.train.Example()
+    for name, values in features.items():
+        if np.issubdtype(values.dtype, np.floating):
+            example.features.feature[name].float_list.value.extend(values[row].tolist())
+        else:
+            example.features.feature[name].int64_list.value.extend(values[row].tolist())
+    return example.SerializeToString(deterministic=True)
+
+
+def test_worked_example_of_the_docstring():
+    encoded = encode_examples({"weights": np.array([[1.0]], np.float32), "next_sentence_labels": np.array([[1]])})
+    assert encoded == [
+        b"\x0a\x34\x0a\x1d\x0a\x14next_sentence_labels\x12\x05\x1a\x03\x0a\x01\x01"
+        # 0x13 = 19: key 2 + 7; value 2 + 8: float_list 2 + 6: packed 2 + 4.
+        b"\x0a\x13\x0a\x07weights\x12\x08\x12\x06\x0a\x04\x00\x00\x80\x3f"
+    ]
+
+
+@given(num_examples=st.integers(0, 4), data=st.data())
+def test_bytes_equal_protocol_buffers(num_examples, data):
+    def array(dtype, elements):
+        width = data.draw(st.integers(1, 200))
+        return data.draw(hnp.arrays(dtype, (num_examples, width), elements=elements))
+
+    features = {
+        "some_ids": array(np.int32, st.integers(0, 2**31 - 1)),
+        "flags": array(np.uint8, st.integers(0, 255)),
+        "longs": array(np.int64, st.integers(0, 2**63 - 1)),
+        "a_float": array(np.float32, st.floats(width=32, allow_nan=False)),
+    }
+    assert encode_examples(features) == [reference(features, row) for row in range(num_examples)]
+
+
+def test_rows_of_very_different_lengths():
+    features = {"ids": np.array([[0] * 200, [2**40] * 200, [127] * 100 + [128] * 100])}
+    assert encode_examples(features) == [reference(features, row) for row in range(3)]
+
+
+@pytest.mark.parametrize("largest", [127, 128, 16_383, 16_384, 2**20 - 1, 2**20, 2**21, 2**63 - 1])
+def test_values_at_the_limits_of_varint_sizes(largest):
+    """Up to 20 bits they are looked up, beyond that they are computed."""
+    features = {"ids": np.array([[largest, 0, 1], [127, 128, 5]])}
+    assert encode_examples(features) == [reference(features, row) for row in range(2)]
+
+
+def test_records_equal_tensorflows(tmp_path):
+    rng = np.random.default_rng(0)
+    features = {"ids": rng.integers(0, 40_000, (300, 20)), "weights": rng.random((300, 3), np.float32)}
+    path = tmp_path / "expected.tfrecord"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in range(300):
+            writer.write(reference(features, row))
+    assert encode_records(features) == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"ids": np.array([[1, -2]])}, "'ids' holds -2"),
+        ({"ids": np.array([1, 2])}, r"'ids' has shape \(2,\)"),
+        ({"ids": np.array([[b"a"]])}, "'ids' is of type"),
+        ({"ids": np.zeros((2, 1), int), "labels": np.zeros((3, 1), int)}, "'labels' has 3 rows"),
+    ],
+)
+def test_invalid_features_are_reported_by_name(features, message):
+    with pytest.raises(ValueError, match=message):
+        encode_examples(features)
+
+
+def test_bytes_are_the_same_in_every_process():
+    program = (
+        "import hashlib, numpy as np; from components.pretrain_example_gen.tf_example_encoder import encode_records\n"
+        # A set: its order depends on the hash seed.
+        "names = {'input_ids', 'input_mask', 'segment_ids', 'masked_lm_ids'}\n"
+        "features = {name: np.arange(6400).reshape(50, 128) for name in names}\n"
+        "print(hashlib.sha256(encode_records(features)).hexdigest())\n"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1

@@ -1,0 +1,265 @@
+"""A version appears in the serving folder atomically, with its lineage."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from tfx.components.pusher import executor as pusher_executor
+from tfx.dsl.io import fileio
+from tfx.proto import pusher_pb2
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+
+from components.pusher import lineage
+from components.pusher.executor import STAGING, Executor
+
+FILES = {"saved_model.pb": b"graph", "variables/variables.index": b"index", "assets.extra/x": b""}
+LOG = b'{"kind": "train", "step": 10}\n{"kind": "train", "step": 20}\n{"kind": "eval", "step": 20}\n'
+
+
+LINEAGE = "assets.extra/lineage.json"
+
+
+@pytest.fixture
+def push(tmp_path, monkeypatch):
+    """`push()` runs the executor on a blessed model and returns its artifact."""
+    monkeypatch.setattr(lineage, "evaluated", lambda folder: {"mlm_accuracy": 0.5, "example_count": 3.0})
+
+    def push(blessed=True, servable=True, files=FILES):
+        inputs = {
+            "model": standard_artifacts.Model(),
+            "model_run": standard_artifacts.ModelRun(),
+            "model_blessing": standard_artifacts.ModelBlessing(),
+            "infra_blessing": standard_artifacts.InfraBlessing(),
+            "evaluation": standard_artifacts.ModelEvaluation(),
+        }
+        for name, artifact in inputs.items():
+            artifact.uri = str(tmp_path / name)
+        for name, content in {
+            **{f"model/Format-Serving/{n}": c for n, c in files.items()},
+            "model_run/log.jsonl": LOG,
+        }.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        inputs["model"].id = 7
+        inputs["model_blessing"].set_int_custom_property("blessed", int(blessed))
+        inputs["infra_blessing"].set_int_custom_property("blessed", int(servable))
+        pushed = standard_artifacts.PushedModel()
+        pushed.uri = str(tmp_path / "pushed")
+        destination = pusher_pb2.PushDestination()
+        destination.filesystem.base_directory = str(tmp_path / "serving")
+        Executor().Do(
+            {name: [artifact] for name, artifact in inputs.items()},
+            {"pushed_model": [pushed]},
+            {"push_destination": proto_utils.proto_to_json(destination)},
+        )
+        return pushed
+
+    return push
+
+
+@pytest.fixture
+def versions(tmp_path):
+    """Content of the serving folder, by name."""
+    return lambda: sorted(path.name for path in (tmp_path / "serving").glob("*"))
+
+
+def set_clock(monkeypatch, seconds):
+    monkeypatch.setattr(pusher_executor.time, "time", lambda: seconds)
+
+
+def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
+    set_clock(monkeypatch, 1234.5)
+    artifact = push()
+    assert versions() == ["1234"]
+    folder = tmp_path / "serving/1234"
+    pushed = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert json.loads(pushed.pop(LINEAGE)) == {
+        "version": "1234",
+        "pushed": "1970-01-01T00:20:34Z",
+        "blessed": None,  # the time is in ML Metadata
+        "pipeline": None,
+        "run": None,
+        "model": 7,
+        "steps": 20,
+        "scores": {"mlm_accuracy": 0.5},
+    }
+    assert pushed == FILES
+    assert artifact.get_int_custom_property("pushed") == 1
+    assert artifact.get_string_custom_property("pushed_version") == "1234"
+    assert artifact.get_string_custom_property("pushed_destination") == str(folder)
+    assert (tmp_path / "pushed/saved_model.pb").read_bytes() == b"graph"
+
+
+def test_a_pushed_model_shares_its_bytes_and_each_copy_can_be_deleted(tmp_path, monkeypatch, push):
+    set_clock(monkeypatch, 1000)
+    push()
+    places = [tmp_path / name for name in ("model/Format-Serving", "pushed", "serving/1000")]
+    for name in FILES:
+        assert len({(place / name).stat().st_ino for place in places}) == 1, name
+    assert sorted(str(p.relative_to(places[2])) for p in places[2].rglob("*") if p.is_file()) == sorted(
+        [LINEAGE, *FILES]
+    )
+    assert not (places[0] / LINEAGE).exists() and not (places[1] / LINEAGE).exists()
+    for place in places[:2]:
+        shutil.rmtree(place)
+    assert {name: (places[2] / name).read_bytes() for name in FILES} == FILES
+
+
+def test_a_serving_folder_on_another_file_system_gets_copies(tmp_path, monkeypatch, push, versions):
+    def link(*_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", link)
+    push()
+    served = tmp_path / "serving" / versions()[0]
+    assert {name: (served / name).read_bytes() for name in FILES} == FILES
+    assert (served / "saved_model.pb").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("missing", ["blessed", "servable"])
+def test_a_model_that_is_not_blessed_by_quality_and_serving_is_not_pushed(tmp_path, push, versions, missing):
+    artifact = push(**{missing: False})
+    assert versions() == [] and not (tmp_path / "serving").exists()
+    assert artifact.get_int_custom_property("pushed") == 0
+    assert artifact.get_string_custom_property("pushed_version") == ""
+
+
+def test_versions_increase_even_if_the_clock_does_not(monkeypatch, push, versions):
+    for seconds, expected in [(1000, "1000"), (1000, "1001"), (5, "1002"), (2000, "2000")]:
+        set_clock(monkeypatch, seconds)
+        assert push().get_string_custom_property("pushed_version") == expected
+        assert max(versions(), key=int) == expected
+    assert versions() == ["1000", "1001", "1002", "2000"]
+
+
+@pytest.mark.parametrize("copies_done", range(len(FILES)))
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failed_push_leaves_no_version(monkeypatch, push, versions, copies_done, error):
+    """At the moment of the failure, without any clean-up: as after a kill."""
+    copied = []
+
+    def copy(src, dst, overwrite=False, original=fileio.copy):
+        if len(copied) == copies_done:
+            assert [name for name in versions() if name.isdigit()] == ["1000"]
+            raise error
+        copied.append(dst)
+        original(src, dst, overwrite)
+
+    set_clock(monkeypatch, 1000)
+    push()
+    set_clock(monkeypatch, 2000)
+    with monkeypatch.context() as patch:
+        patch.setattr(fileio, "copy", copy)
+        with pytest.raises(error):
+            push()
+    assert [name for name in versions() if name.isdigit()] == ["1000"]
+    # The next push succeeds.
+    assert push().get_string_custom_property("pushed_version") == "2000"
+    assert versions() == ["1000", "2000"]
+
+
+def test_a_full_disk_leaves_no_version(push, versions):
+    """No file may grow beyond 64 KiB: copying a larger one fails as on a full disk, in the middle."""
+    push()
+    before = versions()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Python ignores the signal that would end the process.
+    files = {**FILES, "variables/variables.data-00000-of-00001": b"x" * (1 << 20)}
+    with pytest.MonkeyPatch.context() as patch:
+        copy = fileio.copy
+
+        def limited(*args, **kwargs):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+            try:
+                copy(*args, **kwargs)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+        patch.setattr(fileio, "copy", limited)
+        with pytest.raises(tf.errors.OpError, match="File too large"):
+            push(files=files)
+    assert [name for name in versions() if name.isdigit()] == before
+    assert push(files=files).get_string_custom_property("pushed_version") == max(versions(), key=int)
+    assert len(versions()) == 2
+
+
+# Pushes of a model of 60 files, each in its own process, which is killed after a random time; the libraries are loaded
+# once, before the fork.
+KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+import absl.logging
+from tfx.proto import pusher_pb2
+from tfx.types import standard_artifacts
+from tfx.utils import proto_utils
+from components.pusher import lineage
+from components.pusher.executor import Executor
+
+absl.logging.set_verbosity(absl.logging.ERROR)
+lineage.evaluated = lambda folder: {}
+root, count = Path(sys.argv[1]), 60
+keys = {"model": standard_artifacts.Model, "model_run": standard_artifacts.ModelRun,
+        "model_blessing": standard_artifacts.ModelBlessing, "infra_blessing": standard_artifacts.InfraBlessing,
+        "evaluation": standard_artifacts.ModelEvaluation}
+inputs = {key: [of()] for key, of in keys.items()}
+for key, (artifact,) in inputs.items():
+    artifact.uri = str(root / key)
+    (root / key).mkdir()
+    artifact.set_int_custom_property("blessed", 1)
+(root / "model_run/log.jsonl").write_bytes(b"{\\"step\\": 1}")
+folder = root / "model/Format-Serving"
+folder.mkdir()
+for number in range(count):
+    (folder / f"{number}.data").write_bytes(b"x" * 4096)
+destination = pusher_pb2.PushDestination()
+destination.filesystem.base_directory = str(root / "serving")
+properties = {"push_destination": proto_utils.proto_to_json(destination)}
+
+def push():
+    pushed = standard_artifacts.PushedModel()
+    pushed.uri = str(root / "pushed")
+    Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
+
+def versions():
+    return sorted(p for p in (root / "serving").iterdir() if p.name.isdigit())
+
+begun = time.monotonic()
+push()
+takes = time.monotonic() - begun
+generator, killed = random.Random(0), 0
+for _ in range(12):
+    child = os.fork()
+    if not child:
+        push()
+        os._exit(0)
+    time.sleep(generator.uniform(0, takes))
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    killed += os.WIFSIGNALED(status)
+    for version in versions():
+        files = [p for p in version.rglob("*") if p.is_file()]
+        assert len(files) == count + 1 and all(p.stat().st_size for p in files), version
+before = len(versions())
+push()
+assert len(versions()) == before + 1 and not (root / "serving/.pushing").exists()
+print(killed)
+"""
+
+
+def test_kill_9_leaves_only_complete_versions(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    # Most of the kills were during a push.
+    assert int(done.stdout) >= 6
+
+
+def test_servers_ignore_the_staging_folder():
+    assert not STAGING.isdigit()

@@ -1,0 +1,160 @@
+"""`bert-tfx compile kubeflow` and `run-steps`, and their options of `compile nodes` and `finish`."""
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from bert_keras.errors import InputError
+from pipeline.cli import app
+from pipeline.runners.kubeflow_spec import CompiledPipeline
+from tests.support.pipeline.compiled_for_kubeflow import GRAPH, compiled, containers
+
+COMPILE = ["compile", "kubeflow", "--image", "bert-tfx:0.1.0"]
+
+
+def run(*words):
+    """The output of a command; re-raises its exception."""
+    result = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=True)
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_the_nodes_are_those_of_the_recipe(tmp_path):
+    path = tmp_path / "made/pipeline.yaml"
+    out = run(*COMPILE, "--output", path)
+    assert out == f"{path}: pipeline bert-pretrain, 12 nodes; run directory /runs/bert-pretrain\n"
+    spec, _ = yaml.safe_load_all(path.read_text())
+    words = containers(spec)["compile"]["args"]
+    assert words[words.index("--expect") + 1].split(",") == [*_nodes(spec)]
+    assert words[words.index("--metadata") + 1] == "grpc://metadata-grpc-service.kubeflow:8080"
+    assert spec["root"]["inputDefinitions"]["parameters"]["corpus"]["defaultValue"] == []
+    # The other tests assume this graph.
+    compiled(tmp_path / "taken.yaml")
+    taken, _ = yaml.safe_load_all((tmp_path / "taken.yaml").read_text())
+    assert _after(spec) == _after(taken)
+    assert set(_nodes(spec)) == set(GRAPH)
+
+
+def _nodes(spec):
+    found = [container["args"] for container in containers(spec).values() if container["args"][0] == "run-node"]
+    order = {name: number for number, name in enumerate(_expected(spec))}
+    return sorted((args[1] for args in found), key=order.get)
+
+
+def _expected(spec):
+    words = containers(spec)["compile"]["args"]
+    return words[words.index("--expect") + 1].split(",")
+
+
+def _after(spec):
+    return {name: sorted(task.get("dependentTasks", [])) for name, task in spec["root"]["dag"]["tasks"].items()}
+
+
+def test_a_task_with_a_search_has_a_tuner(tmp_path):
+    path = tmp_path / "p.yaml"
+    words = ["sst-2", "--init", "gs://models/bert", "--set", "search.enabled=true", "--name", "sst-2"]
+    run(*COMPILE, *words, "--output", path, "--bucket", "b", "--metadata", "grpc://10.0.0.2:8080")
+    (spec,) = yaml.safe_load_all(path.read_text())
+    assert _after(spec)["trainer"] == ["task-example-gen", "tuner"]
+    assert containers(spec)["tuner"]["resources"]["resourceCpuLimit"] == "8"
+    parameters = CompiledPipeline.read(str(path)).inputs
+    assert parameters["settings"]["defaultValue"] == ["search.enabled=true"]
+    assert spec["pipelineInfo"]["name"] == "sst-2"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--output", "p.json"], "--output p.json: must end in .yaml, for Kubeflow's client"),
+        (["--output", "p.yaml", "--bucket", "b"], "give a --metadata that it can reach"),
+        (["--output", "p.yaml", "--set", "gate.x=1"], "gate.x is not a setting"),
+        (["--output", "p.yaml", "--metadata", "mysql://me:planted@h/d"], "holds a password"),
+        (["--output", "p.yaml", "--resources", "none.yaml"], "none.yaml: cannot be read as YAML"),
+        (["tiny_gpu", "--output", "p.yaml"], "tiny_gpu"),
+    ],
+)
+def test_bad_options_are_one_line_and_write_nothing(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as error:
+        run(*COMPILE, *words)
+    assert message in str(error.value) and "planted" not in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_steps_prints_a_line_per_step(tmp_path, monkeypatch):
+    """The steps' `bert-tfx` is the one of this Python's folder; here a stand-in that prints its arguments."""
+    (tmp_path / "bert-tfx").write_text(
+        '#!/bin/sh\necho "$@"\n'
+        'while [ $# -gt 0 ]; do [ "$1" = --outcome ] && printf refused > "$2"; shift; done; true\n'
+    )
+    (tmp_path / "bert-tfx").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    path, logs = tmp_path / "p.yaml", tmp_path / "logs"
+    compiled(path, graph={"CorpusGen": ()}, mount_path=str(tmp_path / "runs"))
+    words = ["--run-id", "r1", "--logs", logs, "--parameter", "num_train_steps=8"]
+    out = run("run-steps", path, *words)
+    assert [line.split() for line in out.splitlines()] == [
+        ["compile", "done"],
+        ["corpus-gen", "done"],
+        ["finish", "done"],
+        ["condition-1", "skipped"],
+    ]
+    assert "training.num_train_steps=8" in (logs / "compile/log").read_text()
+    assert (logs / "corpus-gen/log").read_text().endswith("--run-id r1\n")
+
+
+@pytest.mark.parametrize("option", ["--set-json", "--corpus-json"])
+@pytest.mark.parametrize("text", ["a=b", '{"a": "b"}', "[1]", ""])
+def test_an_invalid_list_is_one_line(tmp_path, option, text):
+    with pytest.raises(InputError, match=f"{option} .*: must be a list of texts"):
+        run("compile", "nodes", "--run-dir", tmp_path / "run", "--run-id", "r", option, text)
+    assert not (tmp_path / "run").exists()
+
+
+def test_set_json_comes_before_single_settings(tmp_path, monkeypatch):
+    """So that a run parameter overrides the list of further settings."""
+    from pipeline.runners import run_steps
+    from pipeline.workflows.pretrain import PretrainWorkflow
+
+    asked = []
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: None)
+    monkeypatch.setattr(run_steps, "compile_run", lambda request, inputs, run_id: asked.append(request) or ["A"])
+    lists = ["--set-json", json.dumps(["training.seed=1", "examples.seed=2"]), "--corpus-json", '["x y"]']
+    run("compile", "nodes", "--run-dir", tmp_path, "--run-id", "r", *lists, "--set", "training.seed=3", "--corpus", "z")
+    assert asked[0].settings == ("training.seed=1", "examples.seed=2", "training.seed=3")
+    assert asked[0].corpus == ("x y", "z")
+
+
+@pytest.mark.parametrize(("blessed", "said"), [(True, "pushed"), (False, "refused")])
+def test_finish_writes_the_outcome_and_exits_with_0(tmp_path, monkeypatch, blessed, said):
+    from pipeline.runners import run_steps
+
+    monkeypatch.setattr(run_steps, "finish", lambda run_dir, run_id: {"blessed": blessed, "served_version": None})
+    words = ["finish", "--run-dir", tmp_path, "--run-id", "r"]
+    run(*words, "--outcome", tmp_path / "outcome")
+    assert (tmp_path / "outcome").read_text() == said
+    assert CliRunner().invoke(app, [*map(str, words)]).exit_code == (0 if blessed else 3)
+    assert os.listdir(tmp_path) == ["outcome"]
+
+
+def test_the_commands_of_the_document_parse():
+    page = (Path(__file__).parents[5] / "docs" / "orchestration.md").read_text()
+    section = page[page.index("## Kubeflow") :].partition("\n## ")[0]
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)).splitlines()
+    assert {line.split()[1] for line in lines} == {"compile", "submit", "run-steps"}
+    for line in lines:
+        words = shlex.split(line)[1:]
+        command = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        command.make_context(line, words)  # raises on an unknown option or a missing argument

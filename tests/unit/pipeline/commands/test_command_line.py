@@ -1,0 +1,106 @@
+"""`bert-tfx` in a shell: help, version, and output to a file or another program."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+from typer.main import get_command
+
+from bert_keras.errors import InputError
+from pipeline import cli
+from pipeline.runs.request import RunRequest
+from pipeline.runs.served_versions import write_labels
+from pipeline.summaries import pretrain as summary
+from pipeline.workflows.finetune import FineTuneWorkflow
+from tests.support.pipeline.command_line import bert_tfx
+
+# Prints the help of every command, separated by form feeds.
+ALL_HELP = """
+import sys
+from pipeline import cli
+from typer.main import get_command
+
+def tell(command, words):
+    print("\\f" + " ".join(words))
+    sys.stdout.flush()
+    try:
+        cli.app(args=[*words, "--help"])
+    except SystemExit:
+        pass
+    for name, below in getattr(command, "commands", {}).items():
+        tell(below, [*words, name])
+
+cli._widen_piped_help()
+tell(get_command(cli.app), [])
+"""
+
+
+def commands(command, words=()):
+    """All commands below a group, with their words."""
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, name))
+
+
+@pytest.fixture(scope="module")
+def piped_help():
+    """The help of each command in a pipe, by the command's words."""
+    unset = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "TERMINAL_WIDTH")}
+    told = subprocess.run([sys.executable, "-c", ALL_HELP], capture_output=True, text=True, check=True, env=unset)
+    pages = (page.partition("\n") for page in told.stdout.split("\f")[1:])
+    return {tuple(words.split()): text for words, _, text in pages}
+
+
+def test_piped_help_cuts_no_name(piped_help):
+    found = dict(commands(get_command(cli.app)))
+    assert len(found) > 25 and piped_help.keys() == found.keys()
+    for words, command in found.items():
+        assert "…" not in piped_help[words], words
+        for option in (name for parameter in command.params for name in parameter.opts if name.startswith("--")):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", piped_help[words]), (words, option)
+
+
+def test_every_command_is_in_a_group_of_the_help(piped_help):
+    panels = re.findall(r"^╭─ (.*?) ─", piped_help[()], re.MULTILINE)
+    assert panels == ["Options", cli._MAIN, cli._STEPS, cli._SERVING, cli._ORCHESTRATION]
+
+
+def test_the_version_is_the_packages():
+    assert bert_tfx("--version") == (0, f"bert-tfx {importlib.metadata.version('bert-tfx')}\n", "")
+
+
+def test_an_unknown_recipe_is_refused_with_the_known_ones():
+    code, out, err = bert_tfx("recipes", "demo")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert (
+        err.startswith("bert-tfx: demo: no such recipe (tiny_cpu, ") and " and no such task (" in err and "sst-2" in err
+    )
+
+
+@pytest.mark.parametrize(("folder", "promoted", "model"), [("", None, "12"), ("", 7, "7"), ("serving", None, "12")])
+def test_a_run_directory_as_init_is_refused_with_its_served_model(tmp_path, folder, promoted, model):
+    for version in ("7", "12"):
+        (tmp_path / "serving" / version).mkdir(parents=True)
+    if promoted:
+        write_labels(str(tmp_path / "serving"), {"stable": promoted})
+    given = tmp_path / folder
+    with pytest.raises(InputError) as refused:
+        FineTuneWorkflow().find_inputs(RunRequest("sst-2", str(tmp_path / "run"), init=str(given), data="x"))
+    assert (
+        str(refused.value)
+        == f"--init {given}: is a folder of several versions, not a model; give --init {tmp_path}/serving/{model}"
+    )
+
+
+def test_a_summary_is_a_line_a_row_at_any_width(monkeypatch, capsys):
+    path = "/somewhere/" + "runs/of/many/words/" * 10 + "predictions/eval/predictions.json"
+    monkeypatch.setattr(summary, "Console", lambda **given: Console(width=40, **given))
+    summary.print_rows({"data": "[UNK] 0.03%, [bold] :smile: [/x]", "predictions": path})
+    assert capsys.readouterr().out.splitlines() == [
+        "  data           [UNK] 0.03%, [bold] :smile: [/x]",
+        f"  predictions    {path}",
+    ]

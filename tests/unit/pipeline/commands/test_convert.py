@@ -1,0 +1,211 @@
+"""`bert-tfx convert`: equal weights in every format, or an error of one line."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+from tensorflow_serving.apis import prediction_log_pb2
+
+from bert_keras.convert.bert_tfx import read_pushed
+from bert_keras.convert.huggingface import write_huggingface
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+from tests.support.pipeline.command_line import bert_tfx
+
+VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
+BYTES = ByteBpeTokenizer([*BPE_TOKENS, *byte_alphabet(), "Ġc"], [("Ġ", "c")])
+CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
+
+
+def convert(source, target, from_, to, *words):
+    return bert_tfx("convert", "--from", from_, "--to", to, source, target, *words)
+
+
+def write(model, folder, lower_case=True):
+    write_huggingface(model, BertTokenizer(VOCABULARY, lower_case), str(folder))
+    return folder
+
+
+@pytest.fixture
+def model():
+    model = BertForPreTraining(CONFIG, seed=1)
+    model.build()
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape).astype("float32") for w in model.get_weights()])
+    return model
+
+
+@pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_round_trip_keeps_every_bit(model, tmp_path, lower_case):
+    write(model, tmp_path / "hf", lower_case)
+    case = "--uncased" if lower_case else "--cased"
+    steps = [("hf", "tf1", ()), ("tf1", "bert-tfx", (case,)), ("bert-tfx", "tf1", ()), ("tf1", "hf", (case,))]
+    source = tmp_path / "hf"
+    for number, (from_, to, words) in enumerate(steps):
+        code, out, err = convert(source, tmp_path / str(number), from_, to, *words)
+        assert code == 0, err
+        assert out.strip() == f"{tmp_path / str(number)}: 2 layers, 16 wide, 10 tokens"
+        source = tmp_path / str(number)
+    first, last = (load_file(folder / "model.safetensors") for folder in (tmp_path / "hf", source))
+    assert set(first) == set(last)
+    assert all(np.array_equal(first[name], last[name]) for name in first)
+    for name in ("config.json", "vocab.txt", "tokenizer_config.json"):
+        assert (tmp_path / "hf" / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_a_converted_model_takes_raw_text(model, tmp_path):
+    code, _, err = convert(write(model, tmp_path / "hf"), tmp_path / "served/1", "hf", "bert-tfx")
+    assert code == 0, err
+    served = tf.saved_model.load(str(tmp_path / "served/1"))
+    answer = served.signatures["encode"](text=tf.constant(["The cats sat."]))
+    ids = np.array([[2, 5, 6, 8, 7, 9, 3]])
+    expected = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
+    assert_equal_but_for_rounding(answer["pooled_output"], expected["pooled_output"], depth_of(CONFIG, ids.size))
+    assert read_pushed(str(tmp_path / "served/1")).lower_case is True
+
+
+def test_missing_heads_are_reported(tmp_path):
+    backbone = BertBackbone(CONFIG)
+    backbone.build()
+    code, out, err = convert(write(backbone, tmp_path / "hf"), tmp_path / "out", "hf", "bert-tfx")
+    assert code == 0, err
+    assert out.strip().endswith("initialised at random: masked-LM head, next-sentence head")
+    # Signatures with randomly initialised weights are left out; a server's warm-up does not ask for them either.
+    served = tf.saved_model.load(str(tmp_path / "out"))
+    assert set(served.signatures) == {"serving_default", "encode", "encode_pair"}
+    text = tf.constant(["The cats sat."])
+    default, encoded = (served.signatures[name](text=text) for name in ("serving_default", "encode"))
+    np.testing.assert_array_equal(default["pooled_output"], encoded["pooled_output"])
+    requests = [
+        prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request.model_spec.signature_name
+        for record in tf.data.TFRecordDataset(str(tmp_path / "out/assets.extra/tf_serving_warmup_requests"))
+    ]
+    assert requests == ["serving_default", "encode", "encode_pair"]
+    found = read_pushed(str(tmp_path / "out"))
+    assert found.initialised == ("masked-LM head", "next-sentence head")
+    found = found.model
+    for ours, theirs in zip(found.backbone.get_weights(), backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "signatures", "pooled"),
+    [
+        (("cls.seq_relationship",), {"evaluate", "fill_mask"}, True),
+        pytest.param(("cls.seq_relationship", "bert.pooler"), {"evaluate", "fill_mask"}, False, marks=pytest.mark.slow),
+        (("cls.", "bert.pooler"), set(), False),
+    ],
+)
+def test_only_signatures_with_trained_weights_are_exported(model, tmp_path, dropped, signatures, pooled):
+    """A pooler without a next-sentence head may be trained; modules of sentence-transformers are reported."""
+    source = write(model, tmp_path / "hf")
+    tensors = load_file(source / "model.safetensors")
+    save_file({name: t for name, t in tensors.items() if not name.startswith(dropped)}, source / "model.safetensors")
+    (source / "modules.json").write_text("[]")
+    code, out, err = convert(source, tmp_path / "out", "hf", "bert-tfx")
+    assert code == 0, err
+    assert "is a sentence-transformers model: its modules after the encoder" in out and out.count("\n") == 1
+    served = tf.saved_model.load(str(tmp_path / "out"))
+    assert set(served.signatures) == {"serving_default", "encode", "encode_pair"} | signatures
+    assert ("pooled_output" in served.signatures["encode"](text=tf.constant(["The cats sat."]))) == pooled
+
+
+@pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is unset: no checkpoint of the original")
+def test_a_checkpoint_of_the_original(tmp_path):
+    source = Path(os.environ["BERT_DATA_DIR"], "tf1_checkpoint_tiny")
+    code, out, err = convert(source, tmp_path / "hf", "tf1", "hf", "--uncased")
+    assert code == 0, err
+    assert out.startswith(f"{tmp_path}/hf: 2 layers, 4 wide, 15 tokens")
+
+
+def test_an_impossible_conversion_is_one_line_and_writes_nothing(model, tmp_path):
+    hf = write(model, tmp_path / "hf")
+    assert convert(hf, tmp_path / "tf1", "hf", "tf1")[0] == 0
+
+    def refusal(*words):
+        code, _, err = convert(*words)
+        assert code == 2 and err.count("\n") == 1
+        return err
+
+    out = tmp_path / "out"
+    assert "does not say whether its vocabulary is lower-cased: give --cased or --uncased" in refusal(
+        tmp_path / "tf1", out, "tf1", "hf"
+    )
+    assert "no such folder; SRC is the folder of a model" in refusal(tmp_path / "none", out, "hf", "tf1")
+    assert "not empty; give a new folder" in refusal(hf, tmp_path / "tf1", "hf", "tf1")
+    assert "bert_config.json is missing" in refusal(hf, out, "bert-tfx", "tf1")
+    (hf / "vocab.txt").write_text("[PAD]\n")
+    assert "vocab.txt has 1 tokens, but the word embeddings have 10 rows" in refusal(hf, out, "hf", "tf1")
+    (hf / "vocab.txt").unlink()
+    assert "needs a vocabulary" in refusal(hf, out, "hf", "bert-tfx")
+    assert not out.exists() or not list(out.iterdir())
+
+
+def test_weights_of_another_model_are_named(model, tmp_path):
+    assert convert(write(model, tmp_path / "hf"), tmp_path / "a", "hf", "bert-tfx")[0] == 0
+    text = (tmp_path / "a/bert_config.json").read_text().replace('"intermediate_size": 32', '"intermediate_size": 64')
+    (tmp_path / "a/bert_config.json").write_text(text)
+    code, _, err = convert(tmp_path / "a", tmp_path / "b", "bert-tfx", "hf")
+    assert code == 2 and "model.weights.h5: the weights do not fit bert_config.json beside it" in err
+
+
+def write_variants(folder):
+    """A RoBERTa and an ELECTRA, a folder of Hugging Face each."""
+    shape = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+    roberta = dataclasses.replace(shape, vocab_size=len(BYTES.vocabulary), type_vocab_size=1, layer_norm_eps=1e-5)
+    models = {
+        "roberta": (RobertaForMaskedLM(roberta), BYTES),
+        "electra": (ElectraDiscriminator(ElectraConfig(shape, 8, 1.0)), BertTokenizer(VOCABULARY, True)),
+    }
+    for name, (model, tokenizer) in models.items():
+        model.build()
+        write_huggingface(model, tokenizer, str(folder / name))
+    return models
+
+
+def test_a_roberta_around_keras_hub_is_the_same(tmp_path):
+    pytest.importorskip("keras_hub")
+    model, _ = write_variants(tmp_path)["roberta"]
+    segments = model.backbone.embeddings.token_type_embeddings.embeddings
+    segments.assign(np.zeros(segments.shape))  # as in published models
+    write_huggingface(model, BYTES, str(tmp_path / "hf"))
+    for source, target in (("hf", "keras-hub"), ("keras-hub", "again")):
+        code, out, err = convert(tmp_path / source, tmp_path / target, source, target.replace("again", "hf"))
+        assert code == 0, err
+        assert out.strip() == f"{tmp_path / target}: 2 layers, 16 wide, 262 tokens"
+    for name in ("config.json", "vocab.json", "merges.txt", "tokenizer_config.json", "model.safetensors"):
+        assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def test_parts_without_a_counterpart_in_keras_hub_are_reported(tmp_path):
+    pytest.importorskip("keras_hub")
+    write_variants(tmp_path)
+    code, out, err = convert(tmp_path / "electra", tmp_path / "out", "hf", "keras-hub")
+    assert code == 0, err
+    head, drawn, gelu, dropped, why = out.strip().split("; ")
+    assert head == f"{tmp_path / 'out'}: 2 layers, 16 wide, 10 tokens"
+    assert drawn == f"NOT in {tmp_path / 'electra'}, initialised at random: pooler"
+    assert "ElectraBackbone computes gelu_tanh, the model was trained with gelu_erf" in gelu
+    assert (dropped, why) == ("dropped: discriminator head", "keras-hub has no equivalent")
+
+
+def test_a_target_that_cannot_hold_the_family_is_one_line_with_the_remedy(tmp_path):
+    names = {"roberta": "RoBERTa", "electra": "ELECTRA"}
+    targets = {"tf1": "checkpoints of google-research/bert", "bert-tfx": "the folders that bert-tfx serves"}
+    for name in write_variants(tmp_path):
+        for to, whose in targets.items():
+            code, _, err = convert(tmp_path / name, tmp_path / "out", "hf", to)
+            assert code == 2 and err.count("\n") == 1
+            assert f"{whose} cannot hold a model of {names[name]}; write it with --to hf or --to keras-hub" in err
+            assert not (tmp_path / "out").exists()

@@ -1,0 +1,25 @@
+"""The request of `bert-tfx demo` to its served model."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline.commands.pretrain import DEMO_SENTENCE, DEMO_TEXT, _ask
+
+
+@pytest.mark.parametrize(
+    ("signatures", "told"),
+    [
+        (["encode", "fill_mask"], [DEMO_SENTENCE, "  array                 50.00%"]),
+        (["encode"], [DEMO_TEXT, "  encoded as 9 vectors of 32 numbers, one per token"]),
+    ],
+)
+def test_a_mask_is_filled_by_a_model_that_fills_masks(signatures, told, capsys):
+    client = SimpleNamespace(
+        metadata=lambda: dict.fromkeys(signatures),
+        fill_mask=lambda texts: [[[("array", 0.5)]]],
+        encode=lambda texts: {"sequence_output": np.zeros((len(texts), 9, 32))},
+    )
+    _ask(client)
+    assert capsys.readouterr().out.splitlines() == told

@@ -1,0 +1,134 @@
+"""`bert-tfx examples` with its output on Google Cloud Storage and S3, which have no folders, and killed commands."""
+
+import json
+import random
+import types
+from pathlib import Path
+
+import pytest
+
+from bert_keras.errors import InputError
+from components.pretrain_example_gen import transforms
+from pipeline.examples import output_claim
+from pipeline.examples.generate import ExampleJob, _Jobs, generate
+from pipeline.recipes.settings import with_settings
+from tests.support.examples.object_stores import SCHEMES, Killed, in_memory
+
+WORDS = [f"{first}{second}" for first in "bcdfgklmnprst" for second in ("al", "en", "ir", "ot", "um")]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    rng = random.Random(0)
+    sentences = [" ".join(rng.choices(WORDS, k=8)) + "." for _ in range(240)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(sentences[i : i + 4]) for i in range(0, 240, 4)))
+    return str(path)
+
+
+@pytest.fixture
+def no_waiting(monkeypatch):
+    for name, seconds in (("BEAT_SECONDS", 0.2), ("SILENCE_SECONDS", 1.0), ("SETTLING_SECONDS", 0.0)):
+        monkeypatch.setattr(output_claim, name, seconds)
+
+
+def make(corpus, output, bucket_bytes, tell=lambda line: None, *more):
+    settings = [f"corpus.bucket_bytes={bucket_bytes}", "corpus.eval_fraction=0.3", "examples.dupe_factor=1", *more]
+    job = with_settings(ExampleJob(), settings)
+    return generate([corpus], output, job, vocab_file=None, vocab_size=150, beam_args=[], tell=tell)
+
+
+def shards(names):
+    return {name: content for name, content in names.items() if name.startswith("Split-")}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, tmp_path, monkeypatch, no_waiting):
+    store = in_memory(monkeypatch, scheme)
+    local = tmp_path / "local"
+    make(corpus, str(local), 4000)
+    expected = {str(path.relative_to(local)): path.read_bytes() for path in local.rglob("*") if path.is_file()}
+    output = f"{scheme}://bucket/deep/out"
+    seen = []
+
+    def alive(request, name):
+        # Is killed at the third shard of examples.
+        if request in ("upload", "put") and "examples-000" in name:
+            seen.append(name)
+        if len(seen) > 2:
+            raise Killed
+
+    store.alive = alive
+    with pytest.raises(BaseException):  # noqa: B017  # the runner may wrap it
+        make(corpus, output, 2000)
+    assert [name for name in store.names(output) if "examples-000" in name]
+    orphan = next(name for name in store.names(output) if "/examples-000" in name)
+
+    def still_written(request, name):
+        # Written by a job of the killed command.
+        if request in ("upload", "put") and "examples-000" in name and orphan not in name:
+            store.write(f"{output}/{orphan}", b"an orphan's")
+
+    store.alive = still_written
+    make(corpus, output, 4000)
+    assert shards(store.names(output)) == shards(expected)
+    assert store.names(output) == expected
+
+
+def test_stages_finished_by_a_killed_command_are_reused(corpus, tmp_path, monkeypatch):
+    make(corpus, str(tmp_path / "expected"), 4000)
+    written = []
+
+    def killed(*args):
+        written.append(args)
+        if len(written) == 2:
+            raise Killed
+        return spec(*args)
+
+    spec = transforms.make_examples_shards
+    output, said = tmp_path / "out", []
+    with monkeypatch.context() as during:
+        during.setattr(transforms, "make_examples_shards", killed)
+        with pytest.raises(BaseException):  # noqa: B017  # the runner may wrap it
+            make(corpus, str(output), 4000, said.append)
+    assert said == [f"finished stages are kept in {output}/work.part: the same command resumes from there"]
+    assert {p.name.partition("-")[0] for p in output.glob("work.part/*")} >= {"documents", "examples"}
+    assert not list(output.glob("Split-*"))
+    said.clear()
+    figures = make(corpus, str(output), 4000, said.append)
+    assert said == [f"{stage}: finished by an earlier command" for stage in ("documents", "vocabulary")]
+    assert list(figures["seconds_by_stage"]) == ["examples"]
+    files = {p.relative_to(output): p.read_bytes() for p in output.rglob("*") if p.is_file()}
+    expected = tmp_path / "expected"
+    assert files == {p.relative_to(expected): p.read_bytes() for p in expected.rglob("*") if p.is_file()}
+
+
+def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):
+    output = tmp_path / "out"
+    with output_claim.locked_output_dir(f"{output}/work.part", str(output), print):
+        (output / "work.part/documents-0").mkdir()
+        with pytest.raises(InputError, match="in use by another bert-tfx examples; wait, or give another --output"):
+            make(corpus, str(output), 4000)
+        assert (output / "work.part/documents-0").exists()
+    # The lock is free again.
+    with output_claim.locked_output_dir(f"{output}/work.part", str(output), print):
+        pass
+
+
+def test_jobs_are_recorded_and_reported_by_the_next_command(tmp_path):
+    path, said = str(tmp_path / "jobs.json"), []
+    jobs = _Jobs(path, said.append)
+    jobs.note("documents", types.SimpleNamespace())  # a local runner's result
+    assert not Path(path).exists()
+    jobs.note("documents", types.SimpleNamespace(job_id=lambda: "2026-11-22_1"))
+    jobs.note("examples", types.SimpleNamespace(_job_id="job-2"))
+    assert said == ["documents: sent as job 2026-11-22_1", "examples: sent as job job-2"]
+    assert [[stage, identity] for stage, _, identity in json.loads(Path(path).read_text())] == [
+        ["documents", "2026-11-22_1"],
+        ["examples", "job-2"],
+    ]
+    said.clear()
+    _Jobs(path, said.append)
+    assert (
+        len(said) == 2 and "documents: an earlier command sent job 2026-11-22_1" in said[0] and "cancel it" in said[0]
+    )

@@ -1,0 +1,92 @@
+"""A recipe with an initial model: its architecture and vocabulary win, and settings that contradict it are refused."""
+
+import dataclasses
+
+import pytest
+
+from bert_keras.convert.detect import write_any
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from pipeline.recipes.initial_model import with_initial_model
+from pipeline.recipes.pretraining import RECIPES
+from pipeline.runs.request import RunRequest
+from pipeline.runs.served_versions import write_labels
+
+VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *"abc"]
+CONFIG = BertConfig.size(1, 64, vocab_size=len(VOCABULARY), max_position_embeddings=32, hidden_dropout_prob=0.2)
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    """A cased model of 32 positions."""
+    directory = str(tmp_path_factory.mktemp("init") / "bert")
+    model = BertBackbone(CONFIG)
+    model.build()
+    write_any("hf", model, BertTokenizer(VOCABULARY, False), directory, "bert", ())
+    return directory
+
+
+SHORT = ("examples.max_seq_length=32",)
+
+
+def test_architecture_vocabulary_and_case_are_the_initial_models(init):
+    recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, "training.seed=7"])
+    # Of the Hugging Face folder, whose gelu is named; the rest is the recipe's.
+    assert recipe.model == dataclasses.replace(CONFIG, hidden_act=recipe.model.hidden_act)
+    assert recipe.vocabulary.lower_case is False
+    assert (recipe.training.seed, recipe.training.learning_rate) == (7, 2e-3)
+
+
+@pytest.mark.parametrize(("words", "size"), [(1, len(VOCABULARY)), (2, len(VOCABULARY)), (5, len(VOCABULARY) + 3)])
+def test_new_words_enlarge_the_vocabulary_after_the_unused_places(init, words, size):
+    recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, f"vocabulary.extend={words}"])
+    assert recipe.model.vocab_size == size
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.hidden_size=128"], r"--set model\.hidden_size: .* has 64, which wins"),
+        (
+            ["model.vocab_size=8000"],
+            rf"--set model\.vocab_size: .* has {len(VOCABULARY)}, which wins",
+        ),
+        (["vocabulary.lower_case=true"], r"--set vocabulary\.lower_case: .* has False, which wins"),
+    ],
+)
+def test_a_setting_that_contradicts_is_refused_by_name(init, settings, message):
+    with pytest.raises(InputError, match=message):
+        with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, *settings])
+
+
+def test_dropout_may_be_set(init):
+    recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, "model.hidden_dropout_prob=0"])
+    assert recipe.model.hidden_dropout_prob == 0
+
+
+def test_examples_longer_than_the_positions_are_refused(init):
+    with pytest.raises(InputError, match=r"examples\.max_seq_length is 64, above model\.max_position_embeddings, 32"):
+        with_initial_model(RECIPES["tiny_cpu"](), init, None, [])
+
+
+def test_latest_is_the_served_version_and_the_first_run_needs_a_model(tmp_path):
+    request = RunRequest("tiny_cpu", str(tmp_path), init="latest")
+    with pytest.raises(InputError, match="has no pushed version; give a model for the first run"):
+        request.with_version()
+    for version in ("3", "20"):
+        (tmp_path / "serving" / version).mkdir(parents=True)
+    assert request.with_version().init == str(tmp_path / "serving" / "20")
+    write_labels(str(tmp_path / "serving"), {"stable": 3})
+    assert request.with_version().init == str(tmp_path / "serving" / "3")
+    given = RunRequest("tiny_cpu", str(tmp_path), init="bert")
+    assert given.with_version() is given
+
+
+def test_a_request_resolves_to_the_initial_model_where_its_folder_is(init, tmp_path):
+    request = RunRequest("tiny_cpu", str(tmp_path), init=init, settings=SHORT)
+    assert request.resolved.model.max_position_embeddings == 32
+    # On the machine that compiles for a cluster.
+    elsewhere = RunRequest("tiny_cpu", str(tmp_path), init="/nowhere/bert", settings=SHORT)
+    assert elsewhere.resolved.model == RECIPES["tiny_cpu"]().model

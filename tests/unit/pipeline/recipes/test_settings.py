@@ -1,0 +1,180 @@
+"""`--set`: applied, or refused in one line that names the setting and the nearest known one."""
+
+import dataclasses
+
+import pytest
+
+from bert_keras.errors import InputError
+from pipeline.examples.generate import ExampleJob
+from pipeline.recipes.pretraining import RECIPES, tiny_cpu
+from pipeline.recipes.settings import GateSettings, settings_of, with_settings
+
+
+def refusal(*settings):
+    with pytest.raises(InputError) as caught:
+        with_settings(tiny_cpu(), settings)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_no_settings_change_nothing():
+    assert with_settings(tiny_cpu(), []) == tiny_cpu()
+
+
+def test_each_kind_of_value():
+    recipe = with_settings(
+        tiny_cpu(),
+        [
+            "model.hidden_size=256",
+            "training.learning_rate=1e-4",
+            "vocabulary.lower_case=false",
+            "corpus.language=de",
+            "corpus.documents=files",
+            "examples.masking.masked_lm_prob = 0.2 ",
+        ],
+    )
+    assert recipe.model.hidden_size == 256
+    assert recipe.training.learning_rate == 1e-4
+    assert recipe.vocabulary.lower_case is False
+    assert recipe.corpus.language == "de" and recipe.corpus.documents == "files"
+    assert recipe.examples.masking.masked_lm_prob == 0.2
+    # Everything else stays, also in the nested dataclasses.
+    before = tiny_cpu()
+    assert recipe.examples == dataclasses.replace(before.examples, masking=recipe.examples.masking)
+    assert recipe.examples.masking == dataclasses.replace(before.examples.masking, masked_lm_prob=0.2)
+    assert recipe.gate == before.gate
+
+
+def test_the_last_setting_wins_and_checks_run_on_the_result():
+    recipe = with_settings(
+        tiny_cpu(),
+        [
+            "training.num_train_steps=5",
+            "training.num_train_steps=7",
+            "training.num_warmup_steps=7",
+        ],
+    )
+    assert (recipe.training.num_train_steps, recipe.training.num_warmup_steps) == (7, 7)
+    with_settings(tiny_cpu(), ["examples.max_seq_length=256", "model.max_position_embeddings=256"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("model.hiden_size", "model.hidden_size"),
+        ("hidden_size", "model.hidden_size"),
+        ("training.train_steps", "training.num_train_steps"),
+        ("examples.masking.mask_lm_prob", "examples.masking.masked_lm_prob"),
+        ("gate.max_perplexity", "gate.max_mlm_perplexity"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(wrong, nearest):
+    assert refusal(f"{wrong}=1") == f"--set {wrong}=1: {wrong} is not a setting; the nearest one is {nearest}"
+
+
+@pytest.mark.parametrize("wrong", ["model", "examples.masking", "name", ""])
+def test_sections_and_the_recipe_s_name_are_not_settings(wrong):
+    assert "is not a setting; the nearest one is " in refusal(f"{wrong}=1")
+
+
+def test_a_setting_without_a_value_is_refused():
+    assert refusal("model.hidden_size") == (
+        "--set model.hidden_size: is not section.field=value; the nearest one is model.hidden_size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("model.hidden_size=wide", "a whole number"),
+        ("model.hidden_size=1.5", "a whole number"),
+        ("model.hidden_size=", "a whole number"),
+        ("training.learning_rate=fast", "a number"),
+        ("training.learning_rate=nan", "a number"),
+        ("gate.max_mlm_perplexity=inf", "a number"),
+        ("vocabulary.lower_case=perhaps", "true or false"),
+        ("training.strategy=many", "one of one_device, mirrored, multi_worker, tpu"),
+    ],
+)
+def test_a_wrong_type_names_the_right_one(setting, expected):
+    key = setting.partition("=")[0]
+    assert refusal(setting).startswith(f"--set {setting}: {key} is {expected}; ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("corpus.eval_fraction=1.5", "corpus.eval_fraction is 1.5; it must be between 0 and 1"),
+        ("vocabulary.min_word_count=0", "vocabulary.min_word_count is 0"),
+        ("model.hidden_size=0", "model.hidden_size is 0"),
+        ("examples.dupe_factor=0", "examples.dupe_factor is 0"),
+        ("examples.masking.mask_fraction=0.95", "their sum must be at most 1"),
+        ("training.train_batch_size=0", "training.train_batch_size is 0"),
+        ("gate.min_mlm_accuracy=40", "gate.min_mlm_accuracy is 40.0; it must be in [0, 1]"),
+        ("gate.min_nsp_accuracy=-1", "gate.min_nsp_accuracy is -1.0; it must be in [0, 1]"),
+        ("gate.max_mlm_perplexity=0.5", "gate.max_mlm_perplexity is 0.5; it must be at least 1"),
+        ("gate.max_mlm_perplexity_increase=-1", "gate.max_mlm_perplexity_increase is -1.0; it must be above -1"),
+        ("data.max_unknown_fraction=3", "data.max_unknown_fraction is 3.0; it must be in [0, 1]"),
+        ("data.min_documents=0", "data.min_documents is 0; it must be at least 1"),
+        (
+            "data.min_masked_fraction=0.3",
+            "data.min_masked_fraction is 0.3; it must be at most data.max_masked_fraction",
+        ),
+        (
+            "examples.masking.masked_lm_prob=0.3",
+            "masked_lm_prob is 0.3, but data.min_masked_fraction is 0.1 and data.max",
+        ),
+        ("examples.max_seq_length=4096", "above model.max_position_embeddings"),
+    ],
+)
+def test_values_out_of_range_are_refused(setting, reason):
+    message = refusal(setting)
+    assert message.startswith(f"--set {setting}: ") and reason in message
+
+
+def test_objectives_without_masks_have_no_limit_on_their_share():
+    settings = ["examples.objective=left_to_right", "model.causal=true", "examples.masking.masked_lm_prob=0.3"]
+    assert with_settings(tiny_cpu(), settings).pretraining_objective == "left_to_right"
+
+
+def test_the_ends_of_the_gate_s_ranges_are_allowed():
+    GateSettings(max_mlm_perplexity=1.0, min_mlm_accuracy=0.0, min_nsp_accuracy=1.0)
+
+
+def test_every_listed_setting_can_be_set_to_its_value():
+    recipe = RECIPES["bert_base"]()
+    settings = settings_of(recipe)
+    assert settings["examples.masking.max_predictions_per_seq"] == 20
+    assert len(settings) > 40
+    said = {key: ",".join(map(str, of)) if isinstance(of, tuple) else of for key, of in settings.items()}
+    assert with_settings(recipe, [f"{key}={value}" for key, value in said.items()]) == recipe
+    assert with_settings(recipe, ["slices.lengths="]).slices.lengths == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (["examples.objective=left_to_right"], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
+        (["model.causal=true"], "model.causal is True, but .* 'mlm_nsp': set model.causal=false"),
+        (["pretraining.model_family=electra"], "model_family is 'electra', which does not .*objective='mlm_nsp'"),
+        (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .*, only 'wordpiece'"),
+    ],
+)
+def test_settings_that_training_refuses_are_refused_before_the_examples_are_made(changes, reason):
+    with pytest.raises(InputError, match=reason):
+        with_settings(tiny_cpu(), changes)
+    if not changes[0].startswith(("model.", "pretraining.")):  # `bert-tfx examples` accepts them
+        assert with_settings(ExampleJob(), changes) != ExampleJob()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["examples.objective=doc_sentences"],
+        ["examples.objective=left_to_right", "model.causal=true"],
+        ["examples.objective=single_sequence", "pretraining.model_family=spanbert"],
+        ["examples.objective=doc_sentences", "pretraining.model_family=electra"],
+    ],
+)
+def test_every_objective_and_model_family_can_be_set(changes):
+    with_settings(tiny_cpu(), changes)

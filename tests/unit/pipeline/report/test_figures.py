@@ -1,0 +1,85 @@
+"""The report's curves and its lineage."""
+
+import json
+import types
+
+import pytest
+from matplotlib.figure import Figure
+
+from pipeline.report import lineage
+from pipeline.report.figures import curves
+
+
+def log_line(kind, step, mlm_loss=5.0):
+    return json.dumps({"kind": kind, "step": step, "mlm_loss": mlm_loss}) + "\n"
+
+
+def test_repeated_steps_of_the_log_are_merged(tmp_path):
+    (tmp_path / "log.jsonl").write_text(
+        log_line("train", 20, 6.0) + log_line("train", 40, 5.0) + log_line("train", 20, 5.5)
+    )
+    assert [(line["step"], line["mlm_loss"]) for line in curves.read_log(str(tmp_path))] == [(20, 5.5), (40, 5.0)]
+
+
+def test_a_long_log_is_thinned(tmp_path):
+    (tmp_path / "log.jsonl").write_text("".join(log_line("eval", step) for step in range(1, 1001)))
+    steps = [line["step"] for line in curves.held_out(curves.read_log(str(tmp_path)))]
+    assert len(steps) == 20 and steps[-1] == 1000 and steps[0] == 50
+    # 900 points in groups of three: steps 0, 1, 2 and losses 0, 2, 4 first.
+    points = curves._averaged([(step, 2.0 * step) for step in range(900)])
+    assert len(points) == curves.MAX_POINTS and points[0] == (1.0, 2.0)
+
+
+def test_the_loss_of_knowing_only_the_shares():
+    # log(2), and -(0.6 log 0.6 + 0.4 log 0.4) = 0.6730
+    assert curves._entropy(0.5) == pytest.approx(0.6931, abs=1e-4)
+    assert curves._entropy(0.6) == pytest.approx(0.6730, abs=1e-4)
+    assert curves._entropy(1.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("/runs/demo/artifacts/Trainer/model/4", "artifacts/Trainer/model/4"),
+        ("/runs/demo2/artifacts/Trainer/model/4", "…/Trainer/model/4"),
+        ("gs://bucket/demo/artifacts/Trainer/model/4", "…/Trainer/model/4"),
+    ],
+)
+def test_paths_are_relative_to_the_run_directory(uri, shown):
+    row = lineage.Row("Model", "Trainer", "Examples", "", types.SimpleNamespace(uri=uri))
+    assert lineage.Lineage([row], "/runs/demo", {}).place(row) == shown
+
+
+def test_the_label_of_the_dashed_line_is_above_the_picture():
+    """A curve along its line, as of a model that learns nothing, would cross a label inside the picture."""
+    figure = Figure(figsize=(4.4, 2.5), layout="constrained")
+    axes = figure.add_subplot()
+    curve = curves.Curve("mlm_loss", "Loss", curves.plain, reference=6.0, reference_label="unigram model")
+    curves._draw(axes, curve, {"train": [(step, 6.01) for step in range(100)], "eval": []})
+    figure.draw_without_rendering()
+    (label,) = axes.texts
+    assert label.get_text() == "unigram model 6"
+    assert label.get_window_extent().y0 > axes.bbox.y1 and label.get_window_extent().y1 < figure.bbox.y1
+
+
+@pytest.mark.parametrize(
+    ("folder", "called"),
+    [("/models/bert/", "bert"), ("runs/demo/serving/1", "demo/serving/1"), ("served/17", "served/17")],
+)
+def test_a_version_s_name_includes_its_model(folder, called):
+    assert lineage._name(folder) == called
+
+
+@pytest.mark.parametrize(
+    ("paths", "shown"),
+    [
+        (["gs://b/wiki/b.txt", "/home/me/a.txt.gz"], "a.txt.gz, b.txt"),
+        ([f"/corpus/{n:03}.txt" for n in range(1000)], "000.txt, 001.txt, 002.txt, 003.txt, 004.txt and 995 more"),
+        (None, "text files"),
+    ],
+)
+def test_the_corpus_is_named_by_its_files_without_their_folders(tmp_path, paths, shown):
+    if paths:
+        (tmp_path / "inputs").mkdir()
+        (tmp_path / "inputs/beef.json").write_text(json.dumps(dict.fromkeys(paths, 1)))
+    assert lineage._file_names(str(tmp_path), "beef") == shown

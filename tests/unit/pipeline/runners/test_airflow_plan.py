@@ -1,0 +1,153 @@
+"""A pipeline as plain data for Airflow: its commands and parameters, without secrets."""
+
+import dataclasses
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bert_keras.errors import InputError
+from pipeline.cli import app
+from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
+
+PLAN = AirflowPlan(
+    name="mine",
+    recipe="tiny_cpu",
+    command=["/env/bin/bert-tfx"],
+    run_dir="/runs/mine",
+    metadata="mysql://mlmd@db/mlmd",
+    nodes={"CorpusGen": [], "Trainer": ["CorpusGen"]},
+    parameters={"corpus": ["/text"], "vocab": None, "settings": []},
+    beam_args=[],
+    schedule=None,
+    tasks=AirflowTaskPolicy(),
+)
+
+
+def parsed(words):
+    """Name and parameters of a plan's command, as `bert-tfx` parses it."""
+    assert words[:2] == ["/env/bin/bert-tfx", "warm"]
+    command, rest = typer.main.get_command(app), words[2:]
+    while hasattr(command, "commands"):
+        command, rest = command.commands[rest[0]], rest[1:]
+    return command.name, command.make_context(command.name, rest).params
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path):
+    PLAN.write(tmp_path / "mine.json")
+    assert AirflowPlan.read(tmp_path / "mine.json") == PLAN
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]
+
+
+def test_the_first_task_compiles_with_the_trigger_s_parameters():
+    asked = {"corpus": ["/a b", "gs://c/*"], "vocab": "/v.txt", "settings": ["model.vocab_size=99"]}
+    name, params = parsed(PLAN.compile_words(asked, "manual__2026-01-02T03:04:05+00:00"))
+    assert name == "nodes" and params["recipe"] == "tiny_cpu" and params["run_dir"] == "/runs/mine"
+    assert params["run_id"] == "manual__2026-01-02T03:04:05+00:00" and params["name"] == "mine"
+    assert params["corpus"] == ["/a b", "gs://c/*"] and params["vocab"] == "/v.txt"
+    assert params["settings"] == ["model.vocab_size=99"] and params["metadata"] == "mysql://mlmd@db/mlmd"
+    assert params["expect"] == "CorpusGen,Trainer"
+
+
+@pytest.mark.parametrize(("cased", "said"), [(True, True), (False, False), (None, None)])
+def test_a_fine_tuning_has_its_own_options(cased, said):
+    asked = {"data": "/d", "train": ["/t"], "held_out": ["/e"], "test": [], "init": "/i", "cased": cased}
+    plan = dataclasses.replace(PLAN, recipe="mrpc", parameters=dict.fromkeys(asked), metadata="")
+    _, params = parsed(plan.compile_words(asked, "r"))
+    assert (params["data"], params["train"], params["held_out"], params["test"]) == ("/d", ["/t"], ["/e"], [])
+    assert (params["init"], params["cased"], params["metadata"]) == ("/i", said, "")
+
+
+def test_beam_arguments_come_last():
+    plan = dataclasses.replace(PLAN, beam_args=["--runner=DataflowRunner", "--project=p"])
+    assert plan.compile_words({}, "r")[-3:] == ["--", "--runner=DataflowRunner", "--project=p"]
+    warm = typer.main.get_command(app).commands["warm"]
+    words = plan.compile_words({}, "r")[2:]
+    assert warm.make_context("warm", words[:]).params["command"] == words  # `warm` leaves all words to the command
+
+
+def test_an_unknown_parameter_is_refused():
+    with pytest.raises(ValueError, match="corpora: no such run parameter; there are corpus, vocab, settings"):
+        PLAN.compile_words({"corpora": ["/a"]}, "r")
+
+
+def test_a_node_is_run_and_the_run_finished():
+    name, params = parsed(PLAN.node_words("Trainer", "r", again=False))
+    assert name == "run-node"
+    assert params == {"node": "Trainer", "run_dir": "/runs/mine", "run_id": "r", "again": False}
+    assert parsed(PLAN.node_words("Trainer", "r", again=True))[1]["again"]
+    assert parsed(PLAN.finish_words("r")) == ("finish", {"run_dir": "/runs/mine", "run_id": "r", "outcome": None})
+
+
+def test_run_ids_that_are_not_file_names_are_hashed():
+    names = [PLAN.finish_words(run_id)[-1] for run_id in ("a/b", "~a", "-x", "a" * 250)]
+    assert len(set(names)) == 4 and all(name.startswith("run-") and len(name) == 20 for name in names)
+
+
+def test_training_has_its_own_timeout():
+    seconds = {
+        node: AirflowTaskPolicy().timeout_seconds(node) for node in ("CorpusGen", "Trainer_second_phase", "Tuner")
+    }
+    assert seconds == {"CorpusGen": 6 * 3600, "Trainer_second_phase": 168 * 3600, "Tuner": 168 * 3600}
+
+
+def test_an_initial_model_adds_two_nodes(tmp_path, monkeypatch):
+    """Its folder is on the workers' volume, not on the machine that compiles."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--run-dir", "run", "--output", tmp_path / "dags", "--name", "n", "--corpus", "text"]
+    assert "DAG n, 14 nodes" in invoke("continued", *words, "--init", "/volume/bert", "--cased").stdout
+    plan = AirflowPlan.read(tmp_path / "dags" / "n.json")
+    assert set(plan.nodes["InitialModel"]) == {"InitialSource", "PretrainExampleGen"}
+    assert "InitialModel" in plan.nodes["Trainer"] and "InitialModel" in plan.nodes["Baseline"]
+    assert (plan.parameters["init"], plan.parameters["cased"]) == ("/volume/bert", True)
+    invoke("continued", *words, "--init", "latest")  # looked up in each run
+    assert AirflowPlan.read(tmp_path / "dags" / "n.json").parameters["init"] == "latest"
+
+
+def invoke(*words):
+    done = CliRunner().invoke(app, ["compile", "airflow", *map(str, words)])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
+    monkeypatch.setenv("BERT_TFX_METADATA_PASSWORD", "planted")
+    monkeypatch.chdir(tmp_path)
+    words = ["--run-dir", "run", "--output", tmp_path / "dags", "--name", "n", "--corpus", "text", "--retries", 7]
+    done = invoke("tiny_cpu", *words, "--metadata", "mysql://u@h/d", "--set", "model.vocab_size=99")
+    assert "DAG n, 12 nodes" in done.stdout
+    plan = AirflowPlan.read(tmp_path / "dags" / "n.json")
+    assert plan.nodes["Trainer"] and set(plan.nodes["VocabGen"]) == {"CorpusGen"}
+    seen = set()
+    for node, upstreams in plan.nodes.items():
+        assert set(upstreams) <= seen
+        seen.add(node)
+    assert plan.run_dir == str(tmp_path / "run") and plan.tasks.retries == 7
+    given = {"corpus": [str(tmp_path / "text")], "settings": ["model.vocab_size=99"]}
+    assert plan.parameters == {**dict.fromkeys(("vocab", "init", "cased")), **given}
+    assert not (tmp_path / "run").exists()  # nothing has run yet
+    assert not [path for path in (tmp_path / "dags").iterdir() if "planted" in path.read_text()]
+
+
+def test_a_task_is_compiled_for_airflow(tmp_path):
+    invoke("mrpc", "--run-dir", tmp_path, "--output", tmp_path / "dags", "--init", "/bert", "--data", "/MRPC")
+    plan = AirflowPlan.read(tmp_path / "dags" / "bert-finetune.json")
+    assert list(plan.parameters) == ["data", "train", "held_out", "test", "init", "cased", "settings"]
+    assert "Trainer" in plan.nodes and "CorpusGen" not in plan.nodes
+    assert json.loads(json.dumps(plan.parameters))["init"] == "/bert"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["tiny_cpu", "--data", "/rows"], "tiny_cpu takes no data; it takes corpus, vocab, init, cased, settings"),
+        (["tiny_cpu", "--set", "model.size=1"], "model.size is not a setting"),
+        (["tiny_cpu", "--metadata", "mysql://u:secret@h/d"], "holds a password"),
+    ],
+)
+def test_bad_input_is_refused_at_compilation(tmp_path, words, told):
+    with pytest.raises(InputError, match=told):
+        invoke(*words, "--run-dir", tmp_path, "--output", tmp_path / "dags")
+    assert not (tmp_path / "dags").exists()

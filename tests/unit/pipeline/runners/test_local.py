@@ -1,0 +1,109 @@
+"""A local run logs to its file and restores logging afterwards; it locks its directory and leaves no other files."""
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+
+import absl.logging
+import apache_beam as beam
+import pytest
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+
+from bert_keras.errors import InputError
+from pipeline.runners import local, run_steps
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run_dir import locked_run_dir
+from pipeline.workflows.pretrain import PretrainWorkflow
+from tests.support.pipeline.command_line import bert_tfx
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch, capfd, fails):
+    def run_node(run_dir, run_id, node):
+        absl.logging.info("about to run %s", node)
+        logging.getLogger("some.library").info("much is said")
+        os.write(2, b"C++ says this\n")
+        if fails:
+            raise RuntimeError("a node failed")
+
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: None)
+    monkeypatch.setattr(run_steps, "compile_run", lambda request, inputs, run_id: ["Trainer", "ModelPush"])
+    monkeypatch.setattr(run_steps, "run_node", run_node)
+    monkeypatch.setattr(run_steps, "finish", lambda run_dir, run_id: {"blessed": True})
+    root = logging.getLogger()
+    before = root.handlers[:], root.level, absl.logging.get_verbosity()
+    with pytest.raises(RuntimeError, match="a node failed") if fails else contextlib.nullcontext():
+        assert local.run(RunRequest("tiny_cpu", str(tmp_path))) == {"blessed": True}
+    assert (root.handlers[:], root.level, absl.logging.get_verbosity()) == before
+    out, err = capfd.readouterr()
+    assert (out.split(), err) == (["Trainer"] if fails else ["Trainer", "ModelPush"], "")
+    log = (tmp_path / "pipeline.log").read_text()
+    assert "about to run Trainer" in log
+    assert "some.library: much is said" in log
+    assert "C++ says this" in log
+    os.write(2, b"after")
+    assert capfd.readouterr().err == "after"
+
+
+def test_a_directory_allows_one_run_at_a_time(tmp_path, monkeypatch):
+    """The lock belongs to the process: it is released when the process is killed."""
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: pytest.fail("it runs"))
+    lock = "from pipeline.runs.run_dir import locked_run_dir as lock"
+    program = f"{lock}\nwith lock({str(tmp_path)!r}):\n    print('has it'); input()"
+    other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == "has it\n"
+    with pytest.raises(InputError, match="another bert-tfx runs in it; wait for it, or give another --run-dir"):
+        local.run(RunRequest("tiny_cpu", str(tmp_path)))
+    other.kill()
+    other.wait()
+    with locked_run_dir(str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize(("file", "run_dir"), [("text", "text/run"), ("run/lock/x", "run")])
+def test_an_unwritable_run_directory_is_one_line(tmp_path, file, run_dir):
+    """A file in its place, a folder in its lock's place: like a read-only file system."""
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("")
+    with pytest.raises(InputError, match=r"/run: not writable \((Not|Is) a directory\); give another --run-dir"):
+        local.run(RunRequest("tiny_cpu", str(tmp_path / run_dir)))
+    assert (tmp_path / file).exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "/a/summary.json"), "/a/summary.json: No space left on device"),
+        (OSError(30, "Read-only file system", "/runs/a"), "/runs/a: Read-only file system"),
+        (RuntimeError("Traceback\n  OSError: [Errno 28] No space left on device [while running 'x']\n"),
+         "OSError: [Errno 28] No space left on device"),
+    ],
+)  # fmt: skip
+def test_a_full_or_read_only_disk_is_one_line(monkeypatch, tmp_path, error, line):
+    """Also as the cause of another error."""
+
+    def fail(self, request):
+        try:
+            raise error
+        except Exception as cause:
+            raise ValueError("a stage failed") from cause
+
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", fail)
+    code, out, err = bert_tfx("pretrain", "--run-dir", tmp_path)
+    assert (code, out) == (1, "")
+    assert err == f"bert-tfx: {line}; make it writable or free some space, then run the same command to resume\n"
+
+
+class BeamStage(BaseBeamExecutor):
+    def Do(self, *_):
+        with self._make_beam_pipeline() as pipeline:
+            _ = pipeline | beam.Create([1])
+
+
+def test_a_stage_of_beam_leaves_no_temporary_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    BeamStage(BeamStage.Context(beam_pipeline_args=list(run_steps.BEAM_PIPELINE_ARGS))).Do({}, {}, {})
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,186 @@
+"""A run in steps, each launched in this process: the first two stages for real, on some text."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from ml_metadata.errors import InternalError
+
+from bert_keras.errors import InputError, StageError
+from pipeline.runners import run_steps
+from pipeline.runners.run_steps import compile_run, finish, graph_of, run_node
+from pipeline.runs.lineage import latest_run, run_named
+from pipeline.runs.request import RunRequest, run_ids
+from pipeline.workflows.finetune import FineTuneWorkflow
+from pipeline.workflows.workflow import workflow_of
+
+SETTINGS = ("model.vocab_size=40", "examples.max_seq_length=32", "model.max_position_embeddings=32")
+
+
+@pytest.fixture
+def request_of(tmp_path):
+    """`request_of(**changes)`: a pre-training on a little text."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"Words of number {n} {n * 7919}. And more words.\n\n" for n in range(300)))
+
+    def request_of(**changes):
+        values = {"run_dir": str(tmp_path / "run"), "corpus": (str(path),), "settings": SETTINGS} | changes
+        return RunRequest("tiny_cpu", **values)
+
+    return request_of
+
+
+def compiled(request, run_id):
+    return compile_run(request, workflow_of(request).find_inputs(request), run_id)
+
+
+def states(request, run_id):
+    return {name: stage.state for name, stage in run_named(request, run_id).stages.items()}
+
+
+def test_nodes_run_one_by_one_and_only_once(request_of):
+    request = request_of()
+    nodes = compiled(request, "first")
+    assert nodes[0] == "CorpusGen" and nodes[-1] == "ModelPush" and len(nodes) == 12
+    assert (run_ids(request.run_dir), RunRequest.read(request.run_dir, "first")) == (["first"], request)
+    for node in ("CorpusGen", "VocabGen", "CorpusGen"):
+        run_node(request.run_dir, "first", node)
+    assert states(request, "first") == {"CorpusGen": "COMPLETE", "VocabGen": "COMPLETE"}
+    documents = run_named(request, "first").output("CorpusGen", "documents").id
+
+    compiled(request, "second")
+    run_node(request.run_dir, "second", "CorpusGen")
+    assert states(request, "second") == {"CorpusGen": "CACHED"}
+    assert latest_run(request.run_dir).output("CorpusGen", "documents").id == documents
+
+
+def test_a_node_without_its_inputs_fails_and_can_run_later(request_of):
+    request = request_of()
+    compiled(request, "a")
+    with pytest.raises(StageError, match="VocabGen: inputs are missing; run CorpusGen first"):
+        run_node(request.run_dir, "a", "VocabGen")
+    run_node(request.run_dir, "a", "CorpusGen")
+    run_node(request.run_dir, "a", "VocabGen")
+    assert states(request, "a")["VocabGen"] == "COMPLETE"
+    with pytest.raises(StageError, match=r"run a has not run ImportSchemaGen, PretrainExampleGen, .*, ModelPush"):
+        finish(request.run_dir, "a")
+
+
+def overwritten(path):
+    content = bytearray(path.read_bytes())
+    content[8192:40000] = b"\x07" * (40000 - 8192)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [
+        (Path.unlink, "is missing or empty"),
+        (lambda path: path.write_bytes(b""), "is missing or empty"),
+        (lambda path: path.write_bytes(b"garbage" * 1000), "is damaged (file is not a database)"),
+        (overwritten, "is damaged ("),
+    ],
+    ids=["deleted", "empty", "garbage", "overwritten"],
+)
+def test_a_damaged_metadata_file_stops_a_run_before_it_starts_and_its_copy_restores_it(request_of, lose, said):
+    request = request_of()
+    compiled(request, "a")
+    run_node(request.run_dir, "a", "CorpusGen")
+    store, copy = Path(request.run_dir, "metadata.sqlite"), Path(request.run_dir, "metadata.sqlite.copy")
+    lose(store)
+    lost = store.read_bytes() if store.exists() else None
+    for use in (lambda: compiled(request, "b"), lambda: latest_run(request.run_dir)):
+        with pytest.raises(InputError) as refused:
+            use()
+        assert str(refused.value).startswith(f"{store}: {said}") and f"; cp {copy} {store}, or move" in str(
+            refused.value
+        )
+    assert (store.read_bytes() if store.exists() else None) == lost and run_ids(request.run_dir) == ["a"]
+
+    store.write_bytes(copy.read_bytes())
+    compiled(request, "b")
+    run_node(request.run_dir, "b", "CorpusGen")
+    assert states(request, "b") == {"CorpusGen": "CACHED"}
+    assert sorted(path.name for path in Path(request.run_dir).glob("metadata*")) == [store.name, copy.name]
+
+
+def test_a_full_disk_under_ml_metadata_is_one_line(request_of, monkeypatch):
+    """Errors as observed on a file system of 600 KB."""
+    request = request_of()
+    compiled(request, "a")
+    full = "Error when executing query: database or disk is full query:  INSERT INTO `Type`(`name`) VALUES('X');"
+
+    def fail(*_):
+        raise InternalError(full)
+
+    monkeypatch.setattr(run_steps.NodeLauncher, "launch", fail)
+    with pytest.raises(StageError) as stopped:
+        run_node(request.run_dir, "a", "CorpusGen")
+    line = f"{request.metadata_uri}: Error when executing query: database or disk is full; make it writable or free"
+    assert str(stopped.value).startswith(line)
+    monkeypatch.setattr(run_steps.metadata, "Metadata", fail)
+    with pytest.raises(StageError) as stopped:
+        compiled(request, "b")
+    assert str(stopped.value).startswith(f"--metadata {line}") and "\n" not in str(stopped.value)
+
+
+def test_two_pipelines_share_a_store_and_a_run_id(request_of, tmp_path):
+    """With equal text too: each pipeline has its own run, and does not use the other's cache."""
+    store = f"sqlite:{tmp_path}/shared.sqlite"
+    requests = [request_of(run_dir=str(tmp_path / name), name=name, metadata=store) for name in ("one", "other")]
+    for request in requests:
+        compiled(request, "same")
+    for request in requests:
+        run_node(request.run_dir, "same", "CorpusGen")
+    assert [states(request, "same") for request in requests] == [{"CorpusGen": "COMPLETE"}] * 2
+    uris = [run_named(request, "same").output("CorpusGen", "documents").uri for request in requests]
+    assert [uri.startswith(request.run_dir) for uri, request in zip(uris, requests, strict=True)] == [True, True]
+
+
+def test_unknown_runs_and_nodes_are_one_line(request_of):
+    request = request_of()
+    with pytest.raises(InputError, match=r"compiled/a\.json: no such file; `bert-tfx compile nodes`"):
+        run_node(request.run_dir, "a", "CorpusGen")
+    with pytest.raises(InputError, match=r"--run-id '\.\./a': must be up to 200 of letters, digits"):
+        run_node(request.run_dir, "../a", "CorpusGen")
+    compiled(request, "a")
+    with pytest.raises(InputError, match=r"Corpus: no such node in run a; there are CorpusGen, "):
+        run_node(request.run_dir, "a", "Corpus")
+    with pytest.raises(InputError, match="--metadata oracle:x"):
+        compiled(request_of(metadata="oracle:x"), "b")
+    with pytest.raises(InputError, match="give the initial checkpoint, --init DIR"):
+        FineTuneWorkflow().find_inputs(RunRequest("sst-2", request.run_dir, data="x"))
+
+
+def test_the_graph_of_a_request_reads_no_input(request_of, tmp_path):
+    request = request_of(corpus=(), run_dir=str(tmp_path / "not-made"))
+    graph = graph_of(request)
+    assert graph["CorpusGen"] == () and graph["VocabGen"] == ("CorpusGen",)
+    assert {"ExampleGate", "PretrainExampleGen"} <= set(graph["Trainer"])
+    assert not (tmp_path / "not-made").exists()
+    seen = set()
+    for node, upstream in graph.items():
+        assert set(upstream) <= seen, node
+        seen.add(node)
+    assert list(graph_of(RunRequest("sst-2", "/nowhere")))[:2] == ["TaskExampleGen", "Trainer"]
+    assert "Tuner" in graph_of(RunRequest("sst-2", "/nowhere", settings=("search.enabled=true",)))
+
+
+def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):
+    """In files and messages, whether the store is reachable or not."""
+    monkeypatch.setenv("BERT_TFX_METADATA_PASSWORD", "planted-secret")
+    request = request_of(metadata="mysql://me@127.0.0.1:1/db")
+    with pytest.raises(StageError, match="cannot be reached") as said:
+        compiled(request, "a")
+    assert "planted-secret" not in str(said.value)
+    assert not Path(request.run_dir, "compiled").exists()
+
+    reached = []
+    monkeypatch.setattr(run_steps.metadata, "Metadata", lambda config: reached.append(config) or nullcontext())
+    compiled(request, "a")
+    assert [config.mysql.password for config in reached] == ["planted-secret"]
+    files = {path.name: path.read_text() for path in Path(request.run_dir, "compiled").iterdir()}
+    assert set(files) == {"a.json", "a.pbtxt"}
+    assert json.loads(files["a.json"])["metadata"] == "mysql://me@127.0.0.1:1/db"
+    assert "planted-secret" not in "".join(files.values())

@@ -1,0 +1,69 @@
+"""Resources by step: defaults, a file's overrides, invalid files."""
+
+import dataclasses
+
+import pytest
+
+from bert_keras.errors import InputError
+from pipeline.runners.stage_resources import DEFAULTS, StageResources, resources_of
+
+STEPS = ["compile", "CorpusGen", "PretrainExampleGen", "PretrainExampleGen_second_phase", "Trainer", "finish"]
+
+
+def written(tmp_path, text):
+    path = tmp_path / "resources.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults_are_by_stage():
+    found = resources_of(None, STEPS)
+    assert found["CorpusGen"] == StageResources()
+    assert found["Trainer"] == DEFAULTS["Trainer"]
+    assert found["PretrainExampleGen_second_phase"] == DEFAULTS["PretrainExampleGen"]
+
+
+def test_a_file_overrides_the_defaults(tmp_path):
+    path = written(tmp_path, "Trainer: {accelerator: nvidia.com/gpu, accelerator_count: 8}\nCorpusGen: {cpu: 0.5}")
+    found = resources_of(path, STEPS)
+    gpus = dataclasses.replace(DEFAULTS["Trainer"], accelerator="nvidia.com/gpu", accelerator_count=8)
+    assert found["Trainer"] == gpus
+    assert found["CorpusGen"] == StageResources(cpu="0.5")
+    assert found["finish"] == DEFAULTS["finish"]
+
+
+def test_a_stage_s_entry_applies_to_its_second_phase_unless_that_has_its_own(tmp_path):
+    both = "PretrainExampleGen: {memory: 32Gi}\n"
+    found = resources_of(written(tmp_path, both), STEPS)
+    assert found["PretrainExampleGen_second_phase"] == found["PretrainExampleGen"] == StageResources("4", "32Gi")
+    found = resources_of(written(tmp_path, both + "PretrainExampleGen_second_phase: {memory: 64Gi}"), STEPS)
+    assert found["PretrainExampleGen_second_phase"].memory == "64Gi"
+    assert found["PretrainExampleGen"].memory == "32Gi"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Trainr: {cpu: 4}", "Trainr is not a step of this pipeline; the nearest one is Trainer"),
+        ("Trainer: {gpus: 4}", "Trainer: unknown resource gpus; there are accelerator, accelerator_count, cpu"),
+        ("Trainer: 4", "Trainer is 4; an example is 'Trainer: {memory: 32Gi}'"),
+        ("[Trainer]", "has no steps; an example is 'Trainer: {memory: 32Gi}'"),
+        ("Trainer: {memory: 4 GB}", "memory is '4 GB'; give a size, such as '8Gi'"),
+        ("Trainer: {cpu: many}", "cpu is 'many'; give a number of cores"),
+        ("Trainer: {accelerator_count: 3}", "accelerator_count is 3; it must be one of 1, 2, 4, 8, 16"),
+        ("Trainer: {accelerator_count: few}", "Trainer: accelerator_count: Input should be a valid integer"),
+        ("Trainer: {tolerations: [{keys: a}]}", "a toleration has keys; allowed: key, operator, value and effect"),
+        ("Trainer: {cpu: 4", "cannot be read as YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, text, message):
+    path = written(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        resources_of(path, STEPS)
+    assert str(error.value).startswith(path) and message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"cannot be read as YAML: .*No such file"):
+        resources_of(str(tmp_path / "none.yaml"), STEPS)

@@ -1,0 +1,98 @@
+"""Runs read from ML Metadata, from a store written here by hand."""
+
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from bert_keras.errors import InputError
+from pipeline.runs.lineage import ArtifactRecord, latest_run
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run_dir import metadata_file
+
+
+class Store:
+    """Writes runs like TFX: a context per run and per node, an execution per stage, events with keys."""
+
+    def __init__(self, run_dir):
+        self.run_dir = run_dir
+        config = mlmd.ConnectionConfig()
+        config.sqlite.filename_uri = metadata_file(str(run_dir))
+        config.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
+        self.store = metadata_store.MetadataStore(config)
+        self.context_types = {
+            name: self.store.put_context_type(mlmd.ContextType(name=name)) for name in ("pipeline_run", "node")
+        }
+        self.execution_type = self.store.put_execution_type(mlmd.ExecutionType(name="stage"))
+        self.artifact_type = self.store.put_artifact_type(
+            mlmd.ArtifactType(name="Model", properties={"version": mlmd.INT})
+        )
+
+    def context(self, type_name, name):
+        context = mlmd.Context(type_id=self.context_types[type_name], name=name)
+        (context.id,) = self.store.put_contexts([context])
+        return context
+
+    def run(self, run_id, name="bert-pretrain", begun=False):
+        """The state after compilation and, once a stage has started, TFX's context."""
+        request = RunRequest("tiny_cpu", str(self.run_dir), name=name)
+        request.write(run_id)
+        return self.context("pipeline_run", request.run_name(run_id)) if begun else None
+
+    def artifact(self, uri):
+        artifact = mlmd.Artifact(type_id=self.artifact_type, uri=uri)
+        artifact.properties["version"].int_value = 3
+        artifact.custom_properties["blessed"].int_value = 1
+        artifact.custom_properties["name"].string_value = "m"
+        (artifact.id,) = self.store.put_artifacts([artifact])
+        return artifact
+
+    def execution(self, state, contexts, inputs=(), outputs=()):
+        execution = mlmd.Execution(type_id=self.execution_type, last_known_state=state)
+        events = []
+        for kind, pairs in ((mlmd.Event.INPUT, inputs), (mlmd.Event.OUTPUT, outputs)):
+            for index, (key, artifact) in enumerate(pairs):
+                event = mlmd.Event(type=kind, artifact_id=artifact.id)
+                event.path.steps.add().key = key
+                event.path.steps.add().index = index
+                events.append((artifact, event))
+        self.store.put_execution(execution, events, contexts)
+
+
+def test_a_directory_without_a_run_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="no run here; bert-tfx pretrain or finetune makes one"):
+        latest_run(str(tmp_path))
+    Store(tmp_path).run("never-begun")
+    with pytest.raises(InputError, match="no run here; bert-tfx pretrain or finetune makes one"):
+        latest_run(str(tmp_path))
+
+
+def test_the_newest_run_is_read(tmp_path):
+    store = Store(tmp_path)
+    nodes = {name: store.context("node", f"bert-pretrain.{name}") for name in ("CorpusGen", "Trainer", "Push.er")}
+    old = store.run("old", begun=True)
+    store.execution(mlmd.Execution.COMPLETE, [old, nodes["Push.er"]])
+    new = store.run("new", begun=True)
+    text, model = store.artifact("/text"), store.artifact("/model")
+    store.execution(mlmd.Execution.CACHED, [new, nodes["CorpusGen"]], outputs=[("documents", text)])
+    store.execution(
+        mlmd.Execution.COMPLETE, [new, nodes["Trainer"]], inputs=[("a", text), ("a", model)], outputs=[("b", model)]
+    )
+    store.execution(mlmd.Execution.FAILED, [new, nodes["Push.er"]])
+
+    store.run("only-compiled")
+    store.context("pipeline_run", "of-another-pipeline.newest")
+
+    run = latest_run(str(tmp_path))
+    assert run.id == "bert-pretrain.new"
+    assert {name: stage.state for name, stage in run.stages.items()} == {
+        "CorpusGen": "CACHED",
+        "Trainer": "COMPLETE",
+        "Push.er": "FAILED",
+    }
+    properties = {"version": 3, "blessed": 1, "name": "m"}
+    records = [ArtifactRecord(a.id, "Model", a.uri, properties) for a in (text, model)]
+    trainer = run.stages["Trainer"]
+    assert trainer.inputs == {"a": records} and trainer.outputs == {"b": records[1:]}
+    assert run.output("CorpusGen", "documents") == records[0]
+    assert run.stages["Push.er"].inputs == run.stages["Push.er"].outputs == {}
+    assert trainer.seconds >= 0 and trainer.started > 1.7e9

@@ -1,0 +1,123 @@
+"""The summary's arithmetic and its rows."""
+
+import json
+
+import pytest
+
+from bert_keras.objectives.table import PARTS
+from pipeline.summaries import pretrain as summary
+from pipeline.summaries.pretrain import data_line
+from tests.support.golden import check_golden
+from tests.support.pipeline.fabricated_run import SUMMARY
+
+
+def test_the_figures_of_the_data_in_a_line():
+    def figure(name, label, value):
+        return {"name": name, "of": "", "label": label, "value": value, "minimum": 0, "maximum": 1, "remedy": ""}
+
+    figures = [
+        figure("documents", "documents", 14707),
+        figure("masked_fraction", "masked tokens", 0.15494),
+        figure("fill_fraction", "filled positions", None),
+    ]
+    assert data_line(figures) == "documents 14,707, masked tokens 15.49%"
+
+
+FIGURES = {
+    "unigram_perplexity": 400.0, "mlm_perplexity": 80.0, "mlm_accuracy": 0.3, "lm_perplexity": 50.0, "lm_accuracy": 0.4,
+    "sbo_perplexity": 100.0, "sbo_accuracy": 0.25, "disc_loss": 0.2, "disc_accuracy": 0.9, "nsp_accuracy": 0.8,
+    "chances": {"nsp_accuracy": [0.6, 4.0]}, "disc_least_original": 0.85,
+}  # fmt: skip
+PERPLEXITY = "perplexity {}, 1/{} of the unigram model's 400.0; accuracy {}"
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (
+            "mlm_nsp",
+            {
+                "masked LM": PERPLEXITY.format("80.0", "5.0", "30.0%"),
+                "next sentence": "80.0% (chance 60.0%; +4.0 standard errors): learned",
+            },
+        ),
+        ("mlm", {"masked LM": PERPLEXITY.format("80.0", "5.0", "30.0%")}),
+        ("left_to_right", {"next token": PERPLEXITY.format("50.0", "8.0", "40.0%")}),
+        (
+            "span_boundary",
+            {
+                "masked LM": PERPLEXITY.format("80.0", "5.0", "30.0%"),
+                "span boundary": PERPLEXITY.format("100.0", "4.0", "25.0%"),
+            },
+        ),
+        (
+            "electra",
+            {
+                "generator": PERPLEXITY.format("80.0", "5.0", "30.0%"),
+                "discriminator": "loss 0.200; accuracy 90.0% (at least 85.0% if all were called original)",
+            },
+        ),
+    ],
+)
+def test_learned_metrics_in_words(objective, told):
+    assert {part.name: summary._learned(part, FIGURES) for part in PARTS[objective]} == told
+
+
+def test_the_share_of_original_tokens_is_the_discriminator_s_chance(tmp_path):
+    """At most 150 of 1,000 tokens are replaced. Of other objectives there is nothing."""
+    (tmp_path / "example_spec.json").write_text(json.dumps({"counts": {"eval": {"masked": 150, "real_tokens": 1000}}}))
+    assert summary._least_original({"disc_accuracy": 0.9}, str(tmp_path)) == {"disc_least_original": 0.85}
+    assert summary._least_original({"lm_accuracy": 0.3}, str(tmp_path)) == {}
+
+
+VERDICT = {"blessed": True, "checked": True, "problems": [], "answers": 40, "memory_mb": 612.4, "load_seconds": 3.21}
+OUTCOME = {
+    "blessed": True, "gate_failures": [], "intervals": {"accuracy": [0.8512, 0.9]},
+    "serving": VERDICT | {"latency_ms": {"a": 2.0, "b": 3.456}},
+    "slices": [{"by": "label", "of": "0", "metrics": {"accuracy": 0.75, "example_count": 1200.0}, "intervals": {}}],
+    "pushed_version": "17", "served_version": "17",
+    "stage_states": {}, "seconds_by_stage": {},
+}  # fmt: skip
+
+
+def test_intervals_and_the_server_s_measurements_are_shown():
+    assert summary.outcome_rows(OUTCOME) == {
+        "gate": "blessed",
+        "95% CI": "accuracy 0.8512 to 0.9",
+        "label 0": "accuracy 0.75 (1,200 rows)",
+        "serving": "40 answers as trained, 95 % within 3.46 ms (b); 612 MiB; loaded in 3.2 s",
+        "pushed": "version 17; serving 17",
+        "stages": "",
+    }
+
+
+def test_a_refused_model_has_no_slices_intervals_or_server_rows():
+    """No slices, no intervals, no measurements of a server that was not started."""
+    refused = OUTCOME | {
+        "workflow": "pretrain",
+        "blessed": False,
+        "slices": [],
+        "intervals": {},
+        "pushed_version": None,
+    }
+    refused["serving"] = VERDICT | {"answers": 0, "latency_ms": {}, "problems": ["nothing is recorded"]}
+    rows = summary.outcome_rows(refused)
+    assert rows.pop("to try") == "a smaller model, or other limits (serving.*); see docs/serving.md"
+    assert rows == {"gate": "NOT blessed: serving: nothing is recorded", "pushed": "nothing; serving 17", "stages": ""}
+    (part,) = OUTCOME["slices"]
+    many = [part | {"of": str(label)} for label in range(77)] + [part | {"by": "length", "of": "up to 32"}]
+    rows = summary.outcome_rows(OUTCOME | {"slices": many})
+    assert not [name for name in rows if name.startswith("label")]
+    assert rows["length up to 32"] == "accuracy 0.75 (1,200 rows)"
+
+
+def test_the_screen_at_the_end_of_a_run(capsys):
+    initial = {
+        "source": "bert-base", "sha256": "c0ffee", "licence": "", "kept": "encoder, pooler", "drawn": "masked-LM head",
+        "new_tokens": 12, "metrics": {"mlm_perplexity": 100.0},
+    }  # fmt: skip
+    seconds = {"CorpusGen": 0.02, "Trainer": 61.0}
+    states = {"CorpusGen": "CACHED", "Trainer": "COMPLETE"}
+    run = OUTCOME | {"initial_model": initial, "seconds_by_stage": seconds, "stage_states": states}
+    summary.print_summary(SUMMARY | run, "runs/demo")
+    check_golden(capsys.readouterr().out, __file__, "pretrain")

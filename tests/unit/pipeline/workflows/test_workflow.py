@@ -1,0 +1,50 @@
+"""The two workflows, and the names of their stages."""
+
+import pytest
+
+from pipeline import stages
+from pipeline.runners.run_steps import graph_of
+from pipeline.runs.request import RunRequest
+from pipeline.workflows.workflow import WORKFLOWS, workflow_of
+
+SECOND_PHASE = ("second_phase.num_train_steps=10", "second_phase.max_seq_length=128")
+DECLARED = {value for name, value in vars(stages).items() if name.isupper() and isinstance(value, str)}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name"), [("tiny_cpu", "pretrain"), ("bert_base", "pretrain"), ("sst-2", "finetune")]
+)
+def test_a_recipe_has_its_workflow(recipe, name):
+    request = RunRequest(recipe, "/runs")
+    assert workflow_of(request) is WORKFLOWS[name]
+    assert (workflow_of(request).name, request.pipeline_name) == (name, f"bert-{name}")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "read"),
+    [
+        ("tiny_cpu", (), "PretrainExampleGen"),
+        ("tiny_cpu", SECOND_PHASE, "PretrainExampleGen_second_phase"),
+        ("sst-2", ("search.enabled=true",), "TaskExampleGen"),
+    ],
+)
+def test_the_nodes_are_the_declared_stages(recipe, settings, read):
+    """What is not declared is TFX's own: nothing here reads its artifacts. The Evaluator reads the judged phase's."""
+    request = RunRequest(recipe, "/runs", settings=settings)
+    graph = graph_of(request)
+    assert {stages.stage_of(node) for node in graph} - DECLARED <= {"StatisticsGen", "ExampleValidator"}
+    phase = getattr(request.resolved, "judged_phase", stages.FIRST_PHASE)
+    generator = stages.PRETRAIN_EXAMPLE_GEN if recipe == "tiny_cpu" else stages.TASK_EXAMPLE_GEN
+    assert stages.of_phase(generator, phase) == read
+    assert [node for node in graph[stages.EVALUATOR] if "ExampleGen" in node] == [read]
+
+
+def test_workflows_share_only_the_initial_model_and_tuned_settings_are_settings():
+    from pipeline.recipes.settings import settings_of
+
+    first, second = (set(workflow.inputs) for workflow in WORKFLOWS.values())
+    assert first & second == {"init", "cased"}
+    for recipe in ("tiny_cpu", "sst-2"):
+        request = RunRequest(recipe, "/runs")
+        assert set(workflow_of(request).tuned.values()) <= set(settings_of(request.resolved))
+        assert set(workflow_of(request).parameters(request)) <= set(workflow_of(request).inputs)

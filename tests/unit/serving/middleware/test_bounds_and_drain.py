@@ -1,0 +1,306 @@
+"""Overload, deadlines and cancellation, and requests during a shutdown."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from serving.errors import ServingError
+from serving.models.servable import Servable
+from serving.scheduling.request_parts import Part
+from serving.scheduling.request_queue import ConcurrencyLimiter, QueueSettings, RequestContext
+from serving.server import Server
+
+Push = Callable[[Path, int, int], Path]
+
+
+class Gate:
+    """A check that holds requests until it is opened, and records them."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.arrived: list[str] = []
+
+    def __call__(self, signature_name: str) -> None:
+        self.arrived.append(signature_name)
+        assert self.opened.wait(60)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, push: Push) -> Path:
+    base = tmp_path_factory.mktemp("bounded")
+    push(base, 1, 1)
+    return base
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def started(base: Path, **queue: Any) -> Server:
+    server = Server(base, grpc_port=0, rest_port=0, queue=QueueSettings(**queue))
+    server.start()
+    assert server.wait_until_available(120)
+    return server
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def over_grpc(server: Server) -> Any:
+    channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+
+
+def request(signature: str, **inputs: Any) -> predict_pb2.PredictRequest:
+    made = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": signature})
+    for name, value in inputs.items():
+        made.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return made
+
+
+LENGTH = request("length", text=["abc"])
+
+
+def over_rest(server: Server, inputs: Any = ("abc",), signature: str = "length") -> httpx.Response:
+    return httpx.post(
+        f"http://127.0.0.1:{server.rest_port}/v1/models/bert:predict",
+        json={"inputs": inputs, "signature_name": signature},
+        trust_env=False,
+        timeout=60,
+    )
+
+
+def code_of(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def hold_back(server: Server, gate: Gate) -> None:
+    """Server whose requests wait at the gate after validation, before queueing."""
+    check = server.policy.check
+
+    def held(servable: Any, signature_name: str, inputs: Any) -> None:
+        check(servable, signature_name, inputs)
+        gate(signature_name)
+
+    server.policy.check = held  # type: ignore[method-assign]
+
+
+def test_requests_beyond_the_limit_are_refused_on_both_ports(base: Path, pool: ThreadPoolExecutor) -> None:
+    server, gate = started(base, max_requests=2), Gate()
+    predict = over_grpc(server)
+    hold_back(server, gate)
+    inside = [pool.submit(predict, LENGTH, timeout=60), pool.submit(over_rest, server)]
+    wait_for(lambda: len(gate.arrived) == 2)
+    assert code_of(lambda: predict(LENGTH, timeout=60)) == "RESOURCE_EXHAUSTED"
+    refused = over_rest(server)
+    assert refused.status_code == 429 and "2 requests are running or queued already" in refused.json()["error"]
+    # Requests that need no execution are answered.
+    assert httpx.get(f"http://127.0.0.1:{server.rest_port}/v1/models/bert", trust_env=False).status_code == 200
+    gate.opened.set()
+    assert inside[0].result(60).outputs["length"].int_val == [3]
+    assert inside[1].result(60).json() == {"outputs": [3]}
+    assert code_of(lambda: predict(LENGTH, timeout=60)) == "OK"
+    server.stop()
+
+
+def test_probes_are_answered_while_requests_hold_all_threads(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise Kubernetes would restart a server for being busy."""
+    server, gate = started(base, max_requests=1), Gate()
+    threads = 17  # max_requests, and 16 that refuse
+
+    def held_back(*_: Any, **__: Any) -> None:
+        gate("any")
+        raise ServingError(grpc.StatusCode.UNAVAILABLE, "held")
+
+    monkeypatch.setattr(server.inference, "predict", held_back)
+    rest = f"http://127.0.0.1:{server.rest_port}/v1/models"
+    with ThreadPoolExecutor(threads) as pool, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        held = [over_grpc(server).future(LENGTH, timeout=60) for _ in range(threads)]
+        posted = [pool.submit(over_rest, server) for _ in range(threads)]
+        wait_for(lambda: len(gate.arrived) == 2 * threads)
+        try:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            assert check(health_pb2.HealthCheckRequest(service="bert"), timeout=5).status == 1  # SERVING
+            for path in ("", "/bert", "/bert/metadata"):
+                assert httpx.get(rest + path, trust_env=False, timeout=5).status_code == 200
+        finally:
+            gate.opened.set()
+            for one in (*held, *posted):
+                one.exception(60)
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def one_by_one(base: Path) -> Iterator[Server]:
+    """Server that computes one request at a time outside of batches."""
+    server = started(base, max_running=1, rest_timeout_seconds=2.0)
+    yield server
+    server.stop()
+
+
+class Held:
+    """Holds the computation of a request of one turn until it is opened, and records the turns of all."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.turns: list[int] = []
+
+    def compute(self, servable: Servable, name: str, part: Part) -> dict[str, np.ndarray]:
+        self.turns.append(int(part.inputs["turns"]))
+        if self.turns[-1] == 1:
+            assert self.opened.wait(60)
+        return COMPUTE(servable, name, part)
+
+
+COMPUTE = Servable.compute
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held()
+    monkeypatch.setattr(Servable, "compute", lambda servable, name, part: held.compute(servable, name, part))
+    yield held
+    held.opened.set()
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancelled", "rest"])
+def test_expired_or_cancelled_requests_are_not_computed(
+    one_by_one: Server, held: Held, pool: ThreadPoolExecutor, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict = over_grpc(one_by_one)
+    arrived: list[int] = []
+    monkeypatch.setattr(one_by_one.policy, "check", lambda servable, name, inputs: arrived.append(int(inputs["turns"])))
+    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=60)
+    wait_for(lambda: held.turns == [1])
+    if how == "rest":
+        answer = over_rest(one_by_one, 7, "spin")
+        assert answer.status_code == 504 and "deadline" in answer.json()["error"]
+    else:
+        waiting = predict.future(request("spin", turns=np.int32(7)), timeout=2 if how == "deadline" else 60)
+        if how == "cancelled":
+            wait_for(lambda: one_by_one.inference.waiting == 1)
+            waiting.cancel()
+        assert waiting.exception(60) is not None if how == "deadline" else waiting.cancelled()
+    wait_for(lambda: one_by_one.inference.waiting == 0)
+    assert not first.done()
+    held.opened.set()
+    first.result(60)
+    predict(request("spin", turns=np.int32(8)), timeout=60)
+    assert (arrived, held.turns) == ([1, 7, 8], [1, 8])
+
+
+def test_requests_of_disconnected_rest_clients_are_not_computed(
+    one_by_one: Server, held: Held, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.api.rest_service.RequestContext", lambda seconds: RequestContext(60))
+    predict = over_grpc(one_by_one)
+    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=60)
+    wait_for(lambda: held.turns == [1])
+    body = b'{"inputs": 7, "signature_name": "spin"}'
+    head = f"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", one_by_one.rest_port), timeout=60) as connection:
+        connection.sendall(head.encode() + body)
+        wait_for(lambda: one_by_one.inference.waiting == 1)
+    wait_for(lambda: one_by_one.inference.waiting == 0)
+    assert not first.done()
+    held.opened.set()
+    first.result(60)
+    assert held.turns == [1]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_drain(base: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
+    """NOT_SERVING comes first; then new requests are refused, and those in flight finish in the given time."""
+    server, gate = started(base, drain_seconds=60.0 if patient else 0.2), Gate()
+    predict = over_grpc(server)
+    hold_back(server, gate)
+    during: list[str] = []
+    # Health changes first: requests are still answered.
+    drain = server.policy.health.drain
+
+    def drained() -> None:
+        drain()
+        during.append(code_of(lambda: predict(request("nothing"), timeout=60)))
+
+    server.policy.health.drain = drained  # type: ignore[method-assign]
+    under_way = [pool.submit(predict, LENGTH, timeout=60), pool.submit(over_rest, server)]
+    wait_for(lambda: len(gate.arrived) == 2)
+    stopping = pool.submit(server.stop)
+    if not patient:
+        stopping.result(30)
+        gate.opened.set()
+        return
+    # The signature does not exist: until then the request fails for this reason, without reaching the gate.
+    wait_for(lambda: code_of(lambda: predict(request("nothing"), timeout=60)) == "UNAVAILABLE")
+    assert over_rest(server).status_code == 503
+    assert during == ["INVALID_ARGUMENT"] and not stopping.done()
+    gate.opened.set()
+    assert under_way[0].result(60).outputs["length"].int_val == [3]
+    assert under_way[1].result(60).json() == {"outputs": [3]}
+    stopping.result(30)
+
+
+def test_no_client_sees_cancelled_during_a_shutdown(base: Path, pool: ThreadPoolExecutor) -> None:
+    """CANCELLED means that the client cancelled, so clients do not retry."""
+    server = started(base)
+    stopped = threading.Event()
+    over = {"gRPC": set[str](), "REST": set[str]()}
+
+    def ask_grpc() -> None:
+        predict = over_grpc(server)
+        while not stopped.is_set():
+            over["gRPC"].add(code_of(lambda: predict(LENGTH, timeout=60)))
+
+    def ask_rest() -> None:
+        while not stopped.is_set():
+            try:
+                over["REST"].add(str(over_rest(server).status_code))
+            except httpx.TransportError:
+                over["REST"].add("no connection")
+
+    asking = [pool.submit(ask) for ask in (*[ask_grpc] * 6, ask_rest)]
+    wait_for(lambda: over == {"gRPC": {"OK"}, "REST": {"200"}})
+    server.stop()
+    stopped.set()
+    for one in asking:
+        one.result(60)
+    assert over["gRPC"] == {"OK", "UNAVAILABLE"}
+    assert over["REST"] <= {"200", "503", "no connection"}
+
+
+def test_queued_requests_are_unavailable_after_the_drain(pool: ThreadPoolExecutor) -> None:
+    limiter = ConcurrencyLimiter(1)
+
+    def waiting() -> None:
+        with limiter.slot(RequestContext(60)):
+            raise AssertionError("it has had its turn")
+
+    with limiter.slot(RequestContext(60)):
+        late = pool.submit(waiting)
+        wait_for(lambda: limiter.waiting == 1)
+        limiter.close()
+        with pytest.raises(ServingError) as raised:
+            late.result(30)
+    assert raised.value.code is grpc.StatusCode.UNAVAILABLE and limiter.waiting == 0

@@ -1,0 +1,164 @@
+"""Idle connections are closed in time and do not delay other clients."""
+
+import contextlib
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from serving.client import Client
+from serving.errors import SettingsError
+from serving.middleware import security
+from serving.middleware.connections import reserve_descriptors
+from serving.middleware.limits import LimitSettings
+from serving.middleware.security import SecuritySettings
+from serving.server import Server
+
+HALF_OPEN, HEAD_SECONDS, MOST_OF_ONE, MOST = 2000, 2.0, 400, 500
+HALF_A_HEAD = b"POST /v1/models/bert:predict HTTP/1.1\r\nContent-Le"
+HALF_A_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
+# On Linux all of 127.0.0.0/8 is loopback: an address other than that of the test's clients.
+ELSEWHERE = "127.0.0.2"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def both_ends() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * HALF_OPEN + 1000:
+        pytest.fail(f"the test takes {2 * HALF_OPEN + 1000} descriptors, and {hard} are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * HALF_OPEN + 1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def process(
+    tmp_path_factory: pytest.TempPathFactory,
+    push: Callable[[Path, int, int], Path],
+    in_process: Callable[..., Any],
+    both_ends: None,
+) -> Any:
+    base = tmp_path_factory.mktemp("connections")
+    push(base, 1, 1)
+    limits = LimitSettings(
+        max_head_seconds=HEAD_SECONDS, max_connections=MOST, max_address_connections=MOST_OF_ONE, max_idle_seconds=1.0
+    )
+    return in_process(base, limits=limits)
+
+
+def half_open(port: int, sent: bytes) -> list[socket.socket]:
+    connections = []
+    for _ in range(HALF_OPEN):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=120, source_address=(ELSEWHERE, 0))
+        connections.append(connection)
+        try:
+            connection.sendall(sent)
+        except OSError:  # closed at once
+            continue
+    return connections
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        while connection.recv(4096):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize(("port", "sent"), [("rest_port", HALF_A_HEAD), ("grpc_port", HALF_A_PREFACE)])
+def test_2000_half_open_connections_are_closed_without_delaying_others(process: Any, port: str, sent: bytes) -> None:
+    before, began = process.descriptors, time.monotonic()
+    connections = half_open(getattr(process, port), sent)
+    if port == "rest_port":  # gRPC's are closed at the next check
+        assert process.descriptors - before <= MOST + 50
+    longest = 0.0
+    while not all(map(is_closed, connections)):
+        assert time.monotonic() - began < 240, f"{sum(not is_closed(one) for one in connections)} are open"
+        asked = time.monotonic()
+        process.ask()  # over both ports, by new clients
+        longest = max(longest, time.monotonic() - asked)
+    assert longest < 30
+    for connection in connections:
+        connection.close()
+    process.ask()
+
+
+def test_a_slow_request_head_times_out(process: Any) -> None:
+    """Neither at first nor after an answer, where uvicorn has no timeout once a byte has arrived."""
+    head = b"GET /v1/models/bert HTTP/1.1\r\nHost: localhost\r\n"
+    with socket.create_connection(("127.0.0.1", process.rest_port), timeout=120) as connection:
+        connection.sendall(head + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        began = time.monotonic()
+        for letter in head * 10:
+            try:
+                connection.sendall(bytes([letter]))
+                time.sleep(0.05)
+            except OSError:
+                break
+        assert is_closed(connection) and time.monotonic() - began > HEAD_SECONDS - 0.5
+
+
+def test_an_idle_client_is_answered(process: Any) -> None:
+    with Client(f"127.0.0.1:{process.grpc_port}", timeout=120) as client:
+        for _ in range(2):
+            assert client.predict({"text": ["abc"]}, "length")["length"].tolist() == [3]
+            time.sleep(2.0)
+
+
+def test_the_descriptor_limit_is_checked_before_the_start(tmp_path: Path, monkeypatch: Any) -> None:
+    raised: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: raised.append(limits))
+    for allowed, want in (((1024, 4096), [(3512, 4096)]), ((4096, 4096), [])):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, allowed=allowed: allowed)
+        raised.clear()
+        reserve_descriptors(LimitSettings())
+        assert raised == want
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    with pytest.raises(SettingsError, match=r"need 3512 descriptors; the limit is 1024: .* --max-connections 85$"):
+        Server(tmp_path, grpc_port=0, rest_port=0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_sessions_do_not_outlive_their_ca(
+    tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(security, "RELOAD_SECONDS", 0.0)
+    servers, clients, others = trustme.CA(), trustme.CA(), trustme.CA()
+    for name, leaf in (("server", servers.issue_cert("127.0.0.1")), ("client", clients.issue_cert("a@example.org"))):
+        leaf.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    clients.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    settings = SecuritySettings(*[str(tmp_path / "server.pem")] * 2, str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = context.maximum_version = version
+    servers.configure_trust(context)
+    context.load_cert_chain(str(tmp_path / "client.pem"))
+
+    def asked(session: ssl.SSLSession | None) -> tuple[bytes, bool, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", server.rest_port), timeout=120) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as wrapped,
+        ):
+            wrapped.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return wrapped.recv(65536)[:12], bool(wrapped.session_reused), wrapped.session
+
+    with Server(tmp_path / "none", grpc_port=0, rest_port=0, security=settings) as server:
+        answer, resumed, session = asked(None)
+        assert (answer, resumed) == (b"HTTP/1.1 200", False)
+        assert asked(session)[:2] == (b"HTTP/1.1 200", True)
+        others.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        with contextlib.suppress(OSError):  # an alert, or closed
+            assert asked(session)[0] == b""
+        clients.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        assert asked(session)[:2] == (b"HTTP/1.1 200", False)

@@ -1,0 +1,118 @@
+"""Versions with the same graph share it, and nothing else."""
+
+import gc
+import shutil
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from serving.models.servable import Servable
+from serving.scheduling.batching import BatchingSettings
+
+WORDS = tf.TensorSpec([None], tf.string, name="words")
+
+
+class Weighted(tf.Module):
+    """Returns the line of a word in an asset, times a weight, and the weight itself."""
+
+    def __init__(self, words: Path):
+        super().__init__()
+        lines = tf.lookup.TextFileInitializer(
+            str(words), tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+        )
+        self.table = tf.lookup.StaticHashTable(lines, -1)
+        self.weight = tf.Variable([[1.0]])
+
+    @tf.function(input_signature=[WORDS])
+    def look_up(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
+        lines = tf.cast(self.table.lookup(words), tf.float32)[:, tf.newaxis]
+        return {"weighted": lines @ self.weight, "twice": lines @ tf.concat([self.weight, self.weight], 1)}
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Version 1 with weight 1 and words a, b; version 2 with weight 5 and words b, a."""
+    base = tmp_path_factory.mktemp("versions")
+    (base / "words.txt").write_text("a\nb\n")
+    model = Weighted(base / "words.txt")
+    tf.saved_model.save(model, str(base / "1"), {"serving_default": model.look_up, "evaluate": model.look_up})
+    shutil.copytree(base / "1", base / "2")
+    model.weight.assign([[5.0]])
+    tf.train.Checkpoint(model).write(str(base / "2/variables/variables"))
+    (base / "2/assets/words.txt").write_text("b\na\n")
+    return [base / "1", base / "2"]
+
+
+def answers(servable: Servable, signature: str = "") -> list[list[float]]:
+    found = servable.predict(signature, {"words": np.array([b"a", b"b"], object)})
+    return [found["weighted"].ravel().tolist(), found["twice"][:, 1].tolist()]
+
+
+@pytest.mark.parametrize("batching", [None, BatchingSettings()])
+def test_weights_and_assets_are_separate(versions: list[Path], batching: BatchingSettings | None) -> None:
+    servables = [Servable("m", number, path, batching) for number, path in enumerate(versions)]
+    assert servables[0]._graph is servables[1]._graph
+    for _ in range(2):  # alternating: neither has changed the other
+        for signature in ("", "evaluate"):
+            assert answers(servables[0], signature) == [[0.0, 1.0], [0.0, 1.0]]
+            assert answers(servables[1], signature) == [[5.0, 0.0], [5.0, 0.0]]
+    del servables[0]
+    gc.collect()
+    assert answers(servables[0]) == [[5.0, 0.0], [5.0, 0.0]]
+
+
+def test_a_graph_is_freed_with_its_last_version(versions: list[Path]) -> None:
+    servables = [Servable("m", 1, path) for path in versions]
+    graph = weakref.ref(servables[0]._graph)
+    servables.pop()
+    gc.collect()
+    assert graph() is not None
+    servables.pop()
+    gc.collect()
+    assert graph() is None
+
+
+def test_other_batching_and_other_graphs_are_not_shared(versions: list[Path], tmp_path: Path) -> None:
+    first = Servable("m", 1, versions[0], BatchingSettings())
+    assert Servable("m", 2, versions[1], BatchingSettings(max_batch_size=4))._graph is not first._graph
+    shutil.copytree(versions[0], tmp_path / "1")
+    saved_model = tmp_path / "1/saved_model.pb"
+    saved_model.write_bytes(saved_model.read_bytes().replace(b"twice", b"alias"))
+    other = Servable("m", 3, tmp_path / "1", BatchingSettings())
+    assert other._graph is not first._graph and set(other.signature("").outputs) == {"weighted", "alias"}
+
+
+def test_a_version_without_weights_does_not_get_another_versions(versions: list[Path], tmp_path: Path) -> None:
+    first = Servable("m", 1, versions[0])
+    shutil.copytree(versions[1], tmp_path / "2")
+    (tmp_path / "2/variables/variables.index").write_bytes(b"no index")
+    with pytest.raises(tf.errors.OpError):
+        Servable("m", 2, tmp_path / "2")
+    assert answers(first) == [[0.0, 1.0], [0.0, 1.0]]
+
+
+def test_versions_load_while_others_answer(versions: list[Path]) -> None:
+    first = Servable("m", 1, versions[0], BatchingSettings())
+    done = threading.Event()
+    wrong: list[object] = []
+
+    def ask_on() -> None:
+        while not done.is_set():
+            if (found := answers(first)) != [[0.0, 1.0], [0.0, 1.0]]:
+                wrong.append(found)
+
+    clients = [threading.Thread(target=ask_on) for _ in range(4)]
+    for client in clients:
+        client.start()
+    try:
+        for number in range(10):
+            assert answers(Servable("m", number, versions[1], BatchingSettings())) == [[5.0, 0.0], [5.0, 0.0]]
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
+    assert not wrong

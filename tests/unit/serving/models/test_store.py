@@ -1,0 +1,291 @@
+"""Versions are added, removed and fail while requests run."""
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+
+from serving.errors import ServingError
+from serving.models.config import ALL_VERSIONS, ModelConfig, VersionPolicy
+from serving.models.manager import Target
+from serving.models.store import ModelStore
+from serving.models.warmup import WARMUP_FILE
+from serving.server import Server
+
+Push = Callable[[Path, int, int], Path]
+
+
+def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def states(store: ModelStore) -> dict[int, str]:
+    return {version: status.state for version, status in store.status().items()}
+
+
+def store_of(base: Path, **options: Any) -> ModelStore:
+    return ModelStore(ModelConfig("bert", base), **options)
+
+
+def add_warmup(version: Path, text: bytes) -> None:
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.model_spec.signature_name = "fill_mask"
+    log.predict_log.request.inputs["text"].CopyFrom(tf.make_tensor_proto([text]))
+    (version / WARMUP_FILE).parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(version / WARMUP_FILE)) as writer:
+        writer.write(log.SerializeToString())
+
+
+def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Path, push: Push) -> None:
+    """16 threads, with and without batching: every answer is from the version it names."""
+    push(tmp_path, 1, 1)
+    seen: set[tuple[int, int]] = set()
+    failures: list[Exception] = []
+    answered = [0] * 16
+    done = threading.Event()
+    with Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
+        assert server.wait_until_available(120)
+        channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
+        predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+        batched = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "company"})
+        batched.inputs["text"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
+        alone = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "spin"})
+        alone.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int32(10)))
+
+        def ask(index: int) -> None:
+            while not done.is_set():
+                try:
+                    response = predict(batched if index % 2 else alone, timeout=60)
+                    numbers = set(response.outputs["number"].int64_val)
+                    seen.update((response.model_spec.version.value, number) for number in numbers)
+                    answered[index] += 1
+                except Exception as error:
+                    failures.append(error)
+
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(16)]
+        for thread in threads:
+            thread.start()
+        for version in (1, 2, 3, 4):
+            if version > 1:
+                push(tmp_path, version, version)
+            wait_for(lambda: server.store.newest == version)  # noqa: B023  called in this turn only
+            before = list(answered)
+            # Five further answers for each thread, the first of which it may have asked the version before.
+            wait_for(lambda: all(now > then + 4 for now, then in zip(answered, before, strict=True)))  # noqa: B023
+        done.set()
+        for thread in threads:
+            thread.join()
+        wait_for(lambda: states(server.store) == {1: "END", 2: "END", 3: "END", 4: "AVAILABLE"})
+        channel.close()
+    assert (failures, seen) == ([], {(1, 1), (2, 2), (3, 3), (4, 4)})
+
+
+def test_requests_in_flight_finish_on_their_version(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    store = store_of(tmp_path)
+    store.poll()
+    answers = []
+    holds_it, swapped = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        servable = store.get()
+        assert servable is not None
+        holds_it.set()
+        assert swapped.wait(60)
+        answers.append(int(servable.predict("spin", {"turns": np.array(10, np.int32)})["number"]))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert holds_it.wait(60)
+    push(tmp_path, 2, 2)
+    store.poll()
+    assert states(store) == {1: "UNLOADING", 2: "AVAILABLE"}
+    assert store.newest == 2
+    swapped.set()
+    thread.join()
+    assert answers == [1]
+    wait_for(lambda: states(store)[1] == "END")
+    store.stop()
+    wait_for(lambda: states(store)[2] == "END")
+
+
+def test_only_complete_integer_folders_are_versions(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    for name in ("2.under-way", "_tfx_temp_3", "v4", "-5", "٦", str(2**63)):
+        shutil.copytree(tmp_path / "1", tmp_path / name)
+    (tmp_path / "7").mkdir()
+    (tmp_path / "8").write_text("not a folder")
+    store = store_of(tmp_path)
+    store.poll()
+    assert states(store) == {1: "AVAILABLE"}
+    (tmp_path / "2.under-way").rename(tmp_path / "2")
+    store.poll()
+    assert store.newest == 2
+
+
+def test_a_version_that_fails_is_logged_once_and_the_old_one_serves(
+    tmp_path: Path, push: Push, caplog: pytest.LogCaptureFixture
+) -> None:
+    push(tmp_path, 1, 1)
+    store = store_of(tmp_path)
+    store.poll()
+    good = push(tmp_path, 2, 2) / "saved_model.pb"
+    store.poll()
+    bad = push(tmp_path, 3, 3) / "saved_model.pb"
+    content = bad.read_bytes()
+    bad.write_bytes(content[:100])
+    with caplog.at_level(logging.ERROR):
+        store.poll()
+        store.poll()
+    (record,) = caplog.records
+    assert "bert version 3" in record.getMessage() and "version 2 keeps serving" in record.getMessage()
+    assert store.newest == 2
+    failed = store.status()[3]
+    assert failed.state == "END" and failed.error_code is not grpc.StatusCode.OK and failed.error_message
+    assert "\n" not in failed.error_message
+    # Only a changed version is tried again.
+    bad.write_bytes(content)
+    store.poll()
+    assert store.newest == 3 and states(store) == {1: "END", 2: "END", 3: "AVAILABLE"}
+    assert good.exists()
+
+
+def test_truncated_variables_and_a_failing_first_version(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    (data,) = (push(tmp_path, 2, 2) / "variables").glob("variables.data*")
+    data.write_bytes(b"")
+    store = store_of(tmp_path)
+    store.poll()
+    assert states(store) == {1: "AVAILABLE", 2: "END"}
+
+
+def test_a_version_copied_in_place_is_loaded_when_complete(tmp_path: Path, push: Push) -> None:
+    """A copy without rename is incomplete for some time: the old version serves until the new one is complete."""
+    base = tmp_path / "base"
+    base.mkdir()
+    push(base, 1, 1)
+    store = store_of(base)
+    store.poll()
+    whole = push(tmp_path, 2, 2)
+    (base / "2").mkdir()
+    shutil.copy(whole / "saved_model.pb", base / "2")
+    for _ in range(2):
+        store.poll()
+        assert states(store) == {1: "AVAILABLE", 2: "END"}
+    shutil.copytree(whole, base / "2", dirs_exist_ok=True)
+    store.poll()
+    assert states(store)[2] == "AVAILABLE" and store.versions == [2]
+
+
+@pytest.mark.parametrize(
+    "policy, served",
+    [
+        (VersionPolicy(), [3]),
+        (VersionPolicy(latest=2), [2, 3]),
+        (ALL_VERSIONS, [1, 2, 3]),
+        (VersionPolicy(latest=None, specific=frozenset({1, 2, 7})), [1, 2]),
+    ],
+    ids=["latest", "latest two", "all", "specific"],
+)
+def test_a_policy_selects_versions(tmp_path: Path, push: Push, policy: VersionPolicy, served: list[int]) -> None:
+    for version in (1, 2, 3):
+        push(tmp_path, version, version)
+    store = ModelStore(ModelConfig("bert", tmp_path, policy))
+    store.poll()
+    assert (store.versions, store.newest) == (served, max(served))
+    servables = [store.get(version) for version in (None, *served)]
+    assert [servable.version for servable in servables if servable] == [max(served), *served]
+    # If one of the latest fails, the next older one serves; a missing version does not unload another.
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "saved_model.pb").write_bytes(b"no model")
+    store.poll()
+    assert store.versions == served
+    shutil.rmtree(tmp_path / str(served[0]))
+    store.poll()
+    expected = {3: [2], 2: [1, 3], 1: served[1:]}[served[0]]
+    assert store.versions == expected
+    for version in (1, 2, 3):
+        shutil.rmtree(tmp_path / str(version), ignore_errors=True)
+    store.poll()
+    assert store.versions == expected
+
+
+def test_a_version_serves_only_after_its_warm_up(tmp_path: Path, push: Push) -> None:
+    push(tmp_path, 1, 1)
+    store = store_of(tmp_path)
+    store.poll()
+    for version, text in ((2, b"no mask at all"), (3, b"a [MASK]")):
+        under_way = push(tmp_path / "..", version, version).rename(tmp_path / f"{version}.under-way")
+        add_warmup(under_way, text)
+        under_way.rename(tmp_path / str(version))
+        store.poll()
+        if version == 2:
+            assert store.newest == 1
+            status = store.status()[2]
+            assert status.error_message == "no [MASK] in text 0"
+            assert status.error_code is grpc.StatusCode.INVALID_ARGUMENT
+    assert store.newest == 3
+
+
+def test_rollback_and_a_vanished_folder(tmp_path: Path, push: Push) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    push(base, 1, 1)
+    push(base, 2, 2)
+    store = store_of(base)
+    store.poll()
+    assert store.newest == 2
+    shutil.rmtree(base / "2")
+    store.poll()
+    assert states(store) == {1: "AVAILABLE", 2: "END"}
+    base.rename(tmp_path / "gone")
+    store.poll()
+    assert store.newest == 1
+
+
+def test_nothing_is_served_before_the_first_version(tmp_path: Path, push: Push) -> None:
+    with Server(tmp_path / "later", grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
+        assert not server.wait_until_available(0.2)
+        with pytest.raises(ServingError) as raised:
+            server.models.status(Target("bert"))
+        assert str(raised.value) == "Could not find any versions of model bert"
+        with pytest.raises(ServingError) as raised:
+            server.models.get(Target("bert"))
+        assert raised.value.code is grpc.StatusCode.NOT_FOUND
+        assert str(raised.value) == "Servable not found for request: Latest(bert); served: nothing yet"
+        (tmp_path / "later").mkdir()
+        push(tmp_path / "later", 5, 5)
+        assert server.wait_until_available(120)
+
+
+def test_a_folder_that_cannot_be_read_is_logged_once_and_does_not_end_the_watch(
+    tmp_path: Path, push: Push, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    push(tmp_path, 1, 1)
+    looked: list[int] = []
+
+    def refuse() -> None:
+        looked.append(1)
+        raise PermissionError("Permission denied")
+
+    store = store_of(tmp_path, poll_seconds=0.02)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_versions", refuse)
+        store.start()
+        wait_for(lambda: len(looked) > 5)
+        assert store.newest is None
+    wait_for(lambda: store.newest == 1)
+    store.stop()
+    assert caplog.messages == [f"looking for versions of bert in {tmp_path}: Permission denied"]

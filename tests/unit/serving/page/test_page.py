@@ -1,0 +1,129 @@
+"""The page's files over a real socket: headers, available paths, and the token.
+
+The page's behaviour is tested in test_page_in_chromium.py.
+"""
+
+import http.client
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving.middleware.security import SecuritySettings
+from serving.page import routes
+from serving.server import Server
+
+TOKEN = "correct-horse-battery-staple"
+FOLDER = Path(routes.__file__).parent
+FILES = sorted(file for file in FOLDER.iterdir() if file.suffix not in ("", ".py"))
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Server that requires a token; its model `bert` has no version."""
+    folder = tmp_path_factory.mktemp("secured")
+    (folder / "tokens").write_text(f"{TOKEN}\n")
+    security = SecuritySettings(token_file=str(folder / "tokens"))
+    with Server(folder / "none", grpc_port=0, rest_port=0, security=security) as server:
+        yield server
+
+
+def get(server: Server, path: str, token: str | None = None, method: str = "GET") -> httpx.Response:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    url = f"http://127.0.0.1:{server.rest_port}{path}"
+    return httpx.request(method, url, headers=headers, trust_env=False, timeout=120)
+
+
+def test_every_file_of_the_folder_is_served_and_needs_no_token(secured: Server) -> None:
+    served = {path: path.removeprefix("/") or "index.html" for path in routes.PATHS}
+    assert set(served.values()) == {file.name for file in FILES}
+    for path, name in served.items():
+        answer = get(secured, path)
+        assert (answer.status_code, answer.content) == (200, (FOLDER / name).read_bytes())
+        assert answer.headers["content-type"] == f"{TYPES[Path(name).suffix]}; charset=utf-8"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["content-security-policy"] == routes.POLICY
+        assert get(secured, path, method="HEAD").status_code == 200
+
+
+def test_all_other_paths_need_the_token(secured: Server) -> None:
+    for path in ("/v1/models", "/v1/models/bert", "/monitoring/prometheus/metrics", "/page.js/", "/index.html", "//"):
+        assert get(secured, path).status_code == 401, path
+    assert get(secured, "/v1/models", TOKEN[:-1]).status_code == 401
+    assert get(secured, "/v1/models", TOKEN).status_code == 200
+
+
+def test_the_page_takes_no_other_method(secured: Server) -> None:
+    answer = get(secured, "/", method="POST")
+    assert answer.status_code == 404 and answer.json() == {"error": "Malformed request: POST /"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/index.html",
+        "/page/index.html",
+        "/page",
+        "/page.py",
+        "/../page.py",
+        "/page.js/../../security.py",
+        "/%2e%2e/security.py",
+        "/..%2fsecurity.py",
+        "//etc/passwd",
+        "/page.js%00.css",
+        "/PAGE.JS",
+    ],
+)
+def test_files_outside_the_folder_are_not_served(secured: Server, path: str) -> None:
+    # http.client sends a path unchanged, dots included.
+    connection = http.client.HTTPConnection("127.0.0.1", secured.rest_port, timeout=120)
+    for token, status in ((TOKEN, 404), (None, 401)):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("content-type")) == (status, "application/json"), answer.read()
+        answer.read()
+    connection.close()
+
+
+def test_the_policy_allows_this_server_only() -> None:
+    directives = dict(directive.split(" ", 1) for directive in routes.POLICY.split("; "))
+    assert directives["default-src"] == "'none'" and directives["require-trusted-types-for"] == "'script'"
+    assert set(directives.values()) == {"'none'", "'self'", "data:", "'script'"}
+    assert [name for name, sources in directives.items() if sources == "data:"] == ["img-src"]
+
+
+class Document(HTMLParser):
+    """Resources, scripts and inline styles of a document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.inline: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.loaded += [given[name] or "" for name in ("src", "href", "action", "data") if name in given]
+        self.inline += [name for name in given if name.startswith("on") or name == "style"]
+        self.inline += [tag] if tag == "style" or (tag == "script" and "src" not in given) else []
+
+
+def test_the_document_loads_only_these_files_and_has_no_code_inside() -> None:
+    document = Document()
+    document.feed((FOLDER / "index.html").read_text())
+    assert sorted(document.loaded) == ["data:,", "page.css", "page.js"]
+    assert document.inline == []
+    for file in FILES:
+        text = file.read_text()
+        assert "http:" not in text and "https:" not in text and "innerHTML" not in text, file.name
+
+
+def test_the_models_are_listed(server: Server, secured: Server) -> None:
+    available = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    bert = {"name": "bert", "labels": {}, "model_version_status": [available]}
+    assert get(server, "/v1/models").json() == {"models": [bert]}
+    # A model without versions is listed, too; its own status is NOT_FOUND.
+    assert get(secured, "/v1/models", TOKEN).json() == {"models": [bert | {"model_version_status": []}]}
+    assert get(secured, "/v1/models/bert", TOKEN).status_code == 404

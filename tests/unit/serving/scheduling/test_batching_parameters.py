@@ -1,0 +1,43 @@
+"""TensorFlow Serving's batching parameters file."""
+
+from pathlib import Path
+
+import pytest
+
+from serving.errors import ServingError
+from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.batching_parameters import read_batching_parameters
+
+
+def test_the_documented_form(tmp_path: Path) -> None:
+    file = tmp_path / "batching.config"
+    file.write_text(
+        "max_batch_size { value: 16 } batch_timeout_micros { value: 500 } max_enqueued_batches { value: 9 }\n"
+        "num_batch_threads { value: 2 } allowed_batch_sizes: 4 allowed_batch_sizes: 16\n"
+        'thread_pool_name { value: "batches" } pad_variable_length_inputs: true'
+    )
+    assert read_batching_parameters(file) == BatchingSettings(
+        num_batch_threads=2,
+        max_batch_size=16,
+        batch_timeout_micros=500,
+        max_enqueued_batches=9,
+        allowed_batch_sizes=(4, 16),
+    )
+    file.write_text("")
+    assert read_batching_parameters(file) == BatchingSettings()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("max_batch_sizes { value: 16 }", "no field named"),
+        ("max_batch_size { value: 0 }", "max_batch_size is 0; it must be at least 1"),
+        ("max_batch_size { value: 16 } allowed_batch_sizes: 4", "not with max_batch_size"),
+    ],
+)
+def test_errors_name_the_file(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "batching.config"
+    file.write_text(text)
+    with pytest.raises(ServingError, match=message) as raised:
+        read_batching_parameters(file)
+    assert str(file) in str(raised.value)

@@ -1,0 +1,209 @@
+"""Requests in parts: estimated before computation, and cancelled between parts."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+
+from serving import tensors
+from serving.client import Client, ClientError
+from serving.errors import ServingError
+from serving.middleware.limits import LimitSettings
+from serving.models.servable import Servable
+from serving.protos import Example, ModelSpec, PredictionServiceStub, PredictRequest, SignatureDef, types_pb2
+from serving.scheduling.request_parts import Load, answer_bytes, parts_of
+from serving.scheduling.request_queue import RequestContext
+from serving.server import Server
+
+
+def texts(*rows: Any) -> np.ndarray:
+    array = np.array(rows, object)
+    return np.vectorize(str.encode, otypes=[object])(array) if array.size else array
+
+
+def example(**features: list[Any]) -> bytes:
+    found = Example()
+    for name, values in features.items():
+        kind = "int64_list" if isinstance(values[0], int) else "bytes_list"
+        getattr(found.features.feature[name], kind).value.extend(values)
+    return found.SerializeToString()
+
+
+def divided(inputs: dict[str, np.ndarray], most_rows: int = 32, divisible: bool = True) -> list[list[int]]:
+    """Rows of each part."""
+    parts = parts_of(inputs, Load.of(inputs), most_rows, divisible)
+    count = len(next(iter(inputs.values())))
+    return [list(range(count)) if part.rows is None else part.rows.tolist() for part in parts]
+
+
+def test_load_of_rows() -> None:
+    text = {"text": texts("a" * 10, "[MASK] [MASK]", "a" * 600), "text_pair": texts("bb", "", "b")}
+    load = Load.of(text)
+    assert load.tokens.tolist() == [16, 17, 512] and load.longest.tolist() == [12, 13, 601]
+    assert load.masks.tolist() == [0, 2, 0] and load.texts.tolist() == [1, 1, 1]
+    choices = Load.of({"text": texts("aaaa"), "choices": texts(["b", "bb", "b"])})
+    assert (choices.tokens.tolist(), choices.texts.tolist(), choices.bytes.tolist()) == ([30], [3], [18])
+    # One pair for all rows.
+    assert Load.of({"text": texts("a", "aa"), "text_pair": texts("bbb")}).longest.tolist() == [4, 5]
+    rows = [example(masked_lm_positions=[1, 2], input_ids=[1] * 9), example(input_ids=[1] * 9), b""]
+    assert Load.of({"examples": np.array(rows, object)}).masks.tolist() == [2, 9, 0]
+    assert Load.of({"examples": np.array([example(choices=[b"a"] * 7)], object)}).texts.tolist() == [7]
+    assert Load.of({"real": np.zeros([7, 2])}).tokens.tolist() == [0] * 7
+
+
+@pytest.mark.parametrize("bad", [b"abc", b"\xff\xfe", b"\x0a\x05abc"])
+def test_malformed_examples_are_reported_by_row(bad: bytes) -> None:
+    with pytest.raises(ServingError, match=r'input "examples", row 1: not a serialized tf\.Example') as caught:
+        Load.of({"examples": np.array([example(text=[b"a"]), bad], object)})
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_parts_have_similar_lengths_and_bounded_size() -> None:
+    assert divided({"text": texts("a" * 900, "a", "aa")}) == [[0, 1, 2]]
+    assert divided({"text": texts("aa", "a" * 900, "a", "aaa")}, 3) == [[2, 0, 3], [1]]
+    # One long text among 4,095 short ones is computed with others of its own length.
+    widths = [len(rows) for rows in divided({"text": texts("a" * 1680, *["a"] * 4095)})]
+    assert widths == [32] * 127 + [31, 1]
+    # Word pieces, masks, bytes.
+    choices = {"text": texts(*["a" * 600] * 4), "choices": texts(*[["b"] * 16] * 4)}
+    assert divided(choices) == [[0, 1], [2, 3]]
+    masks = {"text": texts("[MASK]" * 510, "[MASK]" * 256, "[MASK]" * 256, "[MASK]")}
+    assert divided(masks) == [[3], [0], [1, 2]]
+    large = {"text": texts("a" * 300_000, "a" * 200_000, "a" * 200_000)}
+    assert divided(large) == [[0, 1], [2]]
+
+
+def test_large_rows_do_not_share_batches() -> None:
+    for given, shared in [("a" * 5000, True), ("a" * 20_000, False), ("[MASK]" * 16, True), ("[MASK]" * 17, False)]:
+        inputs = {"text": texts(given)}
+        assert parts_of(inputs, Load.of(inputs), 32, True)[0].shared is shared, given[:10]
+
+
+def test_indivisible_requests_above_the_limit_are_refused() -> None:
+    row = {"text": texts("a" * 600), "choices": texts(["b"] * 33)}
+    with pytest.raises(ServingError, match="row 0: 33 texts of up to 601 bytes; a row may have at most 16384 word"):
+        divided(row)
+    with pytest.raises(ServingError, match="row 0: 9 texts of up to 1000001 bytes"):
+        divided({"text": texts("a" * 1_000_000), "choices": texts(["b"] * 9)})
+    assert divided({"text": texts("a"), "choices": texts(["b"] * 1000)}) == [[0]]
+    whole = {"examples": np.array([example(text=[b"a" * 600])] * 33, object)}
+    with pytest.raises(ServingError, match=r"33 rows of up to 512 word pieces .* send fewer or shorter rows") as caught:
+        divided(whole, divisible=False)
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(divided({"examples": whole["examples"][:32]}, divisible=False)) == 1
+    assert divided({"real": np.zeros([5000, 2])}, divisible=False) == [list(range(5000))]
+
+
+def signature(**outputs: tuple[int, list[int]]) -> SignatureDef:
+    found = SignatureDef()
+    for name, (dtype, sizes) in outputs.items():
+        found.outputs[name].dtype = dtype
+        for size in sizes:
+            found.outputs[name].tensor_shape.dim.add(size=size)
+    return found
+
+
+@pytest.mark.parametrize(
+    "outputs, inputs, wanted, size",
+    [
+        # encode: [B, T, H]
+        ({"tokens": (7, [-1, -1]), "vectors": (1, [-1, -1, 100])}, {"text": ["a" * 46] * 3}, ["vectors"], 3 * 50 * 400),
+        ({"tokens": (7, [-1, -1]), "vectors": (1, [-1, -1, 100])}, {"text": ["a" * 900]}, ["vectors"], 512 * 400),
+        ({"tokens": (7, [-1, -1]), "pooled": (1, [-1, 100])}, {"text": ["a"] * 2}, ["pooled"], 800),
+        # fill_mask: [B, M, k]
+        ({"tokens": (7, [-1, -1, 5])}, {"text": ["[MASK] [MASK] aaaaaaa", "[MASK]"]}, ["tokens"], 2 * 2 * 5 * 64),
+        # tagging: [B, W]
+        ({"words": (7, [-1, -1]), "starts": (9, [-1, -1])}, {"text": ["a b " * 300, "a"]}, ["starts"], 2 * 601 * 8),
+        # multiple choice: [B, C]
+        ({"scores": (1, [-1, -1])}, {"text": ["a"], "choices": [["b"] * 50]}, ["scores"], 200),
+        ({"all": (1, [])}, {"text": ["a"]}, ["all"], 4),
+    ],
+)
+def test_answer_bytes_follow_from_shapes(
+    outputs: dict[str, Any], inputs: dict[str, Any], wanted: list[str], size: int
+) -> None:
+    load = Load.of({name: texts(*rows) for name, rows in inputs.items()})
+    assert answer_bytes(signature(**outputs), wanted, load) == size
+    assert types_pb2.DT_STRING == 7
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("limited")
+    push(base, 1, 1)
+    limits = LimitSettings(max_answer_bytes=40_000)
+    with Server(base, grpc_port=0, rest_port=0, limits=limits) as server:
+        assert server.wait_until_available(120)
+        yield server
+
+
+def test_too_large_answers_are_refused_before_execution(limited: Server) -> None:
+    asked = {"text": ["word " * 10] * 20}  # of 54 word pieces at most
+    with Client(f"127.0.0.1:{limited.grpc_port}") as client:
+        with pytest.raises(ClientError, match="the answer may take 77920 bytes; at most 40000: send fewer") as caught:
+            client.predict(asked, "sequence")
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.predict(asked, "sequence", ["pooled_output"])["pooled_output"].shape == (20, 2)
+    url = f"http://127.0.0.1:{limited.rest_port}/v1/models/bert:predict"
+    body = {"instances": ["word " * 10] * 3, "signature_name": "sequence"}
+    with httpx.Client(trust_env=False) as http:
+        answer = http.post(url, json=body)
+        assert (answer.status_code, "may take 11688 bytes; at most 10000" in answer.text) == (429, True)
+        assert http.post(url, json=body | {"instances": ["word " * 10]}).status_code == 200
+
+
+@pytest.mark.parametrize("over", ["gRPC", "REST"])
+def test_requests_of_disconnected_clients_stop(server: Server, monkeypatch: pytest.MonkeyPatch, over: str) -> None:
+    """1,024 rows are 32 parts; the client disconnects during the third."""
+    compute, cancel, third, noticed = Servable.compute, RequestContext.cancel, threading.Event(), threading.Event()
+    computed: list[int] = []
+
+    def counted(self: Any, name: str, part: Any) -> Any:
+        computed.append(len(part.rows))
+        if len(computed) == 3:
+            third.set()
+            assert noticed.wait(60)
+        return compute(self, name, part)
+
+    def cancelled(self: RequestContext) -> None:
+        cancel(self)
+        if third.is_set():
+            noticed.set()
+
+    monkeypatch.setattr(Servable, "compute", counted)
+    monkeypatch.setattr(RequestContext, "cancel", cancelled)
+    with asking(server, over, ["a"] * 1024):
+        assert third.wait(60)
+    assert noticed.wait(60)
+    deadline = time.monotonic() + 60
+    while server.inference._admission._inside:
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+    assert computed == [32] * 3
+
+
+@contextlib.contextmanager
+def asking(server: Server, over: str, given: list[str]) -> Iterator[None]:
+    """A client that waits for the lengths of texts, and goes away at the end."""
+    if over == "gRPC":
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_http_proxy", 0)]) as channel:
+            request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name="length"))
+            request.inputs["text"].CopyFrom(tensors.to_proto(texts(*given)))
+            answer = PredictionServiceStub(channel).Predict.future(request)
+            yield
+            assert answer.cancel()
+    else:
+        body = json.dumps({"inputs": given, "signature_name": "length"}).encode()
+        head = f"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
+            connection.sendall(head.encode() + body)
+            yield

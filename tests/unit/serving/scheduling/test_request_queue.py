@@ -1,0 +1,127 @@
+"""Concurrency limits, deadlines and admission, without a model."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from serving.errors import ServingError
+from serving.scheduling.request_queue import AdmissionControl, ConcurrencyLimiter, Memory, QueueSettings, RequestContext
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+def test_slots_are_granted_in_order_of_arrival(pool: ThreadPoolExecutor) -> None:
+    limiter, computed = ConcurrencyLimiter(2), []
+    ends = [threading.Event() for _ in range(8)]
+
+    def ask(number: int) -> None:
+        with limiter.slot(RequestContext()):
+            computed.append(number)
+            ends[number].wait(30)
+
+    try:
+        futures = []
+        for number in range(8):
+            futures.append(pool.submit(ask, number))
+            wait_for(lambda: len(computed) + limiter.waiting == number + 1)  # noqa: B023
+        for number in range(8):
+            # Two run, and the next one starts only when one of them ends.
+            so_far = min(number + 2, 8)
+            wait_for(lambda: len(computed) >= so_far)  # noqa: B023
+            assert sorted(computed) == list(range(so_far)) and limiter.waiting == 8 - so_far
+            ends[number].set()
+            futures[number].result(30)
+    finally:
+        for end in ends:
+            end.set()
+
+
+@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
+def test_ended_requests_leave_the_queue(pool: ThreadPoolExecutor, code: str) -> None:
+    limiter, computed = ConcurrencyLimiter(1), []
+    go = threading.Event()
+
+    def ask(name: str, call: RequestContext) -> None:
+        with limiter.slot(call):
+            computed.append(name)
+            go.wait(30)
+
+    first = pool.submit(ask, "first", RequestContext())
+    wait_for(lambda: computed == ["first"])
+    impatient = RequestContext(0.1 if code == "DEADLINE_EXCEEDED" else None)
+    futures: list[Future[None]] = [pool.submit(ask, "impatient", impatient)]
+    wait_for(lambda: limiter.waiting == 1)
+    futures.append(pool.submit(ask, "last", RequestContext(60)))
+    wait_for(lambda: limiter.waiting == 2)
+    if code == "CANCELLED":
+        impatient.cancel()
+    with pytest.raises(ServingError) as raised:
+        futures[0].result(30)
+    # Raised at once, while the first one still runs.
+    assert raised.value.code.name == code and limiter.waiting == 1 and not first.done()
+    go.set()
+    futures[1].result(30)
+    assert computed == ["first", "last"]
+    # All slots are free again.
+    with limiter.slot(RequestContext(0.5)):
+        pass
+
+
+def test_an_expired_request_gets_no_slot() -> None:
+    limiter = ConcurrencyLimiter(1)
+    for call in (RequestContext(0), RequestContext(-1)):
+        with pytest.raises(ServingError, match="deadline"), limiter.slot(call):
+            raise AssertionError("computed")
+    with limiter.slot(RequestContext(1e12)):
+        pass
+
+
+def test_admission_is_limited_and_can_be_closed() -> None:
+    admission = AdmissionControl(2)
+    with admission.admitted():
+        with admission.admitted():
+            with pytest.raises(ServingError) as raised, admission.admitted():
+                raise AssertionError("entered")
+            assert raised.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED and raised.value.http_status == 429
+        with admission.admitted():
+            pass
+        assert not admission.close(0.01)
+    assert admission.close(0.01)
+    with pytest.raises(ServingError) as raised, admission.admitted():
+        raise AssertionError("entered")
+    assert raised.value.code is grpc.StatusCode.UNAVAILABLE and raised.value.http_status == 503
+
+
+def test_invalid_queue_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="max_requests is 0"):
+        QueueSettings(max_requests=0)
+
+
+def test_memory_is_reserved_and_released() -> None:
+    memory = Memory(10)
+    with memory.reserved(4), memory.reserved(6):
+        with (
+            pytest.raises(ServingError, match="may take 1 bytes; other answers leave 0") as caught,
+            memory.reserved(1),
+        ):
+            pass
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with pytest.raises(KeyError), memory.reserved(10):
+        raise KeyError
+    with memory.reserved(10):
+        pass
