@@ -218,25 +218,25 @@ def arrivals(rate: float, seed: int = 0) -> Iterator[float]:
 
 def open_loop(address: str, requests: Sequence[bytes], rate: float, seconds: float) -> list[tuple[float, float, str]]:
     """Offer `rate` requests per second; return due time, seconds until the answer, and code of each."""
-    due, lock = arrivals(rate), threading.Lock()
+    due = enumerate(itertools.takewhile(lambda at: at < seconds, arrivals(rate)))
     taken: list[tuple[float, float, str]] = []
+    lock = threading.Lock()
 
-    def call(method: Method, text: int) -> None:
-        with lock:
-            at = next(due)
-        if at < seconds:
+    def ask(method: Method) -> None:
+        while True:
+            with lock:
+                number, at = next(due, (None, 0.0))
+            if number is None:
+                return
             time.sleep(max(0.0, began + at - time.perf_counter()))
-            code, _ = attempt(method, requests[text])
+            code, _ = attempt(method, requests[number % len(requests)])
             taken.append((at, time.perf_counter() - began - at, code))
-        else:
-            time.sleep(START_SECONDS)
 
-    with methods(address, SATURATING_CLIENTS) as asked:
-        calls = [lambda text, method=method: call(method, text) for method in asked]
+    with methods(address, SATURATING_CLIENTS) as asked, futures.ThreadPoolExecutor(len(asked)) as pool:
         for method in asked:
             attempt(method, requests[0])  # connects
         began = time.perf_counter() + START_SECONDS
-        closed_loop(calls, seconds + START_SECONDS, len(requests))
+        list(pool.map(ask, asked))
     return taken
 
 

@@ -63,11 +63,11 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def closed_loop(calls: Sequence[Callable[[int], object]], seconds: float, texts: int) -> tuple[list[float], float]:
-    """Run every client in its own thread, one request after the other, until `seconds` are over.
+    """Run every client in its own thread, one request at least, one after the other, until `seconds` are over.
 
     Args:
         calls: one per client, called with the number of a text; exceptions are raised again.
-        seconds: no request starts later.
+        seconds: no request but a client's first starts later.
         texts: number of texts; the clients start at different ones.
 
     Returns: seconds of every request; seconds from the start to the last answer.
@@ -81,10 +81,13 @@ def closed_loop(calls: Sequence[Callable[[int], object]], seconds: float, texts:
         text = number * texts // len(calls)
         start.wait()
         try:
-            while not failed and (began := time.perf_counter()) < end[0]:
+            began = time.perf_counter()
+            while not failed:
                 call(text % texts)
                 taken[number].append(time.perf_counter() - began)
                 text += 1
+                if (began := time.perf_counter()) >= end[0]:
+                    return
         except Exception as error:
             failed.append(error)
 

@@ -1,5 +1,6 @@
 """Lock of an output folder in a store: living, dead and displaced owners."""
 
+import itertools
 import json
 import threading
 
@@ -18,7 +19,8 @@ ELSEWHERE = {"host": "elsewhere", "pid": 7, "run": "other", "since": "2026-01-01
 @pytest.fixture(params=SCHEMES)
 def store(request, monkeypatch):
     FileSystems.set_options(PipelineOptions([]))
-    for name, seconds in (("BEAT_SECONDS", 0.05), ("SILENCE_SECONDS", 2.0), ("SETTLING_SECONDS", 0.0)):
+    # A living owner is heard at its next beat; only a silent one takes the whole time.
+    for name, seconds in (("BEAT_SECONDS", 0.05), ("SILENCE_SECONDS", 120.0), ("SETTLING_SECONDS", 0.0)):
         monkeypatch.setattr(output_claim, name, seconds)
     return in_memory(monkeypatch, request.param)
 
@@ -40,7 +42,7 @@ def test_a_living_owner_keeps_the_folder(store):
     ended = threading.Event()
 
     def live():
-        for beat in range(1000):
+        for beat in itertools.count():
             put(store, {**ELSEWHERE, "beat": beat})
             if ended.wait(0.05):
                 return
@@ -73,15 +75,17 @@ def test_a_silent_owner_loses_the_folder_and_fails(store, monkeypatch):
         first = owner(store)
         assert first["run"] != "other" and first["pid"] == output_claim.os.getpid()
         # The new owner lives: it updates its claim.
-        waiting = threading.Event()
-        for _ in range(100):
-            if owner(store)["beat"] > first["beat"]:
-                break
-            waiting.wait(0.05)
-        assert owner(store)["beat"] > first["beat"]
-        monkeypatch.setattr(output_claim, "BEAT_SECONDS", 60.0)
-        waiting.wait(0.5)  # let a beat that has begun end
-        put(store, ELSEWHERE)
+        displaced, write = threading.Event(), output_claim.write_json
+
+        def displaced_after_a_beat(path, beat):
+            # In the thread that beats: no beat can come between.
+            write(path, beat)
+            assert owner(store)["beat"] > first["beat"]
+            put(store, ELSEWHERE)
+            displaced.set()
+
+        monkeypatch.setattr(output_claim, "write_json", displaced_after_a_beat)
+        assert displaced.wait(120)
         with pytest.raises(StageError, match=r"taken over by process 7 on elsewhere"):
             check()
     # The displaced owner leaves the other's claim alone.

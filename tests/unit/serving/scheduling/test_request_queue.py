@@ -19,7 +19,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not done():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.002)
@@ -32,7 +32,7 @@ def test_slots_are_granted_in_order_of_arrival(pool: ThreadPoolExecutor) -> None
     def ask(number: int) -> None:
         with limiter.slot(RequestContext()):
             computed.append(number)
-            ends[number].wait(30)
+            ends[number].wait(120)
 
     try:
         futures = []
@@ -45,7 +45,7 @@ def test_slots_are_granted_in_order_of_arrival(pool: ThreadPoolExecutor) -> None
             wait_for(lambda: len(computed) >= so_far)  # noqa: B023
             assert sorted(computed) == list(range(so_far)) and limiter.waiting == 8 - so_far
             ends[number].set()
-            futures[number].result(30)
+            futures[number].result(120)
     finally:
         for end in ends:
             end.set()
@@ -59,26 +59,38 @@ def test_ended_requests_leave_the_queue(pool: ThreadPoolExecutor, code: str) -> 
     def ask(name: str, call: RequestContext) -> None:
         with limiter.slot(call):
             computed.append(name)
-            go.wait(30)
+            go.wait(120)
 
     first = pool.submit(ask, "first", RequestContext())
     wait_for(lambda: computed == ["first"])
-    impatient = RequestContext(0.1 if code == "DEADLINE_EXCEEDED" else None)
+    all_queued = threading.Event()
+
+    class Impatient(RequestContext):
+        """Its time begins only when all are queued: on a busy machine it would be over before."""
+
+        def wait(self) -> None:
+            assert all_queued.wait(120)
+            if code == "DEADLINE_EXCEEDED":
+                self._deadline = self._deadline or time.monotonic() + 0.1
+            super().wait()
+
+    impatient = Impatient()
     futures: list[Future[None]] = [pool.submit(ask, "impatient", impatient)]
     wait_for(lambda: limiter.waiting == 1)
-    futures.append(pool.submit(ask, "last", RequestContext(60)))
+    futures.append(pool.submit(ask, "last", RequestContext(600)))
     wait_for(lambda: limiter.waiting == 2)
+    all_queued.set()
     if code == "CANCELLED":
         impatient.cancel()
     with pytest.raises(ServingError) as raised:
-        futures[0].result(30)
+        futures[0].result(120)
     # Raised at once, while the first one still runs.
     assert raised.value.code.name == code and limiter.waiting == 1 and not first.done()
     go.set()
-    futures[1].result(30)
+    futures[1].result(120)
     assert computed == ["first", "last"]
     # All slots are free again.
-    with limiter.slot(RequestContext(0.5)):
+    with limiter.slot(RequestContext(120)):
         pass
 
 
