@@ -30,7 +30,7 @@ def built(kind, config=CONFIG, seed=1, **more):
     return model
 
 
-def folder(tmp_path, model, to="bert-tfx", lower_case=True):
+def folder(tmp_path, model, to="hf", lower_case=True):
     directory = str(tmp_path / to)
     write_any(to, model, BertTokenizer(VOCABULARY, lower_case), directory, "bert", ())
     return directory
