@@ -42,12 +42,10 @@ def train(
     import tensorflow as tf
 
     from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
-    from pipeline.recipes.initial_model import with_initial_model
+    from pipeline.recipes.initial_model import with_start
     from pipeline.recipes.pretraining import recipe_of
-    from pipeline.recipes.settings import with_settings
 
-    make = recipe_of(recipe)
-    chosen = with_initial_model(make, init, cased, settings or []) if init else with_settings(make, settings or [])
+    chosen = with_start(recipe_of(recipe), init, cased, settings or [])
     if len(examples) != len(chosen.example_sets):
         raise InputError(
             f"{len(examples)} --examples for {len(chosen.example_sets)} phase(s): give those of each phase, or "

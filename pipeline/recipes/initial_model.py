@@ -10,6 +10,24 @@ from bert_keras.errors import InputError
 from bert_keras.tokenizers.wordpiece_extension import extended_size
 from pipeline.recipes.settings import Recipe, with_settings
 
+_STEPS = "training.num_train_steps"
+
+
+def with_start(recipe: Recipe, init: str | None, cased: bool | None, settings: Sequence[str]) -> Recipe:
+    """Apply settings to a recipe, which starts from an initial model or from drawn weights (`init` is None).
+
+    Raises:
+        InputError: the recipe needs an initial model; or as for `with_initial_model`, `with_settings`.
+    """
+    if init:
+        return with_initial_model(recipe, init, cased, settings)
+    if recipe.needs_init:
+        raise InputError(
+            f"{recipe.name}: this recipe trains a model on: give it with --init DIR; to train one from nothing, choose "
+            "another recipe (bert-tfx recipes)"
+        )
+    return with_settings(recipe, settings)
+
 
 def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: Sequence[str]) -> Recipe:
     """Apply settings to a recipe whose encoder and vocabulary are those of an initial model.
@@ -21,8 +39,14 @@ def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: 
         settings: each `section.field=value`.
 
     Raises:
-        InputError: the folder cannot be an initial model, or a setting contradicts it.
+        InputError: the folder cannot be an initial model, a setting contradicts it, or there are no steps.
     """
+    steps = [value.strip() for key, _, value in (s.partition("=") for s in settings) if key.strip() == _STEPS]
+    if steps[-1:] == ["0"]:
+        raise InputError(
+            f"--set {_STEPS}=0: nothing would be trained; `bert-tfx convert --to bert-tfx` exports {init} as it is, "
+            "and any run with --init has the model at step 0, with its new words, in RUN_DIR/artifacts/InitialModel"
+        )
     config, tokenizer = initial_tokenizer(init, cased)
     given = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
     given["vocabulary.lower_case"] = tokenizer.lower_case

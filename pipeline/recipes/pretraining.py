@@ -82,6 +82,7 @@ def continued() -> Recipe:
             jit_compile=True,
         ),
         gate=GateSettings(),
+        needs_init=True,
     )
 
 

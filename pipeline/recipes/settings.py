@@ -99,6 +99,7 @@ class Recipe:
     model: BertConfig
     corpus: CorpusSettings
     vocabulary: VocabularySettings
+        needs_init: whether the recipe only trains a model that exists (`--init`).
     examples: ExampleSettings
     data: DataLimits
     training: TrainingConfig
@@ -115,6 +116,7 @@ class Recipe:
             raise ValueError(
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+    needs_init: bool = False
             )
         second = self.second_phase
         if second.num_train_steps:

@@ -90,7 +90,7 @@ class RunRequest:
             InputError: no such recipe or task, or an invalid setting.
         """
         from pipeline.recipes.finetuning import finetuning
-        from pipeline.recipes.initial_model import with_initial_model
+        from pipeline.recipes.initial_model import with_start
         from pipeline.recipes.pretraining import RECIPES
         from pipeline.recipes.settings import with_settings
 
@@ -98,9 +98,9 @@ class RunRequest:
             return with_settings(finetuning(self.recipe), self.settings)
         recipe = RECIPES[self.recipe]()
         # Where a file is compiled for a cluster, the folder need not exist; the first step there reads it.
-        if self.init and os.path.isdir(self.init):
-            return with_initial_model(recipe, self.init, self.cased, self.settings)
-        return with_settings(recipe, self.settings)
+        if self.init and not os.path.isdir(self.init):
+            return with_settings(recipe, self.settings)
+        return with_start(recipe, self.init, self.cased, self.settings)
 
     def with_version(self) -> RunRequest:
         """The request with `--init latest` replaced by the version that the run directory serves now.

@@ -71,6 +71,24 @@ def test_examples_longer_than_the_positions_are_refused(init):
         with_initial_model(RECIPES["tiny_cpu"](), init, None, [])
 
 
+def test_no_steps_are_refused_with_the_place_of_the_model_at_step_0(init):
+    for settings in (["training.num_train_steps=0"], ["training.num_train_steps=5", " training.num_train_steps = 0"]):
+        with pytest.raises(
+            InputError, match=rf"convert --to bert-tfx` exports {init} .*RUN_DIR/artifacts/InitialModel"
+        ):
+            with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, *settings])
+    again = ["training.num_train_steps=0", "training.num_train_steps=3", "training.num_warmup_steps=0"]
+    assert with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, *again]).training.num_train_steps == 3
+
+
+def test_the_recipe_that_continues_is_refused_without_a_model(init, tmp_path):
+    """It would train a model of BERT-base's size from nothing."""
+    with pytest.raises(InputError, match="continued: this recipe trains a model on: give it with --init DIR"):
+        _ = RunRequest("continued", str(tmp_path)).resolved
+    request = RunRequest("continued", str(tmp_path), init=init, settings=SHORT)
+    assert request.resolved.model.hidden_size == 64
+
+
 def test_latest_is_the_served_version_and_the_first_run_needs_a_model(tmp_path):
     request = RunRequest("tiny_cpu", str(tmp_path), init="latest")
     with pytest.raises(InputError, match="has no pushed version; give a model for the first run"):
