@@ -1,6 +1,7 @@
 """Names of the pipelines' stages and of their artifacts' keys, as in ML Metadata. Imports nothing.
 
-A second phase of pre-training has its own examples: `of_phase(PRETRAIN_EXAMPLE_GEN, SECOND_PHASE)`.
+A second phase of pre-training has its own examples: `of_phase(PRETRAIN_EXAMPLE_GEN, SECOND_PHASE)`. So has the
+reference corpus, which is not trained on: `of_phase(CORPUS_GEN, REFERENCE)`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ PUSHED_MODEL = "pushed_model"
 IMPORTED = "result"
 
 FIRST_PHASE, SECOND_PHASE = PHASES = ("", "_second_phase")
+REFERENCE = "_reference"
 
 
 def of_phase(stage: str, phase: str) -> str:
-    """The id of a stage in one of `PHASES`.
+    """The id of a stage in one of `PHASES`, or of `REFERENCE`.
 
     >>> of_phase(EXAMPLE_GATE, SECOND_PHASE)
     'ExampleGate_second_phase'
@@ -53,4 +55,4 @@ def stage_of(node: str) -> str:
     >>> stage_of("ExampleGate_second_phase")
     'ExampleGate'
     """
-    return node.removesuffix(SECOND_PHASE)
+    return node.removesuffix(SECOND_PHASE).removesuffix(REFERENCE)

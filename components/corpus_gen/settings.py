@@ -7,6 +7,9 @@ from typing import Literal
 
 from components.corpus_gen.languages import parse_languages
 
+# An `eval_fraction` that holds out every document: ids are compared with it as 32-bit numbers.
+ALL_HELD_OUT = 1.0 - 2.0**-40
+
 
 @dataclasses.dataclass(frozen=True)
 class CleaningSettings:

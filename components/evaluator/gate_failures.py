@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 
-# Kinds: a bound of the value, the change against the last blessed model, the floor of chance, a slice without examples.
-VALUE, CHANGE, CHANCE, EMPTY = "value", "change", "chance", "empty"
+# Kinds: a bound of the value, the change against the last blessed model, the floor of chance, a slice without examples,
+# the change against the initial model on the reference corpus.
+VALUE, CHANGE, CHANCE, EMPTY, FORGETTING = "value", "change", "chance", "empty", "forgetting"
 AT_LEAST, AT_MOST = "at least", "at most"
 
 
@@ -21,12 +22,12 @@ class GateFailure:
 
     Attributes:
         metric: its name.
-        kind: `VALUE`, `CHANGE`, `CHANCE` or `EMPTY`.
+        kind: `VALUE`, `CHANGE`, `CHANCE`, `EMPTY` or `FORGETTING`.
         slice: (by, of), as ("length", "33 to 64"); None: all examples.
         value: the candidate's.
         direction: on which side of the bound, or of the allowed change, it must be: `AT_LEAST` or `AT_MOST`.
         bound: of the value; of `CHANCE` what the best guess has.
-        baseline: the last blessed model's value.
+        baseline: the last blessed model's value; of `FORGETTING` the initial model's.
         allowed_change: from the baseline's value.
         relative: whether the allowed change is a share of the baseline's value.
         standard_errors: by how many of them the value is better than chance.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 
-from components.evaluator.gate_failures import AT_LEAST, AT_MOST, CHANGE, EMPTY, VALUE, GateFailure
+from components.evaluator import word_perplexity
+from components.evaluator.gate_failures import AT_LEAST, AT_MOST, CHANGE, EMPTY, FORGETTING, VALUE, GateFailure
 from components.evaluator.gate_failures import CHANCE as AT_CHANCE
 from components.evaluator.settings import LABEL_FEATURE, LENGTH_FEATURE, SLICED_BY
+from components.io.shards import read_json
 
 # The names of the models that are compared.
 CANDIDATE, BASELINE = "candidate", "baseline"
@@ -82,7 +85,27 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
         of = next(map(slice_name, tfma.slicer.deserialize_slice_key(of_slice.slice_key)), None)
         failures += [_failure(failure, of, evaluation) for failure in of_slice.failures]
     empty = [slice_name(key) for spec in result.missing_slices for key in spec.feature_values.items()]
-    return failures + [GateFailure(None, EMPTY, of) for of in empty]
+    failures += [GateFailure(None, EMPTY, of) for of in empty]
+    reference = word_figures(evaluation).get("reference")
+    if reference and word_perplexity.forgot(reference):
+        failures.append(
+            GateFailure(
+                "word_perplexity",
+                FORGETTING,
+                value=reference["model"],
+                direction=AT_MOST,
+                baseline=reference["initial_model"],
+                allowed_change=reference["max_forgetting"],
+                relative=True,
+            )
+        )
+    return failures
+
+
+def word_figures(evaluation: str) -> dict[str, Any]:
+    """The content of `word_perplexity.json` (`components.evaluator.word_perplexity`); {} without an initial model."""
+    path = os.path.join(evaluation, word_perplexity.FILE)
+    return read_json(path) if os.path.exists(path) else {}
 
 
 def _failure(failure, of: tuple[str, str] | None, evaluation: str) -> GateFailure:

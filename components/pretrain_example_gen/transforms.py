@@ -38,6 +38,7 @@ COUNTS = (
     "documents",
     "segments",
     "tokens",
+    "words",  # tokens that do not continue another
     "unknown_tokens",
     "single_segment_documents",  # nothing in them can follow their segment
     "documents_without_pair",  # of one segment, alone in a shard: nsp=balanced cannot pair them
@@ -68,12 +69,13 @@ def examples_path(documents_path: str, output_dir: str, number: int, passes: int
     return f"{output_dir}/{shard_name('examples', number * count + index, passes * count)}"
 
 
-def _count_bucket(bucket: Bucket, unk_id: int) -> dict[str, int]:
+def _count_bucket(bucket: Bucket, tokenizer: Tokenizer) -> dict[str, int]:
     return {
         "documents": bucket.num_documents,
         "segments": bucket.num_segments,
         "tokens": len(bucket.tokens),
-        "unknown_tokens": int((bucket.tokens == unk_id).sum()),
+        "words": int(np.count_nonzero(~tokenizer.is_suffix[bucket.tokens])),
+        "unknown_tokens": int((bucket.tokens == tokenizer.unk_id).sum()),
         "single_segment_documents": int((np.diff(bucket.document_splits) == 1).sum()),
     }
 
@@ -124,7 +126,7 @@ def make_examples_shards(
     paths = [examples_path(documents_path, output_dir, number, passes) for number in range(passes)]
     key = (settings.seed, split, posixpath.basename(documents_path))
     bucket = Bucket.from_documents(read_documents(documents_path), tokenizer)
-    counts = [_count_bucket(bucket, tokenizer.unk_id)]
+    counts = [_count_bucket(bucket, tokenizer)]
     plans = plan_passes(bucket, settings, passes, key, tokenizer.sep_id)
     del bucket  # the plans may have their own tokens
     shards = []

@@ -10,6 +10,7 @@ from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.types import artifact_utils, channel, component_spec, standard_artifacts
 from tfx.utils import path_utils
 
+from bert_keras.errors import InputError
 from bert_keras.initial_model import export_initial_model
 from bert_keras.jobs import PretrainJob
 from components.code_version import code_fingerprint
@@ -29,17 +30,25 @@ class Executor(base_executor.BaseExecutor):
         )
         source = artifact_utils.get_single_uri(input_dict["source"])
         weights = export_initial_model(job, source, json.loads(exec_properties["cased"]))
+        if json.loads(exec_properties["judged"]) and "masked-LM head" in weights.drawn:
+            raise InputError(
+                f"{source}: has no masked-LM head, so what it knows of the reference corpus cannot be scored; leave "
+                "gate.max_forgetting out of the first run"
+            )
         model.set_string_custom_property("kept", ", ".join(weights.kept))
         model.set_string_custom_property("drawn", ", ".join(weights.drawn))
         model.set_int_custom_property("new_tokens", weights.new_tokens)
 
 
 class InitialModelSpec(component_spec.ComponentSpec):
-    """`job`: JSON of `PretrainJob`; `cased`: JSON, whether the source's vocabulary keeps case, null: it says so."""
+    """`job`: JSON of `PretrainJob`; `cased`: JSON, whether the source's vocabulary keeps case, null: it says so;
+    `judged`: JSON, whether the gate has a bound that needs the model's score.
+    """
 
     PARAMETERS = {
         "job": component_spec.ExecutionParameter(type=str),
         "cased": component_spec.ExecutionParameter(type=str),
+        "judged": component_spec.ExecutionParameter(type=str),
         "code": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {
@@ -59,13 +68,19 @@ class InitialModel(base_component.BaseComponent):
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
     def __init__(
-        self, source: channel.BaseChannel, examples: channel.BaseChannel, job: PretrainJob, cased: bool | None
+        self,
+        source: channel.BaseChannel,
+        examples: channel.BaseChannel,
+        job: PretrainJob,
+        cased: bool | None,
+        judged: bool = False,
     ):
         spec = InitialModelSpec(
             source=source,
             examples=examples,
             job=json.dumps(dataclasses.asdict(job), sort_keys=True),
             cased=json.dumps(cased),
+            judged=json.dumps(judged),
             code=code_fingerprint(__name__),
             model=channel.Channel(type=standard_artifacts.Model),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow_model_analysis as tfma
-from tfx.components import Evaluator, Trainer
+from tfx.components import Trainer
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.proto import pusher_pb2
@@ -13,7 +13,8 @@ from tfx.types import channel, standard_artifacts
 
 from components.baseline_resolver.strategy import LatestComparableStrategy
 from components.code_version import code_fingerprint
-from components.evaluator import metrics, slices, task_scores
+from components.evaluator import metrics, slices, task_scores, word_perplexity
+from components.evaluator.component import Evaluator, ForgettingSettings
 from components.pusher.component import ModelPush
 from components.serving_validator.component import ServingValidator
 from components.serving_validator.limits import ServingLimits
@@ -28,6 +29,8 @@ def evaluate_and_push(
     limits: ServingLimits,
     run_dir: str,
     initial: BaseComponent | None = None,
+    reference: channel.BaseChannel | None = None,
+    forgetting: ForgettingSettings | None = None,
 ) -> list[BaseComponent]:
     """Baseline, Evaluator, ServingValidator and ModelPush.
 
@@ -38,6 +41,8 @@ def evaluate_and_push(
         limits: limits for a server with the model.
         run_dir: run directory, to whose serving folder the model is pushed.
         initial: exports the model that the training started from: the baseline if no blessed model is comparable.
+        reference: examples of text that is not trained on, for the initial model and the new one.
+        forgetting: how these are scored.
     """
     compared: dict[str, Any] = {"initial": initial.outputs[stages.MODEL]} if initial else {}
     baseline = Resolver(
@@ -52,12 +57,12 @@ def evaluate_and_push(
         model=trainer.outputs[stages.MODEL],
         baseline_model=baseline.outputs[stages.MODEL],
         eval_config=eval_config,
-        # Not `module_file`: it copies files without their packages, and needs pip in the environment.
         module_path=slices.__name__,
+        code=code_fingerprint(*(module.__name__ for module in (metrics, slices, task_scores, word_perplexity))),
+        initial_model=initial.outputs[stages.MODEL] if initial else None,
+        reference_examples=reference,
+        forgetting=forgetting,
     )
-    evaluation_modules = (metrics, slices, task_scores)
-    # Changed metrics must miss the cache; TFX's component has no parameter for it.
-    gate.spec.exec_properties["code"] = code_fingerprint(*(module.__name__ for module in evaluation_modules))
     validator = ServingValidator(trainer.outputs[stages.MODEL], gate.outputs[stages.BLESSING], limits)
     # A changed server must miss the cache too; components do not import the server, only a command that starts one.
     validator.spec.exec_properties["server_code"] = code_fingerprint("pipeline.commands.server.serve")

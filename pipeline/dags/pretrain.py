@@ -18,10 +18,13 @@ from tfx.types import channel, standard_artifacts
 
 from bert_keras.files import atomic_write
 from bert_keras.jobs import PretrainJob
+from bert_keras.objectives.table import PARTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.code_version import code_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
+from components.corpus_gen.settings import ALL_HELD_OUT
+from components.evaluator.component import ForgettingSettings
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
 from components.pretrain_example_gen.component import PretrainExampleGen
@@ -45,6 +48,7 @@ def create_pipeline(
     vocabulary: InputFile | None = None,
     initial: Importer | None = None,
     cased: bool | None = None,
+    reference: Sequence[InputFile] | None = None,
 ) -> Pipeline:
     """The pipeline of one run directory; a second run with equal arguments is served from the cache.
 
@@ -57,6 +61,7 @@ def create_pipeline(
         vocabulary: a vocabulary file; None: learn the vocabulary.
         initial: the source of the initial model (`initial_source`); None: all weights are drawn.
         cased: whether its vocabulary keeps case; None: the source says it.
+        reference: files of the reference corpus, for an initial model; None: there is none.
     """
     corpus_gen = CorpusGen(inputs, recipe.corpus, inputs_dir(run_dir))
     vocab_gen = VocabGen(corpus_gen.outputs[stages.DOCUMENTS], recipe.model.vocab_size, recipe.vocabulary, vocabulary)
@@ -84,7 +89,8 @@ def create_pipeline(
         # Without the settings of the training: a change of them needs no other initial model.
         before = TrainingConfig(seed=recipe.training.seed)
         init_job = dataclasses.replace(job, training=before, second_phase=SecondPhase(), training_root="", code="")
-        start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased)
+        judged = recipe.gate.max_forgetting is not None
+        start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased, judged)
     trainer = Trainer(
         # Not `module_file`: it copies files without their packages, and needs pip in the environment.
         run_fn="components.trainer.pretrain.run_fn",
@@ -97,6 +103,12 @@ def create_pipeline(
     for *_, example_gate in phases:
         trainer.add_upstream_node(example_gate)
     gate = eval_config(recipe.gate, recipe.pretraining_objective, recipe.slices)
+    reference_stages: list[BaseComponent] = []
+    if reference is not None:
+        reference_stages = _reference_examples(recipe, reference, vocab_gen.outputs[stages.VOCABULARY], run_dir)
+    forgetting = ForgettingSettings(
+        PARTS[recipe.pretraining_objective][0].key, recipe.gate.max_forgetting, recipe.gate.reference_examples
+    )
     return Pipeline(
         pipeline_name=name,
         pipeline_root=artifacts_dir(run_dir),
@@ -106,7 +118,17 @@ def create_pipeline(
             *(stage for phase in phases for stage in phase),
             *([initial, start] if initial and start else []),
             trainer,
-            *evaluate_and_push(trainer, example_channels[-1], gate, recipe.serving, run_dir, start),
+            *reference_stages,
+            *evaluate_and_push(
+                trainer,
+                example_channels[-1],
+                gate,
+                recipe.serving,
+                run_dir,
+                start,
+                reference_stages[-1].outputs[stages.EXAMPLES] if reference_stages else None,
+                forgetting if start else None,
+            ),
         ],
         enable_cache=True,
         beam_pipeline_args=list(beam_pipeline_args),
@@ -150,6 +172,17 @@ def _examples_of_phase(
     gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs[stages.EXAMPLES], recipe.data)
     phase_stages = (example_gen, statistics_gen, schema_gen, validator, gate)
     return [stage.with_id(stages.of_phase(stage.id, phase)) for stage in phase_stages]
+
+
+def _reference_examples(
+    recipe: Recipe, files: Sequence[InputFile], vocabulary: channel.BaseChannel, run_dir: str
+) -> list[BaseComponent]:
+    """The stages from the reference corpus to its examples, which are made as the held-out ones."""
+    corpus_gen = CorpusGen(
+        files, dataclasses.replace(recipe.corpus, eval_fraction=ALL_HELD_OUT), inputs_dir(run_dir)
+    ).with_id(stages.of_phase(stages.CORPUS_GEN, stages.REFERENCE))
+    example_gen = PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, recipe.example_sets[-1])
+    return [corpus_gen, example_gen.with_id(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, stages.REFERENCE))]
 
 
 def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:

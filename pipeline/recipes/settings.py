@@ -42,6 +42,9 @@ class GateSettings:
         min_nsp_accuracy: minimum next-sentence accuracy, for objectives with next sentences.
         max_mlm_perplexity_increase: allowed relative increase against the last blessed model with the same vocabulary
             and lengths; a negative value requires an improvement.
+        max_forgetting: for `--init` with `--reference-corpus`: allowed relative increase of the perplexity per word on
+            that text, against the initial model (`components.evaluator.word_perplexity`); None: any.
+        reference_examples: number of examples of the reference corpus that both models are scored on.
         allow_chance: lifts the floor of chance. Otherwise each figure above must also be better, by two standard
             errors, than without reading: the unigram model's perplexity, the share of the most frequent token, the
             share of the more frequent answer to "does B follow A?" (`components.evaluator.chance`).
@@ -51,6 +54,8 @@ class GateSettings:
     min_mlm_accuracy: float = 0.2
     min_nsp_accuracy: float = 0.5
     max_mlm_perplexity_increase: float = 0.0
+    max_forgetting: float | None = None
+    reference_examples: int = 1000
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
@@ -59,10 +64,12 @@ class GateSettings:
         for name in ("min_mlm_accuracy", "min_nsp_accuracy"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
-        if self.max_mlm_perplexity_increase <= -1.0:
-            raise ValueError(
-                f"gate.max_mlm_perplexity_increase is {self.max_mlm_perplexity_increase}; it must be above -1"
-            )
+        for name in ("max_mlm_perplexity_increase", "max_forgetting"):
+            increase = getattr(self, name)
+            if increase is not None and increase <= -1.0:
+                raise ValueError(f"gate.{name} is {increase}; it must be above -1")
+        if self.reference_examples < 1:
+            raise ValueError(f"gate.reference_examples is {self.reference_examples}; it must be at least 1")
 
 
 def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
@@ -92,6 +99,7 @@ class Recipe:
         export: format of the exported model.
         serving: limits for a server with the model.
         slices: slices for evaluation.
+        needs_init: whether the recipe only trains a model that exists (`--init`).
     """
 
     workflow: ClassVar[str] = "pretrain"
@@ -99,7 +107,6 @@ class Recipe:
     model: BertConfig
     corpus: CorpusSettings
     vocabulary: VocabularySettings
-        needs_init: whether the recipe only trains a model that exists (`--init`).
     examples: ExampleSettings
     data: DataLimits
     training: TrainingConfig
@@ -109,6 +116,7 @@ class Recipe:
     export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
     serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
     slices: SliceSettings = dataclasses.field(default_factory=SliceSettings)
+    needs_init: bool = False
 
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
@@ -116,7 +124,6 @@ class Recipe:
             raise ValueError(
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
-    needs_init: bool = False
             )
         second = self.second_phase
         if second.num_train_steps:
@@ -213,6 +220,8 @@ def with_settings(
 
 def _parse(annotation: Any, text: str) -> object:
     """Parse a value; a tuple is separated by commas, or empty."""
+    if isinstance(annotation, types.UnionType):
+        return None if text.strip() == "None" else _parse(typing.get_args(annotation)[0], text)
     if typing.get_origin(annotation) is tuple:
         (item, _) = typing.get_args(annotation)
         return tuple(_parse(item, part) for part in text.split(",")) if text.strip() else ()
@@ -252,4 +261,6 @@ def _type_name(annotation: object) -> str:
         return names[annotation]  # type: ignore[index]
     if typing.get_origin(annotation) is tuple:
         return f"{_type_name(typing.get_args(annotation)[0])}, or several with commas between"
+    if isinstance(annotation, types.UnionType):
+        return f"{_type_name(typing.get_args(annotation)[0])}, or None"
     return "one of " + ", ".join(map(str, typing.get_args(annotation)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.objectives.table import PARTS, perplexity_text
-from components.evaluator.gate_failures import CHANCE, CHANGE, VALUE
+from components.evaluator.gate_failures import CHANCE, CHANGE, FORGETTING, VALUE
 from pipeline.summaries.advice import advice
 from pipeline.summaries.gate_failures import failures_of, reasons
 
@@ -21,7 +21,7 @@ class GateRow:
 
     Attributes:
         metric: display name.
-        kind: `VALUE`, which includes chance, or `CHANGE` against the last blessed model.
+        kind: `VALUE`, which includes chance, `CHANGE` against the last blessed model, or `FORGETTING`.
         measured: the figure as text.
         wanted: the threshold as text.
         passed: None if there was nothing to check.
@@ -61,7 +61,7 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
                 rows.append(_value_row(name, metric, summary, setting, failed))
                 if figure == "perplexity":
                     rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
-    return rows
+    return rows + _word_rows(summary.get("word_perplexity", {}), failed)
 
 
 def failed_thresholds(summary: Mapping[str, Any]) -> set[Threshold]:
@@ -120,18 +120,39 @@ def _change_row(
     baseline: Mapping[str, float] | None,
     failed: set[Threshold],
 ) -> GateRow:
-    increase = gate["max_mlm_perplexity_increase"]
-    if increase > 0:
-        wanted = f"may rise by at most {_percent(increase)}"
-    else:
-        wanted = f"must fall by at least {_percent(-increase)}" if increase < 0 else "must not rise"
+    wanted = _allowed(gate["max_mlm_perplexity_increase"])
     if baseline is None:
         return GateRow(metric, CHANGE, "no earlier comparable model", wanted, None)
-    before = baseline[name]
+    return GateRow(metric, CHANGE, _change(perplexity, baseline[name]), wanted, (name, None, CHANGE) not in failed)
+
+
+def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold]) -> list[GateRow]:
+    """The perplexities per word beside the initial model's; only that of the reference corpus has a threshold."""
+    rows = []
+    for key, text, kind in (("held_out", "held-out text", CHANGE), ("reference", "reference corpus", FORGETTING)):
+        found = figures.get(key)
+        if found is None or found["model"] is None:
+            continue
+        allowed, before = found.get("max_forgetting"), found["initial_model"]
+        measured = perplexity_text(found["model"], 2)
+        measured += f", {_change(found['model'], before)}" if before else ", the initial model has no score"
+        wanted = "no bound" if allowed is None else _allowed(allowed)
+        passed = None if allowed is None or before is None else ("word_perplexity", None, kind) not in failed
+        rows.append(GateRow(f"Perplexity per word, {text}", kind, measured, wanted, passed))
+    return rows
+
+
+def _allowed(increase: float) -> str:
+    """An allowed relative increase in words."""
+    if increase > 0:
+        return f"may rise by at most {_percent(increase)}"
+    return f"must fall by at least {_percent(-increase)}" if increase < 0 else "must not rise"
+
+
+def _change(perplexity: float, before: float) -> str:
     change = perplexity / before - 1
     change_text = f"{change:+.3g} times" if abs(change) > 1e6 else f"{change:+.2%}"
-    measured = f"{change_text} from {perplexity_text(before, 2)}".replace("-", "\N{MINUS SIGN}")
-    return GateRow(metric, CHANGE, measured, wanted, (name, None, CHANGE) not in failed)
+    return f"{change_text} from {perplexity_text(before, 2)}".replace("-", "\N{MINUS SIGN}")
 
 
 def _percent(share: float) -> str:

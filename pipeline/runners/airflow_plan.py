@@ -25,12 +25,13 @@ _PATH = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://)"}
 # Run parameters: option of `compile nodes`, JSON schema, description.
 _SCHEMAS: _Schemas = {
     "corpus": ("--corpus", _PATHS, "text: absolute files, folders or globs; none: docstrings of installed libraries"),
+    "reference_corpus": ("--reference-corpus", _PATHS, "with init: text that is only scored, against forgetting"),
     "vocab": ("--vocab", _PATH, "a vocabulary to use; none: learn it"),
     "data": ("--data", _PATH, "the task's official folder"),
     "train": ("--train", _PATHS, "training rows, in place of data"),
     "held_out": ("--eval", _PATHS, "evaluation rows"),
     "test": ("--test", _PATHS, "rows to predict"),
-    "init": ("--init", {"type": "string", "pattern": "^/"}, "the initial checkpoint"),
+    "init": ("--init", {"type": ["null", "string"], "pattern": "^(/|latest$)"}, "the initial checkpoint, or latest"),
     "cased": ("--cased", {"type": ["null", "boolean"]}, "whether the vocabulary of init keeps case"),
     "settings": ("--set", {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}, "KEY=VALUE"),
 }

@@ -168,7 +168,9 @@ class _Builder:
         words += ["--corpus-json", given["corpus"]] if "corpus" in given else []
         words += [word for name in ("data", "init") if name in given for word in (f"--{name}", given[name])]
         words += ["--vocab", request.vocab] if request.vocab else []
-        for option, files in (("--train", request.train), ("--eval", request.held_out), ("--test", request.test)):
+        fixed = {"--train": request.train, "--eval": request.held_out, "--test": request.test}
+        fixed["--reference-corpus"] = request.reference_corpus
+        for option, files in fixed.items():
             words += [word for file in files for word in (option, file)]
         words += [] if request.cased is None else ["--cased" if request.cased else "--uncased"]
         return words

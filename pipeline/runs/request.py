@@ -48,6 +48,14 @@ class RunRequest:
             "Without it: the docstrings of the installed libraries.",
         ),
     ] = ()
+    reference_corpus: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="PATH_OR_GLOB",
+            help="With --init: general text that is not trained on; the initial model and the new one are scored on "
+            "it, and --set gate.max_forgetting bounds the rise of the perplexity per word; repeatable.",
+        ),
+    ] = ()
     vocab: Annotated[str | None, VOCAB_OPTION] = None
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="A task's official folder: train.tsv, dev.tsv, test.tsv, ...")

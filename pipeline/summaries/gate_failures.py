@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, GateFailure
+from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING, GateFailure
 
 
 def failures_of(summary: Mapping[str, Any]) -> list[GateFailure]:
@@ -36,6 +36,11 @@ def sentence(failure: GateFailure) -> str:
         return (
             f"{name}: {failure.value:.4g} is not better than chance, {failure.bound:.4g}, by two standard errors "
             f"({failure.standard_errors:+.1f}); gate.allow_chance=true would allow it"
+        )
+    if failure.kind == FORGETTING:
+        return (
+            f"reference corpus: perplexity per word {failure.value:.4g}, the initial model's is {failure.baseline:.4g} "
+            f"(threshold: a change of {failure.direction} {failure.allowed_change:+.1%})"
         )
     if failure.kind == CHANGE:
         allowed = f"{failure.allowed_change:+.1%}" if failure.relative else f"{failure.allowed_change:+g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import math
 import os
 import platform
 from collections import Counter
@@ -18,7 +19,16 @@ from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
 from components.corpus_gen.transforms import COUNTS_FILE
 from components.evaluator.chance import STANDARD_ERRORS
-from components.evaluator.results import BASELINE, chances, evaluated, evaluated_by_slice, gate_failures, intervals
+from components.evaluator.results import (
+    BASELINE,
+    chances,
+    evaluated,
+    evaluated_by_slice,
+    gate_failures,
+    intervals,
+    word_figures,
+)
+from components.evaluator.word_perplexity import tokens_per_word, word_perplexity
 from components.example_gate.component import VERDICT_FILE
 from components.example_gate.limits import Figure
 from components.io.shards import read_json, write_json
@@ -26,7 +36,7 @@ from components.pretrain_example_gen.settings import EVAL, TRAIN
 from components.serving_validator.component import VERDICT_FILE as SERVING_VERDICT_FILE
 from pipeline import stages
 from pipeline.recipes.settings import Recipe
-from pipeline.runs.lineage import Run
+from pipeline.runs.lineage import ArtifactRecord, Run
 from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE, serving_dir
 from pipeline.runs.served_versions import served_version
 from pipeline.summaries.advice import advice
@@ -71,11 +81,36 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         **{name: metrics[name] for name in bounds_of(objective)},
         **_least_original(metrics, examples),
         **_initial_model(run, evaluation),
+        **_word_perplexity(run, evaluation, examples, f"{first.key}_perplexity"),
         **outcome(run, run_dir),
         **({} if samples is None else {"samples": samples}),
     }
     write_json(os.path.join(run_dir, SUMMARY_FILE), summary)
     return summary
+
+
+def _is_baseline(initial: ArtifactRecord, run: Run) -> bool:
+    return any(model.id == initial.id for model in run.stages[stages.EVALUATOR].inputs.get(stages.BASELINE_MODEL, []))
+
+
+def _word_perplexity(run: Run, evaluation: str, examples: str, perplexity: str) -> dict[str, Any]:
+    """The initial model's and the new one's perplexity per word, held out and on the reference corpus if there is one.
+
+    Empty without an initial model; a figure of the initial model is None if it has no head to be scored with.
+    """
+    initial = run.initial_model
+    if initial is None:
+        return {}
+    tokens = tokens_per_word(examples)
+    held_out = {
+        "tokens_per_word": tokens,
+        "initial_model": None,
+        "model": word_perplexity(math.log(evaluated(evaluation)[perplexity]), tokens),
+    }
+    if _is_baseline(initial, run):
+        held_out["initial_model"] = word_perplexity(math.log(evaluated(evaluation, BASELINE)[perplexity]), tokens)
+    figures = word_figures(evaluation)
+    return {"word_perplexity": {**figures, "held_out": {**held_out, **figures.get("held_out", {})}}}
 
 
 def _initial_model(run: Run, evaluation: str) -> dict[str, Any]:
@@ -84,14 +119,12 @@ def _initial_model(run: Run, evaluation: str) -> dict[str, Any]:
     if initial is None:
         return {}
     source = run.output(stages.INITIAL_SOURCE, stages.IMPORTED)
-    baseline = run.stages[stages.EVALUATOR].inputs.get(stages.BASELINE_MODEL, [])
-    scored = any(model.id == initial.id for model in baseline)
     return {
         "initial_model": {
             "source": source.uri,
             **{name: source.properties.get(name, "") for name in ("sha256", "licence")},
             **{name: initial.properties[name] for name in ("kept", "drawn", "new_tokens")},
-            "metrics": evaluated(evaluation, BASELINE) if scored else None,
+            "metrics": evaluated(evaluation, BASELINE) if _is_baseline(initial, run) else None,
         }
     }
 
@@ -138,6 +171,7 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
         "data": data_line(summary["data_figures"]),
         **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
+        **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),
         **outcome_rows(summary),
         "report": os.path.join(run_dir, REPORT_FILE),
     }
@@ -152,6 +186,17 @@ def _initial_row(summary: Mapping[str, Any]) -> str:
     if initial["metrics"]:
         facts.append(f"perplexity {perplexity_text(initial['metrics'][f'{first.key}_perplexity'])}")
     return "; ".join(facts)
+
+
+def _per_word(figures: Mapping[str, Any]) -> str:
+    """Perplexities per word, each beside the initial model's."""
+    names = {"held_out": "held out", "reference": "on the reference corpus"}
+    return "; ".join(
+        f"perplexity {perplexity_text(found['model'])} {name}"
+        + (f" (initial model: {perplexity_text(found['initial_model'])})" if found["initial_model"] else "")
+        for name, found in ((name, figures[key]) for key, name in names.items() if key in figures)
+        if found["model"]
+    )
 
 
 def _learned(part: Part, summary: Mapping[str, Any]) -> str:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pipeline.recipes.settings import Recipe
     from pipeline.runs.lineage import Run
 
-    # The files of the corpus, and a vocabulary file; None: learn the vocabulary.
-    Inputs = tuple[list[InputFile], InputFile | None]
+    # The files of the corpus, a vocabulary file (None: learn the vocabulary), and the files of the reference corpus.
+    Inputs = tuple[list[InputFile], InputFile | None, list[InputFile]]
 
 
 class PretrainWorkflow:
     """The `Workflow` of the recipes of `pipeline.recipes.pretraining`."""
 
     name = "pretrain"
-    inputs: tuple[str, ...] = ("corpus", "vocab", "init", "cased")
+    inputs: tuple[str, ...] = ("corpus", "reference_corpus", "vocab", "init", "cased")
     tuned: Mapping[str, str] = {
         "num_train_steps": "training.num_train_steps",
         "max_mlm_perplexity": "gate.max_mlm_perplexity",
@@ -50,8 +50,13 @@ class PretrainWorkflow:
         recipe: Any = request.resolved
         if recipe.vocabulary.extend and not vocabulary:
             raise InputError("vocabulary.extend adds words to a vocabulary: give --init or --vocab")
+        if request.reference_corpus and not request.init:
+            raise InputError("--reference-corpus: shows what an initial model forgets; give --init, or leave it out")
+        if recipe.gate.max_forgetting is not None and not request.reference_corpus:
+            raise InputError("gate.max_forgetting: is measured on general text; give it with --reference-corpus")
         FileSystems.set_options(PipelineOptions(list(request.beam_args)))
-        return find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus), vocabulary
+        reference = find_inputs(request.reference_corpus, recipe.corpus) if request.reference_corpus else []
+        return find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus), vocabulary, reference
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
@@ -60,10 +65,11 @@ class PretrainWorkflow:
         from pipeline.dags.pretrain import create_pipeline, initial_source
 
         recipe: Any = request.resolved
-        text, vocabulary = inputs or ([], None)
+        text, vocabulary, reference = inputs or ([], None, [])
         initial = initial_source(request.init, read=inputs is not None) if request.init else None
         rest = request.run_dir, request.pipeline_name, beam_args
-        return create_pipeline(recipe, text, *rest, vocabulary, initial, request.cased)
+        scored = reference if request.reference_corpus else None
+        return create_pipeline(recipe, text, *rest, vocabulary, initial, request.cased, scored)
 
     def summarize(self, run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         from pipeline.summaries.pretrain import summarize

@@ -2,10 +2,15 @@
 
 import json
 import re
+from pathlib import Path
+
+import pytest
 
 from bert_keras.convert.bert_tfx import read_tokenizer
 from pipeline.runs.lineage import latest_run
 from tests.support.pipeline.command_line import arguments, bert_tfx
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, tmp_path):
@@ -14,7 +19,9 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, tmp_path
     # The only run of the default tests without next sentences.
     given = arguments(corpus, tmp_path / "run", examples__objective="full_sentences")
     settings = [word for setting in few for word in ("--set", setting)]
-    code, out, err = bert_tfx(*given, "--init", init, *settings, "--set", "gate.max_mlm_perplexity_increase=0.5")
+    given += ["--init", init, *settings, "--set", "gate.max_mlm_perplexity_increase=0.5"]
+    given += ["--reference-corpus", ROOT / "docs" / "*.md", "--set", "gate.reference_examples=50"]
+    code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=0.5")
     assert code == 0, err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     initial = summary["initial_model"]
@@ -35,8 +42,32 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, tmp_path
     (pushed,) = (tmp_path / "run" / "serving").iterdir()
     old, new = read_tokenizer(str(init)).vocabulary, read_tokenizer(str(pushed)).vocabulary
     assert len(new) == len(old) + 7 and new[: len(old)] == old
+    # Both models were scored on text that was not trained on, with the new words.
+    for figures in summary["word_perplexity"].values():
+        assert 1 < figures["model"] < 1.5 * figures["initial_model"] and 1 < figures["tokens_per_word"] < 5
+    tokens = summary["word_perplexity"]["held_out"]["tokens_per_word"]
+    assert summary["word_perplexity"]["held_out"]["model"] == pytest.approx(after**tokens, rel=1e-3)
     page = (tmp_path / "run" / "report.html").read_text()
+    # The same model, if it must be far better on the reference corpus than the initial one.
+    code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=-0.9")
+    assert code == 3 and "reference corpus: perplexity per word" in out, err
+    refused = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [failure["kind"] for failure in refused["gate_failures"]] == ["forgetting"]
+    assert refused["stage_states"]["Trainer"] == "CACHED" and refused["pushed_version"] is None
     assert initial["sha256"] in page and "kept: encoder, pooler, masked-LM head, next-sentence head" in page
+
+
+def test_a_reference_corpus_and_its_bound_need_each_other_and_a_model(corpus, first_run, tmp_path):
+    given = arguments(corpus, tmp_path / "run")
+    for words, message in (
+        (["--reference-corpus", corpus], "--reference-corpus: shows what an initial model forgets; give --init"),
+        (
+            ["--init", next((first_run.dir / "serving").iterdir()), "--set", "gate.max_forgetting=0.1"],
+            "gate.max_forgetting: is measured on general text; give it with --reference-corpus",
+        ),
+    ):
+        code, _, err = bert_tfx(*given, *words)
+        assert code == 2 and message in err and len(err.splitlines()) == 1, err
 
 
 def test_bad_initial_models_are_one_line(corpus, tmp_path):

@@ -152,6 +152,10 @@ class Fabricated:
             "source": "/models/bert-base", "sha256": SHA, "licence": "LICENSE", "kept": "encoder, pooler",
             "drawn": "masked-LM head", "new_tokens": 12, "metrics": {"mlm_perplexity": 100.0},
         }  # fmt: skip
+        self.summary["word_perplexity"] = {
+            "held_out": {"tokens_per_word": 1.2, "initial_model": 251.19, "model": 312.6},
+            "reference": {"tokens_per_word": 1.1, "initial_model": 30.0, "model": 36.0, "max_forgetting": 0.1},
+        }
 
     def write(self):
         self._file("examples", "example_spec.json", json.dumps(self.spec))

@@ -73,6 +73,7 @@ def test_counts_are_those_of_the_shard(shard, documents, output_dir):
     assert counts["documents"] == 40
     assert counts["segments"] == sum(map(len, documents))
     assert counts["tokens"] == sum(len(s.split()) for document in documents for s in document)
+    assert counts["words"] == counts["tokens"]
     assert counts["unknown_tokens"] == 0
     assert counts["instances"] == len(examples["input_ids"])
     assert counts["random_next"] == examples["next_sentence_labels"].sum()

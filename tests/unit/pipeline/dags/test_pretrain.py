@@ -12,8 +12,9 @@ from tfx.dsl.compiler import compiler
 from bert_keras.jobs import PretrainJob
 from components import code_version
 from components.corpus_gen.inputs import InputFile, find_inputs
+from components.corpus_gen.sorted_runs import SLOTS_A_SPLIT, hash_slot
 from components.example_gate.schema import example_schema
-from pipeline.dags.pretrain import create_pipeline
+from pipeline.dags.pretrain import create_pipeline, initial_source
 from pipeline.recipes.pretraining import RECIPES, tiny_cpu
 from pipeline.recipes.settings import with_settings
 
@@ -38,10 +39,10 @@ def compiled(tmp_path):
     """`compiled(recipe)` is {stage: its node in TFX's intermediate representation}, in order."""
     (tmp_path / "text.txt").write_text("A sentence.")
 
-    def compiled(recipe, vocabulary=None):
+    def compiled(recipe, vocabulary=None, **initial):
         run_dir = str(tmp_path / "run")
         inputs = find_inputs([f"{tmp_path}/text.txt"], recipe.corpus)
-        pipeline = create_pipeline(recipe, inputs, run_dir, "named", ["--runner=FnApiRunner"], vocabulary)
+        pipeline = create_pipeline(recipe, inputs, run_dir, "named", ["--runner=FnApiRunner"], vocabulary, **initial)
         ir = compiler.Compiler().compile(pipeline)
         assert ir.pipeline_info.id == "named"
         return {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
@@ -145,6 +146,27 @@ def test_settings_reach_their_stages_and_only_those(compiled, tmp_path):
     }.items():
         after = compiled(with_settings(tiny_cpu(), [setting]))
         assert {stage for stage in STAGES if after[stage].parameters != before[stage].parameters} == changed, setting
+
+
+def test_a_reference_corpus_is_scored_and_not_trained_on(compiled, tmp_path):
+    files = [InputFile(str(tmp_path / "text.txt"), 11)]
+    initial = initial_source(str(tmp_path), read=False)
+    recipe = with_settings(tiny_cpu(), ["gate.max_forgetting=0.1"])
+    nodes = compiled(recipe, initial=initial, reference=files)
+    of_reference = {"CorpusGen_reference", "PretrainExampleGen_reference"}
+    assert set(nodes) == {*STAGES, *of_reference, "InitialSource", "InitialModel"}
+    assert producers(nodes["Evaluator"], "reference_examples") == {"PretrainExampleGen_reference"}
+    assert producers(nodes["Evaluator"], "initial_model") == {"InitialModel"}
+    assert producers(nodes["PretrainExampleGen_reference"], "vocabulary") == {"VocabGen"}
+    # Examples as the held-out ones, of all documents.
+    settings = [parameter(nodes[f"PretrainExampleGen{of}"], "settings") for of in ("", "_reference")]
+    assert settings[0] == settings[1]
+    corpus = json.loads(parameter(nodes["CorpusGen_reference"], "settings").string_value)
+    assert hash_slot(b"\xff" * 16, corpus["eval_fraction"]) >= SLOTS_A_SPLIT
+    assert not {"CorpusGen_reference", "PretrainExampleGen_reference"} & set(nodes["Trainer"].upstream_nodes)
+    forgetting = json.loads(parameter(nodes["Evaluator"], "forgetting").string_value)
+    assert forgetting == {"part": "mlm", "max_forgetting": 0.1, "reference_examples": 1000}
+    assert parameter(nodes["InitialModel"], "judged").string_value == "true"
 
 
 def test_a_given_vocabulary_reaches_its_stage(compiled, tmp_path):

@@ -45,6 +45,14 @@ def test_each_kind_of_value():
     assert recipe.gate == before.gate
 
 
+def test_a_bound_can_be_lifted_by_none():
+    bounded = with_settings(tiny_cpu(), ["gate.max_forgetting=0.1"])
+    assert bounded.gate.max_forgetting == 0.1
+    assert with_settings(bounded, ["gate.max_forgetting=None"]).gate.max_forgetting is None
+    assert "gate.max_forgetting is a number, or None; " in refusal("gate.max_forgetting=low")
+    assert "gate.max_forgetting is -1.0; it must be above -1" in refusal("gate.max_forgetting=-1")
+
+
 def test_the_last_setting_wins_and_checks_run_on_the_result():
     recipe = with_settings(
         tiny_cpu(),

@@ -35,6 +35,8 @@ def refused(fabricated):
             failed("mlm_perplexity", "change", value=120.0, direction="at most", baseline=100.0, allowed_change=0.0,
                    relative=True),
             failed("nsp_accuracy", "chance", value=0.6, bound=0.6, standard_errors=0.0),
+            failed("word_perplexity", "forgetting", value=36.0, direction="at most", baseline=30.0, allowed_change=0.1,
+                   relative=True),
         ],
     }  # fmt: skip
 

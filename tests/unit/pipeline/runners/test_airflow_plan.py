@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 import typer
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
-from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
+from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy, parameter_schemas
 
 PLAN = AirflowPlan(
     name="mine",
@@ -103,6 +104,14 @@ def test_an_initial_model_adds_two_nodes(tmp_path, monkeypatch):
     assert (plan.parameters["init"], plan.parameters["cased"]) == ("/volume/bert", True)
     invoke("continued", *words, "--init", "latest")  # looked up in each run
     assert AirflowPlan.read(tmp_path / "dags" / "n.json").parameters["init"] == "latest"
+    _, schema, _ = parameter_schemas(["init"])["init"]
+    assert schema["type"] == ["null", "string"]  # a recipe's parameter, if it is compiled without one
+    assert [bool(re.search(schema["pattern"], init)) for init in ("latest", "/bert", "latest/1", "bert")] == [
+        1,
+        1,
+        0,
+        0,
+    ]
 
 
 def invoke(*words):
@@ -125,7 +134,7 @@ def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
         assert set(upstreams) <= seen
         seen.add(node)
     assert plan.run_dir == str(tmp_path / "run") and plan.tasks.retries == 7
-    given = {"corpus": [str(tmp_path / "text")], "settings": ["model.vocab_size=99"]}
+    given = {"corpus": [str(tmp_path / "text")], "reference_corpus": [], "settings": ["model.vocab_size=99"]}
     assert plan.parameters == {**dict.fromkeys(("vocab", "init", "cased")), **given}
     assert not (tmp_path / "run").exists()  # nothing has run yet
     assert not [path for path in (tmp_path / "dags").iterdir() if "planted" in path.read_text()]
@@ -142,7 +151,7 @@ def test_a_task_is_compiled_for_airflow(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["tiny_cpu", "--data", "/rows"], "tiny_cpu takes no data; it takes corpus, vocab, init, cased, settings"),
+        (["tiny_cpu", "--data", "/rows"], "it takes corpus, reference_corpus, vocab, init, cased, settings"),
         (["tiny_cpu", "--set", "model.size=1"], "model.size is not a setting"),
         (["tiny_cpu", "--metadata", "mysql://u:secret@h/d"], "holds a password"),
     ],

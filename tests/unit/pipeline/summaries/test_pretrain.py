@@ -1,6 +1,7 @@
 """The summary's arithmetic and its rows."""
 
 import json
+import types
 
 import pytest
 
@@ -111,6 +112,25 @@ def test_a_refused_model_has_no_slices_intervals_or_server_rows():
     assert rows["length up to 32"] == "accuracy 0.75 (1,200 rows)"
 
 
+@pytest.mark.parametrize(("scored", "before"), [(True, 100.0**1.5), (False, 8000.0)])
+def test_perplexity_per_word_is_of_the_metrics_and_of_the_evaluator_s_file(tmp_path, monkeypatch, scored, before):
+    """The baseline is the initial model, whose metrics are there; or another one, and the Evaluator scored both."""
+    (tmp_path / "example_spec.json").write_text(json.dumps({"counts": {"eval": {"tokens": 9, "words": 6}}}))
+    written = {"reference": {"initial_model": 30.0, "model": 31.0}}
+    written |= {} if scored else {"held_out": {"tokens_per_word": 1.5, "initial_model": 8000.0}}
+    (tmp_path / "word_perplexity.json").write_text(json.dumps(written))
+    perplexities = {"candidate": 64.0, "baseline": 100.0}
+    monkeypatch.setattr(summary, "evaluated", lambda _, name="candidate": {"mlm_perplexity": perplexities[name]})
+    model, other = (types.SimpleNamespace(id=number) for number in (1, 2))
+    stage = types.SimpleNamespace(inputs={"baseline_model": [model if scored else other]})
+    run = types.SimpleNamespace(initial_model=model, stages={"Evaluator": stage})
+    found = summary._word_perplexity(run, str(tmp_path), str(tmp_path), "mlm_perplexity")["word_perplexity"]
+    assert found["reference"] == written["reference"]
+    assert found["held_out"] == pytest.approx({"tokens_per_word": 1.5, "initial_model": before, "model": 512.0})
+    without = types.SimpleNamespace(initial_model=None)
+    assert summary._word_perplexity(without, "", "", "") == {}
+
+
 def test_the_screen_at_the_end_of_a_run(capsys):
     initial = {
         "source": "bert-base", "sha256": "c0ffee", "licence": "", "kept": "encoder, pooler", "drawn": "masked-LM head",
@@ -118,6 +138,15 @@ def test_the_screen_at_the_end_of_a_run(capsys):
     }  # fmt: skip
     seconds = {"CorpusGen": 0.02, "Trainer": 61.0}
     states = {"CorpusGen": "CACHED", "Trainer": "COMPLETE"}
-    run = OUTCOME | {"initial_model": initial, "seconds_by_stage": seconds, "stage_states": states}
+    figures = {
+        "held_out": {"tokens_per_word": 1.2, "initial_model": 250.0, "model": 190.0},
+        "reference": {"tokens_per_word": 1.1, "initial_model": 30.0, "model": 31.5, "max_forgetting": 0.1},
+    }
+    run = OUTCOME | {
+        "initial_model": initial,
+        "word_perplexity": figures,
+        "seconds_by_stage": seconds,
+        "stage_states": states,
+    }
     summary.print_summary(SUMMARY | run, "runs/demo")
     check_golden(capsys.readouterr().out, __file__, "pretrain")

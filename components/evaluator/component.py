@@ -1,0 +1,134 @@
+"""TFX's Evaluator, which also scores the initial model, and both models on a reference corpus."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx.components.evaluator import component, constants, executor
+from tfx.dsl.components.base import executor_spec
+from tfx.dsl.io import fileio
+from tfx.types import Artifact, artifact_utils, channel, component_spec, standard_artifacts, standard_component_specs
+from tfx.utils import io_utils, path_utils
+
+from components.evaluator import word_perplexity
+from components.io.shards import write_json
+
+
+@dataclasses.dataclass(frozen=True)
+class ForgettingSettings:
+    """How the initial model is scored.
+
+    Attributes:
+        part: key of the first part of the objective (`bert_keras.objectives.table.Part`).
+        max_forgetting, reference_examples: those of `pipeline.recipes.settings.GateSettings`.
+    """
+
+    part: str
+    max_forgetting: float | None
+    reference_examples: int
+
+
+class Executor(executor.Executor):
+    """TFX's executor; then writes `word_perplexity.json`, and withdraws the blessing of a model that forgot."""
+
+    def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
+        super().Do(input_dict, output_dict, exec_properties)
+        if not input_dict.get("initial_model"):
+            return
+        settings = ForgettingSettings(**json.loads(exec_properties["forgetting"]))
+        (initial,), (model,) = input_dict["initial_model"], input_dict["model"]
+        folders = {
+            name: path_utils.serving_model_path(of.uri) for name, of in (("initial_model", initial), ("model", model))
+        }
+        figures: dict[str, Any] = {}
+        if all(baseline.id != initial.id for baseline in input_dict.get("baseline_model", [])):
+            examples = artifact_utils.get_single_uri(input_dict["examples"])
+            figures["held_out"] = _figures({"initial_model": folders["initial_model"]}, examples, settings.part)
+        if input_dict.get("reference_examples"):
+            examples = artifact_utils.get_single_uri(input_dict["reference_examples"])
+            figures["reference"] = {
+                "examples": settings.reference_examples,
+                "max_forgetting": settings.max_forgetting,
+                **_figures(folders, examples, settings.part, settings.reference_examples),
+            }
+        evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
+        write_json(os.path.join(evaluation, word_perplexity.FILE), figures)
+        if "reference" in figures and word_perplexity.forgot(figures["reference"]):
+            _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
+
+
+def _figures(models: dict[str, str], examples: str, part: str, most: int | None = None) -> dict[str, float | None]:
+    """Perplexity per word of each model, and the tokens per word."""
+    tokens = word_perplexity.tokens_per_word(examples)
+    losses = {name: word_perplexity.mean_loss(folder, examples, part, most) for name, folder in models.items()}
+    figures = {
+        name: None if loss is None else word_perplexity.word_perplexity(loss, tokens) for name, loss in losses.items()
+    }
+    return {"tokens_per_word": tokens, **figures}
+
+
+def _withdraw(blessing: Artifact) -> None:
+    """Make a blessing a refusal, in the form of TFX's executor."""
+    blessed = os.path.join(blessing.uri, constants.BLESSED_FILE_NAME)
+    if fileio.exists(blessed):
+        fileio.remove(blessed)
+    io_utils.write_string_file(os.path.join(blessing.uri, constants.NOT_BLESSED_FILE_NAME), "")
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.NOT_BLESSED_VALUE)
+
+
+class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
+    """`forgetting`: JSON of `ForgettingSettings`; `code`: changed metrics must miss the cache."""
+
+    PARAMETERS = {
+        **standard_component_specs.EvaluatorSpec.PARAMETERS,
+        "forgetting": component_spec.ExecutionParameter(type=str, optional=True),
+        "code": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        **standard_component_specs.EvaluatorSpec.INPUTS,
+        "initial_model": component_spec.ChannelParameter(type=standard_artifacts.Model, optional=True),
+        "reference_examples": component_spec.ChannelParameter(type=standard_artifacts.Examples, optional=True),
+    }
+
+
+class Evaluator(component.Evaluator):
+    """Metrics and thresholds (TFMA) of `model` against `baseline_model` on `examples`, with one blessing.
+
+    With `initial_model` and `reference_examples` it is not given to a model that forgot.
+    """
+
+    SPEC_CLASS = EvaluatorSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+
+    def __init__(
+        self,
+        examples: channel.BaseChannel,
+        model: channel.BaseChannel,
+        baseline_model: channel.BaseChannel,
+        eval_config: tfma.EvalConfig,
+        module_path: str,
+        code: str,
+        initial_model: channel.BaseChannel | None = None,
+        reference_examples: channel.BaseChannel | None = None,
+        forgetting: ForgettingSettings | None = None,
+    ):
+        spec = EvaluatorSpec(
+            examples=examples,
+            model=model,
+            baseline_model=baseline_model,
+            eval_config=eval_config,
+            # Not `module_file`: it copies files without their packages, and needs pip in the environment.
+            module_path=module_path,
+            code=code,
+            initial_model=initial_model,
+            reference_examples=reference_examples,
+            forgetting=json.dumps(dataclasses.asdict(forgetting), sort_keys=True) if forgetting else None,
+            evaluation=channel.Channel(type=standard_artifacts.ModelEvaluation),
+            blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
+        )
+        # Not TFX's own initializer, which makes its own specification.
+        super(component.Evaluator, self).__init__(spec=spec)

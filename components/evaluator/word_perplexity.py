@@ -1,0 +1,86 @@
+"""Perplexity per word: a figure of a text that models with different vocabularies share.
+
+    exp(mean negative log-likelihood of a masked token x tokens per word) = perplexity ** (tokens per word)
+
+A word is what BERT's tokenizer cuts out before it looks at the vocabulary (a run of letters or digits, or a punctuation
+mark): each is one token that does not continue another, whatever the vocabulary. The masked tokens stand for all tokens
+of the text, so this is the perplexity of a word if each of its tokens is guessed with the others known. For
+`left_to_right`, of the next word.
+
+`word_perplexity.json`, beside the metrics of the Evaluator, has what the metrics do not: the initial model's figure of
+the held-out text, if the baseline is another model, and both models' figures of the reference corpus.
+
+    {"held_out": {"initial_model": 61.3}, "reference": {"examples": 500, "tokens_per_word": 1.21, "initial_model": 30.1,
+     "model": 31.6, "max_forgetting": 0.1}}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, read_shards
+
+FILE = "word_perplexity.json"
+_BATCH = 64
+
+
+def word_perplexity(loss: float, tokens_per_word: float) -> float:
+    """The perplexity per word of a mean loss per token, in nats.
+
+    >>> round(word_perplexity(math.log(20.0), 1.5), 2)
+    89.44
+    """
+    return math.exp(min(loss * tokens_per_word, 700.0))
+
+
+def tokens_per_word(examples_dir: str) -> float:
+    """Tokens per word of the held-out documents, from the counts of their examples."""
+    with tf.io.gfile.GFile(os.path.join(examples_dir, EXAMPLE_SPEC_FILE)) as file:
+        counts = json.load(file)["counts"]["eval"]
+    return counts["tokens"] / max(1, counts["words"])
+
+
+def mean_loss(model_dir: str, examples_dir: str, part: str, max_examples: int | None = None) -> float | None:
+    """Mean loss of a model's predicted tokens on held-out examples, in nats.
+
+    Args:
+        model_dir: a SavedModel with the signature `evaluate`.
+        examples_dir: examples; their `eval` split is read in the order of its shards, which is that of a hash of the
+            documents.
+        part: key of the part of the objective (`bert_keras.objectives.table.Part`).
+        max_examples: the first so many are read; None: all.
+
+    Returns:
+        None if the model has no such part, for its head was drawn.
+    """
+    evaluate = tf.saved_model.load(model_dir).signatures["evaluate"]
+    if f"{part}_nll" not in evaluate.structured_outputs:
+        return None
+    files = [shard.path for shard in read_shards(examples_dir, "eval")]
+    loss = weight = 0.0
+    for batch in tf.data.TFRecordDataset(files).take(-1 if max_examples is None else max_examples).batch(_BATCH):
+        outputs = evaluate(examples=batch)
+        loss += float(tf.reduce_sum(tf.cast(outputs[f"{part}_nll"], tf.float64)))
+        weight += float(tf.reduce_sum(tf.cast(outputs[f"{part}_weight"], tf.float64)))
+    return loss / weight if weight else None
+
+
+def of_reference(reference: dict[str, Any]) -> float | None:
+    """The relative rise of the perplexity per word on the reference corpus, from its figures; None: not measured.
+
+    >>> of_reference({"initial_model": 30.0, "model": 33.0})
+    0.1
+    """
+    before, after = reference["initial_model"], reference["model"]
+    return None if before is None or after is None else round(after / before - 1.0, 9)
+
+
+def forgot(reference: dict[str, Any]) -> bool:
+    """Whether the rise is above `gate.max_forgetting`; a figure that is not finite is."""
+    rise, allowed = of_reference(reference), reference["max_forgetting"]
+    return allowed is not None and rise is not None and not rise <= allowed

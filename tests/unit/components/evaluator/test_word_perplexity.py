@@ -1,0 +1,113 @@
+"""Perplexity per word: the arithmetic, the scoring of a model, and the blessing of a model that forgot."""
+
+import json
+import math
+
+import pytest
+import tensorflow as tf
+from tfx.types import standard_artifacts
+
+from components.evaluator import word_perplexity
+from components.evaluator.component import _withdraw
+from components.evaluator.gate_failures import FORGETTING
+from components.evaluator.results import gate_failures
+from components.io.tfrecord import frame
+from pipeline.summaries.gate_failures import sentence
+
+# Four held-out examples in two shards, and the loss that the toy model has for each: its number, of two tokens.
+SHARDS = [[b"1", b"2"], [b"3", b"10"]]
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """Held-out examples; their documents have 6 tokens in 4 words."""
+    folder = tmp_path / "examples"
+    (folder / "Split-eval").mkdir(parents=True)
+    shards = []
+    for number, records in enumerate(SHARDS):
+        path = f"Split-eval/examples-0000{number}-of-00002.tfrecord"
+        content = b"".join(map(frame, records))
+        (folder / path).write_bytes(content)
+        shards.append({"path": path, "pass_number": 0, "records": 2, "size": len(content), "crc32c": ""})
+    (folder / "example_shards.json").write_text(json.dumps(shards))
+    (folder / "example_spec.json").write_text(json.dumps({"counts": {"eval": {"tokens": 6, "words": 4}}}))
+    return str(folder)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Its `evaluate` reads each example as its loss."""
+
+    class Toy(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+        def evaluate(self, examples):
+            loss = tf.strings.to_number(examples)
+            return {"mlm_nll": loss, "mlm_weight": 2.0 * tf.ones_like(loss)}
+
+    toy = Toy()
+    tf.saved_model.save(toy, str(tmp_path / "model"), {"evaluate": toy.evaluate})
+    return str(tmp_path / "model")
+
+
+def test_the_mean_loss_is_of_all_examples_or_of_the_first(model, examples):
+    assert word_perplexity.mean_loss(model, examples, "mlm") == 16 / 8
+    assert word_perplexity.mean_loss(model, examples, "mlm", 3) == 6 / 6
+    assert word_perplexity.mean_loss(model, examples, "mlm", 99) == 16 / 8
+
+
+def test_a_model_whose_head_was_drawn_has_no_loss(model, examples):
+    assert word_perplexity.mean_loss(model, examples, "lm") is None
+
+
+def test_a_word_of_two_tokens_is_guessed_twice(examples):
+    """One vocabulary has a token for a word, the other two, which are each guessed with probability 1/3."""
+    assert word_perplexity.word_perplexity(math.log(9), 1.0) == pytest.approx(9)
+    assert word_perplexity.word_perplexity(math.log(3), 2.0) == pytest.approx(9)
+    assert word_perplexity.tokens_per_word(examples) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("after", "allowed", "refused"),
+    [
+        (33.0, 0.1, False),  # as gate.max_mlm_perplexity_increase: the bound itself is allowed
+        (33.1, 0.1, True),
+        (30.0, 0.0, False),
+        (29.0, -0.1, True),
+        (1e9, None, False),
+        (math.inf, 0.1, True),
+        (math.nan, 0.1, True),
+    ],
+)
+def test_a_model_forgot_that_rises_more_than_allowed(after, allowed, refused):
+    assert word_perplexity.forgot({"initial_model": 30.0, "model": after, "max_forgetting": allowed}) == refused
+
+
+def test_without_a_score_of_the_initial_model_nothing_is_forgotten():
+    assert not word_perplexity.forgot({"initial_model": None, "model": 30.0, "max_forgetting": 0.1})
+
+
+def test_the_blessing_of_tfx_is_withdrawn(tmp_path):
+    blessing = standard_artifacts.ModelBlessing()
+    blessing.uri = str(tmp_path)
+    (tmp_path / "BLESSED").touch()
+    blessing.set_int_custom_property("blessed", 1)
+    _withdraw(blessing)
+    assert [path.name for path in tmp_path.iterdir()] == ["NOT_BLESSED"]
+    assert blessing.get_int_custom_property("blessed") == 0
+
+
+def test_forgetting_is_a_failure_of_the_gate_in_words(tmp_path, monkeypatch):
+    import types
+
+    passed = types.SimpleNamespace(metric_validations_per_slice=[], missing_slices=[])
+    monkeypatch.setattr("components.evaluator.results.tfma.load_validation_result", lambda _: passed)
+    reference = {"initial_model": 30.0, "model": 36.0, "max_forgetting": 0.1}
+    assert gate_failures(str(tmp_path)) == []
+    (tmp_path / "word_perplexity.json").write_text(json.dumps({"reference": reference}))
+    (failure,) = gate_failures(str(tmp_path))
+    assert failure.kind == FORGETTING
+    assert sentence(failure) == (
+        "reference corpus: perplexity per word 36, the initial model's is 30 (threshold: a change of at most +10.0%)"
+    )
+    (tmp_path / "word_perplexity.json").write_text(json.dumps({"reference": reference | {"max_forgetting": 0.2}}))
+    assert gate_failures(str(tmp_path)) == []
