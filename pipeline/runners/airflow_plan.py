@@ -22,6 +22,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 _Schemas = dict[str, tuple[str, dict[str, Any], str]]
 _PATHS = {"type": "array", "items": {"type": "string", "pattern": "^(/|[a-z0-9]+://)"}}
 _PATH = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://)"}
+_MODEL = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://|latest$)"}
 # Run parameters: option of `compile nodes`, JSON schema, description.
 _SCHEMAS: _Schemas = {
     "corpus": ("--corpus", _PATHS, "text: absolute files, folders or globs; none: docstrings of installed libraries"),
@@ -31,7 +32,7 @@ _SCHEMAS: _Schemas = {
     "train": ("--train", _PATHS, "training rows, in place of data"),
     "held_out": ("--eval", _PATHS, "evaluation rows"),
     "test": ("--test", _PATHS, "rows to predict"),
-    "init": ("--init", {"type": ["null", "string"], "pattern": "^(/|latest$)"}, "the initial checkpoint, or latest"),
+    "init": ("--init", _MODEL, "the initial model; none: random weights"),
     "cased": ("--cased", {"type": ["null", "boolean"]}, "whether the vocabulary of init keeps case"),
     "settings": ("--set", {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}, "KEY=VALUE"),
 }

@@ -25,7 +25,7 @@ PRETRAIN = AirflowPlan(
     run_dir="/runs/pre",
     metadata="",
     nodes=NODES,
-    parameters={"corpus": ["/text"], "vocab": None, "settings": []},
+    parameters={"corpus": ["/text"], "vocab": None, "init": None, "cased": None, "settings": []},
     beam_args=[],
     schedule="@daily",
     tasks=AirflowTaskPolicy(),
@@ -63,7 +63,9 @@ def refused(**conf):
         return True
 
 told["refused"] = {
-    "good": refused(corpus=["/a", "gs://b/c"], settings=["a.b=c"], vocab="/v"),
+    "defaults": refused(),
+    "good": refused(corpus=["/a", "gs://b/c"], settings=["a.b=c"], vocab="/v", init="latest"),
+    "model": refused(init="bert"),
     "relative": refused(corpus=["a"]),
     "text": refused(corpus="/a"),
     "setting": refused(settings=["a.b"]),
@@ -163,7 +165,14 @@ def test_retries_timeouts_and_concurrency(told):
 
 
 def test_run_parameters_are_checked_by_airflow(told):
-    assert told["refused"] == {"good": False, "relative": True, "text": True, "setting": True}
+    assert told["refused"] == {
+        "defaults": False,
+        "good": False,
+        "model": True,
+        "relative": True,
+        "text": True,
+        "setting": True,
+    }
 
 
 def test_exit_codes_determine_task_states(told):
