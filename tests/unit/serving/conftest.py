@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from serving.client import Client
 from serving.server import Server
+from tests.support.processes import free_ports
 from tests.support.serving.polled_file import Waits, counted_polls
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +28,8 @@ class Process:
     LENGTH = b'{"inputs": ["abc"], "signature_name": "length"}'
 
     def __init__(self, base: Path, **settings: Any):
-        self._base, self._settings, self.grpc_port, self.rest_port = base, settings, 0, 0
+        self._base, self._settings = base, settings
+        self.grpc_port, self.rest_port = free_ports(2)
         self.start()
 
     def start(self) -> None:
@@ -47,7 +49,7 @@ class Process:
         line = self._process.stdout.readline()
         found = re.search(r"^serving bert version 1 .*gRPC 127\.0\.0\.1:(\d+), REST http://127\.0\.0\.1:(\d+)$", line)
         assert found, line
-        self.grpc_port, self.rest_port = int(found[1]), int(found[2])
+        assert (self.grpc_port, self.rest_port) == (int(found[1]), int(found[2]))
 
     def kill(self) -> None:
         self._process.kill()

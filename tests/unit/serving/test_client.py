@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 
 from serving.client import Client, ClientError
+from serving.models.servable import Servable
 from serving.server import Server
 
 ROOT = Path(__file__).parents[3]
@@ -74,11 +77,19 @@ def test_missing_and_slow_servers(server: Server, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with Client(f"127.0.0.1:{server.grpc_port}") as client:
         client.status()
+    told, compute = threading.Event(), Servable.compute
+
+    def late(*given: Any) -> dict[str, np.ndarray]:
+        assert told.wait(120)
+        return compute(*given)
+
+    monkeypatch.setattr(Servable, "compute", late)
     with (
         Client(f"127.0.0.1:{server.grpc_port}", timeout=0.2) as client,
         pytest.raises(ClientError, match=r"did not answer within 0\.2 seconds"),
     ):
-        client.predict({"turns": np.int32(200_000)}, "spin")
+        client.predict({"text": ["abc"]}, "length")
+    told.set()
 
 
 def test_the_client_does_not_import_or_block_tensorflow() -> None:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from serving.client import Client, ClientError
 from serving.server import CannotListen, Server
+from tests.support.processes import free_ports
 
 Push = Callable[[Path, int, int], Path]
 ROOT = Path(__file__).parents[3]
@@ -27,10 +27,11 @@ def test_a_taken_port_is_reported_in_one_line(server: Server, tmp_path: Path) ->
 
 
 def test_stop_frees_both_ports(tmp_path: Path) -> None:
-    first = Server(tmp_path, grpc_port=0, rest_port=0)
+    grpc_port, rest_port = free_ports(2)
+    first = Server(tmp_path, grpc_port=grpc_port, rest_port=rest_port)
     first.start()
     first.stop()
-    again = Server(tmp_path, grpc_port=first.grpc_port, rest_port=first.rest_port)
+    again = Server(tmp_path, grpc_port=grpc_port, rest_port=rest_port)
     again.start()
     again.stop()
     with (
@@ -50,10 +51,11 @@ def test_another_model_name(tmp_path: Path, push: Push) -> None:
 
 def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: Push) -> None:
     """The process of `bert-tfx serve`: waits, serves, takes a new version, stops cleanly."""
-    options = f"{str(tmp_path)!r}, grpc_port=0, rest_port=0, poll_seconds=0.1"
+    options = f"{str(tmp_path)!r}, grpc_port=0, rest_port=0, poll_seconds=0.1, queue=QueueSettings(drain_seconds=300.0)"
     # Like `bert-tfx`, which keeps the libraries' messages from the terminal.
     quiet = "import logging; logging.getLogger().addHandler(logging.NullHandler())"
-    command = f"{quiet}; from serving.server import serve; serve({options})"
+    imports = "from serving.server import serve; from serving.scheduling.request_queue import QueueSettings"
+    command = f"{quiet}; {imports}; serve({options})"
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(
         [sys.executable, "-c", command],
@@ -83,10 +85,8 @@ def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: 
             assert client.fill_mask(["[MASK]"])[0][0][0][0] == "0a"
             # An idle connection must not delay the shutdown.
             with socket.create_connection(("127.0.0.1", int(match[2]))):
-                began = time.monotonic()
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(timeout=120) == 0
-        assert time.monotonic() - began < 20  # with it, drain_seconds: 25
+                assert process.wait(timeout=120) == 0  # with it, drain_seconds: 300
     finally:
         process.kill()
         process.wait()

@@ -1,12 +1,9 @@
 """Several workers, as processes on this machine: the mathematics of one device, one log, one stop."""
 
-import contextlib
 import dataclasses
 import json
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,23 +18,14 @@ from bert_keras.objectives.mlm_nsp import weights
 from bert_keras.training.strategy import create_strategy
 from tests.support.models.one_of_two_workers import CLIP_NORM, FIFTY, make_loop
 from tests.support.models.small_training import RUN, losses
-from tests.support.processes import environment
-
-
-def free_addresses(count):
-    """Below the ports that Linux gives to whoever asks for any: nobody gets them before the workers have started."""
-    addresses = []
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            addresses.append(f"127.0.0.1:{port}")
-    return addresses[:count]
+from tests.support.processes import environment, free_ports
 
 
 @pytest.fixture(scope="module")
 def out(examples, tmp_path_factory):
     """Output of two workers; the second received SIGTERM during the training in `stopped`."""
     out = tmp_path_factory.mktemp("workers")
-    addresses = free_addresses(2)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     workers = []
     for index in range(2):
         config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}

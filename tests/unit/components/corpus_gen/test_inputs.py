@@ -207,7 +207,7 @@ def test_the_fingerprint_covers_every_byte_of_a_large_file(tmp_path, monkeypatch
     # Swapped chunks, and one more that is empty.
     changed |= {of(content[1000:2000] + content[:1000] + content[2000:]), of(content[:4000]), of(content + b"x")}
     assert len(changed) == 8 and before not in changed
-    assert of(content) == before and threading.active_count() == threads
+    assert of(content) == before and threading.active_count() <= threads
 
 
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)

@@ -101,7 +101,7 @@ def outlives(kill_task):
         time.sleep(0.05)
     command, task = map(int, open(pids).read().split())
     os.kill(task if kill_task else supervisor, 9)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while os.path.exists(f"/proc/{command}") and time.monotonic() < deadline:
         time.sleep(0.05)
     outlived = os.path.exists(f"/proc/{command}")

@@ -23,6 +23,8 @@ from serving.scheduling.request_queue import ConcurrencyLimiter, QueueSettings, 
 from serving.server import Server
 
 Push = Callable[[Path, int, int], Path]
+# Seconds for what takes milliseconds on an idle machine.
+PATIENCE = 300.0
 
 
 class Gate:
@@ -34,7 +36,7 @@ class Gate:
 
     def __call__(self, signature_name: str) -> None:
         self.arrived.append(signature_name)
-        assert self.opened.wait(60)
+        assert self.opened.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def started(base: Path, **queue: Any) -> Server:
+    queue = {"rest_timeout_seconds": PATIENCE, **queue}
     server = Server(base, grpc_port=0, rest_port=0, queue=QueueSettings(**queue))
     server.start()
     assert server.wait_until_available(120)
@@ -84,7 +87,7 @@ def over_rest(server: Server, inputs: Any = ("abc",), signature: str = "length")
         f"http://127.0.0.1:{server.rest_port}/v1/models/bert:predict",
         json={"inputs": inputs, "signature_name": signature},
         trust_env=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
@@ -111,17 +114,18 @@ def test_requests_beyond_the_limit_are_refused_on_both_ports(base: Path, pool: T
     server, gate = started(base, max_requests=2), Gate()
     predict = over_grpc(server)
     hold_back(server, gate)
-    inside = [pool.submit(predict, LENGTH, timeout=60), pool.submit(over_rest, server)]
+    inside = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
     wait_for(lambda: len(gate.arrived) == 2)
-    assert code_of(lambda: predict(LENGTH, timeout=60)) == "RESOURCE_EXHAUSTED"
+    assert code_of(lambda: predict(LENGTH, timeout=PATIENCE)) == "RESOURCE_EXHAUSTED"
     refused = over_rest(server)
     assert refused.status_code == 429 and "2 requests are running or queued already" in refused.json()["error"]
     # Requests that need no execution are answered.
-    assert httpx.get(f"http://127.0.0.1:{server.rest_port}/v1/models/bert", trust_env=False).status_code == 200
+    status = f"http://127.0.0.1:{server.rest_port}/v1/models/bert"
+    assert httpx.get(status, trust_env=False, timeout=PATIENCE).status_code == 200
     gate.opened.set()
-    assert inside[0].result(60).outputs["length"].int_val == [3]
-    assert inside[1].result(60).json() == {"outputs": [3]}
-    assert code_of(lambda: predict(LENGTH, timeout=60)) == "OK"
+    assert inside[0].result(PATIENCE).outputs["length"].int_val == [3]
+    assert inside[1].result(PATIENCE).json() == {"outputs": [3]}
+    assert code_of(lambda: predict(LENGTH, timeout=PATIENCE)) == "OK"
     server.stop()
 
 
@@ -137,18 +141,18 @@ def test_probes_are_answered_while_requests_hold_all_threads(base: Path, monkeyp
     monkeypatch.setattr(server.inference, "predict", held_back)
     rest = f"http://127.0.0.1:{server.rest_port}/v1/models"
     with ThreadPoolExecutor(threads) as pool, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
-        held = [over_grpc(server).future(LENGTH, timeout=60) for _ in range(threads)]
+        held = [over_grpc(server).future(LENGTH, timeout=PATIENCE) for _ in range(threads)]
         posted = [pool.submit(over_rest, server) for _ in range(threads)]
         wait_for(lambda: len(gate.arrived) == 2 * threads)
         try:
             check = health_pb2_grpc.HealthStub(channel).Check
-            assert check(health_pb2.HealthCheckRequest(service="bert"), timeout=5).status == 1  # SERVING
+            assert check(health_pb2.HealthCheckRequest(service="bert"), timeout=PATIENCE).status == 1  # SERVING
             for path in ("", "/bert", "/bert/metadata"):
-                assert httpx.get(rest + path, trust_env=False, timeout=5).status_code == 200
+                assert httpx.get(rest + path, trust_env=False, timeout=PATIENCE).status_code == 200
         finally:
             gate.opened.set()
             for one in (*held, *posted):
-                one.exception(60)
+                one.exception(PATIENCE)
     server.stop()
 
 
@@ -170,7 +174,7 @@ class Held:
     def compute(self, servable: Servable, name: str, part: Part) -> dict[str, np.ndarray]:
         self.turns.append(int(part.inputs["turns"]))
         if self.turns[-1] == 1:
-            assert self.opened.wait(60)
+            assert self.opened.wait(PATIENCE)
         return COMPUTE(servable, name, part)
 
 
@@ -192,48 +196,51 @@ def test_expired_or_cancelled_requests_are_not_computed(
     predict = over_grpc(one_by_one)
     arrived: list[int] = []
     monkeypatch.setattr(one_by_one.policy, "check", lambda servable, name, inputs: arrived.append(int(inputs["turns"])))
-    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=60)
+    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=PATIENCE)
     wait_for(lambda: held.turns == [1])
-    if how == "rest":
-        answer = over_rest(one_by_one, 7, "spin")
-        assert answer.status_code == 504 and "deadline" in answer.json()["error"]
-    else:
-        waiting = predict.future(request("spin", turns=np.int32(7)), timeout=2 if how == "deadline" else 60)
-        if how == "cancelled":
-            wait_for(lambda: one_by_one.inference.waiting == 1)
-            waiting.cancel()
-        assert waiting.exception(60) is not None if how == "deadline" else waiting.cancelled()
+    for _ in range(30):
+        if how == "rest":
+            answer = over_rest(one_by_one, 7, "spin")
+            assert answer.status_code == 504 and "deadline" in answer.json()["error"]
+        else:
+            waiting = predict.future(request("spin", turns=np.int32(7)), timeout=2 if how == "deadline" else PATIENCE)
+            if how == "cancelled":
+                wait_for(lambda: one_by_one.inference.waiting == 1)
+                waiting.cancel()
+            assert waiting.exception(PATIENCE) is not None if how == "deadline" else waiting.cancelled()
+        if 7 in arrived:  # else its time was over before, on a busy machine
+            break
     wait_for(lambda: one_by_one.inference.waiting == 0)
     assert not first.done()
     held.opened.set()
-    first.result(60)
-    predict(request("spin", turns=np.int32(8)), timeout=60)
-    assert (arrived, held.turns) == ([1, 7, 8], [1, 8])
+    first.result(PATIENCE)
+    predict(request("spin", turns=np.int32(8)), timeout=PATIENCE)
+    assert (sorted(set(arrived)), held.turns) == ([1, 7, 8], [1, 8])
 
 
 def test_requests_of_disconnected_rest_clients_are_not_computed(
     one_by_one: Server, held: Held, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.api.rest_service.RequestContext", lambda seconds: RequestContext(60))
+    monkeypatch.setattr("serving.api.rest_service.RequestContext", lambda seconds: RequestContext(PATIENCE))
     predict = over_grpc(one_by_one)
-    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=60)
+    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=PATIENCE)
     wait_for(lambda: held.turns == [1])
     body = b'{"inputs": 7, "signature_name": "spin"}'
     head = f"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", one_by_one.rest_port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", one_by_one.rest_port), timeout=PATIENCE) as connection:
         connection.sendall(head.encode() + body)
         wait_for(lambda: one_by_one.inference.waiting == 1)
     wait_for(lambda: one_by_one.inference.waiting == 0)
     assert not first.done()
     held.opened.set()
-    first.result(60)
+    first.result(PATIENCE)
     assert held.turns == [1]
 
 
 @pytest.mark.parametrize("patient", [True, False])
 def test_drain(base: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
     """NOT_SERVING comes first; then new requests are refused, and those in flight finish in the given time."""
-    server, gate = started(base, drain_seconds=60.0 if patient else 0.2), Gate()
+    server, gate = started(base, drain_seconds=PATIENCE if patient else 0.2), Gate()
     predict = over_grpc(server)
     hold_back(server, gate)
     during: list[str] = []
@@ -242,24 +249,24 @@ def test_drain(base: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
 
     def drained() -> None:
         drain()
-        during.append(code_of(lambda: predict(request("nothing"), timeout=60)))
+        during.append(code_of(lambda: predict(request("nothing"), timeout=PATIENCE)))
 
     server.policy.health.drain = drained  # type: ignore[method-assign]
-    under_way = [pool.submit(predict, LENGTH, timeout=60), pool.submit(over_rest, server)]
+    under_way = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
     wait_for(lambda: len(gate.arrived) == 2)
     stopping = pool.submit(server.stop)
     if not patient:
-        stopping.result(30)
+        stopping.result(PATIENCE)
         gate.opened.set()
         return
     # The signature does not exist: until then the request fails for this reason, without reaching the gate.
-    wait_for(lambda: code_of(lambda: predict(request("nothing"), timeout=60)) == "UNAVAILABLE")
+    wait_for(lambda: code_of(lambda: predict(request("nothing"), timeout=PATIENCE)) == "UNAVAILABLE")
     assert over_rest(server).status_code == 503
     assert during == ["INVALID_ARGUMENT"] and not stopping.done()
     gate.opened.set()
-    assert under_way[0].result(60).outputs["length"].int_val == [3]
-    assert under_way[1].result(60).json() == {"outputs": [3]}
-    stopping.result(30)
+    assert under_way[0].result(PATIENCE).outputs["length"].int_val == [3]
+    assert under_way[1].result(PATIENCE).json() == {"outputs": [3]}
+    stopping.result(PATIENCE)
 
 
 def test_no_client_sees_cancelled_during_a_shutdown(base: Path, pool: ThreadPoolExecutor) -> None:
@@ -271,7 +278,7 @@ def test_no_client_sees_cancelled_during_a_shutdown(base: Path, pool: ThreadPool
     def ask_grpc() -> None:
         predict = over_grpc(server)
         while not stopped.is_set():
-            over["gRPC"].add(code_of(lambda: predict(LENGTH, timeout=60)))
+            over["gRPC"].add(code_of(lambda: predict(LENGTH, timeout=PATIENCE)))
 
     def ask_rest() -> None:
         while not stopped.is_set():
@@ -283,9 +290,10 @@ def test_no_client_sees_cancelled_during_a_shutdown(base: Path, pool: ThreadPool
     asking = [pool.submit(ask) for ask in (*[ask_grpc] * 6, ask_rest)]
     wait_for(lambda: over == {"gRPC": {"OK"}, "REST": {"200"}})
     server.stop()
+    wait_for(lambda: "UNAVAILABLE" in over["gRPC"])
     stopped.set()
     for one in asking:
-        one.result(60)
+        one.result(PATIENCE)
     assert over["gRPC"] == {"OK", "UNAVAILABLE"}
     assert over["REST"] <= {"200", "503", "no connection"}
 
@@ -294,13 +302,13 @@ def test_queued_requests_are_unavailable_after_the_drain(pool: ThreadPoolExecuto
     limiter = ConcurrencyLimiter(1)
 
     def waiting() -> None:
-        with limiter.slot(RequestContext(60)):
+        with limiter.slot(RequestContext(PATIENCE)):
             raise AssertionError("it has had its turn")
 
-    with limiter.slot(RequestContext(60)):
+    with limiter.slot(RequestContext(PATIENCE)):
         late = pool.submit(waiting)
         wait_for(lambda: limiter.waiting == 1)
         limiter.close()
         with pytest.raises(ServingError) as raised:
-            late.result(30)
+            late.result(PATIENCE)
     assert raised.value.code is grpc.StatusCode.UNAVAILABLE and limiter.waiting == 0

@@ -146,14 +146,14 @@ def test_incomplete_rest_requests_time_out_without_holding_threads(process: Any)
 
 def test_incomplete_requests_do_not_delay_a_shutdown(tmp_path: Path) -> None:
     others = set(threading.enumerate())  # other servers of the session have such a thread, too
-    server = Server(tmp_path, grpc_port=0, rest_port=0)
+    server = Server(tmp_path, grpc_port=0, rest_port=0, queue=QueueSettings(drain_seconds=300.0))
     server.start()
     with half_sent_calls(server.grpc_port, 2) as calls:
         (body,) = half_sent_bodies(server.rest_port, HALF_A_BODY, 1)
         wait_for(lambda: server.policy._arrivals.waiting == 2)
         began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < 20  # with them, drain_seconds: 25
+        assert time.monotonic() - began < 120  # with them, drain_seconds: 300
         # gRPC gives the reason; the body gets an error, or nothing.
         assert received(calls) and b" 200 " not in received(body)
         body.close()

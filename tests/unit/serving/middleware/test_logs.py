@@ -100,7 +100,8 @@ def test_no_log_contains_texts(asked: Asked, caplog: pytest.LogCaptureFixture, m
     monkeypatch.setattr(Servable, "compute", broken)
     fail(lambda: asked.client.predict({"text": [SECRET]}, "length"))
     assert asked.http.post(PREDICT, json={"instances": [SECRET], "signature_name": "length"}).status_code == 500
-    assert [line["code"] for line in asked.lines(9)][-2:] == ["INTERNAL", "INTERNAL"]
+    # A line of REST may come after that of a later call of gRPC.
+    assert [line["code"] for line in asked.lines(9)].count("INTERNAL") == 2
     assert SECRET not in asked.log.read_text()
     assert "ValueError in test_logs.py" in caplog.text  # the failure is logged with its location
     assert SECRET not in caplog.text

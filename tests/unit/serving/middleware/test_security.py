@@ -81,12 +81,13 @@ def refused(call: Callable[[], object]) -> grpc.StatusCode | None:
 def client_of(secured: tuple[Server, Files], certificate: str | None = "client", token: str | None = TOKEN) -> Client:
     server, files = secured
     pair = (files(f"{certificate}.pem"), files(f"{certificate}.key")) if certificate else (None, None)
-    return Client(f"127.0.0.1:{server.grpc_port}", "bert", 10, files("ca.pem"), *pair, token)
+    return Client(f"127.0.0.1:{server.grpc_port}", "bert", 120, files("ca.pem"), *pair, token)
 
 
 def rest(server: Server, context: ssl.SSLContext, token: str | None = TOKEN, path: str = STATUS) -> httpx.Response:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return httpx.get(f"https://127.0.0.1:{server.rest_port}{path}", verify=context, headers=headers, trust_env=False)
+    url = f"https://127.0.0.1:{server.rest_port}{path}"
+    return httpx.get(url, verify=context, headers=headers, trust_env=False, timeout=120)
 
 
 def test_certificate_and_token_are_accepted(secured: tuple[Server, Files]) -> None:
@@ -113,7 +114,7 @@ def test_plain_connections_are_refused(secured: tuple[Server, Files]) -> None:
     with Client(f"127.0.0.1:{server.grpc_port}", timeout=60, token=TOKEN) as client:
         assert refused(client.status) is grpc.StatusCode.UNAVAILABLE
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://127.0.0.1:{server.rest_port}{STATUS}", trust_env=False)
+        httpx.get(f"http://127.0.0.1:{server.rest_port}{STATUS}", trust_env=False, timeout=120)
 
 
 @pytest.mark.parametrize("token", [None, TOKEN[:-1], TOKEN + "x", TOKEN.upper(), f"{TOKEN} {TOKEN}"])
@@ -318,7 +319,7 @@ def test_a_new_client_ca_applies_to_both_ports(files: Files, at_once: None) -> N
         assert rest(server, context).status_code == 404
         Path(files("first-ca.pem")).write_bytes(pem)
         pair = files("newcomer.pem"), files("newcomer.key")
-        with Client(f"127.0.0.1:{server.grpc_port}", "bert", 10, files("first-ca.pem"), *pair, TOKEN) as client:
+        with Client(f"127.0.0.1:{server.grpc_port}", "bert", 120, files("first-ca.pem"), *pair, TOKEN) as client:
             assert refused(client.status) is grpc.StatusCode.NOT_FOUND
 
 

@@ -257,7 +257,8 @@ def test_rollback_and_a_vanished_folder(tmp_path: Path, push: Push) -> None:
 
 def test_nothing_is_served_before_the_first_version(tmp_path: Path, push: Push) -> None:
     with Server(tmp_path / "later", grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
-        assert not server.wait_until_available(0.2)
+        wait_for(lambda: server.store.has_looked)
+        assert not server.wait_until_available(0)
         with pytest.raises(ServingError) as raised:
             server.models.status(Target("bert"))
         assert str(raised.value) == "Could not find any versions of model bert"

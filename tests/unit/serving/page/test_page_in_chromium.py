@@ -237,6 +237,7 @@ def test_integers_of_64_bits_and_calls_on_examples(page: Page) -> None:
     page.route("**/bert:*", answer)
     tab_to(page, "Load models")
     page.keyboard.press("Enter")
+    expect(page.get_by_label("id", exact=True)).to_be_visible()
     type_into(page, "id", "9007199254740993")
     page.keyboard.press("Control+Enter")
     expect(outputs(page).get_by_label("Values of id")).to_have_text("9007199254740993")

@@ -155,7 +155,7 @@ def test_too_large_answers_are_refused_before_execution(limited: Server) -> None
         assert client.predict(asked, "sequence", ["pooled_output"])["pooled_output"].shape == (20, 2)
     url = f"http://127.0.0.1:{limited.rest_port}/v1/models/bert:predict"
     body = {"instances": ["word " * 10] * 3, "signature_name": "sequence"}
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=120) as http:
         answer = http.post(url, json=body)
         assert (answer.status_code, "may take 11688 bytes; at most 10000" in answer.text) == (429, True)
         assert http.post(url, json=body | {"instances": ["word " * 10]}).status_code == 200
