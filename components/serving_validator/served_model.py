@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import random
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 
 import grpc
 import psutil
@@ -24,6 +27,8 @@ from bert_keras.errors import StageError
 from components.processes import bound_command
 
 _MODEL, _VERSION, _HOST = "bert", "1", "127.0.0.1"
+# Below those that Linux gives to whoever asks for any: nobody gets one in the seconds until the server listens.
+_PORTS = range(20_000, 32_000)
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -65,7 +70,7 @@ class ServedModel:
             os.symlink(os.path.abspath(self._directory), version)
         else:
             io_utils.copy_dir(self._directory, version)
-        grpc_port, rest_port = _free_ports(2)
+        grpc_port, rest_port = itertools.islice(_free_ports(), 2)
         ports = ["--grpc-port", str(grpc_port), "--rest-port", str(rest_port)]
         self._process = subprocess.Popen(
             bound_command("serve", "--model-dir", self._folder.name, *ports),
@@ -147,10 +152,11 @@ def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now."""
-    sockets = [socket.create_server((_HOST, 0)) for _ in range(count)]
-    ports = [free.getsockname()[1] for free in sockets]
-    for free in sockets:
-        free.close()
-    return ports
+def _free_ports() -> Iterator[int]:
+    """Ports that are free now, in random order."""
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        try:
+            socket.create_server((_HOST, port)).close()
+        except OSError:
+            continue
+        yield port

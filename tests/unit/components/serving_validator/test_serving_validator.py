@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from components.serving_validator import served_model
 from components.serving_validator.component import Executor
 from components.serving_validator.limits import ServingLimits
 from components.serving_validator.served_model import NotServable
+from tests.support.processes import has_ended
 
 TEXTS = [tf.TensorSpec([None], tf.string, name="text")]
 WARMUP = "assets.extra/tf_serving_warmup_requests"
@@ -84,7 +86,8 @@ def validate(tmp_path):
 
 
 def no_process_is_left():
-    return not [child for child in psutil.Process().children() if processes.__name__ in " ".join(child.cmdline())]
+    children = [child for child in psutil.Process().children() if not has_ended(child)]
+    return not [child for child in children if processes.__name__ in " ".join(child.cmdline())]
 
 
 def test_pusher_accepts_the_blessing_of_a_valid_model(tmp_path, model, validate):
@@ -175,15 +178,23 @@ time.sleep(600)
         starter.send_signal(signal.SIGKILL)
         starter.wait()
         starter.stdout.close()
-    end = time.monotonic() + 30
-    # Without a parent that reaps it, it stays a zombie where process 1 does not do so.
-    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < end
+    end = time.monotonic() + 120
+    while not has_ended(server):
+        assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
 
 
-def test_a_crash_during_a_request_is_reported(exported):
+def test_its_ports_are_free(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(served_model, "_PORTS", range(port, port + 4))
+        assert port not in served_model._free_ports()
+    assert port in served_model._free_ports()
+
+
+def test_a_crash_during_a_request_is_reported(exported, monkeypatch):
     """With a process that ends, and an unconnected channel, in place of a server."""
+    monkeypatch.setattr(served_model, "_SECONDS_TO_DIE", 120.0)
     served = served_model.ServedModel(str(exported), 1.0)
     served._process = subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     with grpc.insecure_channel("127.0.0.1:9") as channel:
