@@ -17,8 +17,9 @@ import psutil
 
 ATTEMPTS = 3
 _ATTEMPT = "BERT_TFX_ATTEMPT"  # environment variable, kept by the restarted command
-# A failing stage terminates its workers too: time for it to report its own error first.
-_GRACE_SECONDS = 3.0
+# A failing stage terminates its workers too: time for it to report its own error first, in looks and not by the clock,
+# so that a starved process has as much.
+_LOOK_SECONDS, _LOOKS = 0.1, 60
 # Newer versions of Beam do not wait: the runner fails with this message.
 _WORKER_GONE = "Channel closed prematurely"
 
@@ -39,9 +40,11 @@ def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
         if "Worker subprocess exited" not in str(args.exc_value):
             previous_hook(args)
             return
-        time.sleep(_GRACE_SECONDS)
-        if running.is_set():
-            _restart(tell)
+        for _ in range(_LOOKS):
+            time.sleep(_LOOK_SECONDS)
+            if not running.is_set():
+                return
+        _restart(tell)
 
     threading.excepthook = hook
     try:

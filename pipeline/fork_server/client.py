@@ -59,19 +59,24 @@ def run(words: list[str], folder: Path | None = None) -> int:
     log = folder / f"{_key(environ)}.log"
     with _connect(folder / f"{_key(environ)}.sock", log, environ) as server:
         request = json.dumps({"words": words, "environ": dict(os.environ), "cwd": os.getcwd()}).encode()
-        socket.send_fds(server, [len(request).to_bytes(LENGTH_BYTES, "big")], [0, 1, 2])
-        server.sendall(request)
 
         def forward(number: int, _: object) -> None:
             with contextlib.suppress(OSError):  # the command has just ended
                 server.send(bytes([number]))
 
-        before = {number: signal.signal(number, forward) for number in _FORWARDED}
+        before = {}
+        # From the request on there may be a command: a signal waits until it can be forwarded.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         try:
+            socket.send_fds(server, [len(request).to_bytes(LENGTH_BYTES, "big")], [0, 1, 2])
+            server.sendall(request)
+            before = {number: signal.signal(number, forward) for number in _FORWARDED}
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             status = server.recv(STATUS_BYTES, socket.MSG_WAITALL)
         except ConnectionResetError:
             status = b""
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for number, handler in before.items():
                 signal.signal(number, handler)
     if len(status) < STATUS_BYTES:

@@ -13,6 +13,7 @@ import pytest
 
 from bert_keras.errors import InputError, StageError
 from pipeline.fork_server import client, server
+from tests.support.processes import has_ended
 
 pytestmark = pytest.mark.programs
 BERT_TFX = Path(sys.executable).with_name("bert-tfx")
@@ -26,6 +27,18 @@ with socket.socket(fileno=int(sys.argv[-1])) as listener:
     client, _ = listener.accept()
     client.recv(1 << 20)
     client.sendall({answer!r})
+"""
+
+
+# Ends as a command that is killed by the first signal that its client forwards.
+SIGNALLED = """#!{python}
+import socket, sys
+with socket.socket(fileno=int(sys.argv[-1])) as listener:
+    client, _ = listener.accept()
+    client.settimeout(60)
+    request = client.makefile("rb")
+    request.read(int.from_bytes(request.read(8), "big"))
+    client.sendall(request.read(1)[0].to_bytes(4, "big"))
 """
 
 
@@ -110,7 +123,7 @@ def test_preloaded_modules_leave_no_threads_that_a_fork_would_lose(warm):
 def test_a_killed_client_s_command_is_killed(warm):
     client, command = warm.tokenizing()
     client.kill()
-    until(lambda: not command.is_running() or command.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: has_ended(command))
     assert warm.ask("recipes")[0] == 0
 
 
@@ -138,14 +151,14 @@ def test_commands_run_concurrently(warm):
 def test_a_killed_server_s_commands_are_killed(warm):
     client, command = warm.tokenizing()  # it would still wait for lines
     warm.server.kill()
-    until(lambda: not command.is_running())
+    until(lambda: has_ended(command))
     assert client.wait() == 1
     assert "the fork server ended before the command" in client.communicate()[1]
 
 
-def stub(tmp_path, monkeypatch, answer):
+def stub(tmp_path, monkeypatch, answer, text=STUB):
     python = tmp_path / "python"
-    python.write_text(STUB.format(python=sys.executable, folder=str(tmp_path), answer=answer))
+    python.write_text(text.format(python=sys.executable, folder=str(tmp_path), answer=answer))
     python.chmod(0o755)
     monkeypatch.setattr(client.sys, "executable", str(python))
 
@@ -159,12 +172,30 @@ def test_a_server_is_started_without_the_clients_secrets(tmp_path, monkeypatch):
     assert "--kept" in told and "planted" not in told
 
 
+def test_a_signal_is_forwarded_however_soon_it_comes(tmp_path, monkeypatch, capsys):
+    """As soon as there may be a command: it may not reach this client before it can forward it."""
+    stub(tmp_path, monkeypatch, b"", SIGNALLED)
+    send, lost = socket.send_fds, []
+    before = signal.signal(signal.SIGTERM, lambda *_: lost.append("SIGTERM"))
+
+    def signalled(*given):
+        send(*given)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(client.socket, "send_fds", signalled)
+    try:
+        assert client.run(["recipes"], tmp_path) == 128 + signal.SIGTERM and lost == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "bert-tfx: recipes was killed by SIGTERM\n"
+
+
 def test_an_orphaned_socket_is_replaced(tmp_path, monkeypatch):
     stub(tmp_path, monkeypatch, (2 << 8).to_bytes(4, "big"))
     assert client.run(["recipes"], tmp_path) == 2
     (path,) = tmp_path.glob("*.sock")
     with pytest.raises(ConnectionRefusedError):  # as soon as the first server has ended; it leaves its socket
-        for _ in range(1000):
+        for _ in range(12_000):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(str(path))
             time.sleep(0.01)
