@@ -25,7 +25,7 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
 
     Args:
         job: the training.
-        source: a folder that `bert_keras.convert.initial_model.initial_tokenizer` reads.
+        source: a folder that `bert_keras.convert.initial_model.initial_outline` reads.
         cased: whether its vocabulary keeps case; None: the folder says it.
 
     Raises:

@@ -25,7 +25,7 @@ from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_S
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
-    from bert_keras.models.electra import ElectraConfig
+    from bert_keras.models.electra import ElectraConfig, ElectraGenerator
     from bert_keras.tasks.settings import TaskSettings
     from bert_keras.tasks.table import Task
 
@@ -39,7 +39,8 @@ _ELECTRA_SIZES = ("embedding_size", "generator_size")
 def read_pushed(directory: str) -> ReadModel:
     """Read a model that the pipeline pushed or `write_pushed` wrote; only the encoder of a fine-tuned model.
 
-    An ELECTRA is read as its discriminator (`bert_keras.saved_model.pretrained.export_saved_model`).
+    An ELECTRA is read as its discriminator, and its generator if the folder has it
+    (`bert_keras.saved_model.pretrained.export_saved_model`).
 
     Raises:
         InputError: a file is missing, damaged, or does not fit the configuration.
@@ -53,11 +54,7 @@ def read_pushed(directory: str) -> ReadModel:
     if not os.path.exists(weights):
         raise InputError(f"{weights} is missing; the folder of a pushed model needs it")
     model, fine_tuned = _new_model(directory, electra or config)
-    try:
-        model.load_weights(weights)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{weights}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
+    _load_weights(model, weights)
     lower_case = fields.get("lower_case")
     if fine_tuned is not None:
         remarks = (f"the output layer of {fine_tuned[0].name} in {directory} is dropped",)
@@ -65,7 +62,40 @@ def read_pushed(directory: str) -> ReadModel:
         family: Family = "bert" if merges is None else "roberta"
         return ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
-    return ReadModel(model, tokens, lower_case, untrained, family="electra" if electra else "bert")
+    if not electra:
+        return ReadModel(model, tokens, lower_case, untrained)
+    generator = _generator(directory, electra)
+    return ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator)
+
+
+def _load_weights(model: Any, path: str) -> None:
+    from bert_keras.saved_model.saved_model_files import CONFIG_FILE
+
+    try:
+        model.load_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
+
+
+def _generator(directory: str, electra: ElectraConfig) -> ElectraGenerator | None:
+    from bert_keras.models.electra import ElectraGenerator
+
+    path = _generator_file(directory)
+    if path is None:
+        return None
+    generator = ElectraGenerator(electra)
+    generator.build()
+    _load_weights(generator, path)
+    return generator
+
+
+def _generator_file(directory: str) -> str | None:
+    """None for an ELECTRA whose generator was drawn, or that an earlier version of this project pushed."""
+    from bert_keras.saved_model.saved_model_files import GENERATOR_FILE
+
+    path = os.path.join(directory, GENERATOR_FILE)
+    return path if os.path.exists(path) else None
 
 
 def outline_pushed(directory: str) -> Outline:
@@ -75,7 +105,9 @@ def outline_pushed(directory: str) -> Outline:
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
     family: Family = "electra" if electra else "bert" if merges is None else "roberta"
     architecture = Architecture(family, config, electra.embedding_size if electra else config.hidden_size)
-    return Outline(architecture, None if tokens is None else Vocabulary(tokens, merges), fields.get("lower_case"))
+    vocabulary = None if tokens is None else Vocabulary(tokens, merges)
+    size = electra.generator_size if electra and _generator_file(directory) else None
+    return Outline(architecture, vocabulary, fields.get("lower_case"), size)
 
 
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:

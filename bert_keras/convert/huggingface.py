@@ -1,7 +1,8 @@
 """Hugging Face's folder of a BERT, RoBERTa or ELECTRA: `config.json`, `model.safetensors` (or shards and their
 index), and `vocab.txt`, `vocab.json` with `merges.txt`, or `tokenizer.json`.
 
-Pickles are never read, because they can run code. Generator and discriminator of an ELECTRA are two folders.
+Pickles are never read, because they can run code. Generator and discriminator of an ELECTRA are two folders; the
+generator's may lie in the discriminator's, as `generator/`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from bert_keras import files as files_
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
 from bert_keras.convert.weight_map import HEADS, TIED, UNUSED_ROWS, Family
 from bert_keras.errors import InputError
@@ -28,11 +29,14 @@ from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
+    from bert_keras.models.electra import ElectraGenerator
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 TOKENIZER_FILE = "tokenizer_config.json"
+# In a discriminator's folder: the folder of the generator that it was trained with.
+GENERATOR_FOLDER = "generator"
 # sentence-transformers: the encoder is the first module.
 MODULES_FILE = "modules.json"
 # Weights in other formats, which a user who trusts them can convert with `transformers`.
@@ -88,6 +92,7 @@ def read_huggingface(directory: str) -> ReadModel:
         vocabulary.merges if vocabulary else None,
         architecture.family,
         remarks,
+        generator=_read_generator(directory, model) if outline.generator_size else None,
     )
 
 
@@ -95,7 +100,40 @@ def outline_huggingface(directory: str) -> Outline:
     """Read configuration and vocabulary of a folder; errors as in `read_huggingface`."""
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary = _read_vocabulary(directory, architecture.encoder)
-    return Outline(architecture, vocabulary, _read_settings(directory).get("do_lower_case"))
+    lower_case = _read_settings(directory).get("do_lower_case")
+    return Outline(architecture, vocabulary, lower_case, _generator_size(directory, architecture))
+
+
+def _generator_size(directory: str, discriminator: Architecture) -> float | None:
+    """The generator's share of the discriminator's width; None if there is no generator."""
+    from bert_keras.models.electra import ElectraConfig
+
+    path = os.path.join(directory, GENERATOR_FOLDER, CONFIG_FILE)
+    if discriminator.family != "electra" or not os.path.exists(path):
+        return None
+    found = _read_architecture(path)
+    size = found.encoder.hidden_size / discriminator.encoder.hidden_size
+    if not 0 < size <= 1 or found != dataclasses.replace(
+        discriminator, encoder=ElectraConfig(discriminator.encoder, discriminator.embedding_size, size).generator
+    ):
+        raise InputError(
+            f"{path}: is not the generator of {directory}: it must differ from the discriminator in width only, with "
+            "64-wide heads and feed-forward layers of four times the width"
+        )
+    return size
+
+
+def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
+    from bert_keras.models.electra import ElectraGenerator
+
+    folder = os.path.join(directory, GENERATOR_FOLDER)
+    generator = read_huggingface(folder).model
+    if not isinstance(generator, ElectraGenerator):
+        raise InputError(f"{folder}: has no masked-LM head, so it is no generator; give the one of {directory}")
+    own, theirs = (backbone_of(network).embeddings.get_weights() for network in (generator, discriminator))
+    if not all(map(np.array_equal, own, theirs)):
+        raise InputError(f"{folder}: its embeddings are not those of {directory}; they must be shared (equal)")
+    return generator
 
 
 def write_huggingface(

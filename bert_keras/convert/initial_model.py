@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 
 from bert_keras.convert.architecture import FAMILY_NAMES, Architecture, backbone_of
 from bert_keras.convert.detect import outline_any, read_any
-from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.convert.weight_copy import Outline, variables_by_path
+from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
+from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import replaced_tokens
+
+if TYPE_CHECKING:
+    from bert_keras.convert.architecture import Model
 
 # Fields that training may change: they determine no weight and no output of a trained model.
 _FREE_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "vocab_size")
@@ -40,22 +47,22 @@ class InitialWeights:
         return f"kept: {', '.join(self.kept)}{drawn}" + (f"; {self.new_tokens:,} new tokens" if self.new_tokens else "")
 
 
-def initial_tokenizer(directory: str, cased: bool | None = None) -> tuple[BertConfig, BertTokenizer]:
-    """Read the encoder's configuration and the tokenizer of a folder that pre-training can start from.
+def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline, BertTokenizer]:
+    """Read the configuration and the tokenizer of a folder that pre-training can start from.
 
     Args:
         directory: a folder that `bert_keras.convert.detect.read_any` reads.
         cased: whether the vocabulary keeps case; None: the folder says it.
 
     Raises:
-        InputError: no BERT, no vocabulary of word pieces, or its case is unknown.
+        InputError: no BERT or ELECTRA, no vocabulary of word pieces, or its case is unknown.
     """
     outline = outline_any(directory)
     architecture, vocabulary = outline.architecture, outline.vocabulary
-    if architecture.family != "bert":
+    if architecture.family == "roberta":
         raise InputError(
-            f"{directory}: holds {FAMILY_NAMES[architecture.family]}; only a BERT can be the initial model of a "
-            "pre-training"
+            f"{directory}: holds {FAMILY_NAMES[architecture.family]}; only a BERT or an ELECTRA can be the initial "
+            "model of a pre-training"
         )
     if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
@@ -63,9 +70,23 @@ def initial_tokenizer(directory: str, cased: bool | None = None) -> tuple[BertCo
     if lower_case is None:
         raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
     try:
-        return architecture.encoder, BertTokenizer(vocabulary.tokens, lower_case)
+        return outline, BertTokenizer(vocabulary.tokens, lower_case)
     except ValueError as error:
         raise InputError(f"{directory}: {error}") from error
+
+
+def check_family(directory: str, family: Family, trains_electra: bool) -> None:
+    """Raise InputError for the weights of an ELECTRA in another model; an ELECTRA takes a BERT's encoder."""
+    if family == "electra" and not trains_electra:
+        raise InputError(
+            f"{directory}: holds ELECTRA, whose weights only an ELECTRA takes: --set pretraining.model_family=electra"
+        )
+
+
+def electra_sizes(outline: Outline) -> dict[str, int | float]:
+    """The sizes (fields of `ElectraConfig`) that the weights of the initial model give to an ELECTRA."""
+    sizes: dict[str, int | float] = {"embedding_size": outline.architecture.embedding_size}
+    return sizes | ({"generator_size": outline.generator_size} if outline.generator_size else {})
 
 
 def differences(config: BertConfig, initial: BertConfig) -> list[str]:
@@ -81,42 +102,66 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     it replaces.
 
     Args:
-        model: a model of `bert_keras.objectives.registry` around a BERT.
-        directory: as in `initial_tokenizer`.
-        cased: as in `initial_tokenizer`.
+        model: a model of `bert_keras.objectives.registry`. The discriminator of an `ElectraForPreTraining` takes the
+            encoder of a BERT, too.
+        directory: as in `initial_outline`.
+        cased: as in `initial_outline`.
         tokenizer: the tokenizer of `model`: the folder's, with new tokens for unused ones and at the end.
 
     Raises:
         InputError: the folder cannot be read, or is a model of another architecture or vocabulary.
     """
-    _, original = initial_tokenizer(directory, cased)
+    outline, original = initial_outline(directory, cased)
+    is_electra = isinstance(model, ElectraForPreTraining)
+    check_family(directory, outline.architecture.family, is_electra)
     if tokenizer.lower_case != original.lower_case:
         case = "lower-cased" if original.lower_case else "cased"
         raise InputError(f"{directory}: its vocabulary is {case}, the examples' is not: make them with --init too")
     source = read_any(directory)
-    config = backbone_of(model).config
+    if isinstance(source.model, ElectraGenerator):
+        raise InputError(f"{directory}: holds an ELECTRA's generator; give the folder of its discriminator")
+    encoder = model.discriminator if is_electra else model
+    config = backbone_of(encoder).config
     if wrong := differences(config, backbone_of(source.model).config):
         mine, theirs = getattr(config, wrong[0]), getattr(backbone_of(source.model).config, wrong[0])
         raise InputError(f"{directory}: has {wrong[0]} {theirs}, the model to train has model.{wrong[0]}={mine}")
+    for name, size in electra_sizes(outline).items() if is_electra else ():
+        if (mine := getattr(model.config, name)) != size:
+            raise InputError(f"{directory}: has {name} {size}, the model to train has pretraining.{name}={mine}")
     try:
         replaced = replaced_tokens(original, tokenizer.vocabulary)
     except ValueError as error:
         raise InputError(f"{directory}: {error}") from error
-    ours, theirs = variables_by_path(model), variables_by_path(source.model)
+    kept, drawn = _assign(encoder, source.model, source.initialised, replaced)
+    if is_electra:
+        if source.generator:
+            _assign(model.generator, source.generator, (), replaced)
+        (kept if source.generator else drawn)["generator"] = None
+    return InitialWeights(tuple(kept), tuple(drawn), len(replaced))
+
+
+def _assign(
+    model: Model, source: Model, initialised: Collection[Part], replaced: dict[int, list[int]]
+) -> tuple[dict[Part, None], dict[Part, None]]:
+    """Assign the weights of `source` but those of `initialised`; return the parts of `model` that it has and lacks."""
+    ours, theirs = variables_by_path(model), variables_by_path(source)
     kept: dict[Part, None] = {}
     drawn: dict[Part, None] = {}
-    for weight in Architecture("bert", config, config.hidden_size).weights():
+    backbone = backbone_of(model)
+    family: Family = "electra" if isinstance(model, (ElectraDiscriminator, ElectraGenerator)) else "bert"
+    width = backbone.embeddings.config.hidden_size
+    for weight in Architecture(family, backbone.config, width).weights():
         if weight.path not in ours:
             continue
-        if weight.path not in theirs or weight.part in source.initialised:
+        if weight.path not in theirs or weight.part in initialised:
             drawn[weight.part] = None
             continue
         kept[weight.part] = None
         value = np.asarray(theirs[weight.path], "float32")
         if weight.path.endswith(_BY_TOKEN):
-            value = _with_new_rows(value, replaced, config.vocab_size)
+            value = _with_new_rows(value, replaced, weight.shape[0])
         ours[weight.path].assign(value)
-    return InitialWeights(tuple(kept), tuple(drawn), len(replaced))
+    return kept, drawn
 
 
 def _with_new_rows(rows: np.ndarray, replaced: dict[int, list[int]], size: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from bert_keras.tokenizers.vocabulary_files import Vocabulary
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
+    from bert_keras.models.electra import ElectraGenerator
     from bert_keras.tasks.settings import TaskSettings
     from bert_keras.tasks.table import Task
 
@@ -41,6 +42,7 @@ class ReadModel:
         family: the model's family, which a `BertBackbone` itself does not record.
         remarks: what of the folder is dropped or computed differently; one sentence each.
         fine_tuned: the model with its output layer, its task and its settings; None for a pre-trained model.
+        generator: of an ELECTRA whose folder has both networks; None otherwise.
     """
 
     model: Model
@@ -51,6 +53,7 @@ class ReadModel:
     family: Family = "bert"
     remarks: tuple[str, ...] = ()
     fine_tuned: tuple[Any, Task, TaskSettings] | None = None
+    generator: ElectraGenerator | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +64,13 @@ class Outline:
         architecture: the model that its weights belong to.
         vocabulary: None if the folder has none.
         lower_case: as in `ReadModel`.
+        generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
     """
 
     architecture: Architecture
     vocabulary: Vocabulary | None
     lower_case: bool | None
+    generator_size: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

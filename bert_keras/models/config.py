@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
-Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head"]
+Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head", "generator"]
 HiddenAct = Literal["gelu_tanh", "gelu_erf"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.

@@ -18,6 +18,7 @@ evaluate.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection
 
 import keras
@@ -27,21 +28,22 @@ import tensorflow as tf
 from bert_keras.data.example_format import ExampleLayout, feature_spec
 from bert_keras.data.truncation import truncate_pair as truncate_pair
 from bert_keras.models.config import Part
-from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining
+from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.unigram import guessed_sums
 from bert_keras.saved_model.saved_model_files import CONFIG_FILE as CONFIG_FILE
-from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.saved_model.saved_model_files import (
+    GENERATOR_FILE,
     Signature,
     served_copy,
     traced,
     write_model_files,
     write_warmup_requests,
 )
+from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.saved_model.servable_ops import save_servable
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.saved_model.text_inputs import TextInputs, encode, refuse, text_specs
@@ -162,7 +164,8 @@ class ServedBert(tf.Module):
         arguments: dict[Callable, tuple[str, ...]] = {self.encode: ("text",), self.encode_pair: ("text", "text_pair")}
         learns_pairs = self._objective.name == mlm_nsp.OBJECTIVE.name
         fills_masks = hasattr(self._model(), "mlm_head") and "masked-LM head" not in self._untrained
-        if "masked-LM head" not in self._untrained and not (learns_pairs and _PAIR_PARTS & {*self._untrained}):
+        judged = {"masked-LM head", "generator", *(_PAIR_PARTS if learns_pairs else ())}
+        if not judged & {*self._untrained}:
             arguments[self.evaluate] = ("examples",)
         if learns_pairs and not _PAIR_PARTS & {*self._untrained}:
             arguments[self.next_sentence] = ("text", "text_pair")
@@ -185,8 +188,8 @@ def export_saved_model(
     """Write the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
 
     The weights are written as a `BertForPreTraining`: the encoder, and the head as the masked-LM head (for SpanBERT
-    without the span boundary head). For ELECTRA they are an `ElectraDiscriminator`'s, and `bert_config.json` also has
-    `embedding_size` and `generator_size`.
+    without the span boundary head). For ELECTRA they are an `ElectraDiscriminator`'s, with an `ElectraGenerator`'s in a
+    file of its own, and `bert_config.json` also has `embedding_size` and `generator_size`.
 
     Args:
         model: a model of `bert_keras.objectives.registry`.
@@ -212,16 +215,18 @@ def export_saved_model(
     default = next(iter(requests.values()))  # `signatures` makes the first one the default
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
     write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained), tokenizer)
+    if isinstance(model, ElectraForPreTraining) and "generator" not in untrained:
+        _network(ElectraGenerator, model.generator).save_weights(os.path.join(directory, GENERATOR_FILE))
 
 
 def _config_json(model: keras.Model, untrained: Collection[Part]) -> str:
-    """The encoder's fields, with ELECTRA's sizes or the untrained parts of other models."""
-    shape = model.config
+    """The encoder's fields, with the untrained parts and ELECTRA's sizes."""
+    shape, extra = model.config, {}
     if isinstance(model, ElectraForPreTraining):
         extra = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
-        shape = shape.discriminator
-    else:
-        extra = {UNTRAINED_FIELD: list(untrained)} if untrained else {}
+        # It has no pooler and no generator to leave out.
+        shape, untrained = shape.discriminator, [part for part in untrained if part == "discriminator head"]
+    extra |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
     fields = json.loads(shape.to_json()) | extra
     return json.dumps(fields, indent=2, sort_keys=True) + "\n" if extra else shape.to_json()
 
@@ -231,13 +236,18 @@ def _for_fine_tuning(model: keras.Model) -> keras.Model:
     if isinstance(model, BertForPreTraining):
         return model
     if isinstance(model, ElectraForPreTraining):
-        discriminator = ElectraDiscriminator(model.config)
-        discriminator.build()
-        discriminator.set_weights(model.discriminator.get_weights())
-        return discriminator
+        return _network(ElectraDiscriminator, model.discriminator)
     bert = BertForPreTraining(model.config)
     bert.build()
     bert.backbone.set_weights(model.backbone.get_weights())
     head = model.lm_head if isinstance(model, LeftToRightLM) else model.mlm_head
     bert.mlm_head.set_weights(head.get_weights())
     return bert
+
+
+def _network(kind: type[keras.Model], trained: keras.Model) -> keras.Model:
+    """A network of an ELECTRA, with embeddings of its own."""
+    network = kind(trained.config)
+    network.build()
+    network.set_weights(trained.get_weights())
+    return network

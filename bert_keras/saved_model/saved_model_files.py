@@ -17,6 +17,8 @@ from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, vocabul
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 WEIGHTS_FILE = "model.weights.h5"
+# Of an ELECTRA, beside its discriminator's.
+GENERATOR_FILE = "generator.weights.h5"
 CONFIG_FILE = "bert_config.json"
 # Precision -> Keras policy of the served copy, whose weights have the type of its computation.
 _SERVED_POLICIES = {"float32": "float32", "mixed_bfloat16": "bfloat16"}

@@ -58,8 +58,8 @@ def mean_loss(model_dir: str, examples_dir: str, part: str, max_examples: int | 
     Returns:
         None if the model has no such part, for its head was drawn.
     """
-    evaluate = tf.saved_model.load(model_dir).signatures["evaluate"]
-    if f"{part}_nll" not in evaluate.structured_outputs:
+    evaluate = tf.saved_model.load(model_dir).signatures.get("evaluate")
+    if evaluate is None or f"{part}_nll" not in evaluate.structured_outputs:
         return None
     files = [shard.path for shard in read_shards(examples_dir, "eval")]
     loss = weight = 0.0

@@ -30,10 +30,10 @@ class Executor(base_executor.BaseExecutor):
         )
         source = artifact_utils.get_single_uri(input_dict["source"])
         weights = export_initial_model(job, source, json.loads(exec_properties["cased"]))
-        if json.loads(exec_properties["judged"]) and "masked-LM head" in weights.drawn:
+        if json.loads(exec_properties["judged"]) and {"masked-LM head", "generator"} & {*weights.drawn}:
             raise InputError(
-                f"{source}: has no masked-LM head, so what it knows of the reference corpus cannot be scored; leave "
-                "gate.max_forgetting out of the first run"
+                f"{source}: has no masked-LM head (an ELECTRA: no generator), so what it knows of the reference corpus "
+                "cannot be scored; leave gate.max_forgetting out of the first run"
             )
         model.set_string_custom_property("kept", ", ".join(weights.kept))
         model.set_string_custom_property("drawn", ", ".join(weights.drawn))

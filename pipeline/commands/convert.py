@@ -50,5 +50,6 @@ def convert(
     config = architecture_of(converted.model, converted.family).encoder
     drawn = [*converted.initialised, *written.drawn]
     notes = [f"NOT in {source}, initialised at random: {', '.join(drawn)}"] if drawn else []
+    notes += [f"the generator in {source} is left out"] if converted.generator else []
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
     typer.echo("; ".join([f"{target}: {shape}", *notes, *converted.remarks, *written.remarks]))

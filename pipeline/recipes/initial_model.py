@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from bert_keras.convert.initial_model import differences, initial_tokenizer
+from bert_keras.convert.initial_model import check_family, differences, electra_sizes, initial_outline
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.wordpiece_extension import extended_size
-from pipeline.recipes.settings import Recipe, with_settings
+from pipeline.recipes.settings import Recipe, settings_of, with_settings
 
 _STEPS = "training.num_train_steps"
 
@@ -47,14 +47,20 @@ def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: 
             f"--set {_STEPS}=0: nothing would be trained; `bert-tfx convert --to bert-tfx` exports {init} as it is, "
             "and any run with --init has the model at step 0, with its new words, in RUN_DIR/artifacts/InitialModel"
         )
-    config, tokenizer = initial_tokenizer(init, cased)
-    given = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
+    outline, tokenizer = initial_outline(init, cased)
+    config = outline.architecture.encoder
+    given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
     given["vocabulary.lower_case"] = tokenizer.lower_case
     chosen = with_settings(recipe, settings, given)
+    is_electra = chosen.pretraining.model_family == "electra"
+    check_family(init, outline.architecture.family, is_electra)
+    if is_electra:
+        given |= {f"pretraining.{name}": value for name, value in electra_sizes(outline).items()}
+        chosen = with_settings(recipe, settings, given)
     size = extended_size(tokenizer.vocabulary, chosen.vocabulary.extend)
     wrong = {f"model.{name}": getattr(config, name) for name in differences(chosen.model, config)}
-    if chosen.vocabulary.lower_case != tokenizer.lower_case:
-        wrong["vocabulary.lower_case"] = tokenizer.lower_case
+    fixed = [name for name in given if not name.startswith("model.")]
+    wrong |= {name: given[name] for name in fixed if settings_of(chosen)[name] != given[name]}
     if chosen.model.vocab_size not in (config.vocab_size, size):
         wrong["model.vocab_size"] = size
     for name, value in wrong.items():

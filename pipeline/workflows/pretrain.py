@@ -97,14 +97,14 @@ def _vocabulary(path: str) -> InputFile:
 
 def _initial_vocabulary(request: RunRequest) -> InputFile:
     """Write the vocabulary of the initial model to the run directory: a file named by its content."""
-    from bert_keras.convert.initial_model import initial_tokenizer
+    from bert_keras.convert.initial_model import initial_outline
     from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, vocabulary_files
     from pipeline.runs.run_dir import inputs_dir
 
     if request.vocab:
         raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
     try:
-        _, tokenizer = initial_tokenizer(str(request.init), request.cased)
+        _, tokenizer = initial_outline(str(request.init), request.cased)
     except InputError as error:
         from pipeline.runs.served_versions import hint_at_version
 

@@ -7,7 +7,7 @@ import pytest
 
 from bert_keras.convert.architecture import Architecture, new_model
 from bert_keras.convert.detect import write_any
-from bert_keras.convert.initial_model import differences, initial_tokenizer, initialize
+from bert_keras.convert.initial_model import differences, initial_outline, initialize
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
@@ -115,8 +115,8 @@ def test_texts_without_new_words_have_the_same_outputs(tmp_path):
 def test_case_must_be_known_and_equal(tmp_path):
     directory = folder(tmp_path, built(BertForPreTraining), "tf1")
     with pytest.raises(InputError, match="give --cased or --uncased"):
-        initial_tokenizer(directory)
-    assert not initial_tokenizer(directory, cased=True)[1].lower_case
+        initial_outline(directory)
+    assert not initial_outline(directory, cased=True)[1].lower_case
     model = built(BertForPreTraining)
     with pytest.raises(InputError, match="its vocabulary is cased, the examples' is not"):
         initialize(model, directory, True, BertTokenizer(VOCABULARY, True))
@@ -134,10 +134,10 @@ def test_models_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_other_families_and_folders_without_a_vocabulary_are_refused(tmp_path):
-    electra = new_model(Architecture("electra", CONFIG, 64), ("discriminator head",))
-    write_any("hf", electra, BertTokenizer(VOCABULARY, True), str(tmp_path / "electra"), "electra", ())
-    with pytest.raises(InputError, match="holds ELECTRA; only a BERT can be the initial model"):
-        initial_tokenizer(str(tmp_path / "electra"))
+    roberta = new_model(Architecture("roberta", dataclasses.replace(CONFIG, hidden_act="gelu_erf"), 64), ("pooler",))
+    write_any("hf", roberta, None, str(tmp_path / "roberta"), "roberta", ())
+    with pytest.raises(InputError, match="holds RoBERTa; only a BERT or an ELECTRA can be the initial model"):
+        initial_outline(str(tmp_path / "roberta"))
     write_any("hf", built(BertForPreTraining), None, str(tmp_path / "bare"), "bert", ())
     with pytest.raises(InputError, match="has no vocabulary"):
-        initial_tokenizer(str(tmp_path / "bare"))
+        initial_outline(str(tmp_path / "bare"))

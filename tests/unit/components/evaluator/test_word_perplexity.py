@@ -59,6 +59,19 @@ def test_a_model_whose_head_was_drawn_has_no_loss(model, examples):
     assert word_perplexity.mean_loss(model, examples, "lm") is None
 
 
+def test_a_model_without_evaluate_has_no_loss(examples, tmp_path):
+    """As an initial model is exported whose masked-LM head, or ELECTRA's generator, was drawn."""
+
+    class Encoder(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        def encode(self, text):
+            return {"tokens": text}
+
+    toy = Encoder()
+    tf.saved_model.save(toy, str(tmp_path / "encoder"), {"encode": toy.encode})
+    assert word_perplexity.mean_loss(str(tmp_path / "encoder"), examples, "mlm") is None
+
+
 def test_a_word_of_two_tokens_is_guessed_twice(examples):
     """One vocabulary has a token for a word, the other two, which are each guessed with probability 1/3."""
     assert word_perplexity.word_perplexity(math.log(9), 1.0) == pytest.approx(9)

@@ -8,6 +8,7 @@ from bert_keras.convert.detect import write_any
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.recipes.initial_model import with_initial_model
 from pipeline.recipes.pretraining import RECIPES
@@ -59,6 +60,33 @@ def test_new_words_enlarge_the_vocabulary_after_the_unused_places(init, words, s
 def test_a_setting_that_contradicts_is_refused_by_name(init, settings, message):
     with pytest.raises(InputError, match=message):
         with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, *settings])
+
+
+@pytest.fixture(scope="module")
+def electra(tmp_path_factory):
+    """An ELECTRA whose embeddings are narrower than its layers."""
+    directory = str(tmp_path_factory.mktemp("init") / "electra")
+    shape = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+    model = ElectraDiscriminator(ElectraConfig(shape, 16, 1.0))
+    model.build()
+    write_any("hf", model, BertTokenizer(VOCABULARY, False), directory, "electra", ())
+    return directory
+
+
+def test_an_electra_needs_a_recipe_of_its_own(electra):
+    with pytest.raises(InputError, match=r"only an ELECTRA takes: --set pretraining\.model_family=electra"):
+        with_initial_model(RECIPES["tiny_cpu"](), electra, None, SHORT)
+    family = [*SHORT, "pretraining.model_family=electra", "examples.objective=segment_pair"]
+    recipe = with_initial_model(RECIPES["tiny_cpu"](), electra, None, family)
+    assert (recipe.pretraining.embedding_size, recipe.pretraining.generator_size) == (16, 0.25)
+    with pytest.raises(InputError, match=r"--set pretraining\.embedding_size: .* has 16, which wins"):
+        with_initial_model(RECIPES["tiny_cpu"](), electra, None, [*family, "pretraining.embedding_size=32"])
+
+
+def test_a_berts_encoder_gives_its_width_to_the_embeddings_of_an_electra(init):
+    family = [*SHORT, "pretraining.model_family=electra", "examples.objective=segment_pair"]
+    recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, family)
+    assert recipe.pretraining.embedding_size == CONFIG.hidden_size
 
 
 def test_dropout_may_be_set(init):

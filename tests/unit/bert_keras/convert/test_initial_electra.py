@@ -1,0 +1,144 @@
+"""The weights of an ELECTRA, or of a BERT, in an ELECTRA to train: which networks are kept, which are drawn."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from bert_keras.convert.detect import write_any
+from bert_keras.convert.initial_model import electra_sizes, initial_outline, initialize
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.tokenizers.wordpiece_extension import extend
+from tests.support.models.variants_of_transformers import GOLDEN
+from tests.unit.bert_keras.convert.test_variants import GOLDEN_CONFIGS, SIZES
+
+VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *"abcdef", *(f"##{letter}" for letter in "abcdef"), "."]
+BERT = BertConfig.size(2, 128, vocab_size=len(VOCABULARY), max_position_embeddings=16, hidden_act="gelu_erf")
+# Embeddings narrower than the encoder, as in ELECTRA-small.
+ELECTRA = ElectraConfig(BERT, 32, 1 / 2)
+TOKENIZER = BertTokenizer(VOCABULARY, True)
+INPUTS = {
+    "input_ids": np.array([[2, 6, 4, 8, 3, 0]]),
+    "input_mask": np.array([[1, 1, 1, 1, 1, 0]]),
+    "segment_ids": np.zeros((1, 6), "int64"),
+}
+
+
+def built(kind, config, seed=1):
+    model = kind(config, seed=seed)
+    model.build()
+    for number, variable in enumerate(model.weights):  # biases too, which begin as zeros
+        variable.assign(np.random.default_rng([seed, number]).normal(size=variable.shape, scale=0.1))
+    return model
+
+
+def folder_of(tmp_path, model, name, family="electra"):
+    write_any("hf", model, TOKENIZER, str(tmp_path / name), family, ())
+    return str(tmp_path / name)
+
+
+def assert_same(found, expected):
+    outputs, theirs = found(INPUTS), expected(INPUTS)
+    for name in ("sequence_output", *({"discriminator_logits", "mlm_logits"} & theirs.keys())):
+        np.testing.assert_allclose(outputs[name], theirs[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def source():
+    return built(ElectraForPreTraining, ELECTRA)
+
+
+def test_a_discriminator_is_kept_and_the_generator_drawn(source, tmp_path):
+    directory, model = folder_of(tmp_path, source.discriminator, "electra"), built(ElectraForPreTraining, ELECTRA, 2)
+    before = [np.array(value) for value in model.generator.backbone.encoder_layers[0].weights]
+    result = initialize(model, directory, None, TOKENIZER)
+    assert str(result) == "kept: encoder, discriminator head; drawn: generator"
+    assert_same(model.discriminator, source.discriminator)
+    for own, drawn in zip(model.generator.backbone.encoder_layers[0].weights, before, strict=True):
+        np.testing.assert_array_equal(own, drawn)
+
+
+def test_a_discriminator_of_transformers_answers_as_there(tmp_path):
+    """Recorded outputs of `transformers`, of a model whose embeddings are narrower than its layers."""
+    arrays = dict(np.load(GOLDEN / "electra_discriminator.npz"))
+    fields = {**SIZES, **GOLDEN_CONFIGS["electra_discriminator"]}
+    save_file({name: value for name, value in arrays.items() if "/" not in name}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    tokens = [*SPECIAL_TOKENS, *(f"token{i}" for i in range(len(SPECIAL_TOKENS), fields["vocab_size"]))]
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    outline, tokenizer = initial_outline(str(tmp_path), cased=True)
+    config = ElectraConfig(outline.architecture.encoder, generator_size=0.5, **electra_sizes(outline))
+    model = built(ElectraForPreTraining, config)
+    assert initialize(model, str(tmp_path), True, tokenizer).drawn == ("generator",)
+    inputs = {name: arrays[f"inputs/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
+    outputs, real = model.discriminator(inputs), inputs["input_mask"] == 1
+    for ours, theirs in (("sequence_output", "last_layer"), ("discriminator_logits", "logits")):
+        expected = arrays[f"outputs/{theirs}"][real]
+        largest = np.abs(np.asarray(outputs[ours])[real] - expected).max() / np.abs(expected).max()
+        assert largest < 1e-5, ours
+
+
+def test_a_folder_with_the_generator_gives_both_networks(source, tmp_path):
+    directory = folder_of(tmp_path, source.discriminator, "electra")
+    folder_of(tmp_path, source.generator, "electra/generator")
+    assert electra_sizes(initial_outline(directory)[0]) == {"embedding_size": 32, "generator_size": 0.5}
+    model = built(ElectraForPreTraining, ELECTRA, 2)
+    result = initialize(model, directory, None, TOKENIZER)
+    assert result.kept == ("encoder", "discriminator head", "generator") and not result.drawn
+    assert_same(model.discriminator, source.discriminator)
+    assert_same(model.generator, source.generator)
+
+
+def test_rows_of_new_tokens_are_means_in_the_generator_too(source, tmp_path):
+    directory, tokens = folder_of(tmp_path, source.discriminator, "electra"), extend(VOCABULARY, ["abc", "fe"])
+    folder_of(tmp_path, source.generator, "electra/generator")
+    shape = dataclasses.replace(BERT, vocab_size=len(tokens))
+    model = built(ElectraForPreTraining, dataclasses.replace(ELECTRA, discriminator=shape), 2)
+    assert initialize(model, directory, None, BertTokenizer(tokens, True)).new_tokens == 2
+    assert_same(model.discriminator, source.discriminator)
+    f, e = VOCABULARY.index("f"), VOCABULARY.index("##e")
+    for own, theirs in (
+        (model.embeddings.word_embeddings.embeddings, source.embeddings.word_embeddings.embeddings),
+        (model.generator.mlm_head.output_bias, source.generator.mlm_head.output_bias),
+    ):
+        own, theirs = np.array(own), np.array(theirs)
+        np.testing.assert_allclose(own[-1], (theirs[f] + theirs[e]) / 2, rtol=1e-6)
+
+
+def test_a_berts_encoder_begins_a_discriminator(tmp_path):
+    bert, wide = built(BertForPreTraining, BERT), ElectraConfig(BERT, BERT.hidden_size, 1 / 2)
+    directory, model = folder_of(tmp_path, bert, "bert", "bert"), built(ElectraForPreTraining, wide, 2)
+    result = initialize(model, directory, None, TOKENIZER)
+    assert str(result) == "kept: encoder; drawn: discriminator head, generator"
+    outputs = model.discriminator(INPUTS)["sequence_output"]
+    np.testing.assert_allclose(outputs, bert(INPUTS)["sequence_output"], rtol=1e-5, atol=1e-6)
+
+
+def test_models_that_do_not_fit_are_refused(source, tmp_path):
+    directory = folder_of(tmp_path, source.discriminator, "electra")
+    with pytest.raises(InputError, match=r"only an ELECTRA takes: --set pretraining\.model_family=electra"):
+        initialize(built(BertForPreTraining, BERT), directory, None, TOKENIZER)
+    narrow = built(ElectraForPreTraining, dataclasses.replace(ELECTRA, embedding_size=16))
+    with pytest.raises(InputError, match=r"has embedding_size 32, .* has pretraining\.embedding_size=16"):
+        initialize(narrow, directory, None, TOKENIZER)
+    generator = folder_of(tmp_path, source.generator, "generator")
+    with pytest.raises(InputError, match="holds an ELECTRA's generator; give the folder of its discriminator"):
+        initialize(source, generator, None, TOKENIZER)
+
+
+def test_the_generator_of_another_model_is_refused(source, tmp_path):
+    directory = folder_of(tmp_path, source.discriminator, "electra")
+    folder_of(tmp_path, built(ElectraForPreTraining, ELECTRA, 3).generator, "electra/generator")
+    with pytest.raises(InputError, match=r"electra/generator: its embeddings are not those of .*electra"):
+        initialize(built(ElectraForPreTraining, ELECTRA, 2), directory, None, TOKENIZER)
+    directory = folder_of(tmp_path, source.discriminator, "second")
+    deeper = dataclasses.replace(ELECTRA, discriminator=dataclasses.replace(BERT, num_hidden_layers=3))
+    folder_of(tmp_path, built(ElectraForPreTraining, deeper).generator, "second/generator")
+    with pytest.raises(InputError, match=r"config\.json: is not the generator of .*: it must differ .* in width only"):
+        initial_outline(directory)
