@@ -6,6 +6,7 @@ reference corpus, which is not trained on: `of_phase(CORPUS_GEN, REFERENCE)`.
 
 from __future__ import annotations
 
+EARLIER_DOCUMENTS = "EarlierDocuments"
 CORPUS_GEN = "CorpusGen"
 VOCAB_GEN = "VocabGen"
 PRETRAIN_EXAMPLE_GEN = "PretrainExampleGen"
@@ -22,6 +23,7 @@ SERVING_VALIDATOR = "ServingValidator"
 MODEL_PUSH = "ModelPush"
 
 # Keys of inputs and outputs.
+EARLIER = "earlier"
 DOCUMENTS = "documents"
 VOCABULARY = "vocabulary"
 EXAMPLES = "examples"

@@ -27,17 +27,26 @@ class CorpusGenSpec(component_spec.ComponentSpec):
         "settings": component_spec.ExecutionParameter(type=str),
         "code": component_spec.ExecutionParameter(type=str),
     }
-    INPUTS = {}
+    INPUTS = {"earlier": component_spec.ChannelParameter(type=standard_artifacts.Examples, optional=True)}
     OUTPUTS = {"documents": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
 
 
 class CorpusGen(base_beam_component.BaseBeamComponent):
-    """Reads text files into `documents` (Examples; splits `train` and `eval` by a hash of the document)."""
+    """Reads text files into `documents` (Examples; splits `train` and `eval` by a hash of the document).
+
+    With `earlier`, documents of another run, only what neither that run nor those before it have read.
+    """
 
     SPEC_CLASS = CorpusGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
-    def __init__(self, inputs: Sequence[InputFile], settings: CorpusSettings, list_dir: str):
+    def __init__(
+        self,
+        inputs: Sequence[InputFile],
+        settings: CorpusSettings,
+        list_dir: str,
+        earlier: channel.BaseChannel | None = None,
+    ):
         """Write the list of the inputs to `list_dir`, which the executor must be able to read."""
         identity = fingerprint(inputs)
         spec = CorpusGenSpec(
@@ -45,6 +54,7 @@ class CorpusGen(base_beam_component.BaseBeamComponent):
             fingerprint=identity,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
             code=code_fingerprint(__name__),
+            earlier=earlier,
             documents=channel.Channel(type=standard_artifacts.Examples),
         )
         super().__init__(spec=spec)

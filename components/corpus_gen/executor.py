@@ -16,13 +16,14 @@ from components.corpus_gen.transforms import generate_documents, remove_intermed
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Reads the files of the `inputs` property into documents."""
+    """Reads the files of the `inputs` property into documents; `earlier` has the ids of those to leave out."""
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         documents = artifact_utils.get_single_instance(output_dict["documents"])
         documents.splits = list(SPLITS)
         settings = TypeAdapter(CorpusSettings).validate_json(exec_properties["settings"])
         files = read_input_list(exec_properties["inputs"])
+        earlier = artifact_utils.get_single_uri(input_dict["earlier"]) if input_dict.get("earlier") else None
         with self._make_beam_pipeline() as pipeline:
-            generate_documents(pipeline, read_units(files, settings), settings, documents.uri)
+            generate_documents(pipeline, read_units(files, settings), settings, documents.uri, earlier)
         remove_intermediate(documents.uri)

@@ -73,6 +73,7 @@ class CorpusSettings:
         max_document_characters: longer documents are split, at a line end or blank if there is one.
         eval_fraction: share of documents to hold out, chosen by a hash of their content.
         bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
+        reread: with `--init latest`: read all documents, not only those that the model has not read.
         cleaning: cleaning and filters.
     """
 
@@ -85,6 +86,7 @@ class CorpusSettings:
     max_document_characters: int = 1_000_000
     eval_fraction: float = 0.05
     bucket_bytes: int = 4 << 20
+    reread: bool = False
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,9 @@ order) and `source` bytes[1] (its file). The id determines the split and, within
 depend on the order of reading, the runner or the number of workers. If a document occurs twice, the source that is
 first by name is kept.
 
+A run that continues another leaves out the documents that it and those before it have read. READ_FILE has their ids,
+sorted: 8 bytes of each, so that a worker holds 100 million in 800 MB.
+
 Documents do not pass through Beam, whose local runners shuffle in memory: readers write them to sorted runs, and bucket
 writers read their range of each run (`components.corpus_gen.sorted_runs`). Beam transports names and counts.
 """
@@ -17,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
+import numpy as np
 
 from bert_keras.errors import InputError
 from components.corpus_gen.cleaning import Cleaner
@@ -32,7 +36,16 @@ from components.corpus_gen.sorted_runs import (
     read_run,
     write_run,
 )
-from components.io.shards import SumCounts, remove_folder, remove_temporary, shard_name, write_json, write_shard
+from components.io.shards import (
+    SumCounts,
+    open_file,
+    remove_folder,
+    remove_temporary,
+    shard_name,
+    whole_file,
+    write_json,
+    write_shard,
+)
 from components.io.tfrecord import Example, bytes_example
 
 ID_BYTES = 16
@@ -41,6 +54,9 @@ SPLITTER_CHARACTERS = 4096
 # Counts of documents read, dropped and kept; READ has those made before a document has a split.
 COUNTS_FILE = "corpus.json"
 READ = "read"
+# Ids of all documents that were read, also by the runs that this one continues; in the order of their bytes.
+READ_FILE = "documents_read.u64"
+_READ_ID = np.dtype(">u8")
 
 
 def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
@@ -71,6 +87,21 @@ def document_id(segments: list[str]) -> bytes:
     return hashlib.sha256("\n".join(segments).encode()).digest()[:ID_BYTES]
 
 
+def read_ids(documents_dir: str | None) -> np.ndarray:
+    """The sorted content of READ_FILE, `_READ_ID` [documents]; empty without a folder."""
+    if documents_dir is None:
+        return np.zeros(0, _READ_ID)
+    with open_file(f"{documents_dir}/{READ_FILE}") as file:
+        return np.frombuffer(file.read(), _READ_ID)
+
+
+def _write_read_ids(found: list[bytes], earlier: str | None, output_dir: str) -> None:
+    """Write READ_FILE from the ids of each bucket and those of an earlier run."""
+    ids = np.unique(np.concatenate([read_ids(earlier), *(np.frombuffer(some, _READ_ID) for some in found)]))
+    with whole_file(f"{output_dir}/{READ_FILE}", _runs_dir(output_dir)) as file:
+        file.write(ids.astype(_READ_ID).tobytes())
+
+
 def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
     """Number of shards of each split.
 
@@ -98,11 +129,13 @@ class WriteRuns(beam.DoFn):
 
     COUNTS, SIGNATURES = "counts", "signatures"
 
-    def __init__(self, settings: CorpusSettings, runs_dir: str):
-        self.settings, self.runs_dir = settings, runs_dir
+    def __init__(self, settings: CorpusSettings, runs_dir: str, earlier: str | None = None):
+        self.settings, self.runs_dir, self.earlier = settings, runs_dir, earlier
 
     def setup(self) -> None:
         self._clean = Cleaner(self.settings.cleaning)
+        # In the byte order of this machine: NumPy would convert all of them at each search.
+        self._read = read_ids(self.earlier).astype(np.uint64)
 
     def process(self, element: tuple[int, list[ReadUnit]]):
         number, units = element
@@ -116,6 +149,9 @@ class WriteRuns(beam.DoFn):
 
         for source, segments in (found for unit in units for found in self._documents(unit, counts)):
             identity = document_id(segments)
+            if self._was_read(identity):
+                counts["read_before"] += 1
+                continue
             record = serialize(identity, source, segments)
             documents.append((hash_slot(identity, self.settings.eval_fraction), record))
             size += len(record)
@@ -128,6 +164,11 @@ class WriteRuns(beam.DoFn):
             yield write()
         yield beam.pvalue.TaggedOutput(self.COUNTS, (READ, dict(counts)))
 
+    def _was_read(self, identity: bytes) -> bool:
+        key = np.uint64(int.from_bytes(identity[: _READ_ID.itemsize], "big"))
+        place = np.searchsorted(self._read, key)
+        return bool(place < len(self._read) and self._read[place] == key)
+
     def _documents(self, unit: ReadUnit, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
         for source, lines in read_unit(unit, self.settings, counts):
             cleaned, reason = self._clean(lines)
@@ -138,7 +179,12 @@ class WriteRuns(beam.DoFn):
 
 
 class WriteBucket(beam.DoFn):
-    """((split, bucket, buckets), near duplicates' ids) -> file of the shard; yields (split, counts)."""
+    """((split, bucket, buckets), near duplicates' ids) -> file of the shard; yields (split, counts).
+
+    Further output: IDS, the beginnings of the documents' ids, those of near duplicates too.
+    """
+
+    IDS = "ids"
 
     def __init__(self, exact_duplicates: bool, output_dir: str):
         self.exact_duplicates, self.output_dir = exact_duplicates, output_dir
@@ -148,10 +194,12 @@ class WriteBucket(beam.DoFn):
         dropped = set(near_duplicates)
         counts = dict.fromkeys(("documents", "duplicates", "near_duplicates", "segments", "bytes"), 0)
         documents: list[tuple[bytes, bytes, bytes, int, int]] = []
+        ids: set[bytes] = set()
         for run in runs:
             for record in read_run(run, *hash_range(split, bucket, buckets)):
                 features = Example.FromString(record).features.feature
                 (identity,) = features["document_id"].bytes_list.value
+                ids.add(identity[: _READ_ID.itemsize])
                 if identity in dropped:
                     counts["near_duplicates"] += 1
                     continue
@@ -173,6 +221,7 @@ class WriteBucket(beam.DoFn):
                 yield record
 
         write_shard(f"{self.output_dir}/Split-{split}/{shard_name('documents', bucket, buckets)}", kept())
+        yield beam.pvalue.TaggedOutput(self.IDS, b"".join(ids))
         yield split, counts
 
 
@@ -188,14 +237,15 @@ def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
 
 
 class MakeDocuments(beam.PTransform):
-    """(number, [ReadUnit, ...]) -> (split, counts) of every shard, and (READ, counts) of every unit of work.
+    """(number, [ReadUnit, ...]) -> (split, counts) of every shard, and (READ, counts) of every unit of work; the ids.
 
-    Every bucket gets a shard, even if it is empty. Sorted runs remain in `runs_dir`.
+    Every bucket gets a shard, even if it is empty. Sorted runs remain in `runs_dir`. Documents whose ids are in
+    READ_FILE of the folder `earlier` are left out.
     """
 
-    def __init__(self, settings: CorpusSettings, output_dir: str, runs_dir: str):
+    def __init__(self, settings: CorpusSettings, output_dir: str, runs_dir: str, earlier: str | None = None):
         super().__init__()
-        self.settings, self.output_dir, self.runs_dir = settings, output_dir, runs_dir
+        self.settings, self.output_dir, self.runs_dir, self.earlier = settings, output_dir, runs_dir, earlier
 
     def expand(self, units):
         settings = self.settings
@@ -204,7 +254,7 @@ class MakeDocuments(beam.PTransform):
             # Without it the units stay on the worker that listed them.
             | "SpreadUnits" >> beam.Reshuffle()
             | "WriteRuns"
-            >> beam.ParDo(WriteRuns(settings, self.runs_dir)).with_outputs(
+            >> beam.ParDo(WriteRuns(settings, self.runs_dir, self.earlier)).with_outputs(
                 WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs"
             )
         )
@@ -230,9 +280,9 @@ class MakeDocuments(beam.PTransform):
             >> beam.ParDo(
                 WriteBucket(settings.cleaning.exact_duplicates, self.output_dir),
                 runs=beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0])),
-            )
+            ).with_outputs(WriteBucket.IDS, main="counts")
         )
-        return (shards, written[WriteRuns.COUNTS]) | "AllCounts" >> beam.Flatten()
+        return (shards.counts, written[WriteRuns.COUNTS]) | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
 
 
 def _add_up(sizes: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -254,19 +304,26 @@ def _with_bucket(identity: bytes, eval_fraction: float, buckets: dict[str, int])
 
 
 def generate_documents(
-    pipeline: beam.Pipeline, units: list[list[ReadUnit]], settings: CorpusSettings, output_dir: str
+    pipeline: beam.Pipeline,
+    units: list[list[ReadUnit]],
+    settings: CorpusSettings,
+    output_dir: str,
+    earlier: str | None = None,
 ) -> None:
-    """Add the stages that make documents from `units` (`read_units`): shards and COUNTS_FILE in `output_dir`.
+    """Add the stages that make documents from `units` (`read_units`): shards, COUNTS_FILE, READ_FILE in `output_dir`.
 
     Call `remove_intermediate` after the pipeline has run.
+
+    Args:
+        earlier: folder of the documents of an earlier run, whose READ_FILE has the ids to leave out; None: read all.
     """
-    _ = (
+    counts, ids = (
         pipeline
         | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
-        | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir))
-        | "Sum" >> SumCounts()
-        | "WriteCounts" >> beam.Map(_write_counts, f"{output_dir}/{COUNTS_FILE}")
+        | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir), earlier)
     )
+    _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
+    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(_write_counts, f"{output_dir}/{COUNTS_FILE}")
 
 
 def remove_intermediate(output_dir: str) -> None:
@@ -280,7 +337,7 @@ def _runs_dir(output_dir: str) -> str:
 
 
 def _write_counts(counts: dict[str, dict[str, int]], path: str) -> None:
-    if not sum(counts[split]["documents"] for split in SPLITS):
+    if not sum(counts[split]["documents"] for split in SPLITS) and not counts[READ].get("read_before"):
         read = ", ".join(f"{name} {count:,}" for name, count in sorted(counts[READ].items()))
         raise InputError(f"no document remains of the corpus ({read}): give more text, or change corpus.cleaning")
     write_json(path, counts)

@@ -29,8 +29,8 @@ def pretrain(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: 
     """Pre-train and push a model: corpus, vocabulary, examples, validation, training, gate, push.
 
     The same command resumes an interrupted run, and takes finished stages from the cache.
-    Exit codes: 0 pushed (or served from the cache), 1 a stage failed, 2 bad input, 3 the gate refused the model,
-    4 stopped by SIGTERM while training: run the same command to resume.
+    Exit codes: 0 pushed (or served from the cache, or no new text), 1 a stage failed, 2 bad input, 3 the gate refused
+    the model, 4 stopped by SIGTERM while training: run the same command to resume.
     """
     summary = _pretrain(recipe, run_dir, options)
     exit_if_refused(summary)

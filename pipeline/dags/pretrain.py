@@ -49,6 +49,7 @@ def create_pipeline(
     initial: Importer | None = None,
     cased: bool | None = None,
     reference: Sequence[InputFile] | None = None,
+    earlier: Importer | None = None,
 ) -> Pipeline:
     """The pipeline of one run directory; a second run with equal arguments is served from the cache.
 
@@ -62,8 +63,10 @@ def create_pipeline(
         initial: the source of the initial model (`initial_source`); None: all weights are drawn.
         cased: whether its vocabulary keeps case; None: the source says it.
         reference: files of the reference corpus, for an initial model; None: there is none.
+        earlier: documents of an earlier run (`earlier_documents`): what it has read is left out; None: all is read.
     """
-    corpus_gen = CorpusGen(inputs, recipe.corpus, inputs_dir(run_dir))
+    read = earlier.outputs[stages.IMPORTED] if earlier else None
+    corpus_gen = CorpusGen(inputs, recipe.corpus, inputs_dir(run_dir), read)
     vocab_gen = VocabGen(corpus_gen.outputs[stages.DOCUMENTS], recipe.model.vocab_size, recipe.vocabulary, vocabulary)
     documents = corpus_gen.outputs[stages.DOCUMENTS]
     phases = [
@@ -113,6 +116,7 @@ def create_pipeline(
         pipeline_name=name,
         pipeline_root=artifacts_dir(run_dir),
         components=[
+            *([earlier] if earlier else []),
             corpus_gen,
             vocab_gen,
             *(stage for phase in phases for stage in phase),
@@ -154,6 +158,11 @@ def initial_source(init: str, *, read: bool = True) -> Importer:
         properties = {"sha256": digest.hexdigest(), "licence": licence}
     source = Importer(os.path.abspath(init), standard_artifacts.Model, custom_properties=properties)
     return source.with_id(stages.INITIAL_SOURCE)
+
+
+def earlier_documents(folder: str) -> Importer:
+    """The node that brings the documents of an earlier run, whose artifact it finds in ML Metadata by its folder."""
+    return Importer(folder, standard_artifacts.Examples).with_id(stages.EARLIER_DOCUMENTS)
 
 
 def _examples_of_phase(

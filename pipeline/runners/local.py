@@ -41,7 +41,8 @@ def run(request: RunRequest) -> dict[str, Any]:
             with _logging_into(log), _standard_error_into(log):
                 for node in nodes:
                     console.print(f"[bold]{node}[/bold]")
-                    run_node(run_dir, run_id, node)
+                    if not run_node(run_dir, run_id, node):
+                        break
         return finish(run_dir, run_id)
 
 

@@ -8,6 +8,7 @@ it reads inputs, cache and outputs from ML Metadata.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import tempfile
 from typing import Any
@@ -26,10 +27,11 @@ from components.io.shards import whole_file
 from pipeline.examples import generate
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.exit_codes import storage_trouble
-from pipeline.runs.lineage import Run, run_named
+from pipeline.runs.lineage import DONE, Run, run_named
 from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy
 from pipeline.runs.request import RunRequest, intermediate_representation
 from pipeline.runs.run_dir import artifacts_dir
+from pipeline.stages import CORPUS_GEN
 from pipeline.workflows.workflow import workflow_of
 
 # Workers run in this process and need no image. Without this argument TFX builds its own package for remote workers at
@@ -68,14 +70,19 @@ def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:
     return _node_ids(ir)
 
 
-def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> None:
+def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bool:
     """Launch one node of a compiled run in this process; a successful node is not run again.
+
+    Once CorpusGen has found no new text (`--init latest`), the other nodes have nothing to do, and are not launched.
 
     Args:
         run_dir: run directory.
         run_id: id of the run.
         node_id: id of the node in the compiled pipeline.
         again: re-run the node even if it succeeded (`pipeline.runners.node_launcher`).
+
+    Returns:
+        Whether later nodes have something to do.
 
     Raises:
         InputError: the run is not compiled, or has no such node.
@@ -87,6 +94,9 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> No
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     if node_id not in nodes:
         raise InputError(f"{node_id}: no such node in run {run_id}; there are {', '.join(nodes)}")
+    if node_id != CORPUS_GEN and run_named(request, run_id).read_before:
+        logging.getLogger(__name__).info("%s: not run, for there is no new text", node_id)
+        return False
     node = nodes[node_id]
     deployment = runner_utils.extract_local_deployment_config(ir)
     store = metadata.Metadata(connection_config(request.metadata_uri))
@@ -107,12 +117,16 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> No
         raise
     keep_copy(request.metadata_uri)
     # TFX's launcher records missing inputs as a failure, but does not raise.
-    if not _done(run_named(request, run_id), node_id):
+    run = run_named(request, run_id)
+    if not _done(run, node_id):
         raise StageError(f"{node_id}: inputs are missing; run {', '.join(node.upstream_nodes)} first")
+    return not run.read_before
 
 
 def finish(run_dir: str, run_id: str) -> dict[str, Any]:
     """Write `summary.json` and `report.html` of a run, print its summary and return it.
+
+    A run without new text leaves those of the run before; its summary has `new_text` false.
 
     Raises:
         InputError: the run is not compiled.
@@ -122,6 +136,12 @@ def finish(run_dir: str, run_id: str) -> dict[str, Any]:
 
     request = RunRequest.read(run_dir, run_id)
     run = run_named(request, run_id)
+    if run.read_before:
+        print(
+            f"no new text: version {request.latest} has read all {run.read_before:,} documents, in its run or before; "
+            "nothing was trained or pushed (--set corpus.reread=true reads them again)"
+        )
+        return {"run": run.id, "new_text": False, "blessed": False, "served_version": request.latest}
     if pending := [node for node in _node_ids(_read(run_dir, run_id)) if not _done(run, node)]:
         raise StageError(f"{run_dir}: run {run_id} has not run {', '.join(pending)}; `bert-tfx run-node` runs a node")
     workflow = workflow_of(request)
@@ -143,7 +163,7 @@ def _pipeline(request: RunRequest, inputs: Any) -> Pipeline:
 
 
 def _done(run: Run, node_id: str) -> bool:
-    return node_id in run.stages and run.stages[node_id].state in ("COMPLETE", "CACHED")
+    return node_id in run.stages and run.stages[node_id].state in DONE
 
 
 def _read(run_dir: str, run_id: str) -> pipeline_pb2.Pipeline:

@@ -43,10 +43,10 @@ def storage_trouble(error: BaseException | None) -> str | None:
 
 
 def exit_if_refused(summary: Mapping[str, Any]) -> None:
-    """Exit with NOT_BLESSED and a message if the gate refused the model."""
+    """Exit with NOT_BLESSED and a message if the gate refused the model; a run without new text has none."""
     import typer
 
-    if not summary["blessed"]:
+    if not summary["blessed"] and summary.get("new_text", True):
         served = summary["served_version"]
         stays = f"version {served} stays served" if served else "no version is served yet"
         typer.echo(f"bert-tfx: the gate refused this model, nothing was pushed; {stays}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
@@ -11,7 +12,10 @@ from bert_keras.errors import InputError
 from pipeline import stages
 from pipeline.runs.metadata_store import check_sqlite, connection_config
 from pipeline.runs.request import RunRequest, run_ids
-from pipeline.runs.run_dir import artifacts_dir
+from pipeline.runs.run_dir import artifacts_dir, serving_dir
+
+# States of a successful execution.
+DONE = ("COMPLETE", "CACHED")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +58,21 @@ class Run:
         """The model at step 0 of a pre-training with `--init`; None without."""
         return self.output(stages.INITIAL_MODEL, stages.MODEL) if stages.INITIAL_MODEL in self.stages else None
 
+    @property
+    def read_before(self) -> int:
+        """Number of documents that the initial model has read, if there are no others; 0: there is text to train on."""
+        stage = self.stages.get(stages.CORPUS_GEN)
+        if stage is None or stages.EARLIER not in stage.inputs or stage.state not in DONE:
+            return 0
+        from components.corpus_gen.transforms import COUNTS_FILE, READ, SPLITS
+        from components.io.shards import read_json
+
+        counts = read_json(f"{self.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri}/{COUNTS_FILE}")
+        return 0 if any(counts[split]["documents"] for split in SPLITS) else counts[READ]["read_before"]
+
 
 def latest_run(run_dir: str) -> Run:
-    """Read the newest run of a run directory that has at least one stage.
+    """Read the newest run of a run directory that has at least one stage, and had text to train on.
 
     Raises:
         InputError: no run in the directory, or the file of ML Metadata is damaged or missing.
@@ -65,9 +81,38 @@ def latest_run(run_dir: str) -> Run:
         request = RunRequest.read(run_dir, run_id)
         check_sqlite(request.metadata_uri, artifacts_dir(run_dir))
         run = run_named(request, run_id)
-        if run.stages:
+        if run.stages and not run.read_before:
             return run
     raise InputError(f"{run_dir}: no run here; bert-tfx pretrain or finetune makes one")
+
+
+def documents_of_version(request: RunRequest) -> str:
+    """The folder of the documents that the run of `request.latest` read; it has the ids of those before it, too.
+
+    The version itself names its run: a push that was killed before ML Metadata had it is found, too.
+
+    Raises:
+        InputError: the version, its run or its documents are gone, or from a version of this program without ids.
+    """
+    from apache_beam.io.filesystems import FileSystems
+
+    from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER
+    from components.corpus_gen.transforms import READ_FILE
+    from components.io.shards import read_json
+    from components.pusher.lineage import LINEAGE_FILE
+
+    version = os.path.join(serving_dir(request.run_dir), request.latest)
+    remedy = "--set corpus.reread=true reads all documents"
+    try:
+        pipeline_run = read_json(os.path.join(version, EXTRA_FOLDER, LINEAGE_FILE))["run"]
+        run_id = next(run_id for run_id in run_ids(request.run_dir) if pipeline_run.endswith(f".{run_id}"))
+        run = run_named(RunRequest.read(request.run_dir, run_id), run_id)
+        documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
+    except (FileNotFoundError, StopIteration, KeyError) as error:
+        raise InputError(f"--init latest: the run that pushed {version} is not recorded here; {remedy}") from error
+    if not FileSystems.exists(f"{documents}/{READ_FILE}"):
+        raise InputError(f"--init latest: {documents} has no {READ_FILE}, what version {request.latest} read; {remedy}")
+    return documents
 
 
 def run_named(request: RunRequest, run_id: str) -> Run:

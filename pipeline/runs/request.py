@@ -35,6 +35,7 @@ class RunRequest:
         recipe: a recipe of pre-training, or a task.
         run_dir: absolute path of the run directory, shared by all steps.
         beam_args: runner and workers of the Beam stages; none: this machine's.
+        latest: the version that `--init latest` stands for in this run; "": another `--init`.
     """
 
     recipe: str
@@ -89,6 +90,7 @@ class RunRequest:
         ),
     ] = ""
     beam_args: tuple[str, ...] = ()
+    latest: str = ""
 
     @functools.cached_property
     def resolved(self) -> Recipe | FineTuneRecipe:
@@ -123,7 +125,14 @@ class RunRequest:
         version = served_version(serving_dir(self.run_dir))
         if version is None:
             raise InputError(f"--init {LATEST}: {self.run_dir} has no pushed version; give a model for the first run")
-        return dataclasses.replace(self, init=os.path.join(serving_dir(self.run_dir), str(version)))
+        init = os.path.join(serving_dir(self.run_dir), str(version))
+        return dataclasses.replace(self, init=init, latest=str(version))
+
+    @property
+    def reads_only_new(self) -> bool:
+        """Whether documents that the initial model has read are left out: for `--init latest` without reread."""
+        settings = getattr(self.resolved, "corpus", None)
+        return bool(self.latest or self.init == LATEST) and settings is not None and not settings.reread
 
     @property
     def pipeline_name(self) -> str:

@@ -17,7 +17,7 @@ from tfx.utils import path_utils
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
-from components.corpus_gen.transforms import COUNTS_FILE
+from components.corpus_gen.transforms import COUNTS_FILE, READ
 from components.evaluator.chance import STANDARD_ERRORS
 from components.evaluator.results import (
     BASELINE,
@@ -73,6 +73,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "corpus_documents": sum(c["documents"] for c in corpus),
         "corpus_bytes": sum(c["bytes"] for c in corpus),
         "corpus_duplicates": sum(c["duplicates"] for c in corpus),
+        "corpus_read_before": of_corpus[READ].get("read_before", 0),
         "vocab_size": spec.vocab_size,
         "examples_train": spec.train_examples,
         "examples_eval": spec.eval_examples,
@@ -164,8 +165,10 @@ def versions() -> dict[str, str]:
 
 def print_summary(summary: dict[str, Any], run_dir: str) -> None:
     """Print the summary on one screen."""
+    before = summary["corpus_read_before"]
     rows = {
-        "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB",
+        "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB"
+        + (f"; {before:,} read before, left out" if before else ""),
         **({"initial model": _initial_row(summary)} if "initial_model" in summary else {}),
         "vocabulary": f"{summary['vocab_size']:,} word pieces",
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pipeline.recipes.settings import Recipe
     from pipeline.runs.lineage import Run
 
-    # The files of the corpus, a vocabulary file (None: learn the vocabulary), and the files of the reference corpus.
-    Inputs = tuple[list[InputFile], InputFile | None, list[InputFile]]
+    # The files of the corpus, a vocabulary file (None: learn the vocabulary), the files of the reference corpus, and
+    # the folder of the documents that were read before ("": read all).
+    Inputs = tuple[list[InputFile], InputFile | None, list[InputFile], str]
 
 
 class PretrainWorkflow:
@@ -56,20 +57,27 @@ class PretrainWorkflow:
             raise InputError("gate.max_forgetting: is measured on general text; give it with --reference-corpus")
         FileSystems.set_options(PipelineOptions(list(request.beam_args)))
         reference = find_inputs(request.reference_corpus, recipe.corpus) if request.reference_corpus else []
-        return find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus), vocabulary, reference
+        earlier = ""
+        if request.reads_only_new:
+            from pipeline.runs.lineage import documents_of_version
+
+            earlier = documents_of_version(request)
+        text = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
+        return text, vocabulary, reference, earlier
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
 
     def create_pipeline(self, request: RunRequest, inputs: Inputs | None, beam_args: Sequence[str]) -> Pipeline:
-        from pipeline.dags.pretrain import create_pipeline, initial_source
+        from pipeline.dags.pretrain import create_pipeline, earlier_documents, initial_source
 
         recipe: Any = request.resolved
-        text, vocabulary, reference = inputs or ([], None, [])
+        text, vocabulary, reference, earlier = inputs or ([], None, [], "")
         initial = initial_source(request.init, read=inputs is not None) if request.init else None
         rest = request.run_dir, request.pipeline_name, beam_args
         scored = reference if request.reference_corpus else None
-        return create_pipeline(recipe, text, *rest, vocabulary, initial, request.cased, scored)
+        read = earlier_documents(earlier) if request.reads_only_new else None
+        return create_pipeline(recipe, text, *rest, vocabulary, initial, request.cased, scored, read)
 
     def summarize(self, run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         from pipeline.summaries.pretrain import summarize

@@ -13,17 +13,25 @@ from tests.support.pipeline.command_line import arguments, bert_tfx
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, tmp_path):
+def words_of(corpus, run_dir, *words):
+    """A short training of the only run of the default tests without next sentences."""
+    given = arguments(corpus, run_dir, examples__objective="full_sentences")
+    settings = ("training.num_train_steps=8", "training.num_warmup_steps=2", "gate.max_mlm_perplexity_increase=0.5")
+    return given + [word for setting in settings for word in ("--set", setting)] + list(words)
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("continued") / "run"
+
+
+def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir):
     (init,) = (first_run.dir / "serving").iterdir()
-    few = ("training.num_train_steps=8", "training.num_warmup_steps=2", "vocabulary.extend=7")
-    # The only run of the default tests without next sentences.
-    given = arguments(corpus, tmp_path / "run", examples__objective="full_sentences")
-    settings = [word for setting in few for word in ("--set", setting)]
-    given += ["--init", init, *settings, "--set", "gate.max_mlm_perplexity_increase=0.5"]
+    given = words_of(corpus, run_dir, "--init", init, "--set", "vocabulary.extend=7")
     given += ["--reference-corpus", ROOT / "docs" / "*.md", "--set", "gate.reference_examples=50"]
     code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=0.5")
     assert code == 0, err
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = json.loads((run_dir / "summary.json").read_text())
     initial = summary["initial_model"]
     assert initial["source"] == str(init) and re.fullmatch("[0-9a-f]{64}", initial["sha256"])
     assert initial["kept"] == "encoder, pooler, masked-LM head, next-sentence head"
@@ -32,14 +40,14 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, tmp_path
     before, after = initial["metrics"]["mlm_perplexity"], summary["mlm_perplexity"]
     assert 1 < after < 1.5 * before < summary["unigram_perplexity"] * 2
     assert "7 new tokens; perplexity" in out
-    run = latest_run(str(tmp_path / "run"))
+    run = latest_run(str(run_dir))
     (baseline,) = run.stages["Evaluator"].inputs["baseline_model"]
     assert baseline.id == run.output("InitialModel", "model").id
     (base,) = run.stages["Trainer"].inputs["base_model"]
     assert base.id == baseline.id
     source = run.output("InitialSource", "result")
     assert run.stages["InitialModel"].inputs["source"][0].id == source.id
-    (pushed,) = (tmp_path / "run" / "serving").iterdir()
+    (pushed,) = (run_dir / "serving").iterdir()
     old, new = read_tokenizer(str(init)).vocabulary, read_tokenizer(str(pushed)).vocabulary
     assert len(new) == len(old) + 7 and new[: len(old)] == old
     # Both models were scored on text that was not trained on, with the new words.
@@ -47,14 +55,63 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, tmp_path
         assert 1 < figures["model"] < 1.5 * figures["initial_model"] and 1 < figures["tokens_per_word"] < 5
     tokens = summary["word_perplexity"]["held_out"]["tokens_per_word"]
     assert summary["word_perplexity"]["held_out"]["model"] == pytest.approx(after**tokens, rel=1e-3)
-    page = (tmp_path / "run" / "report.html").read_text()
+    page = (run_dir / "report.html").read_text()
     # The same model, if it must be far better on the reference corpus than the initial one.
     code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=-0.9")
     assert code == 3 and "reference corpus: perplexity per word" in out, err
-    refused = json.loads((tmp_path / "run" / "summary.json").read_text())
+    refused = json.loads((run_dir / "summary.json").read_text())
     assert [failure["kind"] for failure in refused["gate_failures"]] == ["forgetting"]
     assert refused["stage_states"]["Trainer"] == "CACHED" and refused["pushed_version"] is None
     assert initial["sha256"] in page and "kept: encoder, pooler, masked-LM head, next-sentence head" in page
+
+
+def test_nights_read_only_what_is_new_and_was_not_learned(corpus, run_dir, tmp_path):
+    """The run directory of the test above. A refused night changes nothing for the next; then there is no new text."""
+    first = json.loads((run_dir / "summary.json").read_text())
+    (before,) = (run_dir / "serving").iterdir()
+    # The text so far, and what follows it in the file that it was cut from.
+    more = corpus.with_name("docstrings.txt").read_text()[corpus.stat().st_size :][:100_000]
+    (tmp_path / "more.txt").write_text(more)
+    new = ["--corpus", tmp_path / "more.txt", "--init", "latest", "--set", f"model.vocab_size={first['vocab_size']}"]
+    given = words_of(corpus, run_dir, *new)
+    code, _, err = bert_tfx(*given, "--set", "gate.max_mlm_perplexity=1.5")
+    assert code == 3, err
+    refused = latest_run(str(run_dir))
+    (read,) = refused.stages["CorpusGen"].inputs["earlier"]
+    counts = [json.loads(Path(uri, "corpus.json").read_text()) for uri in (read.uri, corpus_of(refused))]
+    assert counts[1]["read"]["read_before"] >= first["corpus_documents"] == sum_of(counts[0])
+    learned = documents_read(refused)
+    code, _, err = bert_tfx(*given)
+    assert code == 0, err
+    summary, run = json.loads((run_dir / "summary.json").read_text()), latest_run(str(run_dir))
+    assert summary["initial_model"]["source"] == str(before) and summary["pushed_version"]
+    assert summary["corpus_read_before"] == counts[1]["read"]["read_before"]
+    # The refused night's documents again, from the cache, with its training.
+    assert documents_read(run) == learned and summary["stage_states"]["Trainer"] == "CACHED"
+    assert 0 < summary["corpus_documents"] == sum_of(counts[1]) < first["corpus_documents"]
+    # The baseline is the last blessed model, not the initial one made of it: the same weights, scored apart.
+    (baseline,) = run.stages["Evaluator"].inputs["baseline_model"]
+    assert baseline.id != run.initial_model.id
+    held_out = summary["word_perplexity"]["held_out"]
+    page = (run_dir / "report.html").read_text()
+    assert f"from {held_out['initial_model']:,.2f}" in page
+    code, out, err = bert_tfx(*given)
+    assert code == 0 and f"no new text: version {summary['pushed_version']} has read all" in out, err
+    assert len(list((run_dir / "serving").iterdir())) == 2
+    assert json.loads((run_dir / "summary.json").read_text()) == summary
+    assert bert_tfx("report", "--run-dir", run_dir)[0] == 0 and (run_dir / "report.html").read_text() == page
+
+
+def sum_of(counts):
+    return sum(counts[split]["documents"] for split in ("train", "eval"))
+
+
+def corpus_of(run):
+    return run.output("CorpusGen", "documents").uri
+
+
+def documents_read(run):
+    return Path(corpus_of(run), "documents_read.u64").read_bytes()
 
 
 def test_a_reference_corpus_and_its_bound_need_each_other_and_a_model(corpus, first_run, tmp_path):

@@ -87,7 +87,7 @@ def finish(
     run_id: RunId,
     outcome: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write `pushed` or `refused` to this file, and exit with 0 for both."),
+        typer.Option(metavar="FILE", help="Write `pushed`, `refused` or `no new text` to this file, and exit with 0."),
     ] = None,
 ) -> None:
     """Finish a run: write summary.json and report.html, print the summary. Exit code 3: the gate refused the model."""
@@ -98,7 +98,8 @@ def finish(
         exit_if_refused(summary)
     else:
         with open(outcome, "w", encoding="utf-8") as file:
-            file.write("pushed" if summary["blessed"] else "refused")
+            refused = "refused" if summary.get("new_text", True) else "no new text"
+            file.write("pushed" if summary["blessed"] else refused)
 
 
 def _texts(option: str, text: str) -> list[str]:

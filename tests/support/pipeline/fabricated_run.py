@@ -33,6 +33,7 @@ SUMMARY = {
     },
     "corpus_documents": 1781,
     "corpus_bytes": 1_500_000,
+    "corpus_read_before": 0,
     "vocab_size": 9,
     "examples_train": 1234,
     "examples_eval": 56,

@@ -12,7 +12,7 @@ from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
-from components.corpus_gen.transforms import COUNTS_FILE
+from components.corpus_gen.transforms import COUNTS_FILE, READ_FILE
 from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
 
 
@@ -47,7 +47,12 @@ def test_the_executor(tmp_path):
         assert [p.name for p in (tmp_path / f"documents/Split-{split}").iterdir()] == [
             "documents-00000-of-00001.tfrecord"
         ]
-    assert sorted(p.name for p in (tmp_path / "documents").iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE]
+    assert sorted(p.name for p in (tmp_path / "documents").iterdir()) == [
+        "Split-eval",
+        "Split-train",
+        COUNTS_FILE,
+        READ_FILE,
+    ]
     counts = json.loads((tmp_path / "documents" / COUNTS_FILE).read_text())
     assert counts["read"] == {"read_bytes": (tmp_path / "a.txt").stat().st_size, "read_documents": 51}
     total = {name: counts["train"][name] + counts["eval"][name] for name in counts["train"]}
@@ -55,6 +60,11 @@ def test_the_executor(tmp_path):
     size = 10 * 11 + 40 * 12 + 50 * 6
     assert total == {"documents": 50, "duplicates": 1, "near_duplicates": 0, "segments": 100, "bytes": size}
     assert counts["eval"]["documents"] > 0
+    later = standard_artifacts.Examples()
+    later.uri = str(tmp_path / "later")
+    Executor(context).Do({"earlier": [documents]}, {"documents": [later]}, component.spec.exec_properties)
+    counts = json.loads((tmp_path / "later" / COUNTS_FILE).read_text())
+    assert counts["read"]["read_before"] == 51 and counts["train"]["documents"] == counts["eval"]["documents"] == 0
 
 
 @pytest.mark.parametrize(

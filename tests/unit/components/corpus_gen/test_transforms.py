@@ -22,6 +22,7 @@ from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import (
     COUNTS_FILE,
+    READ_FILE,
     SPLITTER_CHARACTERS,
     bucket_counts,
     document_id,
@@ -119,11 +120,11 @@ def test_bucket_counts_bound_the_size_of_a_shard():
 # Whole runs.
 
 
-def make(paths, output, settings, args=IN_PROCESS):
+def make(paths, output, settings, args=IN_PROCESS, earlier=None):
     """Run the stage; returns {relative path: bytes of the shard}."""
     units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
     with beam.Pipeline(options=PipelineOptions(list(args))) as pipeline:
-        generate_documents(pipeline, units, settings, str(output))
+        generate_documents(pipeline, units, settings, str(output), earlier and str(earlier))
     remove_intermediate(str(output))
     return {str(p.relative_to(output)): p.read_bytes() for p in sorted(output.rglob("*.tfrecord"))}
 
@@ -172,7 +173,49 @@ def test_each_document_once_and_in_one_split(tmp_path, corpus):
         assert names == [f"documents-{i:05d}-of-{len(names):05d}.tfrecord" for i in range(len(names))]
         assert len(names) > 1 and all(shards[f"Split-{split}/{name}"] for name in names)
     # The sorted runs are removed.
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE, READ_FILE]
+    assert (tmp_path / READ_FILE).read_bytes() == b"".join(sorted(document_id(d)[:8] for d in documents))
+
+
+def documents_in(output):
+    return {tuple(segments) for path in output.rglob("*.tfrecord") for _, _, segments in parse(path)}
+
+
+@pytest.mark.parametrize(
+    "args", [IN_PROCESS, ("--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_threading")]
+)
+def test_what_was_read_before_is_left_out_night_after_night(tmp_path, corpus, args):
+    paths, documents = corpus
+    nights = [tmp_path / name for name in ("first", "second", "third")]
+    make(paths[:2], nights[0], SMALL, args)
+    make(paths[1:4], nights[1], SMALL, args, nights[0])
+    # It is told what the second has read, which was told what the first has.
+    make(paths, nights[2], SMALL, args, nights[1])
+    found = [documents_in(night) for night in nights]
+    assert found[0] and found[1] and found[2] and sum(map(len, found)) == 75
+    assert set.union(*found) == {tuple(d) for d in documents}
+    assert (
+        counted(nights[2])["read"]["read_before"]
+        + len(found[2])
+        + sum(counted(nights[2])[split]["duplicates"] for split in SPLITS)
+        == counted(nights[2])["read"]["read_documents"]
+    )
+    ids = [(night / READ_FILE).read_bytes() for night in nights]
+    assert len(ids[0]) == 8 * len(found[0]) and len(ids[2]) == 8 * 75
+    # The same bytes as with one worker, in another order of reading.
+    again = tmp_path / "again"
+    assert make(paths[::-1], again, SMALL, earlier=nights[1]) == make(paths, again, SMALL, earlier=nights[1])
+    assert (again / READ_FILE).read_bytes() == ids[2] and counted(again) == counted(nights[2])
+
+
+def test_a_night_without_new_text_makes_empty_shards(tmp_path, corpus):
+    paths, _ = corpus
+    make(paths, tmp_path / "first", SMALL)
+    shards = make(paths[:1], tmp_path / "second", SMALL, earlier=tmp_path / "first")
+    assert set(shards.values()) == {b""} and len(shards) == 2
+    counts = counted(tmp_path / "second")
+    assert counts["read"]["read_before"] == 20 and not any(counts[split]["documents"] for split in SPLITS)
+    assert (tmp_path / "second" / READ_FILE).read_bytes() == (tmp_path / "first" / READ_FILE).read_bytes()
 
 
 def test_the_first_source_by_name_is_kept(tmp_path):
@@ -264,6 +307,8 @@ def test_near_duplicates_are_dropped_across_files(tmp_path):
     counts = counted(tmp_path / "out")
     assert counts["train"]["documents"] + counts["eval"]["documents"] == 2
     assert counts["train"]["near_duplicates"] + counts["eval"]["near_duplicates"] == 5
+    make(paths, tmp_path / "later", dataclasses.replace(SMALL, cleaning=cleaning), earlier=tmp_path / "out")
+    assert not documents_in(tmp_path / "later")  # what was dropped was read, too
     make(paths, tmp_path / "off", SMALL)
     counts = counted(tmp_path / "off")
     assert counts["train"]["documents"] + counts["eval"]["documents"] == 7

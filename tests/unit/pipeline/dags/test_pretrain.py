@@ -14,7 +14,7 @@ from components import code_version
 from components.corpus_gen.inputs import InputFile, find_inputs
 from components.corpus_gen.sorted_runs import SLOTS_A_SPLIT, hash_slot
 from components.example_gate.schema import example_schema
-from pipeline.dags.pretrain import create_pipeline, initial_source
+from pipeline.dags.pretrain import create_pipeline, earlier_documents, initial_source
 from pipeline.recipes.pretraining import RECIPES, tiny_cpu
 from pipeline.recipes.settings import with_settings
 
@@ -167,6 +167,12 @@ def test_a_reference_corpus_is_scored_and_not_trained_on(compiled, tmp_path):
     forgetting = json.loads(parameter(nodes["Evaluator"], "forgetting").string_value)
     assert forgetting == {"part": "mlm", "max_forgetting": 0.1, "reference_examples": 1000}
     assert parameter(nodes["InitialModel"], "judged").string_value == "true"
+
+
+def test_documents_of_an_earlier_run_reach_the_corpus(compiled, tmp_path):
+    nodes = compiled(tiny_cpu(), earlier=earlier_documents(str(tmp_path)))
+    assert set(nodes) == {*STAGES, "EarlierDocuments"}
+    assert producers(nodes["CorpusGen"], "earlier") == {"EarlierDocuments"}
 
 
 def test_a_given_vocabulary_reaches_its_stage(compiled, tmp_path):

@@ -125,9 +125,21 @@ def test_latest_is_the_served_version_and_the_first_run_needs_a_model(tmp_path):
         (tmp_path / "serving" / version).mkdir(parents=True)
     assert request.with_version().init == str(tmp_path / "serving" / "20")
     write_labels(str(tmp_path / "serving"), {"stable": 3})
-    assert request.with_version().init == str(tmp_path / "serving" / "3")
+    assert request.with_version().init == str(tmp_path / "serving" / "3") and request.with_version().latest == "3"
     given = RunRequest("tiny_cpu", str(tmp_path), init="bert")
     assert given.with_version() is given
+
+
+def test_only_latest_leaves_out_what_was_read(tmp_path):
+    """Before it is resolved, as for the nodes of Airflow's DAG, and after."""
+    request = RunRequest("tiny_cpu", str(tmp_path), init="latest")
+    (tmp_path / "serving" / "3").mkdir(parents=True)
+    resolved = dataclasses.replace(request, init=str(tmp_path / "nowhere"), latest="3")
+    assert request.reads_only_new and resolved.reads_only_new
+    for other in (dataclasses.replace(resolved, latest=""), dataclasses.replace(request, init=None)):
+        assert not other.reads_only_new
+    assert not dataclasses.replace(request, settings=("corpus.reread=true",)).reads_only_new
+    assert not RunRequest("sst-2", str(tmp_path), init="latest").reads_only_new
 
 
 def test_a_request_resolves_to_the_initial_model_where_its_folder_is(init, tmp_path):

@@ -110,7 +110,8 @@ def test_an_initial_model_adds_two_nodes(tmp_path, monkeypatch):
     assert set(plan.nodes["InitialModel"]) == {"InitialSource", "PretrainExampleGen"}
     assert "InitialModel" in plan.nodes["Trainer"] and "InitialModel" in plan.nodes["Baseline"]
     assert (plan.parameters["init"], plan.parameters["cased"]) == ("/volume/bert", True)
-    invoke("continued", *words, "--init", "latest")  # looked up in each run
+    # Looked up in each run, with the documents that it has read.
+    assert "DAG n, 15 nodes" in invoke("continued", *words, "--init", "latest").stdout
     assert read(tmp_path / "dags" / "n.json").parameters["init"] == "latest"
 
 

@@ -20,14 +20,17 @@ from pipeline.workflows.pretrain import PretrainWorkflow
 from tests.support.pipeline.command_line import bert_tfx
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch, capfd, fails):
+@pytest.mark.parametrize(("fails", "more"), [(False, True), (True, True), (False, False)])
+def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch, capfd, fails, more):
+    """A node fails, or says that there is no more to do."""
+
     def run_node(run_dir, run_id, node):
         absl.logging.info("about to run %s", node)
         logging.getLogger("some.library").info("much is said")
         os.write(2, b"C++ says this\n")
         if fails:
             raise RuntimeError("a node failed")
+        return more
 
     monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: None)
     monkeypatch.setattr(run_steps, "compile_run", lambda request, inputs, run_id: ["Trainer", "ModelPush"])
@@ -39,7 +42,7 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
         assert local.run(RunRequest("tiny_cpu", str(tmp_path))) == {"blessed": True}
     assert (root.handlers[:], root.level, absl.logging.get_verbosity()) == before
     out, err = capfd.readouterr()
-    assert (out.split(), err) == (["Trainer"] if fails else ["Trainer", "ModelPush"], "")
+    assert (out.split(), err) == (["Trainer", "ModelPush"][: 2 if more and not fails else 1], "")
     log = (tmp_path / "pipeline.log").read_text()
     assert "about to run Trainer" in log
     assert "some.library: much is said" in log

@@ -1,11 +1,13 @@
 """Runs read from ML Metadata, from a store written here by hand."""
 
+import json
+
 import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from bert_keras.errors import InputError
-from pipeline.runs.lineage import ArtifactRecord, latest_run
+from pipeline.runs.lineage import ArtifactRecord, documents_of_version, latest_run, run_named
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import metadata_file
 
@@ -96,3 +98,63 @@ def test_the_newest_run_is_read(tmp_path):
     assert run.output("CorpusGen", "documents") == records[0]
     assert run.stages["Push.er"].inputs == run.stages["Push.er"].outputs == {}
     assert trainer.seconds >= 0 and trainer.started > 1.7e9
+
+
+class Nights:
+    """A run that pushed version 7 from the documents in `folder`, and runs that continue it."""
+
+    def __init__(self, tmp_path):
+        self.run_dir, self.folder, self.store = tmp_path, tmp_path / "documents", Store(tmp_path)
+        self.folder.mkdir()
+        self.node = self.store.context("node", "bert-pretrain.CorpusGen")
+        self.request = RunRequest("tiny_cpu", str(tmp_path), init="latest", name="bert-pretrain", latest="7")
+
+    def pushed(self, run):
+        extra = self.run_dir / "serving" / "7" / "assets.extra"
+        extra.mkdir(parents=True)
+        (extra / "lineage.json").write_text(json.dumps({"run": run}))
+
+    def read(self, run_id, counts, state=mlmd.Execution.COMPLETE, inputs=True):
+        run = self.store.run(run_id, begun=True)
+        documents = self.store.artifact(str(self.folder))
+        (self.folder / "corpus.json").write_text(json.dumps(counts))
+        earlier = [("earlier", documents)] if inputs else []
+        self.store.execution(state, [run, self.node], inputs=earlier, outputs=[("documents", documents)])
+
+
+NOTHING = {"train": {"documents": 0}, "eval": {"documents": 0}, "read": {"read_before": 20}}
+SOME = {"train": {"documents": 3}, "eval": {"documents": 0}, "read": {"read_before": 20}}
+
+
+def test_the_documents_of_a_version_are_found_by_the_run_that_pushed_it(tmp_path):
+    nights = Nights(tmp_path)
+    with pytest.raises(InputError, match=r"the run that pushed .*/serving/7 is not recorded here; --set"):
+        documents_of_version(nights.request)
+    nights.pushed("bert-pretrain.first")
+    with pytest.raises(InputError, match=r"is not recorded here; --set corpus\.reread=true reads all"):
+        documents_of_version(nights.request)
+    nights.read("first", SOME, inputs=False)
+    nights.read("refused", SOME)
+    with pytest.raises(InputError, match=r"has no documents_read\.u64, what version 7 read; --set corpus\.reread=true"):
+        documents_of_version(nights.request)
+    (nights.folder / "documents_read.u64").touch()
+    assert documents_of_version(nights.request) == str(nights.folder)
+
+
+@pytest.mark.parametrize(
+    ("counts", "inputs", "state", "read_before"),
+    [
+        (NOTHING, True, mlmd.Execution.COMPLETE, 20),
+        (NOTHING, True, mlmd.Execution.CACHED, 20),
+        (NOTHING, True, mlmd.Execution.FAILED, 0),
+        (SOME, True, mlmd.Execution.COMPLETE, 0),
+        (NOTHING, False, mlmd.Execution.COMPLETE, 0),  # no run that continues another
+    ],
+)
+def test_a_run_without_new_text_is_none_to_report(tmp_path, counts, inputs, state, read_before):
+    nights = Nights(tmp_path)
+    before = nights.store.run("before", begun=True)
+    nights.store.execution(mlmd.Execution.COMPLETE, [before, nights.node])
+    nights.read("tonight", counts, state, inputs)
+    assert run_named(nights.request, "tonight").read_before == read_before
+    assert latest_run(str(tmp_path)).id == f"bert-pretrain.{'before' if read_before else 'tonight'}"

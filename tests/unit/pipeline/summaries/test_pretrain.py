@@ -146,6 +146,7 @@ def test_the_screen_at_the_end_of_a_run(capsys):
         "initial_model": initial,
         "word_perplexity": figures,
         "seconds_by_stage": seconds,
+        "corpus_read_before": 1200,
         "stage_states": states,
     }
     summary.print_summary(SUMMARY | run, "runs/demo")
