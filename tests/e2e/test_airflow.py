@@ -180,7 +180,12 @@ def test_a_cleared_task_runs_again(runs):
 def test_a_fine_tuning_equals_a_local_run(runs, local, tmp_path):
     folder, airflow, _ = runs
     (init,) = (local / "serving").glob("[0-9]*")
-    settings = {"training.num_train_epochs": 2, "task.max_seq_length": 32, "gate.min_score": 0.3}
+    settings = {
+        "training.num_train_epochs": 2,
+        "task.max_seq_length": 32,
+        "gate.min_score": 0.3,
+        "gate.allow_chance": "true",
+    }
     words = ["--data", write_task("sst-2", tmp_path / "data"), "--init", init]
     words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     subprocess.run([BERT_TFX, "finetune", "sst-2", *words, "--run-dir", tmp_path / "local"], check=True)
