@@ -39,7 +39,7 @@ def server(first_run, tmp_path_factory):
     assert match, line
     yield types.SimpleNamespace(process=process, base=base, version=match[1], grpc=match[2], rest=match[3])
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(300) == 0
     process.stdout.close()
 
 
@@ -105,15 +105,15 @@ def test_the_stubs_of_tensorflow_serving_work_unchanged(server):
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "bert"
         request.inputs["text"].CopyFrom(tf.make_tensor_proto([TEXT]))
-        answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=30)
+        answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=120)
         tokens = tf.make_ndarray(answer.outputs["tokens"])
         assert tokens.shape == (1, 1, 5)
         assert str(answer.model_spec.version.value) == server.version
         status = get_model_status_pb2.GetModelStatusRequest()
         status.model_spec.name = "bert"
-        states = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(status, timeout=30)
+        states = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(status, timeout=120)
         assert [str(v.version) for v in states.model_version_status] == [server.version]
-    rest = httpx.post(f"{server.rest}/v1/models/bert:predict", json={"instances": [TEXT]}, timeout=30).json()
+    rest = httpx.post(f"{server.rest}/v1/models/bert:predict", json={"instances": [TEXT]}, timeout=120).json()
     assert rest["predictions"][0]["tokens"] == [[t.decode() for t in tokens[0, 0]]]
 
 
@@ -134,12 +134,12 @@ def test_a_pushed_version_is_picked_up_without_a_restart(server):
     newer = str(int(server.version) + 1)
     shutil.copytree(server.base / server.version, server.base / ".pushing")
     (server.base / ".pushing").rename(server.base / newer)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     available: list[str] = []
     while newer not in available:
         assert time.monotonic() < deadline, available
         time.sleep(0.2)
-        status = httpx.get(f"{server.rest}/v1/models/bert").json()["model_version_status"]
+        status = httpx.get(f"{server.rest}/v1/models/bert", timeout=120).json()["model_version_status"]
         available = [version["version"] for version in status if version["state"] == "AVAILABLE"]
     assert client(server, "fill-mask", TEXT).returncode == 0
     assert server.process.poll() is None
