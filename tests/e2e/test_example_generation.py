@@ -1,15 +1,13 @@
 """`bert-tfx examples`: from text to TFRecords, through the command line."""
 
-import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
-import psutil
 import pytest
 import tensorflow as tf
 
@@ -106,62 +104,73 @@ def test_another_seed_gives_other_shards_of_the_same_documents(made, corpus, tmp
     assert (tmp_path / "out/vocab.txt").read_bytes() == (output / "vocab.txt").read_bytes()
 
 
-def start(corpus, target, *words):
-    """Start the command in a process; return when its first shard is finished."""
-    command = [BERT_TFX, "examples", "--corpus", corpus, "--output", target, *SMALL_SHARDS, *words]
-    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 600
-    while not list(target.glob("work.part/examples-*/Split-train/*")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    return process
+# A process whose command line has this word is killed at its third file of examples; one process, once.
+DYING = """
+import os, signal, sys
+
+opened = []
+
+def watch(event, arguments):
+    if event == "open" and "/examples-" in str(arguments[0]) and "/Split-train.part/" in str(arguments[0]):
+        opened.append(arguments[0])
+        if len(opened) == 3:
+            try:
+                os.close(os.open({marker!r}, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if {word!r} in " ".join(sys.orig_argv):
+    sys.addaudithook(watch)
+"""
+COMMAND, WORKER = "--corpus", "sdk_worker_main"
 
 
-def test_a_killed_command_resumes_with_equal_bytes(made, corpus, tmp_path):
+@pytest.fixture
+def killed(corpus, tmp_path):
+    """`killed(WORKER, target)` is the ended command, of which a worker, or the command itself, was killed."""
+
+    def run(word, target, *words, attempt="1"):
+        (tmp_path / "sitecustomize.py").write_text(DYING.format(word=word, marker=str(tmp_path / "killed")))
+        command = [BERT_TFX, "examples", "--corpus", corpus, "--output", target, *SMALL_SHARDS, *words]
+        paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+        environ = {**os.environ, "PYTHONPATH": paths, "BERT_TFX_ATTEMPT": attempt}
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=environ, timeout=600)
+        assert (tmp_path / "killed").exists(), done.stderr
+        return done
+
+    return run
+
+
+def test_a_killed_command_resumes_with_equal_bytes(made, corpus, killed, tmp_path):
     """kill -9 in the middle; the same command then makes the bytes of an undisturbed one."""
     output, _ = made
     target = tmp_path / "out"
-    process = start(corpus, target, "--dupe-factor", "600")  # many passes, to have time to kill it
-    process.kill()
-    process.communicate()
-    assert not (target / "example_spec.json").exists()
+    assert killed(COMMAND, target).returncode == -signal.SIGKILL
+    assert not (target / "example_spec.json").exists() and list(target.glob("work.part/examples-*/Split-train/*"))
     make(corpus, target, *SMALL_SHARDS)
     assert digests(target) == digests(output)
     assert sorted(p.name for p in target.iterdir()) == sorted(p.name for p in output.iterdir())
 
 
-def test_a_killed_worker_is_replaced(made, corpus, tmp_path):
+TWO_WORKERS = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
+
+
+def test_a_killed_worker_is_replaced(made, killed, tmp_path):
     """kill -9 of one of two workers: Beam would wait for it without end; the output is what it would have been."""
-    make(corpus, tmp_path / "expected", *SMALL_SHARDS, "--dupe-factor", "40")
-    target = tmp_path / "out"
-    two = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-    process = start(corpus, target, "--dupe-factor", "40", *two)
-    worker_of(process).kill()
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    assert "bert-tfx: a worker was killed (too little memory?): restarting, 1 of 2" in err
-    assert digests(target) == digests(tmp_path / "expected")
-    assert json.loads(out.splitlines()[-1])["instances"] > 0
+    done = killed(WORKER, tmp_path / "out", *TWO_WORKERS)
+    assert done.returncode == 0, done.stderr
+    assert "bert-tfx: a worker was killed (too little memory?): restarting, 1 of 2" in done.stderr
+    assert digests(tmp_path / "out") == digests(made[0])
+    assert json.loads(done.stdout.splitlines()[-1])["instances"] > 0
 
 
-def test_a_worker_that_is_always_killed_stops_the_command(corpus, tmp_path, monkeypatch):
-    monkeypatch.setenv("BERT_TFX_ATTEMPT", "3")
-    two = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-    process = start(corpus, tmp_path / "out", "--dupe-factor", "300", *two)
-    worker_of(process).kill()
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 1
-    assert "bert-tfx: workers were killed in 3 attempts: use fewer workers" in err
+def test_a_worker_that_is_always_killed_stops_the_command(killed, tmp_path):
+    """In the last attempt."""
+    done = killed(WORKER, tmp_path / "out", *TWO_WORKERS, attempt="3")
+    assert done.returncode == 1
+    assert "bert-tfx: workers were killed in 3 attempts: use fewer workers" in done.stderr
     assert not (tmp_path / "out/example_spec.json").exists()
-
-
-def worker_of(process):
-    """A worker's own process, not the shell that started it; others may end while they are looked at."""
-    for child in psutil.Process(process.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if any("sdk_worker_main" in word for word in child.cmdline()) and not child.children():
-                return child
-    raise AssertionError("no worker runs")
 
 
 def test_a_folder_that_holds_examples_is_refused(made, corpus):
