@@ -18,6 +18,7 @@ from bert_keras.pretraining import (
     export_with_examples,
     load_tokenizer,
 )
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 
 
 def export_initial_model(job: PretrainJob, source: str, cased: bool | None = None) -> InitialWeights:
@@ -35,7 +36,13 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
     spec = ExampleSpec.load(examples_dir)
     check_examples_fit(spec, job.model)
     tokenizer = load_tokenizer(examples_dir, spec)
-    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
+    create_model, objective = pretraining_model(
+        job.pretraining,
+        spec.objective,
+        job.model,
+        job.training.seed,
+        byte_bpe=isinstance(tokenizer, ByteBpeTokenizer),
+    )
     model = create_model()
     weights = initialize(model, source, cased, tokenizer)
     export_with_examples(model, objective, job, examples_dir, tokenizer, weights.drawn)

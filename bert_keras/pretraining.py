@@ -20,8 +20,9 @@ from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
 from bert_keras.saved_model.pretrained import export_saved_model
-from bert_keras.tokenizers.vocabulary_files import read_vocabulary
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
+from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
@@ -66,7 +67,13 @@ def pretrain(job: PretrainJob) -> None:
             if warning := text_never_read(phases, example_set):
                 logging.getLogger(__name__).warning(warning)
     tokenizer = load_tokenizer(folders[-1], spec)
-    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
+    create_model, objective = pretraining_model(
+        job.pretraining,
+        spec.objective,
+        job.model,
+        job.training.seed,
+        byte_bpe=isinstance(tokenizer, ByteBpeTokenizer),
+    )
 
     def create_initial_model() -> keras.Model:
         model = create_model()
@@ -86,7 +93,7 @@ def export_with_examples(
     objective: Objective,
     job: PretrainJob,
     examples_dir: str,
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     untrained: Collection[Part] | None = None,
 ) -> None:
     """Export a model with what its examples say: their layout, their unigram model and their specification.
@@ -155,14 +162,9 @@ def text_never_read(phases: Sequence[Phase], examples: ExampleSet) -> str | None
     )
 
 
-def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> BertTokenizer:
+def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> Tokenizer:
     """Read the tokenizer of the examples, from the vocabulary beside them."""
     tokens, vocabulary = read_vocabulary(examples_dir)
     if vocabulary["vocabulary_sha256"] != spec.vocabulary_sha256:
         raise InputError(f"{examples_dir}: the vocabulary beside the examples is not the one that made them")
-    if vocabulary["algorithm"] != "wordpiece":
-        raise InputError(
-            f"the vocabulary is of vocabulary.algorithm={vocabulary['algorithm']!r}, which the exported model cannot "
-            "cut text with yet: learn one with 'wordpiece'"
-        )
-    return BertTokenizer(tokens, vocabulary["lower_case"])
+    return make_tokenizer(tokens, vocabulary, vocabulary["merges"])

@@ -39,12 +39,13 @@ _ELECTRA_SIZES = ("embedding_size", "generator_size")
 def read_pushed(directory: str) -> ReadModel:
     """Read a model that the pipeline pushed or `write_pushed` wrote; only the encoder of a fine-tuned model.
 
-    An ELECTRA is read as its discriminator, and its generator if the folder has it
-    (`bert_keras.saved_model.pretrained.export_saved_model`).
+    A model with byte-level BPE is read as a RoBERTa. An ELECTRA is read as its discriminator, and its generator if the
+    folder has it (`bert_keras.saved_model.pretrained.export_saved_model`).
 
     Raises:
         InputError: a file is missing, damaged, or does not fit the configuration.
     """
+    from bert_keras.models.roberta import RobertaForMaskedLM
     from bert_keras.saved_model.pretrained import CONFIG_FILE, UNTRAINED_FIELD, WEIGHTS_FILE
 
     config, electra = _read_config(directory)
@@ -62,6 +63,15 @@ def read_pushed(directory: str) -> ReadModel:
         family: Family = "bert" if merges is None else "roberta"
         return ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
+    if merges is not None:
+        # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
+        roberta = RobertaForMaskedLM(config)
+        roberta.build()
+        trained = weight_copy.variables_by_path(model)
+        for path, variable in weight_copy.variables_by_path(roberta).items():
+            variable.assign(trained[path])
+        drawn = tuple(part for part in untrained if part == "masked-LM head")
+        return ReadModel(roberta, tokens, lower_case, drawn, merges, "roberta")
     if not electra:
         return ReadModel(model, tokens, lower_case, untrained)
     generator = _generator(directory, electra)

@@ -16,6 +16,8 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
+from bert_keras.tokenizers.vocabulary_files import Tokenizer, vocabulary_files
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import replaced_tokens
 
@@ -47,7 +49,7 @@ class InitialWeights:
         return f"kept: {', '.join(self.kept)}{drawn}" + (f"; {self.new_tokens:,} new tokens" if self.new_tokens else "")
 
 
-def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline, BertTokenizer]:
+def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline, Tokenizer]:
     """Read the configuration and the tokenizer of a folder that pre-training can start from.
 
     Args:
@@ -55,17 +57,24 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
         cased: whether the vocabulary keeps case; None: the folder says it.
 
     Raises:
-        InputError: no BERT or ELECTRA, no vocabulary of word pieces, or its case is unknown.
+        InputError: no vocabulary, one that the family does not have, or its case is unknown.
     """
     outline = outline_any(directory)
-    architecture, vocabulary = outline.architecture, outline.vocabulary
-    if architecture.family == "roberta":
-        raise InputError(
-            f"{directory}: holds {FAMILY_NAMES[architecture.family]}; only a BERT or an ELECTRA can be the initial "
-            "model of a pre-training"
-        )
+    family, vocabulary = outline.architecture.family, outline.vocabulary
     if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
+    if (vocabulary.merges is not None) != (family == "roberta"):
+        raise InputError(
+            f"{directory}: is a {FAMILY_NAMES[family]} with a vocabulary of "
+            f"{'word pieces' if vocabulary.merges is None else 'byte-level BPE'}; a RoBERTa is trained on with "
+            "byte-level BPE (vocab.json and merges.txt), all others with word pieces (vocab.txt)"
+        )
+    if vocabulary.merges is not None:
+        try:
+            check_order(vocabulary.merges)
+            return outline, ByteBpeTokenizer(vocabulary.tokens, vocabulary.merges)
+        except ValueError as error:
+            raise InputError(f"{directory}: {error}") from error
     lower_case = outline.lower_case if cased is None else not cased
     if lower_case is None:
         raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
@@ -95,7 +104,7 @@ def differences(config: BertConfig, initial: BertConfig) -> list[str]:
     return [name for name in mine if name not in _FREE_FIELDS and mine[name] != theirs[name]]
 
 
-def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer: BertTokenizer) -> InitialWeights:
+def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer: Tokenizer) -> InitialWeights:
     """Assign the weights of a folder to a built pre-training model; missing heads keep their random weights.
 
     The row of a new token, in the word embeddings and in the output bias, is the mean of the rows of the tokens that
@@ -114,9 +123,7 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     outline, original = initial_outline(directory, cased)
     is_electra = isinstance(model, ElectraForPreTraining)
     check_family(directory, outline.architecture.family, is_electra)
-    if tokenizer.lower_case != original.lower_case:
-        case = "lower-cased" if original.lower_case else "cased"
-        raise InputError(f"{directory}: its vocabulary is {case}, the examples' is not: make them with --init too")
+    replaced = _replaced(directory, original, tokenizer)
     source = read_any(directory)
     if isinstance(source.model, ElectraGenerator):
         raise InputError(f"{directory}: holds an ELECTRA's generator; give the folder of its discriminator")
@@ -128,16 +135,27 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     for name, size in electra_sizes(outline).items() if is_electra else ():
         if (mine := getattr(model.config, name)) != size:
             raise InputError(f"{directory}: has {name} {size}, the model to train has pretraining.{name}={mine}")
-    try:
-        replaced = replaced_tokens(original, tokenizer.vocabulary)
-    except ValueError as error:
-        raise InputError(f"{directory}: {error}") from error
     kept, drawn = _assign(encoder, source.model, source.initialised, replaced)
     if is_electra:
         if source.generator:
             _assign(model.generator, source.generator, (), replaced)
         (kept if source.generator else drawn)["generator"] = None
     return InitialWeights(tuple(kept), tuple(drawn), len(replaced))
+
+
+def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
+    """The old tokens that each new token replaces; none in byte-level BPE, which no words can be added to."""
+    if isinstance(original, BertTokenizer) and isinstance(tokenizer, BertTokenizer):
+        if tokenizer.lower_case != original.lower_case:
+            case = "lower-cased" if original.lower_case else "cased"
+            raise InputError(f"{directory}: its vocabulary is {case}, the examples' is not: make them with --init too")
+        try:
+            return replaced_tokens(original, tokenizer.vocabulary)
+        except ValueError as error:
+            raise InputError(f"{directory}: {error}") from error
+    if vocabulary_files(tokenizer) != vocabulary_files(original):
+        raise InputError(f"{directory}: its vocabulary is not the examples': make them with --init too")
+    return {}
 
 
 def _assign(

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 # Beside the shards, at the root of the examples artifact.
 EXAMPLE_SPEC_FILE = "example_spec.json"
 SHARDS_FILE = "example_shards.json"
+# Objectives whose examples have a separator after each sentence.
+SEPARATED = ("full_sentences", "doc_sentences")
 
 
 class Feature(NamedTuple):

@@ -82,13 +82,16 @@ class MaskingVocabulary:
     """The part of a vocabulary that masking uses.
 
     Attributes:
-        is_suffix: bool [V], the token continues the word before it ("##").
+        is_suffix: bool [V], the token continues the word before it ("##"; in byte-level BPE: no space before it).
+        suffix_begins: whether such a token begins a word after a separator, as in byte-level BPE, where the first word
+            of a sentence has no space before it.
         special: bool [V], [PAD], [CLS] and [SEP]. [UNK] and [MASK] in a text count as ordinary tokens.
         real_ids: integers, all tokens but the special ones, [UNK], [MASK] and [unused...].
         mask_id: id of [MASK].
     """
 
     is_suffix: np.ndarray
+    suffix_begins: bool
     special: np.ndarray
     real_ids: np.ndarray
     mask_id: int
@@ -102,7 +105,9 @@ class MaskingVocabulary:
         real = ~special
         real[[tokenizer.unk_id, tokenizer.mask_id]] = False
         real[[bool(_UNUSED.fullmatch(token)) for token in tokenizer.vocabulary]] = False
-        return cls(tokenizer.is_suffix, special, np.flatnonzero(real), tokenizer.mask_id)
+        return cls(
+            tokenizer.is_suffix, not tokenizer.words_stand_alone, special, np.flatnonzero(real), tokenizer.mask_id
+        )
 
 
 def num_predictions(
@@ -230,7 +235,8 @@ def _choose(
     if settings.unit == "token":
         return _choose_tokens(maskable, budgets, rng)
     continues = vocabulary.is_suffix.take(input_ids)
-    words = Words.find(maskable, continues, join_across_gaps=settings.unit == "whole_word")
+    joins = settings.unit == "whole_word" and not vocabulary.suffix_begins
+    words = Words.find(maskable, continues, join_across_gaps=joins)
     if settings.unit == "span":
         return choose_spans(words, budgets, rng)
     return choose_words(words, budgets, rng, ngrams=settings.unit == "ngram")

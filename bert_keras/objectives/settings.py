@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from bert_keras.data.example_format import SEPARATED
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings:
@@ -38,8 +40,8 @@ class PretrainingSettings:
             return {"spanbert": "span_boundary", "electra": "electra"}[self.model_family]
         return objective if objective in ("mlm_nsp", "left_to_right") else "mlm"
 
-    def check(self, objective: str, causal: bool) -> None:
-        """Checks that the model can learn from examples of an `examples.objective`.
+    def check(self, objective: str, causal: bool, *, byte_bpe: bool = False) -> None:
+        """Checks that the model can learn from examples of an `examples.objective`, with byte-level BPE or without.
 
         Raises:
             ValueError: it cannot; names the settings to change.
@@ -51,4 +53,12 @@ class PretrainingSettings:
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "
                 f"examples.objective={objective!r}: make the examples with 'single_sequence' or 'doc_sentences'"
+            )
+        # Pairs have no segments there, and the tokens of a word depend on the space before it, which the first word of
+        # a sentence lacks: so each sentence needs a separator.
+        if byte_bpe and (self.model_family != "bert" or objective not in SEPARATED):
+            raise ValueError(
+                f"vocabulary.algorithm is 'byte_bpe', which a RoBERTa learns with, but pretraining.model_family is "
+                f"{self.model_family!r} and examples.objective {objective!r}: set 'bert', and "
+                f"{' or '.join(map(repr, SEPARATED))}"
             )

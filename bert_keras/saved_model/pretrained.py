@@ -46,9 +46,8 @@ from bert_keras.saved_model.saved_model_files import (
 from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.saved_model.servable_ops import save_servable
 from bert_keras.saved_model.settings import ExportSettings
-from bert_keras.saved_model.text_inputs import TextInputs, encode, refuse, text_specs
-from bert_keras.tokenizers.wordpiece import BertTokenizer
-from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+from bert_keras.saved_model.text_inputs import TextInputs, encode, mask_tokenizer_of, refuse, text_specs
+from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.training.step import RandomStates
 
 TOP_K = 5
@@ -83,7 +82,7 @@ class ServedBert(tf.Module):
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         layout: ExampleLayout,
         objective: Objective,
         unigram: np.ndarray | None = None,
@@ -99,18 +98,17 @@ class ServedBert(tf.Module):
         self._objective, self._random_states = objective, RandomStates(model)
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
-        # Keep "[MASK]" as one token in fill_mask requests; the original's tokenizer splits it.
-        self._tokenize_with_mask = GraphTokenizer(
-            tokenizer.vocabulary, tokenizer.lower_case, preserve=[tokenizer.vocabulary[tokenizer.mask_id]]
-        )
+        self._tokenize_with_mask = mask_tokenizer_of(tokenizer, self._inputs.tokenize)
 
     def fill_mask(self, text):
         """The k most likely tokens for each `[MASK]`, with their probabilities; "" and 0 for texts with fewer masks.
 
-        A text without a mask, or with one beyond the first T - 2 tokens, is an InvalidArgumentError that names it.
+        With byte-level BPE the mask is `<mask>`, and "Ġ" is the space before a token. A text without a mask, or with
+        one beyond the first T - 2 tokens, is an InvalidArgumentError that names it.
         """
         ids = self._tokenize_with_mask(text)
         is_mask = tf.ragged.map_flat_values(tf.equal, ids, self._tokenizer.mask_id)
+        mask = self._tokenizer.vocabulary[self._tokenizer.mask_id]
         counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
         inputs = self._inputs.pack(ids)
         where = tf.where(tf.equal(inputs["input_ids"], self._tokenizer.mask_id))  # [masks, 2]: row, position
@@ -120,10 +118,10 @@ class ServedBert(tf.Module):
         visible = tf.cast(positions.row_lengths(), tf.int32)
         with tf.control_dependencies(
             [
-                refuse(tf.equal(counts, 0), "text {} has no [MASK]: write [MASK] where a token is to be filled in"),
+                refuse(tf.equal(counts, 0), f"text {{}} has no {mask}: write {mask} where a token is to be filled in"),
                 refuse(
                     visible < counts,
-                    "text {} has a [MASK] beyond what the model reads, its first "
+                    f"text {{}} has a {mask} beyond what the model reads, its first "
                     f"{self._max_seq_length - 2} wordpieces: shorten the text before it",
                 ),
             ]
@@ -177,7 +175,7 @@ class ServedBert(tf.Module):
 
 def export_saved_model(
     model: keras.Model,
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     directory: str,
     layout: ExampleLayout,
     objective: Objective | None = None,
@@ -212,6 +210,9 @@ def export_saved_model(
     signatures = module.signatures()
     save_servable(module, directory, signatures)
     requests = {name: inputs for name, inputs in _WARMUP_INPUTS.items() if name in signatures}
+    if "fill_mask" in requests:
+        mask = tokenizer.vocabulary[tokenizer.mask_id]
+        requests["fill_mask"] = {"text": [text.replace("[MASK]", mask) for text in requests["fill_mask"]["text"]]}
     default = next(iter(requests.values()))  # `signatures` makes the first one the default
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
     write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained), tokenizer)

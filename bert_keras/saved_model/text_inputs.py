@@ -5,6 +5,9 @@ Shapes: B texts, T' tokens of the longest sequence of the batch (at most T), H h
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from bert_keras.data.truncation import head_room, truncate_pair
@@ -21,6 +24,20 @@ def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe:
         return GraphByteBpe(tokenizer)
     assert isinstance(tokenizer, BertTokenizer)
     return GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+
+
+def mask_tokenizer_of(tokenizer: Tokenizer, graph: GraphTokenizer | GraphByteBpe) -> Callable[[tf.Tensor], Any]:
+    """The graph version of a tokenizer for texts with masks, "[MASK]" or "<mask>", each of which is one token.
+
+    Args:
+        graph: the graph version of `tokenizer`, whose tables are used again if possible.
+    """
+    if isinstance(graph, GraphByteBpe):
+        return graph.with_masks
+    assert isinstance(tokenizer, BertTokenizer)
+    # The original's tokenizer splits "[MASK]".
+    mask = tokenizer.vocabulary[tokenizer.mask_id]
+    return GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case, preserve=[mask])
 
 
 class TextInputs(tf.Module):

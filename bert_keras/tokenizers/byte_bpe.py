@@ -178,6 +178,12 @@ class ByteBpeTokenizer:
             yield from self._encode(chunk, add_special_tokens=False)
 
 
+def text_of(token: str) -> str:
+    """The text of a token, with its spaces; U+FFFD for part of a character: "Ġcat" -> " cat"."""
+    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+    return bytes(byte_of[character] for character in token).decode(errors="replace")
+
+
 def byte_alphabet() -> list[str]:
     """The 256 characters for bytes, by code point."""
     return sorted(_pre_tokenizer().alphabet())

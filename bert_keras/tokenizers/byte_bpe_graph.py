@@ -24,6 +24,8 @@ from bert_keras.tokenizers.unicode_tables import fold_table
 from bert_keras.tokenizers.wordpiece_graph import GraphTokens, is_punctuation, is_space, utf8_length
 
 _NO_MERGE = 1 << 40  # above every rank
+# Of Unicode, in RE2's words.
+_WHITE_SPACE_AT_END = r"[\pZ\s\x{0b}\x{85}]+$"
 _APOSTROPHE, _SPACE = ord("'"), ord(" ")
 # Suffixes that GPT-2's pattern cuts off after an apostrophe that begins a word.
 _ONE_LETTER, _TWO_LETTERS = "stmd", (("r", "e"), ("v", "e"), ("l", "l"))
@@ -42,6 +44,7 @@ class GraphByteBpe(tf.Module):
     def __init__(self, tokenizer: ByteBpeTokenizer):
         super().__init__()
         vocabulary = tokenizer.vocabulary
+        self._mask, self._mask_id = vocabulary[tokenizer.mask_id], tokenizer.mask_id
         ids = {token: number for number, token in enumerate(vocabulary)}
         classes = character_classes()
         changes = np.flatnonzero(np.diff(classes, prepend=-1))
@@ -63,6 +66,20 @@ class GraphByteBpe(tf.Module):
         # Strings live on the CPU; the small ops between them must not move to a GPU and back.
         with tf.device("CPU:0"):
             return self._tokenize(tf.strings.unicode_decode(texts, "UTF-8", errors="ignore"))[0]
+
+    def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """As `__call__`, but "<mask>" is one token, which takes the white space before it, as in `transformers`."""
+        with tf.device("CPU:0"):
+            parts = tf.strings.split(texts, self._mask)
+            is_last = (
+                tf.range(tf.size(parts.values, tf.int64)) == tf.gather(parts.row_limits(), parts.value_rowids()) - 1
+            )
+            before_mask = tf.strings.regex_replace(parts.values, _WHITE_SPACE_AT_END, "")
+            ids = self(tf.where(is_last, parts.values, before_mask))
+            masks = tf.RaggedTensor.from_row_lengths(
+                tf.fill([tf.reduce_sum(tf.cast(~is_last, tf.int32))], self._mask_id), tf.cast(~is_last, tf.int64)
+            )
+            return parts.with_values(tf.concat([ids, masks], axis=1)).merge_dims(1, 2)
 
     def with_offsets(self, texts: tf.Tensor) -> GraphTokens:
         """Tokens and offsets of `texts` string [B]; equal to `ByteBpeTokenizer.encode_with_offsets`."""

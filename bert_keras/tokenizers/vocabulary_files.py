@@ -33,6 +33,8 @@ class Vocabulary:
 def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
     """The tokens of `vocab.txt` in `directory`, in the order of their ids, and the contents of `vocab_spec.json`.
 
+    The latter with `merges`: pairs of tokens, none for word pieces.
+
     Raises:
         ValueError: the sha256 of `vocab.txt` differs from the spec's.
     """
@@ -45,7 +47,12 @@ def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
         spec = json.load(file)
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
-    return content.decode("utf-8").rstrip("\n").split("\n"), spec
+    merges: list[tuple[str, str]] = []
+    if spec["algorithm"] == "byte_bpe":
+        path = f"{directory}/{MERGES_FILE}"
+        with tf.io.gfile.GFile(path) as file:
+            merges = _read_merges(file.read(), path)
+    return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 
 def read_wordpiece(path: str, vocab_size: int, config_file: str) -> list[str] | None:
@@ -66,10 +73,13 @@ def read_byte_bpe(directory: str, names: tuple[str, str], vocab_size: int, confi
     if not os.path.exists(path) and not os.path.exists(merges):
         return None
     tokens = _by_id(read_json(path), path, vocab_size, config_file)
-    lines = read_text(merges).splitlines()
+    return Vocabulary(tokens, _read_merges(read_text(merges), merges))
+
+
+def _read_merges(text: str, path: str) -> list[tuple[str, str]]:
     # The files of GPT-2 and its successors begin with a version.
-    lines = [line for i, line in enumerate(lines) if line and not (i == 0 and line.startswith("#version"))]
-    return Vocabulary(tokens, _pairs([line.split(" ") for line in lines], merges))
+    lines = [line for i, line in enumerate(text.split("\n")) if line and not (i == 0 and line.startswith("#version"))]
+    return _pairs([line.split(" ") for line in lines], path)
 
 
 def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary | None:

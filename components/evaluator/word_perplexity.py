@@ -3,7 +3,8 @@
     exp(mean negative log-likelihood of a masked token x tokens per word) = perplexity ** (tokens per word)
 
 A word is what BERT's tokenizer cuts out before it looks at the vocabulary (a run of letters or digits, or a punctuation
-mark): each is one token that does not continue another, whatever the vocabulary. The masked tokens stand for all tokens
+mark): each is one token that does not continue another, whatever the vocabulary of word pieces. In byte-level BPE it is
+what follows a space, so that such models compare among themselves. The masked tokens stand for all tokens
 of the text, so this is the perplexity of a word if each of its tokens is guessed with the others known. For
 `left_to_right`, of the next word.
 

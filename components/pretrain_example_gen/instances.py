@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from bert_keras.data.example_format import SEPARATED
 from bert_keras.data.masking import MaskingVocabulary, mask_tokens
 from bert_keras.tokenizers.protocol import Tokenizer
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
@@ -56,7 +57,7 @@ def plan_passes(
         key: key of the random choices besides the pass: run seed, split, bucket.
         sep_id: [SEP], which separates the sentences for some objectives.
     """
-    separated = settings.objective in ("full_sentences", "doc_sentences")
+    separated = settings.objective in SEPARATED
     cut_segments = 0
     if settings.objective not in PAIRS:
         # One position each for [CLS] and the separator after the segment.

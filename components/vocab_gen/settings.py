@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+# How a token to fill in is written in a text, by algorithm.
+MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>"}
+
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySettings:

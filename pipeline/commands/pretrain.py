@@ -42,6 +42,7 @@ def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunD
     summary = _pretrain(recipe, run_dir, options)
     if summary["served_version"] is None:
         exit_if_refused(summary)
+    from components.vocab_gen.settings import MASKS
     from pipeline.runs.run_dir import serving_dir
     from serving.client import Client
     from serving.server import Server
@@ -51,15 +52,16 @@ def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunD
             raise RuntimeError(f"version {summary['served_version']} does not load: see bert-tfx serve")
         typer.echo(f"serving version {server.store.newest}: gRPC {server.host}:{server.grpc_port}")
         with Client(f"{server.host}:{server.grpc_port}") as client:
-            _ask(client)
+            _ask(client, MASKS[summary["recipe"]["vocabulary"]["algorithm"]])
     typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
     exit_if_refused(summary)
 
 
-def _ask(client: Client) -> None:
+def _ask(client: Client, mask: str) -> None:
     """Query the served model: fill a mask if it can (`bert_keras.saved_model.pretrained`), else encode a text."""
     if "fill_mask" in client.metadata():
-        print_masks([DEMO_SENTENCE], client.fill_mask([DEMO_SENTENCE]))
+        sentence = DEMO_SENTENCE.replace("[MASK]", mask)
+        print_masks([sentence], client.fill_mask([sentence]))
     else:
         _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
         typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one per token")

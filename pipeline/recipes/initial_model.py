@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bert_keras.convert.initial_model import check_family, differences, electra_sizes, initial_outline
 from bert_keras.errors import InputError
+from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extended_size
 from pipeline.recipes.settings import Recipe, settings_of, with_settings
 
@@ -50,7 +51,10 @@ def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: 
     outline, tokenizer = initial_outline(init, cased)
     config = outline.architecture.encoder
     given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
-    given["vocabulary.lower_case"] = tokenizer.lower_case
+    if isinstance(tokenizer, BertTokenizer):
+        given |= {"vocabulary.algorithm": "wordpiece", "vocabulary.lower_case": tokenizer.lower_case}
+    else:
+        given["vocabulary.algorithm"] = "byte_bpe"
     chosen = with_settings(recipe, settings, given)
     is_electra = chosen.pretraining.model_family == "electra"
     check_family(init, outline.architecture.family, is_electra)

@@ -89,7 +89,7 @@ class Recipe:
         name: name of the recipe function.
         model: the encoder.
         corpus: text -> documents.
-        vocabulary: documents -> WordPiece (its size is `model.vocab_size`).
+        vocabulary: documents -> tokens (as many as `model.vocab_size`).
         examples: documents -> examples of the objective.
         data: limits for documents and examples to be trained on.
         training: examples -> model.
@@ -138,12 +138,8 @@ class Recipe:
                     f"examples.max_seq_length, {self.examples.max_seq_length}, and at most "
                     f"model.max_position_embeddings, {self.model.max_position_embeddings}"
                 )
-        self.pretraining.check(self.examples.objective, self.model.causal)
-        if self.vocabulary.algorithm != "wordpiece":
-            raise ValueError(
-                f"vocabulary.algorithm is {self.vocabulary.algorithm!r}, which cannot be trained on yet, only "
-                "'wordpiece'"
-            )
+        byte_bpe = self.vocabulary.algorithm == "byte_bpe"
+        self.pretraining.check(self.examples.objective, self.model.causal, byte_bpe=byte_bpe)
         fraction, low, high = (
             self.examples.masking.masked_lm_prob,
             self.data.min_masked_fraction,

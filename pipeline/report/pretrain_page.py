@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.objectives.table import PARTS, Part, perplexity_text
+from bert_keras.tokenizers.byte_bpe import SPACE
+from components.vocab_gen.settings import MASKS
 from pipeline import stages
 from pipeline.report import data_gate, gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
@@ -70,7 +72,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         corpus=load(documents, "corpus.json"),
         vocabulary=made,
         origin=_ORIGINS[made["source"]],
-        pieces=_pieces(pieces),
+        pieces=_pieces(pieces, made["algorithm"] == "byte_bpe"),
         spec=spec,
     )
 
@@ -110,10 +112,12 @@ def _slice_columns(parts: Sequence[Part]) -> dict[str, Column]:
 
 def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any]]:
     """Sample sentences, split at the mask, with the correct guess marked."""
-    lower_case = summary["recipe"]["vocabulary"]["lower_case"]
+    vocabulary = summary["recipe"]["vocabulary"]
+    is_bpe = vocabulary["algorithm"] == "byte_bpe"
+    lower_case = vocabulary["lower_case"] and not is_bpe
     samples = []
     for sample in summary["samples"]:
-        before, _, after = sample["text"].partition("[MASK]")
+        before, _, after = sample["text"].partition(MASKS[vocabulary["algorithm"]])
         word = sample["masked_word"].lower() if lower_case else sample["masked_word"]
         guesses = [(token, score, token == word) for token, score in sample["predictions"]]
         samples.append(
@@ -123,20 +127,22 @@ def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any
                 "word": sample["masked_word"],
                 "guesses": guesses,
                 "hit": any(hit for _, _, hit in guesses),
-                "one_piece": word in pieces,
+                "one_piece": f"{SPACE}{word}" in pieces if is_bpe else word in pieces,
             }
         )
     return samples
 
 
-def _pieces(pieces: Sequence[str]) -> dict[str, Any]:
+def _pieces(pieces: Sequence[str], is_bpe: bool) -> dict[str, Any]:
     """Learned tokens longer than a character, in the order of their merges, and the distribution of their lengths."""
-    learned = [p for p in pieces if len(p.removeprefix("##")) > 1 and not (p[0] == "[" and p[-1] == "]")]
-    lengths = Counter(min(len(p.removeprefix("##")), LONGEST_BAR) for p in learned)
+    prefix, special = (SPACE, "<>") if is_bpe else ("##", "[]")
+    bare = {p: p.removeprefix(prefix) for p in pieces}
+    learned = [p for p in pieces if len(bare[p]) > 1 and p[0] + p[-1] != special]
+    lengths = Counter(min(len(bare[p]), LONGEST_BAR) for p in learned)
     return {
         "first": learned[:PIECES_SHOWN],
         "last": learned[PIECES_SHOWN:][-PIECES_SHOWN:],
-        "continuing": sum(p.startswith("##") for p in pieces),
+        "continuing": sum(p[0] != SPACE for p in learned) if is_bpe else sum(p.startswith("##") for p in pieces),
         "lengths": [(n, lengths[n]) for n in range(2, LONGEST_BAR + 1)],
         "most": max(lengths.values(), default=1),
         "longest": LONGEST_BAR,

@@ -8,20 +8,22 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.tokenizers.byte_bpe import text_of
 from components.io.shards import read_documents
+from components.vocab_gen.settings import MASKS
 
 SAMPLES = 8
 # Maximum number of sentences tried.
 CANDIDATES = 4 * SAMPLES
 # Long enough to predict from, short enough to read.
 MIN_WORDS, MAX_WORDS = 8, 20
-MASK = "[MASK]"
 
 
-def sample_predictions(model_dir: str, documents_dir: str) -> list[dict[str, Any]] | None:
+def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> list[dict[str, Any]] | None:
     """Predict masked words of held-out sentences: {text, masked_word, predictions: [[token, probability], ...]}.
 
-    The same documents give the same sentences. None: the model has no signature `fill_mask`.
+    The same documents give the same sentences. None: the model has no signature `fill_mask`. Tokens of byte-level BPE
+    are given as their text, without the space before it.
     """
     import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
@@ -29,26 +31,29 @@ def sample_predictions(model_dir: str, documents_dir: str) -> list[dict[str, Any
     if "fill_mask" not in model.signatures:
         return None
     samples: list[dict[str, Any]] = []
-    for text, word in itertools.islice(_masked_sentences(documents_dir), CANDIDATES):
+    for text, word in itertools.islice(_masked_sentences(documents_dir, MASKS[algorithm]), CANDIDATES):
         try:
             answer = model.signatures["fill_mask"](text=tf.constant([text]))
         except tf.errors.InvalidArgumentError:  # the mask is after the model's maximum length in tokens
             continue
         tokens, scores = answer["tokens"].numpy()[0, 0], answer["scores"].numpy()[0, 0]
-        predictions = [[token.decode(), float(score)] for token, score in zip(tokens, scores, strict=True)]
+        texts = [token.decode() for token in tokens]
+        if algorithm == "byte_bpe":
+            texts = [text_of(token).strip() for token in texts]
+        predictions = [[text, float(score)] for text, score in zip(texts, scores, strict=True)]
         samples.append({"text": text, "masked_word": word, "predictions": predictions})
         if len(samples) == SAMPLES:
             break
     return samples
 
 
-def _masked_sentences(documents_dir: str) -> Iterator[tuple[str, str]]:
+def _masked_sentences(documents_dir: str, mask: str = MASKS["wordpiece"]) -> Iterator[tuple[str, str]]:
     """The first suitable sentence of each held-out document, its middle word masked, and the word."""
     for path in sorted(tf.io.gfile.glob(f"{documents_dir}/Split-eval/*")):
         for segments in read_documents(path):
             for segment in segments:
                 words = segment.split()
                 middle = len(words) // 2
-                if MIN_WORDS <= len(words) <= MAX_WORDS and MASK not in segment and words[middle].isalpha():
-                    yield " ".join([*words[:middle], MASK, *words[middle + 1 :]]), words[middle]
+                if MIN_WORDS <= len(words) <= MAX_WORDS and mask not in segment and words[middle].isalpha():
+                    yield " ".join([*words[:middle], mask, *words[middle + 1 :]]), words[middle]
                     break

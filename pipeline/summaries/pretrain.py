@@ -63,7 +63,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     spec = ExampleSpec.load(examples)
     objective = recipe.pretraining_objective
     metrics, found, (first, *_) = evaluated(evaluation), chances(evaluation), PARTS[objective]
-    samples = sample_predictions(model, documents)
+    samples = sample_predictions(model, documents, recipe.vocabulary.algorithm)
     summary = {
         "run": run.id,
         "workflow": recipe.workflow,

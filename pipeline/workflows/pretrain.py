@@ -99,14 +99,16 @@ def _vocabulary(path: str) -> InputFile:
     from components.corpus_gen.inputs import InputFile
 
     if not os.path.isfile(path):
-        raise InputError(f"{path}: no such file; --vocab takes a vocab.txt")
+        raise InputError(
+            f"{path}: no such file; --vocab takes a vocab.txt (or a vocab.json, with merges.txt beside it)"
+        )
     return InputFile(os.path.abspath(path), os.path.getsize(path))
 
 
 def _initial_vocabulary(request: RunRequest) -> InputFile:
-    """Write the vocabulary of the initial model to the run directory: a file named by its content."""
+    """Write the vocabulary of the initial model to the run directory, to a folder named by its content."""
     from bert_keras.convert.initial_model import initial_outline
-    from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, vocabulary_files
+    from bert_keras.tokenizers.vocabulary_files import vocabulary_files
     from pipeline.runs.run_dir import inputs_dir
 
     if request.vocab:
@@ -117,13 +119,14 @@ def _initial_vocabulary(request: RunRequest) -> InputFile:
         from pipeline.runs.served_versions import hint_at_version
 
         raise hint_at_version(error, str(request.init)) from error
-    content = vocabulary_files(tokenizer)[VOCABULARY_FILE]
-    name = f"vocab-{hashlib.sha256(content.encode()).hexdigest()[:16]}.txt"
-    path = os.path.join(inputs_dir(request.run_dir), name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(content)
-    return _vocabulary(path)
+    contents = vocabulary_files(tokenizer)
+    digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]
+    folder = os.path.join(inputs_dir(request.run_dir), f"vocab-{digest}")
+    os.makedirs(folder, exist_ok=True)
+    for name, content in contents.items():
+        with atomic_write(os.path.join(folder, name)) as file:
+            file.write(content)
+    return _vocabulary(os.path.join(folder, next(iter(contents))))  # the merges are read beside it
 
 
 def _docstrings(run_dir: str) -> str:

@@ -5,6 +5,7 @@ import { scoreTable } from "./scores.js";
 import { callSignature, loadSignatures, showInputs } from "./signatures.js";
 
 const MASK = "[MASK]";
+const BPE_MASK = "<mask>"; // of a byte-level BPE
 const REFRESH_MS = 2000; // while a model loads
 
 // --- Models and versions
@@ -83,8 +84,9 @@ function fillMasks() {
     if (!tokens || !scores) return [element("p", {}, "The answer has no tokens and scores: see JSON.")];
     return texts.flatMap((text, row) => {
       const filled = element("p", { class: "text", dir: "auto" });
-      text.split(MASK).forEach((piece, index) => {
-        if (index) filled.append(element("mark", {}, tokens[row][index - 1]?.[0] || MASK));
+      const mask = text.includes(MASK) ? MASK : BPE_MASK;
+      text.split(mask).forEach((piece, index) => {
+        if (index) filled.append(element("mark", {}, tokens[row][index - 1]?.[0] || mask));
         filled.append(piece);
       });
       const masks = tokens[row].map((_, mask) =>

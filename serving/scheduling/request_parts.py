@@ -28,7 +28,8 @@ _LEAST_ROWS = 32
 # Limit for one row; a text counts once for every choice that it is paired with.
 _MOST_ROW_BYTES = 8 * 1024 * 1024
 _STRING_BYTES = 64
-_MASK = b"[MASK]"
+# WordPiece's, byte-level BPE's.
+_MASKS_OF_TEXTS = b"[MASK]", b"<mask>"
 # The input with serialized tf.Examples of the pipeline (bert_keras/saved_model/).
 _EXAMPLES = "examples"
 # Errors of graphs refer to rows like this: "text 3 has no [MASK]", "Key: text, Index: 3".
@@ -66,7 +67,12 @@ class Load(NamedTuple):
             if name == _EXAMPLES:
                 own = np.array([_of_example(row, serialized) for row, serialized in enumerate(by_row[:, 0])])
             else:
-                own = np.array([(sum(text.count(_MASK) for text in row), by_row.shape[1]) for row in by_row])
+                own = np.array(
+                    [
+                        (sum(text.count(mask) for text in row for mask in _MASKS_OF_TEXTS), by_row.shape[1])
+                        for row in by_row
+                    ]
+                )
             own = np.column_stack([lengths, own])
             if len(by_row) != rows:  # of another input: assume its largest for every row
                 own = own.max(axis=0, keepdims=True)

@@ -2,12 +2,21 @@
 
 import json
 import re
+import string
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
 from bert_keras.convert.bert_tfx import read_tokenizer
+from bert_keras.convert.detect import outline_any, write_any
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.runs.lineage import latest_run
+from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.pipeline.command_line import arguments, bert_tfx
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +134,52 @@ def test_a_reference_corpus_and_its_bound_need_each_other_and_a_model(corpus, fi
     ):
         code, _, err = bert_tfx(*given, *words)
         assert code == 2 and message in err and len(err.splitlines()) == 1, err
+
+
+WIDTH = {"hidden_act": "gelu_erf", "max_position_embeddings": 64}
+SHAPE = BertConfig(600, 32, 1, 2, 64, type_vocab_size=1, layer_norm_eps=1e-5, **WIDTH)
+# Of Hugging Face's folders of random weights: model, settings, kept, drawn, signatures.
+RELATIVES = {
+    "roberta": (
+        lambda: RobertaForMaskedLM(SHAPE),
+        {},
+        ("encoder, masked-LM head", "pooler, next-sentence head"),
+        {"fill_mask", "encode", "encode_pair", "evaluate", "serving_default"},
+    ),
+    "electra": (
+        lambda: ElectraDiscriminator(ElectraConfig(SHAPE, 16, 1.0)),
+        {"pretraining__model_family": "electra", "pretraining__generator_size": 0.5},
+        ("encoder, discriminator head", "generator"),
+        {"encode", "encode_pair", "evaluate", "serving_default"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", RELATIVES)
+def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
+    create, settings, made, signatures = RELATIVES[family]
+    model = create()
+    model.build()
+    letters = [*string.ascii_lowercase, *string.digits]
+    known = [*SPECIAL_TOKENS, *letters, *map("##{}".format, letters), *string.punctuation]
+    words = BertTokenizer([*known, *map("[unused{}]".format, range(600 - len(known)))], True)
+    write_any("hf", model, tiny_byte_bpe(600) if family == "roberta" else words, str(tmp_path / "hf"), family, ())
+    changes = {"model__vocab_size": 600, "examples__objective": "full_sentences", **settings}
+    few = {"training__num_train_steps": 8, "training__num_warmup_steps": 2}
+    anything = {"gate__max_mlm_perplexity": 1e9, "gate__min_mlm_accuracy": 0, "gate__max_mlm_perplexity_increase": 99}
+    given = arguments(corpus, tmp_path / "run", **changes, **few, **anything)
+    code, out, err = bert_tfx(*given, "--init", tmp_path / "hf")
+    assert code == 0, out + err
+    initial = json.loads((tmp_path / "run" / "summary.json").read_text())["initial_model"]
+    assert (initial["kept"], initial["drawn"]) == made
+    (pushed,) = (tmp_path / "run" / "serving").iterdir()
+    assert set(tf.saved_model.load(str(pushed)).signatures) == signatures
+    assert outline_any(str(pushed)).architecture.family == family
+    code, out, err = bert_tfx(*given, "--init", "latest", "--set", "training.seed=5")
+    assert code == 0, out + err
+    initial = json.loads((tmp_path / "run" / "summary.json").read_text())["initial_model"]
+    assert initial["source"] == str(pushed) and initial["kept"].startswith(made[0])
 
 
 def test_bad_initial_models_are_one_line(corpus, tmp_path):

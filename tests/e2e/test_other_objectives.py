@@ -19,6 +19,12 @@ ELECTRA = {
     "pretraining__embedding_size": 32,
     "pretraining__generator_size": 0.5,
 }
+BYTE_BPE = {
+    "vocabulary__algorithm": "byte_bpe",
+    "examples__objective": "full_sentences",
+    "examples__masking__when": "dynamic",
+    "examples__masking__unit": "whole_word",
+}
 # Settings, metrics and pushed signatures; the first signature is also serving_default.
 CASES = {
     "segment_pair": ({"examples__objective": "segment_pair"}, "mlm", ["fill_mask", "encode", "encode_pair"]),
@@ -28,6 +34,7 @@ CASES = {
         ["encode", "encode_pair"],
     ),
     "electra": (ELECTRA, "electra", ["encode", "encode_pair"]),
+    "byte_bpe": (BYTE_BPE, "mlm", ["fill_mask", "encode", "encode_pair"]),
 }
 ALL_KEYS = ("mlm", "nsp", "lm", "sbo", "disc")
 TEXT = "Returns a new array of the given shape."
@@ -64,6 +71,8 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     assert 1 < summary[f"{parts[0].key}_perplexity"] < 1.2 * summary["unigram_perplexity"] < 1200
     assert summary["blessed"] and summary["pushed_version"]
     assert bool(summary.get("samples")) == ("fill_mask" in signatures)
+    masked = [sample["text"] for sample in summary.get("samples", [])]
+    assert all(("<mask>" if case == "byte_bpe" else "[MASK]") in text for text in masked)
     for part in parts:
         assert f"{part.name} " in out
     assert "next sentence" not in out and "nan" not in out.lower()
@@ -84,5 +93,5 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     if objective == "electra":
         return
     # Fine-tuning can start from it.
-    assert read_any(pushed).family == "bert"
+    assert read_any(pushed).family == ("roberta" if case == "byte_bpe" else "bert")
     assert InitCheckpoint.read(pushed).config.causal == (objective == "left_to_right")

@@ -21,7 +21,7 @@ SUMMARY = {
     "recipe": {
         "name": "toy",
         "corpus": {"segments": "sentences"},
-        "vocabulary": {"lower_case": True},
+        "vocabulary": {"algorithm": "wordpiece", "lower_case": True},
         "gate": {
             "max_mlm_perplexity": 100.0,
             "max_mlm_perplexity_increase": 0.0,

@@ -111,16 +111,6 @@ def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
 
 
-def test_a_vocabulary_that_the_exported_model_cannot_use_is_refused(examples, tmp_path):
-    shutil.copytree(examples.dir, tmp_path, dirs_exist_ok=True)
-    spec = json.loads((tmp_path / "vocab_spec.json").read_text()) | {"algorithm": "byte_bpe"}
-    (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
-    with pytest.raises(
-        ValueError, match=r"of vocabulary\.algorithm='byte_bpe', which .* yet: learn one with 'wordpiece'"
-    ):
-        load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
-
-
 def pretrain_job(folder, tmp_path, **fields):
     """Four steps of a model of one layer, on examples of at most 16 tokens and the vocabulary of `conftest`."""
     training = TrainingConfig(

@@ -136,7 +136,10 @@ def test_models_that_do_not_fit_are_refused(tmp_path):
 def test_other_families_and_folders_without_a_vocabulary_are_refused(tmp_path):
     roberta = new_model(Architecture("roberta", dataclasses.replace(CONFIG, hidden_act="gelu_erf"), 64), ("pooler",))
     write_any("hf", roberta, None, str(tmp_path / "roberta"), "roberta", ())
-    with pytest.raises(InputError, match="holds RoBERTa; only a BERT or an ELECTRA can be the initial model"):
+    with pytest.raises(InputError, match="roberta: has no vocabulary"):
+        initial_outline(str(tmp_path / "roberta"))
+    (tmp_path / "roberta" / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces; a RoBERTa is trained on with"):
         initial_outline(str(tmp_path / "roberta"))
     write_any("hf", built(BertForPreTraining), None, str(tmp_path / "bare"), "bert", ())
     with pytest.raises(InputError, match="has no vocabulary"):

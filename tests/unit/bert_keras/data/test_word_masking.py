@@ -17,6 +17,8 @@ from bert_keras.data.word_masking import (
     choose_words,
     span_lengths,
 )
+from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 
 PAD, UNK, CLS, SEP, MASK, HEAD, TAIL, OTHER = range(8)
@@ -319,3 +321,15 @@ def test_words_and_spans_do_not_cross_sequences(unit):
     counts = masked["masked_lm_weights"].reshape(500, 2).sum(0).tolist()
     # The second row is one word of two tokens: it is skipped, or cut if it is a span.
     assert counts == [500, 500 if unit == "span" else 0]
+
+
+def test_a_word_of_byte_level_bpe_begins_with_a_space_or_after_a_separator():
+    """RoBERTa's rule: <s> at Ġc at </s> at Ġc at </s>, where a sentence does not continue the one before it."""
+    tokenizer = ByteBpeTokenizer([*BPE_TOKENS, *byte_alphabet(), "Ġc", "at"], [("Ġ", "c"), ("a", "t")])
+    sentence, special = tokenizer.encode(["at cat"])[0], [[tokenizer.cls_id], [tokenizer.sep_id]]
+    ids = np.array([np.concatenate([special[0], sentence, special[1], sentence, special[1]])] * 500)
+    masking = MaskingSettings(masked_lm_prob=1 / 3, unit="whole_word")
+    vocabulary = MaskingVocabulary.of(tokenizer)
+    made = mask_tokens(ids, np.ones_like(ids), np.random.default_rng(1), masking, vocabulary, 20)
+    found = {tuple(row[row > 0]) for row in made["masked_lm_positions"]}
+    assert found == {(1, 2, 3), (2, 3, 5), (1, 6, 7), (5, 6, 7), (1, 5)}

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from bert_keras.tokenizers.byte_bpe import (
     SPECIAL_TOKENS,
@@ -47,6 +48,35 @@ def assert_same(graph, texts, tokenizer=TOKENIZER):
     rows = found.ids.value_rowids().numpy().tolist()
     for row, start, end, first, last in zip(rows, *(array.numpy().tolist() for array in found[1:]), strict=True):
         assert texts[row].encode()[first:last] == texts[row][start:end].encode()
+
+
+def test_a_mask_takes_the_white_space_before_it():
+    """As `transformers` has it for RoBERTa: <mask> is an added token with `lstrip`, in the `tokenizers` library."""
+    theirs = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(TOKENIZER.vocabulary)}, merges=[*TOKENIZER.merges]))
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    ours = tf.function(GraphByteBpe(TOKENIZER).with_masks, input_signature=[tf.TensorSpec([None], tf.string)])
+    texts = [
+        "the <mask> sat on the <mask>.",
+        "<mask>",
+        " <mask> <mask><mask>  <mask>",
+        "the<mask>cat \t\n\xa0\u2003\u3000\x85\x0b<mask> \u2028 house<mask>  ",
+        "no mask here ",
+        "",
+        "<mask >< mask> <mask",
+    ]
+    found = ours(tf.constant([text.encode() for text in texts]))
+    expected = theirs.encode_batch(texts, add_special_tokens=False)
+    assert found.dtype == tf.int32
+    for text, ids, encoding in zip(texts, found.to_list(), expected, strict=True):
+        assert ids == encoding.ids, text
+
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(st.lists(st.one_of(st.text(TRICKY), st.just("<mask>")), max_size=6).map("".join))
+    def check(text):
+        assert ours(tf.constant([text.encode()])).to_list() == [theirs.encode(text, add_special_tokens=False).ids]
+
+    check()
 
 
 def test_texts_by_example_and_at_random(graph):

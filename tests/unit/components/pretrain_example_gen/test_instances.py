@@ -43,6 +43,7 @@ def make_tokenizer(size):
     return types.SimpleNamespace(
         vocabulary=[str(i) for i in range(size)],
         is_suffix=np.zeros(size, bool),
+        words_stand_alone=True,
         pad_id=PAD,
         unk_id=UNK,
         cls_id=CLS,

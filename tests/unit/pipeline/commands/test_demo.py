@@ -21,5 +21,5 @@ def test_a_mask_is_filled_by_a_model_that_fills_masks(signatures, told, capsys):
         fill_mask=lambda texts: [[[("array", 0.5)]]],
         encode=lambda texts: {"sequence_output": np.zeros((len(texts), 9, 32))},
     )
-    _ask(client)
+    _ask(client, "[MASK]")
     assert capsys.readouterr().out.splitlines() == told

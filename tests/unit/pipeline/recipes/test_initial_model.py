@@ -14,6 +14,7 @@ from pipeline.recipes.initial_model import with_initial_model
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.runs.request import RunRequest
 from pipeline.runs.served_versions import write_labels
+from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *"abc"]
 CONFIG = BertConfig.size(1, 64, vocab_size=len(VOCABULARY), max_position_embeddings=32, hidden_dropout_prob=0.2)
@@ -87,6 +88,23 @@ def test_a_berts_encoder_gives_its_width_to_the_embeddings_of_an_electra(init):
     family = [*SHORT, "pretraining.model_family=electra", "examples.objective=segment_pair"]
     recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, family)
     assert recipe.pretraining.embedding_size == CONFIG.hidden_size
+
+
+def test_a_roberta_brings_its_vocabulary(tmp_path):
+    tokenizer = tiny_byte_bpe()
+    shape = dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary), type_vocab_size=1, hidden_act="gelu_erf")
+    model = BertBackbone(shape, has_pooler=False)
+    model.build()
+    init = str(tmp_path / "roberta")
+    write_any("hf", model, tokenizer, init, "roberta", ())
+    recipe = with_initial_model(RECIPES["continued"](), init, None, SHORT)
+    assert recipe.vocabulary.algorithm == "byte_bpe" and recipe.model.vocab_size == len(tokenizer.vocabulary)
+    with pytest.raises(InputError, match=r"examples\.objective 'mlm_nsp': set 'bert', and 'full_sentences' or 'doc_"):
+        with_initial_model(RECIPES["tiny_cpu"](), init, None, SHORT)
+    with pytest.raises(InputError, match=r"'byte_bpe', .* but pretraining\.model_family is 'electra'"):
+        with_initial_model(RECIPES["continued"](), init, None, [*SHORT, "pretraining.model_family=electra"])
+    with pytest.raises(InputError, match=r"--set vocabulary\.algorithm: .* has byte_bpe, which wins"):
+        with_initial_model(RECIPES["continued"](), init, None, [*SHORT, "vocabulary.algorithm=wordpiece"])
 
 
 def test_dropout_may_be_set(init):

@@ -165,7 +165,7 @@ def test_every_listed_setting_can_be_set_to_its_value():
         (["examples.objective=left_to_right"], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
         (["model.causal=true"], "model.causal is True, but .* 'mlm_nsp': set model.causal=false"),
         (["pretraining.model_family=electra"], "model_family is 'electra', which does not .*objective='mlm_nsp'"),
-        (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .*, only 'wordpiece'"),
+        (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .* 'full_sentences' or"),
     ],
 )
 def test_settings_that_training_refuses_are_refused_before_the_examples_are_made(changes, reason):

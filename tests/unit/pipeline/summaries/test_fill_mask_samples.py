@@ -29,7 +29,11 @@ def write(tmp_path):
 
 
 class Refusing(tf.Module):
-    """Predicts "a" and "b" with 0.75 and 0.25; refuses a text with "refused" in it."""
+    """Predicts two tokens with 0.75 and 0.25; refuses a text with "refused" in it."""
+
+    def __init__(self, *tokens):
+        super().__init__()
+        self._tokens = tf.constant(tokens)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def fill_mask(self, text):
@@ -37,14 +41,14 @@ class Refusing(tf.Module):
         with tf.control_dependencies([tf.debugging.Assert(~refused, ["a [MASK] beyond what the model reads"])]):
             rows = tf.size(text)
         return {
-            "tokens": tf.tile([[["a", "b"]]], [rows, 1, 1]),
+            "tokens": tf.tile([[self._tokens]], [rows, 1, 1]),
             "scores": tf.tile([[[0.75, 0.25]]], [rows, 1, 1]),
         }
 
 
 @pytest.fixture
 def model(tmp_path):
-    toy = Refusing()
+    toy = Refusing("a", "b")
     tf.saved_model.save(toy, f"{tmp_path}/model", signatures={"fill_mask": toy.fill_mask})
     return f"{tmp_path}/model"
 
@@ -77,29 +81,37 @@ def test_held_out_documents_in_order_one_sentence_each(write):
 
 
 def test_samples_have_the_model_s_predictions(write, model):
-    (sample,) = sample_predictions(model, write([[SENTENCE]]))
+    (sample,) = sample_predictions(model, write([[SENTENCE]]), "wordpiece")
     assert sample == {"text": MASKED, "masked_word": "five", "predictions": [["a", 0.75], ["b", 0.25]]}
+
+
+def test_samples_of_byte_level_bpe_have_its_mask_and_the_text_of_tokens(write, tmp_path):
+    toy = Refusing("ĠcafÃ©", "b")
+    tf.saved_model.save(toy, f"{tmp_path}/bpe", signatures={"fill_mask": toy.fill_mask})
+    (sample,) = sample_predictions(f"{tmp_path}/bpe", write([[SENTENCE]]), "byte_bpe")
+    assert sample["text"] == MASKED.replace("[MASK]", "<mask>")
+    assert sample["predictions"] == [["café", 0.75], ["b", 0.25]]
 
 
 def test_a_sentence_that_the_model_refuses_is_skipped(write, model):
     # A word of many tokens puts the mask after the model's maximum length.
     folder = write([["refused " + SENTENCE], [SENTENCE]])
-    assert [sample["text"] for sample in sample_predictions(model, folder)] == [MASKED]
+    assert [sample["text"] for sample in sample_predictions(model, folder, "wordpiece")] == [MASKED]
 
 
 def test_the_number_of_samples_is_limited(write, model, monkeypatch):
     folder = write([[f"{i} {SENTENCE}"] for i in range(20)])
-    assert [s["text"].split()[0] for s in sample_predictions(model, folder)] == [str(i) for i in range(8)]
+    assert [s["text"].split()[0] for s in sample_predictions(model, folder, "wordpiece")] == [str(i) for i in range(8)]
     refused = write([["refused " + SENTENCE]] * 5 + [[SENTENCE]])
     monkeypatch.setattr(fill_mask_samples, "CANDIDATES", 5)
-    assert sample_predictions(model, refused) == []
+    assert sample_predictions(model, refused, "wordpiece") == []
 
 
 def test_no_held_out_sentence_gives_no_samples(write, model):
-    assert sample_predictions(model, write([])) == []
+    assert sample_predictions(model, write([]), "wordpiece") == []
 
 
 def test_a_model_that_fills_no_masks_has_no_samples(write, tmp_path):
-    toy = Refusing()
+    toy = Refusing("a", "b")
     tf.saved_model.save(toy, f"{tmp_path}/encoder", signatures={"encode": toy.fill_mask})
-    assert sample_predictions(f"{tmp_path}/encoder", write([[SENTENCE]])) is None
+    assert sample_predictions(f"{tmp_path}/encoder", write([[SENTENCE]]), "wordpiece") is None

@@ -50,6 +50,7 @@ def test_load_of_rows() -> None:
     load = Load.of(text)
     assert load.tokens.tolist() == [16, 17, 512] and load.longest.tolist() == [12, 13, 601]
     assert load.masks.tolist() == [0, 2, 0] and load.texts.tolist() == [1, 1, 1]
+    assert Load.of({"text": texts("<mask> of RoBERTa <mask>", "mask")}).masks.tolist() == [2, 0]
     choices = Load.of({"text": texts("aaaa"), "choices": texts(["b", "bb", "b"])})
     assert (choices.tokens.tolist(), choices.texts.tolist(), choices.bytes.tolist()) == ([30], [3], [18])
     # One pair for all rows.
