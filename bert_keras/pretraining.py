@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
 from bert_keras.data.masking import MaskingVocabulary
-from bert_keras.data.tfrecord_batches import DynamicMasking
+from bert_keras.data.tfrecord_batches import DynamicMasking, Replay
 from bert_keras.errors import InputError
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.config import BertConfig, Part
@@ -44,8 +44,11 @@ def pretrain(job: PretrainJob) -> None:
     """
     # First of all: several workers cannot be set up after other operations.
     strategy = create_strategy(job.training, job.second_phase)
-    folders = by_length(job.examples)
+    replayed = [folder for folder in job.examples if ExampleSpec.load(folder).replay]
+    folders = by_length([folder for folder in job.examples if folder not in replayed])
     examples = [_example_set(folder, job.model) for folder in folders]
+    for folder in replayed:
+        examples = [_with_replay(examples[0], _example_set(folder, job.model), job.training.replay_share)]
     spec = examples[-1].spec
     if any(phase.spec.objective != spec.objective for phase in examples):
         raise InputError(
@@ -58,7 +61,7 @@ def pretrain(job: PretrainJob) -> None:
     fields = dataclasses.asdict(job)
     depends_on = {name: fields[name] for name in ("model", "training", "second_phase", "pretraining", "code")}
     # These files have the shards' checksums, which saves reading terabytes.
-    inputs = [f"{folder}/{name}" for folder in folders for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
+    inputs = [f"{folder}/{name}" for folder in [*folders, *replayed] for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
     inputs += [os.path.join(job.init, INITIAL_WEIGHTS_FILE)] if job.init else []
     directory = run_folder(job.training_root, depends_on, inputs)
     if not worker_number(strategy):
@@ -123,6 +126,18 @@ def _example_set(examples_dir: str, model: BertConfig) -> ExampleSet:
     return ExampleSet.load(examples_dir, masking)
 
 
+def _with_replay(examples: ExampleSet, replay: ExampleSet, share: float) -> ExampleSet:
+    """The examples with a share of other ones in every batch."""
+    mine, other = (
+        dataclasses.replace(e.spec, train_examples=0, eval_examples=0, replay=False) for e in (examples, replay)
+    )
+    if mine != other:
+        raise InputError("the replayed examples have another layout or vocabulary: make them with the same settings")
+    if not replay.train_examples:
+        raise InputError("--replay: no examples could be made of this text; give more")
+    return dataclasses.replace(examples, replay=Replay(replay.train_shards, share))
+
+
 def check_examples_fit(spec: ExampleSpec, model: BertConfig) -> None:
     """Refuse, with the names of the settings, mismatches that would otherwise fail inside a kernel."""
     if spec.vocab_size != model.vocab_size:
@@ -152,6 +167,7 @@ def check_enough_examples(phase: Phase) -> None:
 def text_never_read(phases: Sequence[Phase], examples: ExampleSet) -> str | None:
     """A warning if `phases` read some of `examples`, but less than one pass over the documents."""
     read = max((phase.examples_read(phase.end_step) for phase in phases if phase.examples is examples), default=0)
+    read -= examples.replay.before(read) if examples.replay else 0
     one_pass = sum(shard.records for shard in examples.train_shards if not shard.pass_number)
     if not 0 < read < one_pass:
         return None

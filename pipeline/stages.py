@@ -1,7 +1,7 @@
 """Names of the pipelines' stages and of their artifacts' keys, as in ML Metadata. Imports nothing.
 
 A second phase of pre-training has its own examples: `of_phase(PRETRAIN_EXAMPLE_GEN, SECOND_PHASE)`. So has the
-reference corpus, which is not trained on: `of_phase(CORPUS_GEN, REFERENCE)`.
+reference corpus, which is not trained on: `of_phase(CORPUS_GEN, REFERENCE)`; and the text that is mixed in: REPLAY.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ PUSHED_MODEL = "pushed_model"
 IMPORTED = "result"
 
 FIRST_PHASE, SECOND_PHASE = PHASES = ("", "_second_phase")
-REFERENCE = "_reference"
+REFERENCE, REPLAY = "_reference", "_replay"
 
 
 def of_phase(stage: str, phase: str) -> str:
-    """The id of a stage in one of `PHASES`, or of `REFERENCE`.
+    """The id of a stage in one of `PHASES`, or of `REFERENCE` or `REPLAY`.
 
     >>> of_phase(EXAMPLE_GATE, SECOND_PHASE)
     'ExampleGate_second_phase'
@@ -57,4 +57,4 @@ def stage_of(node: str) -> str:
     >>> stage_of("ExampleGate_second_phase")
     'ExampleGate'
     """
-    return node.removesuffix(SECOND_PHASE).removesuffix(REFERENCE)
+    return node.removesuffix(SECOND_PHASE).removesuffix(REFERENCE).removesuffix(REPLAY)

@@ -151,6 +151,7 @@ class ExampleSpec:
         objective: name of the objective.
         masking: the masking; its `max_predictions_per_seq` is per sequence.
         max_sequences: S; 1: rows are not packed.
+        replay: whether they are general text, of which a share is mixed into every batch of other examples.
     """
 
     max_seq_length: int
@@ -162,6 +163,7 @@ class ExampleSpec:
     objective: str = "mlm_nsp"
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
     max_sequences: int = 1
+    replay: bool = False
 
     @property
     def layout(self) -> ExampleLayout:
@@ -199,6 +201,7 @@ class ExampleSpec:
                 objective=spec.get("objective", cls.objective),
                 masking=MaskingSettings(**{k: v for k, v in masking.items() if k in masking_fields}),
                 max_sequences=spec["max_sequences_per_pack"] if spec.get("packing") else cls.max_sequences,
+                replay=spec.get("replay", cls.replay),
             )
         except KeyError as missing:
             raise ValueError(f"{path} has no {missing}: make the examples again with this version") from missing

@@ -8,12 +8,20 @@ iterator, with any number of devices and workers (docs/decisions/0015-an-epoch-i
     group    consecutive shards in that order, which are read and shuffled together
 
 A resumed run skips earlier groups by their counts and reads its group from the start.
+
+Replayed examples (general text, against forgetting) are a stream of their own. Example n of the whole stream is the
+next of them if floor((n + 1) share) > floor(n share): so every batch has the share, up to one example, and floor(n
+share) of them come before example n. With a share of .4:
+
+    n            0  1  2  3  4  5  6  7
+    replayed     -  -  x  -  x  -  -  x
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -142,6 +150,43 @@ def _cut(shards: list[Shard]) -> Iterator[list[Shard]]:
             start, records = end, 0
 
 
+class Replay(NamedTuple):
+    """General examples to mix into others.
+
+    Attributes:
+        shards: shards of all passes over their documents.
+        share: share of each batch.
+    """
+
+    shards: Sequence[Shard]
+    share: float
+
+    def before(self, example: int) -> int:
+        """Number of replayed examples among the first `example` of a stream.
+
+        >>> [Replay([], 0.4).before(n) for n in (2, 3, 5, 10)]
+        [0, 1, 2, 4]
+        """
+        return math.floor(example * self.share)
+
+
+def _examples(shards: Sequence[Shard], first_example: int, seed: int) -> tf.data.Dataset:
+    """The endless serialized examples of shards, from one on."""
+    groups = tf.data.Dataset.from_generator(
+        lambda: groups_of_shards(shards, first_example, seed),
+        output_signature=Group(tf.TensorSpec([None], tf.string), *[tf.TensorSpec([], tf.int64)] * 2),
+    )
+
+    def examples(group: Group):
+        # The seed is fixed per group, so `reshuffle_each_iteration` has no use.
+        shuffled = records_of_files(group.paths).shuffle(
+            SHUFFLE_BUFFER, seed=group.seed, reshuffle_each_iteration=False
+        )
+        return shuffled.skip(group.skip)
+
+    return groups.flat_map(examples)
+
+
 def train_batches(
     shards: Sequence[Shard],
     layout: ExampleLayout,
@@ -150,6 +195,7 @@ def train_batches(
     first_example: int,
     seed: int,
     dynamic_masking: DynamicMasking | None,
+    replay: Replay | None = None,
     worker: int = 0,
     num_workers: int = 1,
     replicas: int = 1,
@@ -165,22 +211,22 @@ def train_batches(
         batch_size: size of the global batch, a multiple of `num_workers * replicas`.
         first_example: number of examples consumed before.
         dynamic_masking: masking for examples stored unmasked; None for examples stored masked.
+        replay: examples in the same layout to mix in; None: none.
         worker, num_workers: the worker whose rows are kept.
         replicas: devices of this worker; its rows of a batch are split into that many batches.
     """
     rows = batch_size // num_workers
-    groups = tf.data.Dataset.from_generator(
-        lambda: groups_of_shards(shards, first_example, seed),
-        output_signature=Group(tf.TensorSpec([None], tf.string), *[tf.TensorSpec([], tf.int64)] * 2),
-    )
+    replayed = replay.before(first_example) if replay else 0
+    examples = _examples(shards, first_example - replayed, seed)
+    if replay:
 
-    def examples(group: Group):
-        # The seed is fixed per group, so `reshuffle_each_iteration` has no use.
-        shuffled = records_of_files(group.paths).shuffle(
-            SHUFFLE_BUFFER, seed=group.seed, reshuffle_each_iteration=False
-        )
-        return shuffled.skip(group.skip)
+        def stream_of(number):  # as `Replay.before`, with the same rounding
+            before, after = (tf.floor(tf.cast(n, tf.float64) * replay.share) for n in (number, number + 1))
+            return tf.cast(after > before, tf.int64)
 
+        numbers = tf.data.Dataset.range(first_example, tf.int64.max)
+        streams = [examples, _examples(replay.shards, replayed, seed)]
+        examples = tf.data.Dataset.choose_from_datasets(streams, numbers.map(stream_of))
     parse = _parse(layout, masked=dynamic_masking is None)
 
     def features(number, serialized):
@@ -192,8 +238,7 @@ def train_batches(
         return parsed
 
     batches = (
-        groups.flat_map(examples)
-        .batch(batch_size, drop_remainder=True)
+        examples.batch(batch_size, drop_remainder=True)
         .enumerate()
         .map(features, num_parallel_calls=2, deterministic=True)
     )

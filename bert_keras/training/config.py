@@ -28,6 +28,9 @@ class TrainingConfig:
         decay_all: decay those too (RoBERTa); `lamb` then rescales them too.
         layer_decay: factor of the rate per layer, from the heads down to the embeddings; ELECTRA fine-tunes with .8
             or .9. 1: the same rate for all layers.
+        freeze_layers: the embeddings and this many encoder layers from below keep their weights; 0: all are trained.
+            The norm of the gradient counts them nevertheless.
+        replay_share: share of every batch that is general text, where there is some (`--replay`).
         clip_norm: maximum global norm of the gradient, which is scaled down to it.
         clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
             its own part, before the sum (the original). Equal on one device.
@@ -61,6 +64,8 @@ class TrainingConfig:
     weight_decay: float = 0.01
     decay_all: bool = False
     layer_decay: float = 1.0
+    freeze_layers: int = 0
+    replay_share: float = 0.1
     clip_norm: float = 1.0
     clip: Literal["global", "per_replica"] = "global"
     gradient_accumulation_steps: int = 1
@@ -99,6 +104,10 @@ class TrainingConfig:
         for name in ("beta_1", "beta_2"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; it must be in (0, 1)")
+        if self.freeze_layers < 0:
+            raise ValueError(f"training.freeze_layers is {self.freeze_layers}; it must be at least 0")
+        if not 0 < self.replay_share < 1:
+            raise ValueError(f"training.replay_share is {self.replay_share}; it must be between 0 and 1")
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"training.layer_decay is {self.layer_decay}; it must be in (0, 1]")
         if not 0 <= self.num_warmup_steps <= self.num_train_steps:

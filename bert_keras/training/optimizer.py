@@ -99,6 +99,12 @@ def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
     return 1.0
 
 
+def is_frozen(path: str, freeze_layers: int) -> bool:
+    """Whether the variable at `path` is in the embeddings or the lowest `freeze_layers` layers; 0: nothing is."""
+    match = _ENCODER_LAYER.search(path)
+    return freeze_layers > 0 and bool(_EMBEDDINGS.search(path) or (match and int(match[1]) < freeze_layers))
+
+
 def num_encoder_layers(variables: Iterable[keras.Variable]) -> int:
     """Number of encoder layers, from the paths of the variables; 0 for a model without any, as a biLM."""
     matches = (_ENCODER_LAYER.search(variable.path) for variable in variables)
@@ -120,6 +126,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         epsilon: keeps the direction finite where v is 0.
         decay_all: decay all variables (RoBERTa).
         layer_decay, num_layers: see `layer_multiplier`; a `layer_decay` of 1 gives every variable the same rate.
+        freeze_layers: see `is_frozen`; these variables have the rate 0.
     """
 
     def __init__(
@@ -133,13 +140,14 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         decay_all: bool,
         layer_decay: float,
         num_layers: int,
+        freeze_layers: int,
         **kwargs,
     ):
         # Not Keras' own `weight_decay`, which decays in a separate pass before the update.
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.weight_decay_rate, self.epsilon, self.decay_all = weight_decay_rate, epsilon, decay_all
         self.beta_1, self.beta_2 = beta_1, beta_2
-        self.layer_decay, self.num_layers = layer_decay, num_layers
+        self.layer_decay, self.num_layers, self.freeze_layers = layer_decay, num_layers, freeze_layers
 
     def build(self, variables):
         if self.built:
@@ -149,7 +157,10 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         self._velocities = [self.add_variable_from_reference(v, "velocity") for v in variables]
         # Determined here: on TensorFlow, `update_step` gets bare tf.Variables, which have no path.
         self._decayed = [self.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
-        self._multipliers = [layer_multiplier(v.path, self.layer_decay, self.num_layers) for v in variables]
+        self._multipliers = [
+            layer_multiplier(v.path, self.layer_decay, self.num_layers) * (not is_frozen(v.path, self.freeze_layers))
+            for v in variables
+        ]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         """Skip Keras' own sum over the replicas, which sends 440 MB per step for BERT-base."""
@@ -189,6 +200,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
             "decay_all": self.decay_all,
             "layer_decay": self.layer_decay,
             "num_layers": self.num_layers,
+            "freeze_layers": self.freeze_layers,
         }
 
 
@@ -264,4 +276,5 @@ def create_optimizer(config: TrainingConfig, num_layers: int) -> DecoupledAdam:
         decay_all=config.decay_all,
         layer_decay=config.layer_decay,
         num_layers=num_layers,
+        freeze_layers=config.freeze_layers,
     )

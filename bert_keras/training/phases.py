@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from bert_keras.data.example_format import ExampleSpec, Shard, read_shards
-from bert_keras.data.tfrecord_batches import DynamicMasking, eval_batches, train_batches
+from bert_keras.data.tfrecord_batches import DynamicMasking, Replay, eval_batches, train_batches
 from bert_keras.training.config import SecondPhase, TrainingConfig
 
 if TYPE_CHECKING:
@@ -71,12 +71,14 @@ class ExampleSet:
         train_shards: training shards of all passes over the documents.
         eval_shards: held-out shards.
         dynamic_masking: masking of the training examples during reading; None if they are stored masked.
+        replay: general text in every batch; None: none.
     """
 
     spec: ExampleSpec
     train_shards: list[Shard]
     eval_shards: list[Shard]
     dynamic_masking: DynamicMasking | None = None
+    replay: Replay | None = None
 
     @classmethod
     def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> ExampleSet:
@@ -106,7 +108,13 @@ class ExampleSet:
 
     def train_batches(self, **part: int) -> tf.data.Dataset:
         """`bert_keras.data.tfrecord_batches.train_batches` of the training shards."""
-        return train_batches(self.train_shards, self.spec.layout, dynamic_masking=self.dynamic_masking, **part)
+        return train_batches(
+            self.train_shards,
+            self.spec.layout,
+            dynamic_masking=self.dynamic_masking,
+            replay=self.replay,
+            **part,
+        )
 
     def eval_batches(self, batch_size: int) -> tf.data.Dataset:
         """`bert_keras.data.tfrecord_batches.eval_batches` of the held-out shards; the last one may be smaller."""

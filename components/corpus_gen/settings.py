@@ -7,8 +7,9 @@ from typing import Literal
 
 from components.corpus_gen.languages import parse_languages
 
-# An `eval_fraction` that holds out every document: ids are compared with it as 32-bit numbers.
-ALL_HELD_OUT = 1.0 - 2.0**-40
+# An `eval_fraction` that holds out every document, and one that holds out none (but for one id in 2^32): ids are
+# compared with it as 32-bit numbers.
+ALL_HELD_OUT, NONE_HELD_OUT = 1.0 - 2.0**-40, 2.0**-40
 
 
 @dataclasses.dataclass(frozen=True)

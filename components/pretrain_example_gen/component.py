@@ -15,10 +15,11 @@ from components.pretrain_example_gen.settings import ExampleSettings
 
 
 class PretrainExampleGenSpec(component_spec.ComponentSpec):
-    """`settings`: JSON of `ExampleSettings`."""
+    """`settings`: JSON of `ExampleSettings`; `replay`: 1 for examples that training mixes into the others, else 0."""
 
     PARAMETERS = {
         "settings": component_spec.ExecutionParameter(type=str),
+        "replay": component_spec.ExecutionParameter(type=int),
         "code": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {
@@ -34,11 +35,18 @@ class PretrainExampleGen(base_beam_component.BaseBeamComponent):
     SPEC_CLASS = PretrainExampleGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
-    def __init__(self, documents: channel.BaseChannel, vocabulary: channel.BaseChannel, settings: ExampleSettings):
+    def __init__(
+        self,
+        documents: channel.BaseChannel,
+        vocabulary: channel.BaseChannel,
+        settings: ExampleSettings,
+        replay: bool = False,
+    ):
         spec = PretrainExampleGenSpec(
             documents=documents,
             vocabulary=vocabulary,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
+            replay=int(replay),
             code=code_fingerprint(__name__),
             examples=channel.Channel(type=standard_artifacts.Examples),
         )

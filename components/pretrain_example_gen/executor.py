@@ -23,5 +23,6 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         documents_dir = artifact_utils.get_single_uri(input_dict["documents"])
         vocabulary_dir = artifact_utils.get_single_uri(input_dict["vocabulary"])
         with self._make_beam_pipeline() as pipeline:
-            generate_examples(pipeline, documents_dir, vocabulary_dir, settings, examples.uri)
+            replay = bool(exec_properties["replay"])
+            generate_examples(pipeline, documents_dir, vocabulary_dir, settings, examples.uri, replay)
         remove_temporary(examples.uri, (TRAIN, EVAL))

@@ -11,7 +11,12 @@ from components.vocab_gen.files import copy_vocabulary, load_tokenizer
 
 
 def generate_examples(
-    pipeline: beam.Pipeline, documents_dir: str, vocabulary_dir: str, settings: ExampleSettings, output_dir: str
+    pipeline: beam.Pipeline,
+    documents_dir: str,
+    vocabulary_dir: str,
+    settings: ExampleSettings,
+    output_dir: str,
+    replay: bool = False,
 ) -> None:
     """Add the stages that make examples in `output_dir`: shards, their spec, and the vocabulary.
 
@@ -20,6 +25,7 @@ def generate_examples(
     Args:
         documents_dir: output of `components.corpus_gen.transforms.generate_documents`.
         vocabulary_dir: contains vocab.txt and vocab_spec.json; may be `output_dir`.
+        replay: whether training mixes them into other examples.
     """
     if vocabulary_dir != output_dir:
         # Makes the examples readable without other artifacts.
@@ -44,6 +50,7 @@ def generate_examples(
                 vocabulary_sha256=spec["vocabulary_sha256"],
                 vocab_size=spec["vocab_size"],
                 unicode_version=spec["unicode_version"],
+                replay=replay,
             )
         )
     )

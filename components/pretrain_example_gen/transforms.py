@@ -205,6 +205,7 @@ def write_example_spec(
     vocabulary_sha256: str,
     vocab_size: int,
     unicode_version: str,
+    replay: bool = False,
 ) -> None:
     """Write `example_shards.json` and, last, `example_spec.json`, whose existence shows that the examples are complete.
 
@@ -213,6 +214,7 @@ def write_example_spec(
 
     Args:
         made: `Made` of all shards of documents.
+        replay: whether training mixes them into other examples (`bert_keras.data.example_format.ExampleSpec`).
     """
     made = list(made)
     shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
@@ -221,6 +223,7 @@ def write_example_spec(
         f"{output_dir}/{EXAMPLE_SPEC_FILE}",
         {
             **dataclasses.asdict(settings),
+            **({"replay": True} if replay else {}),
             "max_predictions_per_seq": settings.layout.max_predictions_per_seq,
             "vocab_size": vocab_size,
             "vocabulary_sha256": vocabulary_sha256,

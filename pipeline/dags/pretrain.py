@@ -23,7 +23,7 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.code_version import code_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
-from components.corpus_gen.settings import ALL_HELD_OUT
+from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT
 from components.evaluator.component import ForgettingSettings
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
@@ -50,6 +50,7 @@ def create_pipeline(
     cased: bool | None = None,
     reference: Sequence[InputFile] | None = None,
     earlier: Importer | None = None,
+    replay: Sequence[InputFile] | None = None,
 ) -> Pipeline:
     """The pipeline of one run directory; a second run with equal arguments is served from the cache.
 
@@ -63,6 +64,7 @@ def create_pipeline(
         initial: the source of the initial model (`initial_source`); None: all weights are drawn.
         cased: whether its vocabulary keeps case; None: the source says it.
         reference: files of the reference corpus, for an initial model; None: there is none.
+        replay: files of general text, a share of which is in every batch; None: there is none.
         earlier: documents of an earlier run (`earlier_documents`): what it has read is left out; None: all is read.
     """
     read = earlier.outputs[stages.IMPORTED] if earlier else None
@@ -73,6 +75,8 @@ def create_pipeline(
         _examples_of_phase(recipe, settings, phase, documents, vocab_gen.outputs[stages.VOCABULARY], run_dir)
         for settings, phase in zip(recipe.example_sets, stages.PHASES, strict=False)
     ]
+    made_of = vocab_gen.outputs[stages.VOCABULARY]
+    replay_stages = [] if replay is None else _other_examples(recipe, replay, made_of, run_dir, stages.REPLAY)
     example_channels = [example_gen.outputs[stages.EXAMPLES] for example_gen, *_ in phases]
     job = PretrainJob(
         model=recipe.model,
@@ -94,10 +98,11 @@ def create_pipeline(
         init_job = dataclasses.replace(job, training=before, second_phase=SecondPhase(), training_root="", code="")
         judged = recipe.gate.max_forgetting is not None
         start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased, judged)
+    trained_on = [*example_channels, *(stage.outputs[stages.EXAMPLES] for stage in replay_stages[-1:])]
     trainer = Trainer(
         # Not `module_file`: it copies files without their packages, and needs pip in the environment.
         run_fn="components.trainer.pretrain.run_fn",
-        examples=example_channels[0] if len(phases) == 1 else channel.union(example_channels),
+        examples=trained_on[0] if len(trained_on) == 1 else channel.union(trained_on),
         train_args=trainer_pb2.TrainArgs(splits=["train"], num_steps=recipe.training.num_train_steps),
         eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
         base_model=start.outputs[stages.MODEL] if start else None,
@@ -108,7 +113,7 @@ def create_pipeline(
     gate = eval_config(recipe.gate, recipe.pretraining_objective, recipe.slices)
     reference_stages: list[BaseComponent] = []
     if reference is not None:
-        reference_stages = _reference_examples(recipe, reference, vocab_gen.outputs[stages.VOCABULARY], run_dir)
+        reference_stages = _other_examples(recipe, reference, made_of, run_dir, stages.REFERENCE)
     forgetting = ForgettingSettings(
         PARTS[recipe.pretraining_objective][0].key, recipe.gate.max_forgetting, recipe.gate.reference_examples
     )
@@ -121,6 +126,7 @@ def create_pipeline(
             vocab_gen,
             *(stage for phase in phases for stage in phase),
             *([initial, start] if initial and start else []),
+            *replay_stages,
             trainer,
             *reference_stages,
             *evaluate_and_push(
@@ -183,15 +189,17 @@ def _examples_of_phase(
     return [stage.with_id(stages.of_phase(stage.id, phase)) for stage in phase_stages]
 
 
-def _reference_examples(
-    recipe: Recipe, files: Sequence[InputFile], vocabulary: channel.BaseChannel, run_dir: str
+def _other_examples(
+    recipe: Recipe, files: Sequence[InputFile], vocabulary: channel.BaseChannel, run_dir: str, kind: str
 ) -> list[BaseComponent]:
-    """The stages from the reference corpus to its examples, which are made as the held-out ones."""
-    corpus_gen = CorpusGen(
-        files, dataclasses.replace(recipe.corpus, eval_fraction=ALL_HELD_OUT), inputs_dir(run_dir)
-    ).with_id(stages.of_phase(stages.CORPUS_GEN, stages.REFERENCE))
-    example_gen = PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, recipe.example_sets[-1])
-    return [corpus_gen, example_gen.with_id(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, stages.REFERENCE))]
+    """The stages from other text to its examples: all held out (`stages.REFERENCE`), or all trained on (REPLAY)."""
+    replay = kind == stages.REPLAY
+    corpus = dataclasses.replace(recipe.corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
+    corpus_gen = CorpusGen(files, corpus, inputs_dir(run_dir)).with_id(stages.of_phase(stages.CORPUS_GEN, kind))
+    example_gen = PretrainExampleGen(
+        corpus_gen.outputs[stages.DOCUMENTS], vocabulary, recipe.example_sets[-1], replay=replay
+    )
+    return [corpus_gen, example_gen.with_id(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, kind))]
 
 
 def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:

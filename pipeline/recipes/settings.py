@@ -125,6 +125,11 @@ class Recipe:
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
             )
+        if self.training.freeze_layers > self.model.num_hidden_layers:
+            raise ValueError(
+                f"training.freeze_layers is {self.training.freeze_layers}, above model.num_hidden_layers, "
+                f"{self.model.num_hidden_layers}"
+            )
         second = self.second_phase
         if second.num_train_steps:
             if second.num_train_steps >= self.training.num_train_steps:

@@ -27,6 +27,7 @@ _MODEL = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://|latest$)"}
 _SCHEMAS: _Schemas = {
     "corpus": ("--corpus", _PATHS, "text: absolute files, folders or globs; none: docstrings of installed libraries"),
     "reference_corpus": ("--reference-corpus", _PATHS, "with init: text that is only scored, against forgetting"),
+    "replay": ("--replay", _PATHS, "general text, a share of every batch"),
     "vocab": ("--vocab", _PATH, "a vocabulary to use; none: learn it"),
     "data": ("--data", _PATH, "the task's official folder"),
     "train": ("--train", _PATHS, "training rows, in place of data"),

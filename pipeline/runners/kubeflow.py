@@ -169,7 +169,7 @@ class _Builder:
         words += [word for name in ("data", "init") if name in given for word in (f"--{name}", given[name])]
         words += ["--vocab", request.vocab] if request.vocab else []
         fixed = {"--train": request.train, "--eval": request.held_out, "--test": request.test}
-        fixed["--reference-corpus"] = request.reference_corpus
+        fixed |= {"--reference-corpus": request.reference_corpus, "--replay": request.replay}
         for option, files in fixed.items():
             words += [word for file in files for word in (option, file)]
         words += [] if request.cased is None else ["--cased" if request.cased else "--uncased"]

@@ -57,6 +57,13 @@ class RunRequest:
             "it, and --set gate.max_forgetting bounds the rise of the perplexity per word; repeatable.",
         ),
     ] = ()
+    replay: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="PATH_OR_GLOB",
+            help="General text against forgetting: a share of every batch (training.replay_share); repeatable.",
+        ),
+    ] = ()
     vocab: Annotated[str | None, VOCAB_OPTION] = None
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="A task's official folder: train.tsv, dev.tsv, test.tsv, ...")

@@ -17,8 +17,8 @@ _TRY = {
     (True, VALUE): f"more steps (training.num_train_steps), more text, or a larger model; {_TRAINING}",
     (True, CHANGE): "the baseline model is better: train longer, or allow gate.max_mlm_perplexity_increase; "
     + _TRAINING,
-    (True, FORGETTING): "a lower training.learning_rate, fewer steps, training.layer_decay below 1, or general text in "
-    "--corpus; or allow gate.max_forgetting; see docs/continuing.md",
+    (True, FORGETTING): "a lower training.learning_rate, fewer steps, training.layer_decay below 1, or general text "
+    "with --replay; or allow gate.max_forgetting; see docs/continuing.md",
     (False, VALUE): f"more rows or epochs, other settings (--search), or a better initial checkpoint; {_FINETUNING}",
     (False, CHANGE): "the baseline model is better: train longer, other seeds (--restarts 5), or allow "
     f"gate.max_score_decrease; {_FINETUNING}",

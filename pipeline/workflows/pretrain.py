@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -20,16 +21,31 @@ if TYPE_CHECKING:
     from pipeline.recipes.settings import Recipe
     from pipeline.runs.lineage import Run
 
-    # The files of the corpus, a vocabulary file (None: learn the vocabulary), the files of the reference corpus, and
-    # the folder of the documents that were read before ("": read all).
-    Inputs = tuple[list[InputFile], InputFile | None, list[InputFile], str]
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The files of a pre-training.
+
+    Attributes:
+        corpus: text to train on.
+        vocabulary: a vocabulary file; None: learn the vocabulary.
+        reference: text that is only scored.
+        replay: general text, a share of every batch.
+        earlier: folder of the documents that were read before; "": read all.
+    """
+
+    corpus: list[InputFile] = dataclasses.field(default_factory=list)
+    vocabulary: InputFile | None = None
+    reference: list[InputFile] = dataclasses.field(default_factory=list)
+    replay: list[InputFile] = dataclasses.field(default_factory=list)
+    earlier: str = ""
 
 
 class PretrainWorkflow:
     """The `Workflow` of the recipes of `pipeline.recipes.pretraining`."""
 
     name = "pretrain"
-    inputs: tuple[str, ...] = ("corpus", "reference_corpus", "vocab", "init", "cased")
+    inputs: tuple[str, ...] = ("corpus", "reference_corpus", "replay", "vocab", "init", "cased")
     tuned: Mapping[str, str] = {
         "num_train_steps": "training.num_train_steps",
         "max_mlm_perplexity": "gate.max_mlm_perplexity",
@@ -55,15 +71,20 @@ class PretrainWorkflow:
             raise InputError("--reference-corpus: shows what an initial model forgets; give --init, or leave it out")
         if recipe.gate.max_forgetting is not None and not request.reference_corpus:
             raise InputError("gate.max_forgetting: is measured on general text; give it with --reference-corpus")
+        if request.replay and len(recipe.example_sets) > 1:
+            raise InputError("--replay: cannot be mixed into a second phase yet; --set second_phase.num_train_steps=0")
         FileSystems.set_options(PipelineOptions(list(request.beam_args)))
-        reference = find_inputs(request.reference_corpus, recipe.corpus) if request.reference_corpus else []
+        reference, replay = (
+            find_inputs(patterns, recipe.corpus) if patterns else []
+            for patterns in (request.reference_corpus, request.replay)
+        )
         earlier = ""
         if request.reads_only_new:
             from pipeline.runs.lineage import documents_of_version
 
             earlier = documents_of_version(request)
         text = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
-        return text, vocabulary, reference, earlier
+        return Inputs(text, vocabulary, reference, replay, earlier)
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
@@ -72,12 +93,21 @@ class PretrainWorkflow:
         from pipeline.dags.pretrain import create_pipeline, earlier_documents, initial_source
 
         recipe: Any = request.resolved
-        text, vocabulary, reference, earlier = inputs or ([], None, [], "")
+        found = inputs or Inputs()
         initial = initial_source(request.init, read=inputs is not None) if request.init else None
-        rest = request.run_dir, request.pipeline_name, beam_args
-        scored = reference if request.reference_corpus else None
-        read = earlier_documents(earlier) if request.reads_only_new else None
-        return create_pipeline(recipe, text, *rest, vocabulary, initial, request.cased, scored, read)
+        return create_pipeline(
+            recipe,
+            found.corpus,
+            request.run_dir,
+            request.pipeline_name,
+            beam_args,
+            found.vocabulary,
+            initial,
+            request.cased,
+            reference=found.reference if request.reference_corpus else None,
+            earlier=earlier_documents(found.earlier) if request.reads_only_new else None,
+            replay=found.replay if request.replay else None,
+        )
 
     def summarize(self, run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         from pipeline.summaries.pretrain import summarize

@@ -38,6 +38,7 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir)
     (init,) = (first_run.dir / "serving").iterdir()
     given = words_of(corpus, run_dir, "--init", init, "--set", "vocabulary.extend=7")
     given += ["--reference-corpus", ROOT / "docs" / "*.md", "--set", "gate.reference_examples=50"]
+    given += ["--replay", ROOT / "docs" / "*.md", "--set", "training.replay_share=0.3"]
     code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=0.5")
     assert code == 0, err
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -54,6 +55,9 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir)
     assert baseline.id == run.output("InitialModel", "model").id
     (base,) = run.stages["Trainer"].inputs["base_model"]
     assert base.id == baseline.id
+    trained_on = {examples.id for examples in run.stages["Trainer"].inputs["examples"]}
+    generators = ("PretrainExampleGen", "PretrainExampleGen_replay")
+    assert trained_on == {run.output(name, "examples").id for name in generators}
     source = run.output("InitialSource", "result")
     assert run.stages["InitialModel"].inputs["source"][0].id == source.id
     (pushed,) = (run_dir / "serving").iterdir()

@@ -1,6 +1,7 @@
 """The stream of batches, and of dynamic masks, is a function of the seed and the step."""
 
 import itertools
+import math
 import time
 import types
 
@@ -10,7 +11,14 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, ExampleSpec, feature_spec, read_shards
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
-from bert_keras.data.tfrecord_batches import DynamicMasking, eval_batches, records_of_files, shard_files, train_batches
+from bert_keras.data.tfrecord_batches import (
+    DynamicMasking,
+    Replay,
+    eval_batches,
+    records_of_files,
+    shard_files,
+    train_batches,
+)
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 T, P = 16, 3
@@ -89,6 +97,36 @@ def test_workers_and_devices_share_the_batches_of_one(examples, workers, replica
     shape = (workers, 20, replicas, 8 // workers // replicas, T)
     joined = np.reshape(parts, shape).swapaxes(0, 1).reshape(20, 8, T)
     np.testing.assert_array_equal(joined, [batch["input_ids"] for batch in stream(examples, 20)])
+
+
+def stream_of_shards(shards, examples):
+    part = {"batch_size": 1, "first_example": 0, "seed": 1, "dynamic_masking": None}
+    return [{k: v.numpy() for k, v in b.items()} for b in train_batches(shards, LAYOUT, **part).take(examples)]
+
+
+def test_every_batch_has_the_share_of_replayed_examples(examples):
+    others = [shard for shard in read_shards(examples.dir, "train") if shard.records]
+    replay, main = others[:1], others[1:]
+    parts = {"batch_size": 8, "first_example": 0, "seed": 1, "dynamic_masking": None}
+    batches = train_batches(main, LAYOUT, replay=Replay(replay, 0.3), **parts).take(20)
+    mixed = rows([{name: values.numpy() for name, values in batch.items()} for batch in batches])
+    # Each from its own stream, in order: of 160 examples the fourth, the seventh, the tenth, ... are replayed.
+    places = [math.floor((n + 1) * 0.3) > math.floor(n * 0.3) for n in range(160)]
+    assert places[:11] == [False, False, False, True, False, False, True, False, False, True, False]
+    assert {sum(places[start : start + 8]) for start in range(0, 160, 8)} == {2, 3} and sum(places) == 48
+    general, text = (iter(rows(stream_of_shards(*part))) for part in ((replay, 48), (main, 112)))
+    assert mixed == [next(general if place else text) for place in places]
+
+
+@pytest.mark.parametrize("first_step", [1, 7, 20])
+def test_a_stream_with_replay_resumes_exactly(examples, first_step):
+    others = [shard for shard in read_shards(examples.dir, "train") if shard.records]
+    change = {"replay": Replay(others[:1], 0.3)}
+    whole = stream(examples, 25, **change)
+    assert rows(stream(examples, 25 - first_step, first_example=8 * first_step, **change)) == rows(whole[first_step:])
+    parts = [stream(examples, 5, worker=worker, num_workers=2, **change) for worker in range(2)]
+    together = [row for batches in zip(*parts, strict=True) for batch in batches for row in rows([batch])]
+    assert together == rows(whole[:5])
 
 
 def test_the_seed_determines_the_order(examples):

@@ -29,6 +29,7 @@ SETTINGS = {
     "decay_all": False,
     "layer_decay": 1.0,
     "num_layers": 2,
+    "freeze_layers": 0,
 }
 
 

@@ -169,6 +169,17 @@ def test_a_reference_corpus_is_scored_and_not_trained_on(compiled, tmp_path):
     assert parameter(nodes["InitialModel"], "judged").string_value == "true"
 
 
+def test_replayed_examples_are_trained_on_and_not_held_out(compiled, tmp_path):
+    nodes = compiled(tiny_cpu(), replay=[InputFile(str(tmp_path / "text.txt"), 11)])
+    assert set(nodes) == {*STAGES, "CorpusGen_replay", "PretrainExampleGen_replay"}
+    assert producers(nodes["Trainer"], "examples") == {"PretrainExampleGen", "PretrainExampleGen_replay"}
+    assert producers(nodes["Evaluator"], "examples") == {"PretrainExampleGen"}
+    flags = [parameter(nodes[f"PretrainExampleGen{of}"], "replay").int_value for of in ("", "_replay")]
+    assert flags == [0, 1]
+    corpus = json.loads(parameter(nodes["CorpusGen_replay"], "settings").string_value)
+    assert hash_slot(b"\0\0\0\1" + b"\0" * 12, corpus["eval_fraction"]) < SLOTS_A_SPLIT
+
+
 def test_documents_of_an_earlier_run_reach_the_corpus(compiled, tmp_path):
     nodes = compiled(tiny_cpu(), earlier=earlier_documents(str(tmp_path)))
     assert set(nodes) == {*STAGES, "EarlierDocuments"}

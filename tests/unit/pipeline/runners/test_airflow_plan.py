@@ -135,7 +135,12 @@ def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
         assert set(upstreams) <= seen
         seen.add(node)
     assert plan.run_dir == str(tmp_path / "run") and plan.tasks.retries == 7
-    given = {"corpus": [str(tmp_path / "text")], "reference_corpus": [], "settings": ["model.vocab_size=99"]}
+    given = {
+        "corpus": [str(tmp_path / "text")],
+        "reference_corpus": [],
+        "replay": [],
+        "settings": ["model.vocab_size=99"],
+    }
     assert plan.parameters == {**dict.fromkeys(("vocab", "init", "cased")), **given}
     assert not (tmp_path / "run").exists()  # nothing has run yet
     assert not [path for path in (tmp_path / "dags").iterdir() if "planted" in path.read_text()]
@@ -152,7 +157,7 @@ def test_a_task_is_compiled_for_airflow(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["tiny_cpu", "--data", "/rows"], "it takes corpus, reference_corpus, vocab, init, cased, settings"),
+        (["tiny_cpu", "--data", "/rows"], "it takes corpus, reference_corpus, replay, vocab, init, cased, settings"),
         (["tiny_cpu", "--set", "model.size=1"], "model.size is not a setting"),
         (["tiny_cpu", "--metadata", "mysql://u:secret@h/d"], "holds a password"),
     ],
