@@ -180,7 +180,7 @@ def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
     (pushed,) = (tmp_path / "run" / "serving").iterdir()
     assert set(tf.saved_model.load(str(pushed)).signatures) == signatures
     assert outline_any(str(pushed)).architecture.family == family
-    code, out, err = bert_tfx(*given, "--init", "latest", "--set", "training.seed=5")
+    code, out, err = bert_tfx(*given, "--init", pushed, "--set", "training.seed=5")
     assert code == 0, out + err
     initial = json.loads((tmp_path / "run" / "summary.json").read_text())["initial_model"]
     assert initial["source"] == str(pushed) and initial["kept"].startswith(made[0])
