@@ -43,14 +43,14 @@ class Airflow:
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    def states(self, dag):
-        """State and number of attempts of each task of the run."""
-        out = self("tasks", "states-for-dag-run", dag, RUN, "--output", "json")
+    def states(self, dag, run=RUN):
+        """State of each task of a run."""
+        out = self("tasks", "states-for-dag-run", dag, run, "--output", "json")
         return {task["task_id"]: task["state"] for task in json.loads(out[out.index("[{") :])}
 
-    def wait(self, *dags):
+    def wait(self, *dags, run=RUN):
         """Wait until all tasks have ended."""
-        while not all(set(self.states(dag).values()) <= ENDED for dag in dags):
+        while not all(set(self.states(dag, run).values()) <= ENDED for dag in dags):
             time.sleep(10)
 
     def attempts(self, folder, dag, task):

@@ -6,19 +6,32 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bert_keras.convert.bert_tfx import read_pushed, read_tokenizer
+from bert_keras.convert.weight_copy import variables_by_path
 from pipeline.runs.lineage import latest_run, run_named
 from pipeline.runs.request import RunRequest, run_ids
-from tests.support.pipeline.command_line import arguments
+from tests.support.pipeline.command_line import arguments, bert_tfx
 
 
 @pytest.mark.slow  # each start of the command imports TFX
 @pytest.mark.timeout(3600)
-def test_a_run_killed_at_every_stage_repeats_no_finished_stage(corpus, first_run, tmp_path):
-    run_dir = str(tmp_path / "run")
+@pytest.mark.parametrize("continued", [False, True])
+def test_a_run_killed_at_every_stage_repeats_no_finished_stage(corpus, first_run, tmp_path, continued):
+    run_dir, undisturbed = str(tmp_path / "run"), first_run.dir
     command = [str(Path(sys.executable).with_name("bert-tfx")), *arguments(corpus, run_dir)]
-    nodes = list(latest_run(str(first_run.dir)).stages)
+    if continued:
+        (init,) = (first_run.dir / "serving").iterdir()
+        size = len(read_tokenizer(str(init)).vocabulary)
+        words = ["--init", str(init), "--set", f"model.vocab_size={size}", "--set", "training.num_train_steps=8"]
+        words += ["--set", "training.num_warmup_steps=2", "--set", "gate.max_mlm_perplexity_increase=0.5"]
+        undisturbed = tmp_path / "undisturbed"
+        code, _, err = bert_tfx(*arguments(corpus, undisturbed), *words)
+        assert code == 0, err
+        command += words
+    nodes = list(latest_run(str(undisturbed)).stages)
     begun = []
     while set(begun) != set(nodes):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -40,4 +53,13 @@ def test_a_run_killed_at_every_stage_repeats_no_finished_stage(corpus, first_run
     assert {name: count for name, count in finished.items() if name != "Baseline"} == dict.fromkeys(
         set(nodes) - {"Baseline"}, 1
     )
-    assert len(list(Path(run_dir, "serving").iterdir())) == 1
+    ours, theirs = (weights(folder / "serving") for folder in (Path(run_dir), undisturbed))
+    assert ours.keys() == theirs.keys()
+    for path, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[path], err_msg=path)
+
+
+def weights(serving):
+    """The weights of the only pushed version."""
+    (version,) = serving.iterdir()
+    return {path: np.asarray(value) for path, value in variables_by_path(read_pushed(str(version)).model).items()}
