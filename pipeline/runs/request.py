@@ -117,7 +117,14 @@ class RunRequest:
         # Where a file is compiled for a cluster, the folder need not exist; the first step there reads it.
         if self.init and not os.path.isdir(self.init):
             return with_settings(recipe, self.settings)
-        return with_start(recipe, self.init, self.cased, self.settings)
+        try:
+            return with_start(recipe, self.init, self.cased, self.settings)
+        except InputError as error:
+            if not self.init:
+                raise
+            from pipeline.runs.served_versions import hint_at_version
+
+            raise hint_at_version(error, self.init) from None
 
     def with_version(self) -> RunRequest:
         """The request with `--init latest` replaced by the version that the run directory serves now.

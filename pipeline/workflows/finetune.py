@@ -37,7 +37,7 @@ class FineTuneWorkflow:
         except InputError as error:
             from pipeline.runs.served_versions import hint_at_version
 
-            raise hint_at_version(error, request.init) from error
+            raise hint_at_version(error, request.init) from None
         given = {"train": request.train, "eval": request.held_out, "test": request.test}
         return find_splits(recipe.row, request.data, given)
 

@@ -143,12 +143,7 @@ def _initial_vocabulary(request: RunRequest) -> InputFile:
 
     if request.vocab:
         raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
-    try:
-        _, tokenizer = initial_outline(str(request.init), request.cased)
-    except InputError as error:
-        from pipeline.runs.served_versions import hint_at_version
-
-        raise hint_at_version(error, str(request.init)) from error
+    _, tokenizer = initial_outline(str(request.init), request.cased)
     contents = vocabulary_files(tokenizer)
     digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]
     folder = os.path.join(inputs_dir(request.run_dir), f"vocab-{digest}")

@@ -88,12 +88,13 @@ def test_a_run_directory_as_init_is_refused_with_its_served_model(tmp_path, fold
     if promoted:
         write_labels(str(tmp_path / "serving"), {"stable": promoted})
     given = tmp_path / folder
+    line = f"--init {given}: is a folder of several versions, not a model; give --init {tmp_path}/serving/{model}"
     with pytest.raises(InputError) as refused:
         FineTuneWorkflow().find_inputs(RunRequest("sst-2", str(tmp_path / "run"), init=str(given), data="x"))
-    assert (
-        str(refused.value)
-        == f"--init {given}: is a folder of several versions, not a model; give --init {tmp_path}/serving/{model}"
-    )
+    assert str(refused.value) == line
+    with pytest.raises(InputError) as refused:
+        _ = RunRequest("continued", str(tmp_path / "run"), init=str(given)).resolved
+    assert str(refused.value) == line
 
 
 def test_a_summary_is_a_line_a_row_at_any_width(monkeypatch, capsys):
