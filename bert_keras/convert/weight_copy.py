@@ -58,7 +58,7 @@ class ReadModel:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """What a model folder says without its weights.
+    """A model folder without its weights: architecture and vocabulary.
 
     Attributes:
         architecture: the model that its weights belong to.

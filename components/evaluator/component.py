@@ -20,7 +20,7 @@ from components.io.shards import write_json
 
 @dataclasses.dataclass(frozen=True)
 class ForgettingSettings:
-    """How the initial model is scored.
+    """Settings of the scores of the initial model, and of what a model may forget.
 
     Attributes:
         part: key of the first part of the objective (`bert_keras.objectives.table.Part`).

@@ -94,7 +94,7 @@ def test_five_nights(first_run, text, run_night):
         assert pushed == (night != REFUSED), summary["gate_failures"]
         assert summary["initial_model"]["source"] == str(last)
         corpus = Path(done.output("CorpusGen", "documents").uri)
-        now = set(np.fromfile(corpus / "documents_read.u64", "<u8").tolist())
+        now = set(np.fromfile(corpus / "documents_read.u64", ">u8").tolist())
         # New: the texts of this night, and of the refused one before it.
         new = text[night] + (text[REFUSED] if night == REFUSED + 1 else "")
         assert read < now and len(now - read) == summary["corpus_documents"]
