@@ -23,9 +23,10 @@ import apache_beam as beam
 import numpy as np
 
 from bert_keras.errors import InputError
-from components.corpus_gen.cleaning import Cleaner
+from components.corpus_gen.filters.chain import EMPTY, FilterChain
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
+from components.corpus_gen.segmentation import segment
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
     SLOTS_A_SPLIT,
@@ -49,37 +50,13 @@ from components.io.shards import (
 from components.io.tfrecord import Example, bytes_example
 
 ID_BYTES = 16
-# The sentence splitter's time grows faster than the text (quadratically for Chinese), so it gets pieces.
-SPLITTER_CHARACTERS = 4096
-# Counts of documents read, dropped and kept; READ has those made before a document has a split.
+# Counts of documents read, dropped and kept; READ has those made before a document has a split, FOUND what the filters
+# found in documents, whether they dropped them or not.
 COUNTS_FILE = "corpus.json"
-READ = "read"
+READ, FOUND = "read", "found"
 # Ids of all documents that were read, also by the runs that this one continues; in the order of their bytes.
 READ_FILE = "documents_read.u64"
 _READ_ID = np.dtype(">u8")
-
-
-def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
-    """Segments of one document: its lines, or its sentences."""
-    if settings.segments == "lines":
-        return lines
-    from sentencex import segment as split
-
-    text, start = " ".join(lines), 0
-    segments: list[str] = []
-    while len(text) - start > SPLITTER_CHARACTERS:
-        piece = text[start : start + SPLITTER_CHARACTERS]
-        sentences = list(split(settings.language, piece))
-        if len(sentences) > 1:
-            # The last sentence may continue in the next piece.
-            sentences.pop()
-        else:
-            # A sentence without an end is cut at a blank.
-            sentences = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
-        segments += sentences
-        start += sum(map(len, sentences))
-    segments += split(settings.language, text[start:])
-    return [s for s in (s.strip() for s in segments) if s]
 
 
 def document_id(segments: list[str]) -> bytes:
@@ -124,7 +101,7 @@ def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict
 class WriteRuns(beam.DoFn):
     """(number, [ReadUnit, ...]) -> sorted runs of their documents; yields each run's (path, {split: bytes}).
 
-    Further outputs: COUNTS, (READ, {name: count}); SIGNATURES, (document_id, signature) to find near duplicates.
+    Further outputs: COUNTS, (READ or FOUND, {name: count}); SIGNATURES, (document_id, signature), for near duplicates.
     """
 
     COUNTS, SIGNATURES = "counts", "signatures"
@@ -133,13 +110,14 @@ class WriteRuns(beam.DoFn):
         self.settings, self.runs_dir, self.earlier = settings, runs_dir, earlier
 
     def setup(self) -> None:
-        self._clean = Cleaner(self.settings.cleaning)
+        self._filter = FilterChain(self.settings)
         # In the byte order of this machine: NumPy would convert all of them at each search.
         self._read = read_ids(self.earlier).astype(np.uint64)
 
     def process(self, element: tuple[int, list[ReadUnit]]):
         number, units = element
         counts: Counter[str] = Counter()
+        found: Counter[str] = Counter()
         documents: list[tuple[int, bytes]] = []
         size, runs, max_size = 0, 0, work_bytes(self.settings)
 
@@ -147,7 +125,7 @@ class WriteRuns(beam.DoFn):
             path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
             return path, write_run(path, documents)
 
-        for source, segments in (found for unit in units for found in self._documents(unit, counts)):
+        for source, segments in (one for unit in units for one in self._documents(unit, counts, found)):
             identity = document_id(segments)
             if self._was_read(identity):
                 counts["read_before"] += 1
@@ -163,19 +141,22 @@ class WriteRuns(beam.DoFn):
         if documents:
             yield write()
         yield beam.pvalue.TaggedOutput(self.COUNTS, (READ, dict(counts)))
+        if found:
+            yield beam.pvalue.TaggedOutput(self.COUNTS, (FOUND, dict(found)))
 
     def _was_read(self, identity: bytes) -> bool:
         key = np.uint64(int.from_bytes(identity[: _READ_ID.itemsize], "big"))
         place = np.searchsorted(self._read, key)
         return bool(place < len(self._read) and self._read[place] == key)
 
-    def _documents(self, unit: ReadUnit, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    def _documents(self, unit: ReadUnit, counts: Counter[str], found: Counter[str]) -> Iterator[tuple[str, list[str]]]:
         for source, lines in read_unit(unit, self.settings, counts):
-            cleaned, reason = self._clean(lines)
-            if reason:
-                counts[f"dropped_{reason}"] += 1
-            elif segments := segment(cleaned, self.settings):
+            lines, rule = self._filter(lines, found)
+            segments = [] if rule else segment(lines, self.settings)
+            if segments:
                 yield source, segments
+            else:
+                counts[f"dropped_{rule or EMPTY}"] += 1
 
 
 class WriteBucket(beam.DoFn):

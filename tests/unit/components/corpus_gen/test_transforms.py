@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import random
-import time
 
 import apache_beam as beam
 import pytest
@@ -16,6 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
 from components.corpus_gen import readers, transforms
+from components.corpus_gen.filters import chain
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
@@ -23,12 +23,10 @@ from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import (
     COUNTS_FILE,
     READ_FILE,
-    SPLITTER_CHARACTERS,
     bucket_counts,
     document_id,
     generate_documents,
     remove_intermediate,
-    segment,
 )
 
 LINES = CorpusSettings(segments="lines")
@@ -50,54 +48,6 @@ def parse(path):
         (identity,), (source,) = values["document_id"], values["source"]
         documents.append((identity, source.decode(), [s.decode() for s in values["segments"]]))
     return documents
-
-
-# Segments.
-
-
-def test_segmentation():
-    lines = ["Dr. Smith wrote 3.14. He", "left!  Did he?"]
-    assert segment(lines, LINES) == lines
-    assert segment(lines, CorpusSettings()) == ["Dr. Smith wrote 3.14.", "He left!", "Did he?"]
-    chinese = ["这是一个句子。这是第二个。", "第三个。"]
-    expected = ["这是一个句子。", "这是第二个。", "第三个。"]
-    assert segment(chinese, CorpusSettings(language="zh")) == segment(chinese, CorpusSettings()) == expected
-
-
-def test_sentences_across_pieces_for_the_splitter_stay_whole():
-    # 41 characters each: 4096 is not a multiple, so pieces end inside sentences.
-    sentences = [f"This is the sentence with number {i:06d}." for i in range(1000)]
-    assert segment([" ".join(sentences)], CorpusSettings()) == sentences
-    assert segment(sentences, CorpusSettings()) == sentences
-
-
-def test_a_sentence_without_an_end_is_cut_at_blanks():
-    words = "lorem ipsum " * 3000
-    cut = segment([words], CorpusSettings())
-    assert " ".join(cut) == words.strip()
-    assert len(cut) == 9 and max(map(len, cut)) <= SPLITTER_CHARACTERS
-    no_blank = "x" * (2 * SPLITTER_CHARACTERS + 1)
-    assert segment([no_blank], CorpusSettings()) == [no_blank[:SPLITTER_CHARACTERS]] * 2 + ["x"]
-
-
-@pytest.mark.parametrize("text", ["word ", "x", "这是一个句子。", "这是", "A sentence. "])
-def test_work_on_a_very_long_line_is_linear(monkeypatch, text):
-    """Counted in characters passed to the splitter, whose own time is quadratic; the test takes seconds."""
-    import sentencex
-
-    shown = []
-
-    def counted(language, text, split=sentencex.segment):
-        shown.append(len(text))
-        return split(language, text)
-
-    monkeypatch.setattr(sentencex, "segment", counted)
-    characters = 1_000_000
-    start = time.process_time()
-    segments = segment([(text * characters)[:characters]], CorpusSettings())
-    assert max(shown) <= SPLITTER_CHARACTERS and sum(shown) < 1.1 * characters
-    assert sum(map(len, segments)) > 0.75 * characters
-    assert time.process_time() - start < 10
 
 
 # Identity, split and bucket.
@@ -294,6 +244,19 @@ def test_cleaning_is_counted(tmp_path):
     make([write(tmp_path / "a.txt", "cafe\u0301 open\n\nno\n\nx\n")], tmp_path / "out", settings)
     assert [d[2] for p in (tmp_path / "out").rglob("*.tfrecord") for d in parse(p)] == [["caf\u00e9 open"]]
     assert counted(tmp_path / "out")["read"]["dropped_too_short"] == 2
+
+
+def test_what_filters_find_and_drop_is_counted(tmp_path, monkeypatch):
+    def no_address(lines, found):
+        found["address"] += sum("@" in line for line in lines)
+        return [line for line in lines if "@" not in line], ""
+
+    monkeypatch.setattr(chain, "_filters", lambda settings: iter([no_address]))
+    paths = [write(tmp_path / f"{i}.txt", f"one {i}\nto@x\n\nto@y\n") for i in range(2)]
+    make(paths, tmp_path / "out", SMALL)
+    assert counted(tmp_path / "out")["found"] == {"address": 4}
+    assert counted(tmp_path / "out")["read"]["dropped_empty"] == 2
+    assert sorted(s for p in (tmp_path / "out").rglob("*.tfrecord") for _, _, s in parse(p)) == [["one 0"], ["one 1"]]
 
 
 def test_near_duplicates_are_dropped_across_files(tmp_path):

@@ -217,7 +217,7 @@ def test_the_trainer_receives_the_recipe_and_the_code_version(compiled, tmp_path
 @pytest.mark.parametrize(
     ("file", "stages"),
     [
-        ("components/corpus_gen/cleaning.py", {"CorpusGen", "ExampleGate"}),
+        ("components/corpus_gen/filters/cleaning.py", {"CorpusGen", "ExampleGate"}),
         ("components/vocab_gen/learn.py", {"VocabGen"}),
         ("components/pretrain_example_gen/sentence_pairs.py", {"PretrainExampleGen"}),
         ("components/example_gate/limits.py", {"ExampleGate"}),

@@ -7,6 +7,7 @@ Python change with its version, but the same corpus must give the same documents
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 import numpy as np
 import unicodedata2
@@ -15,8 +16,8 @@ from components.corpus_gen.languages import parse_languages, share_in_languages
 from components.corpus_gen.settings import CleaningSettings
 
 TOO_SHORT, TOO_MANY_SYMBOLS, OTHER_LANGUAGE = "too_short", "too_many_symbols", "other_language"
-# Reasons for dropping a document; counted in corpus.json as dropped_too_short and so on.
-REASONS = {
+# Rules that drop a document.
+RULES = {
     TOO_SHORT: "fewer characters than corpus.cleaning.min_characters",
     TOO_MANY_SYMBOLS: "a larger share of symbols than corpus.cleaning.max_symbol_fraction",
     OTHER_LANGUAGE: "less than corpus.cleaning.min_language_fraction of it is in corpus.cleaning.languages",
@@ -27,7 +28,10 @@ _ASCII_NO_SYMBOLS = b"\t 0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 
 
 class Cleaner:
-    """Cleans and filters documents according to the settings; plain data, so Beam can pickle it.
+    """The filter of `CleaningSettings`; plain data, so Beam can pickle it.
+
+    Attributes:
+        on: whether the settings ask for anything.
 
     Raises:
         ValueError: `settings.languages` has an unknown language; lists the known ones.
@@ -36,22 +40,22 @@ class Cleaner:
     def __init__(self, settings: CleaningSettings):
         self._settings = settings
         self._languages = parse_languages(settings.languages)
-        self._on = bool(
+        self.on = bool(
             settings.unicode_normalization != "none"
             or settings.min_characters
             or settings.max_symbol_fraction < 1
             or self._languages
         )
 
-    def __call__(self, lines: list[str]) -> tuple[list[str], str]:
-        """Clean a document; returns its lines and the reason for dropping it: one of REASONS, "" if it is kept.
+    def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
+        """Clean a document; returns its lines and the rule that drops it: one of RULES, "" if it is kept.
 
         The filters apply to the cleaned text. Line ends do not count as characters.
 
         Args:
             lines: non-blank lines without blanks at their ends; the same holds for the returned lines.
         """
-        if not self._on:
+        if not self.on:
             return lines, ""
         settings = self._settings
         if settings.unicode_normalization != "none":

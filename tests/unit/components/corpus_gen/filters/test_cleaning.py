@@ -2,6 +2,7 @@ import os
 import pickle
 import timeit
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import unicodedata2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.corpus_gen import cleaning
-from components.corpus_gen.cleaning import OTHER_LANGUAGE, REASONS, TOO_MANY_SYMBOLS, TOO_SHORT, Cleaner
+from components.corpus_gen.filters import cleaning
+from components.corpus_gen.filters.cleaning import OTHER_LANGUAGE, RULES, TOO_MANY_SYMBOLS, TOO_SHORT, Cleaner
 from components.corpus_gen.languages import CHARACTERS, detectable_languages, parse_languages, share_in_languages
 from components.corpus_gen.settings import CleaningSettings
 
@@ -25,16 +26,16 @@ HEBREW = "כל בני אדם נולדו בני חורין ושווים בערכ�
 
 
 def clean(lines, **settings):
-    return Cleaner(CleaningSettings(**settings))(lines)
+    return Cleaner(CleaningSettings(**settings))(lines, Counter())
 
 
 def test_cleaning_is_off_by_default():
     lines = ["e\u0301", "!!!"]
     cleaned, reason = clean(lines)
     assert cleaned is lines and reason == ""
-    cleaner = Cleaner(CleaningSettings())
+    cleaner, found = Cleaner(CleaningSettings()), Counter()
     # It takes 0.1 us for every document.
-    assert min(timeit.repeat(lambda: cleaner(lines), number=1000, repeat=20)) / 1000 < 1e-6
+    assert min(timeit.repeat(lambda: cleaner(lines, found), number=1000, repeat=20)) / 1000 < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -163,8 +164,8 @@ def test_characters_that_cld2_rejects_are_removed():
         share_in_languages("".join(map(chr, range(start, min(start + CHARACTERS, 0x110000)))), frozenset({"en"}))
 
 
-def test_reasons_are_checked_in_order():
-    assert list(REASONS) == [TOO_SHORT, TOO_MANY_SYMBOLS, OTHER_LANGUAGE]
+def test_rules_are_checked_in_order():
+    assert list(RULES) == [TOO_SHORT, TOO_MANY_SYMBOLS, OTHER_LANGUAGE]
     settings = {"max_symbol_fraction": 0.5, "languages": "en"}
     assert clean(["!?"], min_characters=3, **settings)[1] == TOO_SHORT
     assert clean(["!?"], min_characters=2, **settings)[1] == TOO_MANY_SYMBOLS
@@ -181,14 +182,14 @@ def test_a_document_without_lines():
 def test_a_cleaner_can_be_pickled():
     cleaner = Cleaner(CleaningSettings(unicode_normalization="NFC", languages="de"))
     copy = pickle.loads(pickle.dumps(cleaner))
-    assert vars(copy) == vars(cleaner) and copy([GERMAN]) == cleaner([GERMAN])
+    assert vars(copy) == vars(cleaner) and copy([GERMAN], Counter()) == cleaner([GERMAN], Counter())
 
 
 @given(st.lists(st.text(st.characters(), max_size=40), max_size=4))
 def test_cleaning_any_text(lines):
     settings = {"unicode_normalization": "NFKC", "min_characters": 3, "max_symbol_fraction": 0.4, "languages": "en"}
     cleaned, reason = clean(lines, **settings)
-    assert len(cleaned) == len(lines) and reason in {"", *REASONS}
+    assert len(cleaned) == len(lines) and reason in {"", *RULES}
 
 
 @pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is unset")
