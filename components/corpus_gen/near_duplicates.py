@@ -11,20 +11,15 @@ All arithmetic is on integers, so results are the same on every machine and for 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
-import re
-import zlib
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
-import unicodedata2
 
-from bert_keras.tokenizers import unicode_tables
-from bert_keras.tokenizers.normalize import basic_tokenize
 from components.corpus_gen.settings import CleaningSettings
+from components.corpus_gen.words import combine, hash_ngrams, hash_words
 
 # The standard deviation of the estimate is 0.036 at a similarity of 0.8.
 MINHASHES = 128
@@ -51,17 +46,7 @@ ID_BYTES = 16
 _RANDOM = np.frombuffer(hashlib.shake_256(b"near duplicates").digest(2 * MINHASHES * 4), "<u4").astype(np.uint32)
 _FACTORS = (_RANDOM[:MINHASHES] | 1)[:, None]
 _OFFSETS = _RANDOM[MINHASHES:][:, None]
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-
-# For ASCII: characters that BERT's tokenizer isolates or treats as blanks, and characters that it removes.
-_ASCII_WORDS = bytes(ord(chr(c).lower()) if chr(c).isalnum() else ord(" ") for c in range(256))
-_ASCII_DELETED = bytes(c for c in (*range(32), 127) if c not in b"\t\n\r")
-# Scripts without blanks between words: kana, and those of Southeast Asia (line breaking class SA).
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u31f0-\u31ff"
-    "\ua9e0-\ua9ff\uaa60-\uaadf\U00011700-\U0001174f]"
-)
 
 
 def bands_and_rows(similarity: float) -> tuple[int, int]:
@@ -94,15 +79,13 @@ def bands_and_rows(similarity: float) -> tuple[int, int]:
 def signature(segments: list[str], settings: CleaningSettings) -> bytes:
     """MINHASHES 32-bit numbers of a document; the share of equal numbers estimates the similarity of two documents.
 
-    Words are BERT's basic tokens (uncased: case and accents are ignored) without punctuation. As each Chinese character
-    is a word for BERT, so here is each letter of other scripts without blanks between words. Segment boundaries are
-    ignored. A document of fewer than `shingle_words` words is one shingle.
+    Words are those of `components.corpus_gen.words`. Segment boundaries are ignored. A document of fewer than
+    `shingle_words` words is one shingle.
     """
-    words = _words("\n".join(segments))
-    hashes = np.fromiter(map(zlib.crc32, words), np.uint64, len(words))
+    hashes = hash_words("\n".join(segments))
     length = min(settings.shingle_words, len(hashes))
     count = len(hashes) - length + 1
-    shingles = _combine(hashes[i : i + count] for i in range(length)) if length else np.zeros(1, np.uint64)
+    shingles = hash_ngrams(hashes, length) if length else np.zeros(1, np.uint64)
     numbers = (shingles >> _HALF).astype(np.uint32)
     minima = np.full(MINHASHES, 0xFFFFFFFF, np.uint32)
     for start in range(0, count, _BLOCK):
@@ -138,35 +121,6 @@ class FindNearDuplicates(beam.PTransform):
         )
 
 
-def _words(text: str) -> list[bytes]:
-    if text.isascii():
-        # Same result as the other branch, several times as fast.
-        return text.encode("ascii").translate(_ASCII_WORDS, _ASCII_DELETED).split()
-    spaced = _UNSPACED.sub(r" \g<0> ", text)
-    punctuation = _punctuation()
-    words = [word for word in basic_tokenize(spaced, lower_case=True) if word not in punctuation]
-    return [word.encode("utf-8", "surrogatepass") for word in words]
-
-
-@functools.cache
-def _punctuation() -> frozenset[str]:
-    """Characters that BERT's tokenizer isolates, except ideographs."""
-    kind = unicode_tables.fold_table(True).kind
-    isolated = map(chr, np.flatnonzero(kind & unicode_tables.ISOLATED).tolist())
-    return frozenset(char for char in isolated if unicodedata2.category(char)[0] in "PS")
-
-
-def _combine(columns: Iterable[np.ndarray]) -> np.ndarray:
-    """Combine arrays of unsigned integers of equal shape to uint64 hashes of that shape; the order matters."""
-    first, *others = columns
-    combined = first.astype(np.uint64)
-    for column in others:
-        combined = combined * _MULTIPLIER + column
-    combined ^= combined >> _HALF
-    combined *= _MULTIPLIER
-    return combined ^ (combined >> _HALF)
-
-
 def _bands(documents: list[tuple[bytes, bytes]], bands: int, rows: int) -> Iterator[tuple[int, bytes]]:
     """(partition, _ROWs) pairs: one row per document and band; equal bands are in the same partition."""
     ids, signatures = zip(*documents, strict=True)
@@ -174,7 +128,7 @@ def _bands(documents: list[tuple[bytes, bytes]], bands: int, rows: int) -> Itera
     low = (minhashes & ((1 << _SKETCH_BITS) - 1)).astype(np.uint8)
     in_bands = minhashes[:, : bands * rows].reshape(len(documents), bands, rows)
     table = np.empty((len(documents), bands), _ROW)
-    table["band"] = _combine(in_bands[:, :, row] for row in range(rows))
+    table["band"] = combine(in_bands[:, :, row] for row in range(rows))
     table["id"] = np.frombuffer(b"".join(ids), _ROW["id"].base).reshape(len(documents), 1, 2)
     table["sketch"] = (low[:, 0::2] << _SKETCH_BITS | low[:, 1::2])[:, None]
     table = table.reshape(-1)

@@ -5,9 +5,8 @@ import tracemalloc
 import apache_beam as beam
 import numpy as np
 import pytest
-import unicodedata2
 from apache_beam.testing.util import assert_that, equal_to
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from components.corpus_gen import near_duplicates
@@ -80,31 +79,6 @@ def test_equal_words_have_equal_signatures():
     assert numbers("It was the worst of times, it was the best of times.").tolist() != expected
     # Shingles are a set: repetitions do not count.
     assert numbers("a b a b a b a b").tolist() == numbers("a b a b a b a b a b a b").tolist()
-
-
-@given(st.text(st.characters(max_codepoint=127)))
-@example("".join(f"a{chr(c)}b{chr(c)} " for c in range(128)))
-def test_ascii_words_are_those_of_the_tokenizer(text):
-    with_other, without = near_duplicates._words(f"{text} é"), near_duplicates._words(text)
-    assert with_other == [*without, b"e"]
-
-
-def test_words_of_any_script():
-    words = [word.decode() for word in near_duplicates._words("Ärger, 你好！ ｔwo ไทย ひら «한국» 3€")]
-    # Uncased means NFD, so Hangul is in jamo; the euro sign is not punctuation for BERT.
-    assert words == [
-        "arger",
-        "你",
-        "好",
-        "ｔwo",
-        "ไ",
-        "ท",
-        "ย",
-        "ひ",
-        "ら",
-        unicodedata2.normalize("NFD", "한국"),
-        "3€",
-    ]
 
 
 @pytest.mark.parametrize(
