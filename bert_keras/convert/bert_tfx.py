@@ -52,8 +52,7 @@ def read_pushed(directory: str) -> ReadModel:
     fields = _vocabulary_spec(directory)
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
     weights = os.path.join(directory, WEIGHTS_FILE)
-    if not os.path.exists(weights):
-        raise InputError(f"{weights} is missing; the folder of a pushed model needs it")
+    _check_weights(directory)
     model, fine_tuned = _new_model(directory, electra or config)
     _load_weights(model, weights)
     lower_case = fields.get("lower_case")
@@ -76,6 +75,16 @@ def read_pushed(directory: str) -> ReadModel:
         return ReadModel(model, tokens, lower_case, untrained)
     generator = _generator(directory, electra)
     return ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator)
+
+
+def _check_weights(directory: str) -> None:
+    from bert_keras.saved_model.pretrained import WEIGHTS_FILE
+
+    weights, generator = os.path.join(directory, WEIGHTS_FILE), _generator_file(directory)
+    if not os.path.exists(weights):
+        raise InputError(f"{weights} is missing; the folder of a pushed model needs it")
+    for path in (weights, *([generator] if generator else [])):
+        weight_copy.check_hdf5(path)
 
 
 def _load_weights(model: Any, path: str) -> None:
@@ -109,10 +118,11 @@ def _generator_file(directory: str) -> str | None:
 
 
 def outline_pushed(directory: str) -> Outline:
-    """Read configuration and vocabulary of a folder; errors as in `read_pushed`."""
+    """Read configuration, vocabulary and the indexes of the weights' files; errors as in `read_pushed`."""
     config, electra = _read_config(directory)
     fields = _vocabulary_spec(directory)
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
+    _check_weights(directory)
     family: Family = "electra" if electra else "bert" if merges is None else "roberta"
     architecture = Architecture(family, config, electra.embedding_size if electra else config.hidden_size)
     vocabulary = None if tokens is None else Vocabulary(tokens, merges)

@@ -97,11 +97,16 @@ def read_huggingface(directory: str) -> ReadModel:
 
 
 def outline_huggingface(directory: str) -> Outline:
-    """Read configuration and vocabulary of a folder; errors as in `read_huggingface`."""
+    """Read configuration, vocabulary and the headers of the weights' files; errors as in `read_huggingface`."""
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary = _read_vocabulary(directory, architecture.encoder)
     lower_case = _read_settings(directory).get("do_lower_case")
-    return Outline(architecture, vocabulary, lower_case, _generator_size(directory, architecture))
+    with contextlib.ExitStack() as files:
+        tensors, file = _open_tensors(directory, files)
+        stored = _canonical(tensors, architecture.family, reads=False)
+        parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
+    is_generator = architecture.family == "electra" and "masked-LM head" in parts
+    return Outline(architecture, vocabulary, lower_case, _generator_size(directory, architecture), is_generator)
 
 
 def _generator_size(directory: str, discriminator: Architecture) -> float | None:
@@ -111,7 +116,12 @@ def _generator_size(directory: str, discriminator: Architecture) -> float | None
     path = os.path.join(directory, GENERATOR_FOLDER, CONFIG_FILE)
     if discriminator.family != "electra" or not os.path.exists(path):
         return None
-    found = _read_architecture(path)
+    outline = outline_huggingface(os.path.dirname(path))
+    if not outline.is_generator:
+        raise InputError(
+            f"{os.path.dirname(path)}: has no masked-LM head, so it is no generator; give the one of {directory}"
+        )
+    found = outline.architecture
     size = found.encoder.hidden_size / discriminator.encoder.hidden_size
     if not 0 < size <= 1 or found != dataclasses.replace(
         discriminator, encoder=ElectraConfig(discriminator.encoder, discriminator.embedding_size, size).generator
@@ -124,12 +134,8 @@ def _generator_size(directory: str, discriminator: Architecture) -> float | None
 
 
 def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
-    from bert_keras.models.electra import ElectraGenerator
-
     folder = os.path.join(directory, GENERATOR_FOLDER)
-    generator = read_huggingface(folder).model
-    if not isinstance(generator, ElectraGenerator):
-        raise InputError(f"{folder}: has no masked-LM head, so it is no generator; give the one of {directory}")
+    generator: Any = read_huggingface(folder).model
     own, theirs = (backbone_of(network).embeddings.get_weights() for network in (generator, discriminator))
     if not all(map(np.array_equal, own, theirs)):
         raise InputError(f"{folder}: its embeddings are not those of {directory}; they must be shared (equal)")
@@ -302,8 +308,11 @@ def _tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTe
     return tensors
 
 
-def _canonical(tensors: Iterable[StoredTensor], family: Family) -> dict[str, StoredTensor]:
-    """Tensors by their name in the table: with the prefix and current names of layer normalisations, tied ones once."""
+def _canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = True) -> dict[str, StoredTensor]:
+    """Tensors by their name in the table: with the prefix and current names of layer normalisations, tied ones once.
+
+    Tied ones are compared if `reads`.
+    """
     named: dict[str, StoredTensor] = {}
     for tensor in tensors:
         name = tensor.name if tensor.name.startswith((f"{family}.", *HEADS[family])) else f"{family}.{tensor.name}"
@@ -320,7 +329,8 @@ def _canonical(tensors: Iterable[StoredTensor], family: Family) -> dict[str, Sto
             continue
         tensor = named.pop(copy)
         original = named.setdefault(source, tensor)
-        if tensor.shape != original.shape or not np.array_equal(tensor.float32(), original.float32()):
+        equal = not reads or np.array_equal(tensor.float32(), original.float32())
+        if tensor.shape != original.shape or not equal:
             raise InputError(
                 f"{tensor.file}: the tensor {tensor} is not equal to {original}; they must be tied (equal)"
             )

@@ -57,9 +57,15 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
         cased: whether the vocabulary keeps case; None: the folder says it.
 
     Raises:
-        InputError: no vocabulary, one that the family does not have, or its case is unknown.
+        InputError: a file of the weights is damaged, the weights are an ELECTRA's generator, there is no vocabulary or
+            one that the family does not have, or its case is unknown.
     """
     outline = outline_any(directory)
+    if outline.is_generator:
+        raise InputError(
+            f"{directory}: holds an ELECTRA's generator; give the folder of its discriminator, with this one in it as "
+            "generator/"
+        )
     family, vocabulary = outline.architecture.family, outline.vocabulary
     if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
@@ -125,8 +131,6 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     check_family(directory, outline.architecture.family, is_electra)
     replaced = _replaced(directory, original, tokenizer)
     source = read_any(directory)
-    if isinstance(source.model, ElectraGenerator):
-        raise InputError(f"{directory}: holds an ELECTRA's generator; give the folder of its discriminator")
     encoder = model.discriminator if is_electra else model
     config = backbone_of(encoder).config
     if wrong := differences(config, backbone_of(source.model).config):

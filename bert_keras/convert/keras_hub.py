@@ -82,11 +82,9 @@ def read_keras_hub(directory: str) -> ReadModel:
     architecture = _read_architecture(config_path)
     preset = _PRESETS[architecture.family]
     vocabulary, settings = _read_vocabulary(directory, architecture)
-    weights = os.path.join(directory, WEIGHTS_FILE)
-    if not os.path.exists(weights):
-        raise InputError(f"{weights} is missing; the folder of a preset needs it")
-    models = _keras_hub().models
     task = _task_class(directory)
+    weights = _check_weights(directory, preset, task)
+    models = _keras_hub().models
     try:
         model = getattr(models, preset.backbone).from_preset(directory, dtype="float32")
         if task and task == preset.masked_lm:
@@ -109,10 +107,21 @@ def read_keras_hub(directory: str) -> ReadModel:
 
 
 def outline_keras_hub(directory: str) -> Outline:
-    """Read configuration and vocabulary of a preset; errors as in `read_keras_hub`."""
+    """Read configuration, vocabulary and the indexes of the weights' files; errors as in `read_keras_hub`."""
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary, settings = _read_vocabulary(directory, architecture)
+    _check_weights(directory, _PRESETS[architecture.family], _task_class(directory))
     return Outline(architecture, vocabulary, settings.get("lowercase"))
+
+
+def _check_weights(directory: str, preset: _Preset, task: str | None) -> str:
+    """The file of the backbone's weights; InputError if it, or the head's that is read, is missing or damaged."""
+    weights = os.path.join(directory, WEIGHTS_FILE)
+    for path in (weights, *([os.path.join(directory, TASK_WEIGHTS_FILE)] if task and task == preset.masked_lm else [])):
+        if not os.path.exists(path):
+            raise InputError(f"{path} is missing; the folder of a preset needs it")
+        weight_copy.check_hdf5(path)
+    return weights
 
 
 def write_keras_hub(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:

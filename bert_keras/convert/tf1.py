@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -39,29 +41,12 @@ def read_tf1(directory: str) -> ReadModel:
     """
     outline = outline_tf1(directory)
     prefix = os.path.join(directory, CHECKPOINT)
-    index = f"{prefix}.index"
-    if not os.path.exists(index):
-        raise InputError(f"{index} is missing; the checkpoint's files must be named {CHECKPOINT}.*")
-
-    import tensorflow as tf
-
-    def stored(name: str, shape: list[int]) -> StoredTensor:
-        def read():
-            with _damage_named(prefix):
-                return reader.get_tensor(name)
-
-        return StoredTensor(name, index, tuple(shape), read)
-
-    with _damage_named(prefix):
-        reader = tf.train.load_checkpoint(prefix)
-    shapes = reader.get_variable_to_shape_map()
-    tensors = {name: stored(name, shapes[name]) for name in sorted(shapes) if not _TRAINING_STATE.search(name)}
-    model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", tensors, index)
+    model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", _tensors(prefix), f"{prefix}.index")
     return ReadModel(model, outline.vocabulary.tokens if outline.vocabulary else None, None, initialised)
 
 
 def outline_tf1(directory: str) -> Outline:
-    """Read configuration and vocabulary of a folder; errors as in `read_tf1`."""
+    """Read configuration, vocabulary and the checkpoint's index of a folder; errors as in `read_tf1`."""
     config_path = os.path.join(directory, CONFIG_FILE)
     text = files.read_text(config_path)
     try:
@@ -71,7 +56,36 @@ def outline_tf1(directory: str) -> Outline:
     path = os.path.join(directory, VOCABULARY_FILE)
     tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, CONFIG_FILE)
     vocabulary = None if tokens is None else Vocabulary(tokens)
-    return Outline(Architecture("bert", config, config.hidden_size), vocabulary, None)
+    architecture, prefix = Architecture("bert", config, config.hidden_size), os.path.join(directory, CHECKPOINT)
+    weight_copy.check_tensors(architecture, "tf1", _tensors(prefix), f"{prefix}.index")
+    return Outline(architecture, vocabulary, None)
+
+
+def _tensors(prefix: str) -> dict[str, StoredTensor]:
+    """The tensors of a checkpoint by name, not yet read; its data files must be as long as its index says."""
+    index = f"{prefix}.index"
+    if not os.path.exists(index):
+        raise InputError(f"{index} is missing; the checkpoint's files must be named {os.path.basename(prefix)}.*")
+
+    import tensorflow as tf
+
+    with _damage_named(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+    shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    # Strings, which are in no checkpoint of a model, have no fixed size.
+    needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
+    found = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
+    if found < needed:
+        raise _damaged(prefix, f"its data files have {found:,} bytes, its index lists {needed:,}")
+
+    def stored(name: str, shape: list[int]) -> StoredTensor:
+        def read():
+            with _damage_named(prefix):
+                return reader.get_tensor(name)
+
+        return StoredTensor(name, index, tuple(shape), read)
+
+    return {name: stored(name, shapes[name]) for name in sorted(shapes) if not _TRAINING_STATE.search(name)}
 
 
 @contextlib.contextmanager
@@ -82,7 +96,11 @@ def _damage_named(prefix: str) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, RuntimeError, IndexError) as error:
-        raise InputError(f"{prefix} is damaged or incomplete ({error}); copy its files again") from error
+        raise _damaged(prefix, error) from error
+
+
+def _damaged(prefix: str, reason: object) -> InputError:
+    return InputError(f"{prefix} is damaged or incomplete ({reason}); copy its files again")
 
 
 def write_tf1(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:

@@ -58,19 +58,21 @@ class ReadModel:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """A model folder without its weights: architecture and vocabulary.
+    """A model folder without its weights, whose files are complete by their own headers: architecture and vocabulary.
 
     Attributes:
         architecture: the model that its weights belong to.
         vocabulary: None if the folder has none.
         lower_case: as in `ReadModel`.
         generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
+        is_generator: whether it is an ELECTRA's generator.
     """
 
     architecture: Architecture
     vocabulary: Vocabulary | None
     lower_case: bool | None
     generator_size: float | None = None
+    is_generator: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +156,17 @@ def check_tensors(
             f"{file} has the heads of a generator and of a discriminator; these are two models: use one folder each"
         )
     return [weight for weight in table.values() if weight.part in parts]
+
+
+def check_hdf5(path: str) -> None:
+    """Raise InputError for an HDF5 file that is truncated or whose index is damaged; the weights are not read."""
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            file.visititems(lambda name, item: None)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise InputError(f"{path} is damaged or incomplete ({error}); copy it again") from error
 
 
 def read_model(

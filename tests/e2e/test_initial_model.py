@@ -1,7 +1,9 @@
 """`bert-tfx pretrain --init`: a pushed model is trained on with new words, and is the gate's baseline."""
 
 import json
+import os
 import re
+import shutil
 import string
 from pathlib import Path
 
@@ -186,10 +188,17 @@ def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
     assert initial["source"] == str(pushed) and initial["kept"].startswith(made[0])
 
 
-def test_bad_initial_models_are_one_line(corpus, tmp_path):
+def test_bad_initial_models_are_one_line(corpus, first_run, tmp_path):
     (tmp_path / "no_model").mkdir()
+    (pushed,) = (first_run.dir / "serving").iterdir()
+    shutil.copytree(pushed, tmp_path / "cut")
+    os.truncate(tmp_path / "cut" / "model.weights.h5", 5000)
     given = arguments(corpus, tmp_path / "run")
-    for init, message in (("no_model", "unknown model format"), ("nowhere", "no such folder")):
+    for init, message in (
+        ("no_model", "unknown model format"),
+        ("nowhere", "no such folder"),
+        ("cut", "model.weights.h5 is damaged or incomplete"),
+    ):
         code, _, err = bert_tfx(*given, "--init", tmp_path / init)
         assert code == 2 and message in err and len(err.splitlines()) == 1, err
         assert not (tmp_path / "run").exists()

@@ -128,8 +128,8 @@ def test_models_that_do_not_fit_are_refused(source, tmp_path):
     with pytest.raises(InputError, match=r"has embedding_size 32, .* has pretraining\.embedding_size=16"):
         initialize(narrow, directory, None, TOKENIZER)
     generator = folder_of(tmp_path, source.generator, "generator")
-    with pytest.raises(InputError, match="holds an ELECTRA's generator; give the folder of its discriminator"):
-        initialize(source, generator, None, TOKENIZER)
+    with pytest.raises(InputError, match=r"an ELECTRA's generator; give .* discriminator, with this one in it as"):
+        initial_outline(generator)
 
 
 def test_the_generator_of_another_model_is_refused(source, tmp_path):
@@ -137,6 +137,9 @@ def test_the_generator_of_another_model_is_refused(source, tmp_path):
     folder_of(tmp_path, built(ElectraForPreTraining, ELECTRA, 3).generator, "electra/generator")
     with pytest.raises(InputError, match=r"electra/generator: its embeddings are not those of .*electra"):
         initialize(built(ElectraForPreTraining, ELECTRA, 2), directory, None, TOKENIZER)
+    folder_of(tmp_path, source.discriminator, "electra/generator")
+    with pytest.raises(InputError, match=r"electra/generator: has no masked-LM head, so it is no generator; give .*a$"):
+        initial_outline(directory)
     directory = folder_of(tmp_path, source.discriminator, "second")
     deeper = dataclasses.replace(ELECTRA, discriminator=dataclasses.replace(BERT, num_hidden_layers=3))
     folder_of(tmp_path, built(ElectraForPreTraining, deeper).generator, "second/generator")

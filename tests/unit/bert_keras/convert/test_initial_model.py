@@ -1,6 +1,7 @@
 """The weights of an initial model in a model to train: kept, drawn, and the rows of new tokens."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,34 @@ def test_case_must_be_known_and_equal(tmp_path):
     model = built(BertForPreTraining)
     with pytest.raises(InputError, match="its vocabulary is cased, the examples' is not"):
         initialize(model, directory, True, BertTokenizer(VOCABULARY, True))
+
+
+@pytest.mark.parametrize(
+    ("to", "file"),
+    [("hf", "model.safetensors"), ("tf1", "bert_model.ckpt.data-00000-of-00001"), ("bert-tfx", "model.weights.h5")],
+)
+def test_damaged_weights_are_found_before_they_are_read(tmp_path, to, file):
+    """Cut short, empty, or with a head that is not the format's."""
+    directory = folder(tmp_path, built(BertForPreTraining), to)
+    path = Path(directory, file)
+    whole = path.read_bytes()
+    assert initial_outline(directory, cased=False)
+    for content in (whole[:-1], whole[: len(whole) // 2], b"", b"{}" * 100):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"{to}/.* is damaged or .*copy it") as error:
+            initial_outline(directory, cased=False)
+        assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_with_a_damaged_index_and_a_pickle_are_found_before_they_are_read(tmp_path):
+    directory = folder(tmp_path, built(BertForPreTraining), "tf1")
+    Path(directory, "bert_model.ckpt.index").write_bytes(b"no index")
+    with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
+        initial_outline(directory, cased=False)
+    directory = folder(tmp_path, built(BertForPreTraining), "hf")
+    Path(directory, "model.safetensors").rename(Path(directory, "pytorch_model.bin"))
+    with pytest.raises(InputError, match=r"pytorch_model.bin is not read .*; if you trust it, write model.safetensors"):
+        initial_outline(directory)
 
 
 def test_models_that_do_not_fit_are_refused(tmp_path):

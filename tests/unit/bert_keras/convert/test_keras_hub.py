@@ -13,7 +13,7 @@ pytest.importorskip("keras_hub")  # an extra: bert-tfx[keras-hub]
 import keras
 import keras_hub
 
-from bert_keras.convert.keras_hub import read_keras_hub, write_keras_hub
+from bert_keras.convert.keras_hub import outline_keras_hub, read_keras_hub, write_keras_hub
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
@@ -250,7 +250,9 @@ def test_damaged_and_missing_files_are_named(directory):
         read_keras_hub(str(directory))
     change(config, intermediate_dim=24)
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"model.weights.h5: the weights do not fit config.json"):
+    with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*; copy it again"):
+        outline_keras_hub(str(directory))
+    with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*; copy it again"):
         read_keras_hub(str(directory))
     weights.unlink()
     with pytest.raises(InputError, match=r"model.weights.h5 is missing"):
