@@ -5,6 +5,7 @@ Training itself reads no other program's files: a change of the code that does m
 
 from __future__ import annotations
 
+import json
 import os
 
 from bert_keras.convert.initial_model import InitialWeights, initialize
@@ -13,11 +14,13 @@ from bert_keras.jobs import PretrainJob
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.pretraining import (
     INITIAL_WEIGHTS_FILE,
+    LEARNED_ROWS_FILE,
     by_length,
     check_examples_fit,
     export_with_examples,
     load_tokenizer,
 )
+from bert_keras.saved_model.saved_model_files import write_texts
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 
 
@@ -47,4 +50,5 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
     weights = initialize(model, source, cased, tokenizer)
     export_with_examples(model, objective, job, examples_dir, tokenizer, weights.drawn)
     model.save_weights(os.path.join(job.output_dir, INITIAL_WEIGHTS_FILE))
+    write_texts(job.output_dir, {LEARNED_ROWS_FILE: json.dumps(weights.learned_rows) + "\n"})
     return weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 from collections.abc import Collection, Sequence
@@ -25,11 +26,14 @@ from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
 from bert_keras.training.loop import TrainingLoop
+from bert_keras.training.optimizer import LearnedRows
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
 from bert_keras.training.strategy import create_strategy, worker_number
 
 # Of the folder of an initial model (`bert_keras.initial_model`): the weights of the model that is trained.
 INITIAL_WEIGHTS_FILE = "initial.weights.h5"
+# And what of it the source lacks, as `bert_keras.training.optimizer.LearnedRows`.
+LEARNED_ROWS_FILE = "learned_rows.json"
 
 
 def pretrain(job: PretrainJob) -> None:
@@ -69,6 +73,7 @@ def pretrain(job: PretrainJob) -> None:
         for example_set in examples:
             if warning := text_never_read(phases, example_set):
                 logging.getLogger(__name__).warning(warning)
+    learned_rows = _learned_rows(job.init) if job.training.freeze_initial else None
     tokenizer = load_tokenizer(folders[-1], spec)
     create_model, objective = pretraining_model(
         job.pretraining,
@@ -84,11 +89,26 @@ def pretrain(job: PretrainJob) -> None:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         return model
 
-    model = TrainingLoop(create_initial_model, objective, job.training, phases, directory, strategy).run()
+    loop = TrainingLoop(create_initial_model, objective, job.training, phases, directory, strategy, learned_rows)
+    model = loop.run()
     if worker_number(strategy):
         return
     export_with_examples(model, objective, job, folders[-1], tokenizer)
     copy_logs(directory, job.logs_dir)
+
+
+def _learned_rows(init: str) -> LearnedRows:
+    """What `training.freeze_initial` leaves to learn; InputError if that is nothing."""
+    learned: LearnedRows = []
+    if init:
+        with tf.io.gfile.GFile(os.path.join(init, LEARNED_ROWS_FILE)) as file:
+            learned = json.load(file)
+    if all(rows == [] for rows in learned):
+        raise InputError(
+            "training.freeze_initial: nothing is left to learn, no word is new and no head is drawn; add words with "
+            "vocabulary.extend, or set training.freeze_layers"
+        )
+    return learned
 
 
 def export_with_examples(

@@ -38,11 +38,13 @@ class InitialWeights:
         kept: parts with the folder's weights.
         drawn: parts that the folder lacks, with random weights.
         new_tokens: tokens that the folder's vocabulary lacks; their rows are means of the rows that they replace.
+        learned_rows: of each trainable variable, in order, the rows that the folder lacks (new tokens); None: all.
     """
 
     kept: tuple[Part, ...]
     drawn: tuple[Part, ...]
     new_tokens: int
+    learned_rows: tuple[list[int] | None, ...] = ()
 
     def __str__(self) -> str:
         drawn = f"; drawn: {', '.join(self.drawn)}" if self.drawn else ""
@@ -139,12 +141,13 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     for name, size in electra_sizes(outline).items() if is_electra else ():
         if (mine := getattr(model.config, name)) != size:
             raise InputError(f"{directory}: has {name} {size}, the model to train has pretraining.{name}={mine}")
-    kept, drawn = _assign(encoder, source.model, source.initialised, replaced)
+    learned: dict[int, list[int] | None] = {id(variable): None for variable in model.trainable_variables}
+    kept, drawn = _assign(encoder, source.model, source.initialised, replaced, learned)
     if is_electra:
         if source.generator:
-            _assign(model.generator, source.generator, (), replaced)
+            _assign(model.generator, source.generator, (), replaced, learned)
         (kept if source.generator else drawn)["generator"] = None
-    return InitialWeights(tuple(kept), tuple(drawn), len(replaced))
+    return InitialWeights(tuple(kept), tuple(drawn), len(replaced), tuple(learned.values()))
 
 
 def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
@@ -163,9 +166,16 @@ def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict
 
 
 def _assign(
-    model: Model, source: Model, initialised: Collection[Part], replaced: dict[int, list[int]]
+    model: Model,
+    source: Model,
+    initialised: Collection[Part],
+    replaced: dict[int, list[int]],
+    learned: dict[int, list[int] | None],
 ) -> tuple[dict[Part, None], dict[Part, None]]:
-    """Assign the weights of `source` but those of `initialised`; return the parts of `model` that it has and lacks."""
+    """Assign the weights of `source` but those of `initialised`; return the parts of `model` that it has and lacks.
+
+    `learned` has the rows that are not assigned by the identity of the variables, and gets those of the assigned ones.
+    """
     ours, theirs = variables_by_path(model), variables_by_path(source)
     kept: dict[Part, None] = {}
     drawn: dict[Part, None] = {}
@@ -180,6 +190,7 @@ def _assign(
             continue
         kept[weight.part] = None
         value = np.asarray(theirs[weight.path], "float32")
+        learned[id(ours[weight.path])] = sorted(replaced) if weight.path.endswith(_BY_TOKEN) else []
         if weight.path.endswith(_BY_TOKEN):
             value = _with_new_rows(value, replaced, weight.shape[0])
         ours[weight.path].assign(value)

@@ -30,6 +30,9 @@ class TrainingConfig:
             or .9. 1: the same rate for all layers.
         freeze_layers: the embeddings and this many encoder layers from below keep their weights; 0: all are trained.
             The norm of the gradient counts them nevertheless.
+        freeze_initial: all that the initial model has keeps its weights: only the rows of new words (in the word
+            embeddings and the output bias) and drawn heads are trained.
+        freeze_steps: for how many first steps the two hold; 0: for all.
         replay_share: share of every batch that is general text, where there is some (`--replay`).
         clip_norm: maximum global norm of the gradient, which is scaled down to it.
         clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
@@ -65,6 +68,8 @@ class TrainingConfig:
     decay_all: bool = False
     layer_decay: float = 1.0
     freeze_layers: int = 0
+    freeze_initial: bool = False
+    freeze_steps: int = 0
     replay_share: float = 0.1
     clip_norm: float = 1.0
     clip: Literal["global", "per_replica"] = "global"
@@ -104,8 +109,19 @@ class TrainingConfig:
         for name in ("beta_1", "beta_2"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; it must be in (0, 1)")
-        if self.freeze_layers < 0:
-            raise ValueError(f"training.freeze_layers is {self.freeze_layers}; it must be at least 0")
+        for name in ("freeze_layers", "freeze_steps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least 0")
+        if self.freeze_layers and self.freeze_initial:
+            raise ValueError(
+                f"training.freeze_layers is {self.freeze_layers} and training.freeze_initial is on, which freezes all "
+                "layers; set one of them"
+            )
+        if self.freeze_steps and not (self.freeze_layers or self.freeze_initial):
+            raise ValueError(
+                f"training.freeze_steps is {self.freeze_steps}, but nothing is frozen; set training.freeze_layers or "
+                "training.freeze_initial too"
+            )
         if not 0 < self.replay_share < 1:
             raise ValueError(f"training.replay_share is {self.replay_share}; it must be between 0 and 1")
         if not 0 < self.layer_decay <= 1:

@@ -22,7 +22,7 @@ from bert_keras.training.checkpoints import Checkpoints
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.flops import Ceiling, known_training_flops
 from bert_keras.training.log import TrainingLog
-from bert_keras.training.optimizer import create_optimizer, create_schedule, num_encoder_layers
+from bert_keras.training.optimizer import LearnedRows, create_optimizer, create_schedule, num_encoder_layers
 from bert_keras.training.phases import Phase
 from bert_keras.training.preemption import Termination
 from bert_keras.training.progress import TrainingProgress
@@ -41,6 +41,7 @@ class TrainingLoop:
         directory: folder of checkpoints and logs, common to all workers. The same directory with the same arguments
             resumes.
         strategy: result of `create_strategy(config)`, which several workers must call before anything else.
+        learned_rows: of an initial model, what `config.freeze_initial` does not freeze.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class TrainingLoop:
         phases: Sequence[Phase],
         directory: str,
         strategy: tf.distribute.Strategy | None = None,
+        learned_rows: LearnedRows | None = None,
     ):
         self.objective, self.config, self.phases, self.directory = objective, config, phases, directory
         self.strategy = strategy or create_strategy(config)
@@ -59,7 +61,7 @@ class TrainingLoop:
         try:
             with self.strategy.scope():
                 self.model = create_model()
-                self.optimizer = create_optimizer(config, num_encoder_layers(self.model.weights))
+                self.optimizer = create_optimizer(config, num_encoder_layers(self.model.weights), learned_rows)
                 self.optimizer.build(self.model.trainable_variables)
         finally:
             keras.mixed_precision.set_dtype_policy("float32")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_keras.training.config import TrainingConfig
@@ -105,6 +106,23 @@ def is_frozen(path: str, freeze_layers: int) -> bool:
     return freeze_layers > 0 and bool(_EMBEDDINGS.search(path) or (match and int(match[1]) < freeze_layers))
 
 
+# Of each variable, in order, the rows that learn; None: all rows. Variables have names of their own in each process.
+LearnedRows = Sequence[Sequence[int] | None]
+
+
+def row_multiplier(variable: keras.Variable, rows: Sequence[int] | None) -> float | np.ndarray:
+    """The factor of the learning rate for the rows of a variable: 1 for `rows`, else 0.
+
+    Returns:
+        A number, or float32 [rows, 1, ...] with as many axes as the variable.
+    """
+    if not rows:
+        return float(rows is None)
+    factors = np.zeros((variable.shape[0], *[1] * (len(variable.shape) - 1)), "float32")
+    factors[list(rows)] = 1.0
+    return factors
+
+
 def num_encoder_layers(variables: Iterable[keras.Variable]) -> int:
     """Number of encoder layers, from the paths of the variables; 0 for a model without any, as a biLM."""
     matches = (_ENCODER_LAYER.search(variable.path) for variable in variables)
@@ -127,6 +145,8 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         decay_all: decay all variables (RoBERTa).
         layer_decay, num_layers: see `layer_multiplier`; a `layer_decay` of 1 gives every variable the same rate.
         freeze_layers: see `is_frozen`; these variables have the rate 0.
+        learned_rows: all other rows have the rate 0; None: nothing more is frozen.
+        freeze_steps: for how many first steps; 0: for all.
     """
 
     def __init__(
@@ -141,6 +161,8 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         layer_decay: float,
         num_layers: int,
         freeze_layers: int,
+        freeze_steps: int,
+        learned_rows: LearnedRows | None = None,
         **kwargs,
     ):
         # Not Keras' own `weight_decay`, which decays in a separate pass before the update.
@@ -148,6 +170,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         self.weight_decay_rate, self.epsilon, self.decay_all = weight_decay_rate, epsilon, decay_all
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.layer_decay, self.num_layers, self.freeze_layers = layer_decay, num_layers, freeze_layers
+        self.learned_rows, self.freeze_steps = learned_rows, freeze_steps
 
     def build(self, variables):
         if self.built:
@@ -157,9 +180,11 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         self._velocities = [self.add_variable_from_reference(v, "velocity") for v in variables]
         # Determined here: on TensorFlow, `update_step` gets bare tf.Variables, which have no path.
         self._decayed = [self.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
-        self._multipliers = [
-            layer_multiplier(v.path, self.layer_decay, self.num_layers) * (not is_frozen(v.path, self.freeze_layers))
-            for v in variables
+        self._multipliers = [layer_multiplier(v.path, self.layer_decay, self.num_layers) for v in variables]
+        rows = [None] * len(variables) if self.learned_rows is None else self.learned_rows
+        self._frozen = [
+            multiplier * (not is_frozen(v.path, self.freeze_layers)) * row_multiplier(v, learned)
+            for v, multiplier, learned in zip(variables, self._multipliers, rows, strict=True)
         ]
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -169,7 +194,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
-        rate = self._multipliers[index] * ops.cast(learning_rate, variable.dtype)
+        rate = self._multiplier(index) * ops.cast(learning_rate, variable.dtype)
         m, v = self._momentums[index], self._velocities[index]
         self.assign(m, self.beta_1 * m + (1.0 - self.beta_1) * gradient)
         self.assign(v, self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient))
@@ -177,6 +202,12 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         if self._decayed[index]:
             update = self.rescaled(update + self.weight_decay_rate * variable, variable)
         self.assign_sub(variable, rate * update)
+
+    def _multiplier(self, index):
+        """The factor of a variable's rate at this step; running means of what is frozen go on."""
+        if not self.freeze_steps:
+            return self._frozen[index]
+        return ops.where(self.iterations < self.freeze_steps, self._frozen[index], self._multipliers[index])
 
     def direction(self, m, v):
         """The update before weight decay and rate; `m` and `v` are this step's."""
@@ -201,6 +232,8 @@ class DecoupledAdam(keras.optimizers.Optimizer):
             "layer_decay": self.layer_decay,
             "num_layers": self.num_layers,
             "freeze_layers": self.freeze_layers,
+            "learned_rows": self.learned_rows,
+            "freeze_steps": self.freeze_steps,
         }
 
 
@@ -265,8 +298,11 @@ def create_schedule(config: TrainingConfig) -> WarmupLinearDecay:
     return SCHEDULES[config.schedule](config.learning_rate, config.num_train_steps, config.num_warmup_steps)
 
 
-def create_optimizer(config: TrainingConfig, num_layers: int) -> DecoupledAdam:
-    """The optimizer of a training run, for a model with `num_layers` encoder layers."""
+def create_optimizer(config: TrainingConfig, num_layers: int, learned_rows: LearnedRows | None = None) -> DecoupledAdam:
+    """The optimizer of a training run, for a model with `num_layers` encoder layers.
+
+    `learned_rows`: what `config.freeze_initial` does not freeze.
+    """
     return OPTIMIZERS[config.optimizer](
         create_schedule(config),
         weight_decay_rate=config.weight_decay,
@@ -277,4 +313,6 @@ def create_optimizer(config: TrainingConfig, num_layers: int) -> DecoupledAdam:
         layer_decay=config.layer_decay,
         num_layers=num_layers,
         freeze_layers=config.freeze_layers,
+        learned_rows=learned_rows if config.freeze_initial else None,
+        freeze_steps=config.freeze_steps,
     )

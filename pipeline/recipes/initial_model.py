@@ -27,7 +27,10 @@ def with_start(recipe: Recipe, init: str | None, cased: bool | None, settings: S
             f"{recipe.name}: this recipe trains a model on: give it with --init DIR; to train one from nothing, choose "
             "another recipe (bert-tfx recipes)"
         )
-    return with_settings(recipe, settings)
+    chosen = with_settings(recipe, settings)
+    if chosen.training.freeze_initial:
+        raise InputError("training.freeze_initial: keeps the weights of an initial model; give it with --init DIR")
+    return chosen
 
 
 def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: Sequence[str]) -> Recipe:

@@ -35,13 +35,12 @@ class Descent(keras.optimizers.SGD):
     _all_reduce_sum_gradients = DecoupledAdam._all_reduce_sum_gradients
 
 
-def loop(examples, directory, model=MODEL, **change):
+def loop(examples, directory, model=MODEL, learned_rows=None, **change):
     config = dataclasses.replace(RUN, **change)
     read = ExampleSet.load(examples.dir)
     create_model = functools.partial(built, BertForPreTraining, model, seed=config.seed)
-    return TrainingLoop(
-        create_model, mlm_nsp.OBJECTIVE, config, phases_of(config, SecondPhase(), [read]), str(directory)
-    )
+    phases = phases_of(config, SecondPhase(), [read])
+    return TrainingLoop(create_model, mlm_nsp.OBJECTIVE, config, phases, str(directory), learned_rows=learned_rows)
 
 
 def built(model_class, *args, **kwargs):

@@ -63,6 +63,9 @@ def test_missing_heads_are_drawn_and_named(tmp_path):
     result = initialize(drawn, folder(tmp_path, source, "hf"), None, BertTokenizer(VOCABULARY, True))
     assert result.kept == ("encoder", "pooler") and result.drawn == ("masked-LM head", "next-sentence head")
     assert str(result) == "kept: encoder, pooler; drawn: masked-LM head, next-sentence head"
+    learned = dict(zip((v.path for v in drawn.trainable_variables), result.learned_rows, strict=True))
+    heads = [v.path for head in (drawn.mlm_head, drawn.nsp_head) for v in head.trainable_variables]
+    assert {path: rows for path, rows in learned.items() if rows != []} == dict.fromkeys(heads)
     after = weights(drawn)
     np.testing.assert_array_equal(after[TABLE], weights(source)[TABLE])
     np.testing.assert_array_equal(after["predictions/transform/kernel"], before["predictions/transform/kernel"])
@@ -82,6 +85,9 @@ def test_rows_of_new_tokens_are_means_and_old_rows_stay(tmp_path):
     model.build()
     result = initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
     assert result.new_tokens == 2 and str(result).endswith("; 2 new tokens")
+    learned = dict(zip((v.path for v in model.trainable_variables), result.learned_rows, strict=True))
+    new = {path.partition("/")[2]: rows for path, rows in learned.items() if rows != []}
+    assert new == {path: [5, len(VOCABULARY)] for path in (TABLE, BIAS)}
     for path in (TABLE, BIAS):
         old, new = weights(source)[path], weights(model)[path]
         kept = [i for i in range(len(VOCABULARY)) if i != 5]
@@ -138,6 +144,14 @@ def test_damaged_weights_are_found_before_they_are_read(tmp_path, to, file):
         with pytest.raises(InputError, match=rf"{to}/.* is damaged or .*copy it") as error:
             initial_outline(directory, cased=False)
         assert "\n" not in str(error.value)
+
+
+def test_an_hdf5_file_with_a_damaged_index_is_found_before_it_is_read(tmp_path):
+    directory = folder(tmp_path, built(BertForPreTraining), "bert-tfx")
+    path = Path(directory, "model.weights.h5")
+    path.write_bytes(path.read_bytes().replace(b"SNOD", b"XXXX"))  # nodes of the groups' trees
+    with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*symbol table"):
+        initial_outline(directory, cased=False)
 
 
 def test_a_checkpoint_with_a_damaged_index_and_a_pickle_are_found_before_they_are_read(tmp_path):

@@ -2,16 +2,18 @@
 
 import dataclasses
 import os
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_keras.convert.detect import read_any, write_any
+from bert_keras.errors import InputError
 from bert_keras.initial_model import export_initial_model
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
-from bert_keras.pretraining import pretrain
+from bert_keras.pretraining import INITIAL_WEIGHTS_FILE, pretrain
 from bert_keras.saved_model.saved_model_files import GENERATOR_FILE
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.training.config import TrainingConfig
@@ -84,6 +86,48 @@ def test_what_was_exported_can_be_continued(job, exported, tmp_path):
     assert export_initial_model(drawn, again.output_dir).drawn == ("generator",)
     assert set(tf.saved_model.load(drawn.output_dir).signatures) == {"serving_default", "encode", "encode_pair"}
     np.testing.assert_array_equal(encoded(drawn.output_dir), encoded(exported))
+
+
+@pytest.fixture(scope="module")
+def drawn_generator(job, source, tmp_path_factory):
+    """The initial model of a discriminator's folder alone."""
+    folder = tmp_path_factory.mktemp("drawn")
+    shutil.copytree(source[1], folder / "hf", ignore=shutil.ignore_patterns("generator"))
+    begun = dataclasses.replace(job, output_dir=str(folder / "initial"))
+    assert export_initial_model(begun, str(folder / "hf")).drawn == ("generator",)
+    return begun.output_dir
+
+
+def trained_from(job, init, folder, **settings):
+    config = TrainingConfig(
+        train_batch_size=8, num_train_steps=2, num_warmup_steps=0, learning_rate=1e-2, steps_per_execution=1,
+        eval_batch_size=4, eval_batches=1, **settings,
+    )  # fmt: skip
+    logs, root = str(folder / "logs"), str(folder / "training")
+    trained = dataclasses.replace(
+        job, training=config, init=init, output_dir=str(folder / "model"), logs_dir=logs, training_root=root
+    )
+    pretrain(trained)
+    return read_any(trained.output_dir)
+
+
+def test_a_frozen_initial_model_keeps_its_weights_and_its_drawn_generator_learns(job, drawn_generator, tmp_path):
+    before = read_any(drawn_generator)
+    after = trained_from(job, drawn_generator, tmp_path, freeze_initial=True)
+    for mine, wanted in zip(after.model.get_weights(), before.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    own = after.generator.backbone.encoder_layers[0].get_weights()
+    fresh = ElectraForPreTraining(after.generator.config)
+    fresh.build()
+    fresh.load_weights(os.path.join(drawn_generator, INITIAL_WEIGHTS_FILE))
+    for mine, drawn in zip(own, fresh.generator.backbone.encoder_layers[0].get_weights(), strict=True):
+        assert (mine != drawn).any()
+
+
+def test_a_frozen_initial_model_without_anything_new_is_refused(job, exported, tmp_path):
+    for init in (exported, ""):
+        with pytest.raises(InputError, match=r"training\.freeze_initial: nothing is left to learn"):
+            trained_from(job, init, tmp_path, freeze_initial=True)
 
 
 def test_training_begins_with_both_networks(job, exported, tmp_path):

@@ -1,6 +1,7 @@
 """What keeps a model that is trained on from forgetting: replayed examples, and frozen layers."""
 
 import dataclasses
+import re
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from bert_keras.pretraining import _with_replay, text_never_read
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.optimizer import OPTIMIZERS, create_optimizer
 from bert_keras.training.phases import ExampleSet, phases_of
+from tests.support.models.small_training import loop
 
 SPEC = ExampleSpec(128, 20, 1000, "", 500, 50)
 GENERAL = [Shard("1", 0, 9, 0, "")]
@@ -57,3 +59,100 @@ def test_frozen_layers_keep_their_weights(optimizer):
         create_optimizer(config, 2).apply([gradient] * 4, variables)
         moved[frozen] = [bool((np.asarray(v) != 1.0).all()) for v in variables]
     assert moved == {0: [True] * 4, 1: [False, False, True, True], 2: [False, False, False, True]}
+
+
+def after(steps, optimizer, **settings):
+    """An embedding of four rows, an output bias and a kernel, after some steps from ones."""
+    learned = [[1, 3], [1, 3], [], None]
+    names = ("embeddings/words", "predictions/bias", "layer_0/kernel", "drawn/kernel")
+    variables = [
+        keras.layers.Layer(name=layer).add_weight(
+            name=name, shape=(4,) if name == "bias" else (4, 2), initializer="ones"
+        )
+        for layer, name in (path.split("/") for path in names)
+    ]
+    config = TrainingConfig(optimizer=optimizer, num_warmup_steps=0, learning_rate=0.1, **settings)
+    made = create_optimizer(config, 1, learned)
+    for _ in range(steps):
+        made.apply([keras.ops.convert_to_tensor(np.full(v.shape, 0.3, "float32")) for v in variables], variables)
+    return dict(zip(names, map(np.asarray, variables), strict=True))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_only_new_rows_and_drawn_heads_learn_if_the_initial_model_is_frozen(optimizer):
+    free, frozen = (after(3, optimizer, freeze_initial=freeze) for freeze in (False, True))
+    for name in ("embeddings/words", "predictions/bias"):
+        np.testing.assert_array_equal(frozen[name][[0, 2]], np.ones_like(frozen[name][[0, 2]]))
+        if optimizer != "lamb":  # which rescales a variable by the norm of all its rows
+            np.testing.assert_array_equal(frozen[name][[1, 3]], free[name][[1, 3]])
+        assert (frozen[name][[1, 3]] != 1).all()
+    np.testing.assert_array_equal(frozen["layer_0/kernel"], np.ones((4, 2)))
+    np.testing.assert_array_equal(frozen["drawn/kernel"], free["drawn/kernel"])
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("freeze", [{"freeze_layers": 1}, {"freeze_initial": True}])
+def test_what_is_frozen_for_the_first_steps_learns_after_them(optimizer, freeze):
+    moved = [(after(steps, optimizer, **freeze, freeze_steps=2)["layer_0/kernel"] != 1).all() for steps in (1, 2, 3)]
+    assert moved == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"freeze_steps": 5},
+            "freeze_steps is 5, but nothing is frozen; set training.freeze_layers or training.freeze_i",
+        ),
+        ({"freeze_steps": -1, "freeze_layers": 1}, "freeze_steps is -1; it must be at least 0"),
+        ({"freeze_layers": 2, "freeze_initial": True}, "freeze_layers is 2 and training.freeze_initial is on"),
+    ],
+)
+def test_settings_of_freezing_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TrainingConfig(**settings)
+
+
+def test_a_run_that_is_frozen_for_its_first_steps_resumes_exactly(examples, tmp_path):
+    """Of 12 steps the first 6 learn rows 20 to 23 alone; runs are stopped before, at, and after the sixth."""
+    settings = {"freeze_initial": True, "freeze_steps": 6, "save_checkpoints_steps": 3}
+
+    def start(directory):
+        words = ("word_embeddings/embeddings", "output_bias")
+        learned = [[20, 21, 22, 23] if path.endswith(words) else [] for path in paths]
+        return loop(examples, directory, learned_rows=learned, **settings)
+
+    paths = [variable.path for variable in loop(examples, "").model.trainable_variables]
+    before, whole = start("").model.get_weights(), start(tmp_path / "whole")
+    whole.run()
+    for stopped in (3, 6, 9):
+        run = start(tmp_path / str(stopped))
+        steps = run._train_steps
+
+        def killed(iterator, count, stop, run=run, steps=steps, stopped=stopped):
+            if int(run.step) >= stopped:
+                raise KeyboardInterrupt
+            return steps(iterator, count, stop)
+
+        run._train_steps = killed
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+        resumed = start(tmp_path / str(stopped))
+        resumed._checkpoints.restore_newest()
+        assert int(resumed.step) == stopped
+        if stopped <= 6:
+            _only_new_rows_moved(resumed.model, before)
+        for ours, theirs in zip(resumed.run().get_weights(), whole.model.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    for variable, old in zip(whole.model.trainable_variables, before, strict=True):
+        assert (np.asarray(variable) != old).any(), variable.path
+
+
+def _only_new_rows_moved(model, before):
+    for variable, old in zip(model.weights, before, strict=True):
+        new = np.asarray(variable)
+        if variable.path.endswith(("word_embeddings/embeddings", "output_bias")):
+            np.testing.assert_array_equal(new[:20], old[:20])
+            assert (new[20:] != old[20:]).any()
+        else:
+            np.testing.assert_array_equal(new, old, err_msg=variable.path)

@@ -30,6 +30,7 @@ SETTINGS = {
     "layer_decay": 1.0,
     "num_layers": 2,
     "freeze_layers": 0,
+    "freeze_steps": 0,
 }
 
 

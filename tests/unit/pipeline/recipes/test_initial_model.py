@@ -135,6 +135,15 @@ def test_the_recipe_that_continues_is_refused_without_a_model(init, tmp_path):
     assert request.resolved.model.hidden_size == 64
 
 
+def test_freezing_an_initial_model_needs_one(init, tmp_path):
+    settings = (*SHORT, "training.freeze_initial=true")
+    with pytest.raises(
+        InputError, match=r"training\.freeze_initial: keeps the weights of an initial model; give it wi"
+    ):
+        _ = RunRequest("tiny_cpu", str(tmp_path), settings=settings).resolved
+    assert RunRequest("tiny_cpu", str(tmp_path), init=init, settings=settings).resolved.training.freeze_initial
+
+
 def test_latest_is_the_served_version_and_the_first_run_needs_a_model(tmp_path):
     request = RunRequest("tiny_cpu", str(tmp_path), init="latest")
     with pytest.raises(InputError, match="has no pushed version; give a model for the first run"):
