@@ -158,8 +158,10 @@ class TrainingLoop:
 
     def _stream(self, phase: Phase, first_step: int, **part: int) -> tf.data.Dataset:
         first_example = phase.examples_read(first_step)
-        return phase.examples.train_batches(
-            batch_size=phase.batch_size, first_example=first_example, seed=self.config.seed, **part
+        return _untuned(
+            phase.examples.train_batches(
+                batch_size=phase.batch_size, first_example=first_example, seed=self.config.seed, **part
+            )
         )
 
     def _not_finite(self, phase: Phase, step: int, sums: dict[str, float]) -> str:
@@ -181,7 +183,7 @@ class TrainingLoop:
     def evaluate(self, phase: Phase) -> dict[str, float]:
         """Metrics of the first `eval_batches` held-out batches of a phase's examples."""
         totals = dict.fromkeys(self.objective.sums, 0.0)
-        batches = phase.examples.eval_batches(self.config.eval_batch_size)
+        batches = _untuned(phase.examples.eval_batches(self.config.eval_batch_size))
         for number, batch in batches.take(self.config.eval_batches).enumerate():
             for name, value in self._eval_step(batch, number).items():
                 totals[name] += float(value)
@@ -197,3 +199,14 @@ class TrainingLoop:
         """The next step with an evaluation or a checkpoint, or the end of the phase."""
         every = (self.config.eval_every_steps, self.config.save_checkpoints_steps)
         return min(phase.end_step, *((step // n + 1) * n for n in every))
+
+
+def _untuned(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Turn off tf.data's autotuning: all buffers and threads have fixed numbers.
+
+    Its thread can miss the end of an iterator, which then waits for its next round: up to a minute, each time. A training
+    stopped by SIGTERM so outlived the grace period of its scheduler.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.with_options(options)

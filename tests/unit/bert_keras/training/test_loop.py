@@ -202,6 +202,19 @@ def test_a_full_disk_leaves_the_previous_checkpoint(examples, tmp_path, full_at,
     assert int(resumed.step) == left
 
 
+def test_batches_are_not_autotuned(examples, tmp_path, monkeypatch):
+    """An iterator of an autotuned dataset may need a minute to end, and then so does a process stopped by SIGTERM."""
+    run, made = loop(examples, tmp_path), []
+    with_options = tf.data.Dataset.with_options
+    monkeypatch.setattr(
+        tf.data.Dataset, "with_options", lambda *words, **named: made.append(with_options(*words, **named)) or made[-1]
+    )
+    iter(run._batches(run.phases[-1], 0))
+    run.evaluate(run.phases[-1])
+    assert len(made) >= 2
+    assert not any(dataset.options().autotune.enabled for dataset in made)
+
+
 @pytest.mark.parametrize(("number", "named"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
 def test_a_signal_writes_a_checkpoint_that_resumes(examples, tmp_path, unbroken, number, named):
     run = loop(examples, tmp_path)
