@@ -204,8 +204,8 @@ class TrainingLoop:
 def _untuned(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Turn off tf.data's autotuning: all buffers and threads have fixed numbers.
 
-    Its thread can miss the end of an iterator, which then waits for its next round: up to a minute, each time. A training
-    stopped by SIGTERM so outlived the grace period of its scheduler.
+    Its thread can miss the end of an iterator, which then waits for its next round: up to a minute, each time. So a
+    training stopped by SIGTERM outlived the grace period of its scheduler.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

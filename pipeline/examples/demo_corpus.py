@@ -67,7 +67,7 @@ def write_docstring_corpus(path: str, size: int) -> None:
     # Not forked: TensorFlow's threads, if the caller has any, do not survive a fork, and the child may crash.
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         for start in range(0, len(files), FILES_AT_A_TIME):
-            for texts in pool.map(_docstrings, files[start : start + FILES_AT_A_TIME], chunksize=20):
+            for texts in pool.map(docstrings, files[start : start + FILES_AT_A_TIME], chunksize=20):
                 new = {digest: text for digest, text in texts.items() if digest not in documents}
                 documents.update(new)
                 left -= sum(map(len, new.values()))
@@ -78,7 +78,8 @@ def write_docstring_corpus(path: str, size: int) -> None:
             file.write(documents[digest] + "\n\n")
 
 
-def _docstrings(path: Path) -> dict[bytes, str]:
+def docstrings(path: Path) -> dict[bytes, str]:
+    """The prose of each docstring of a Python file, by its SHA-256; a file that cannot be parsed has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's code

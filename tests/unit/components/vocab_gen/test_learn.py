@@ -174,10 +174,10 @@ def test_fertility_equals_the_librarys_own_training():
     """Tokens per word on held-out text, within 2 % of BertWordPieceTokenizer's at the same size on the same text."""
     from tokenizers import BertWordPieceTokenizer
 
-    from pipeline.examples.demo_corpus import _docstrings
+    from pipeline.examples.demo_corpus import docstrings
 
     site_packages = Path(numpy.__file__).parents[1]
-    texts = [t for p in sorted((site_packages / "numpy").rglob("*.py"))[:300] for t in _docstrings(p).values()]
+    texts = [t for p in sorted((site_packages / "numpy").rglob("*.py"))[:300] for t in docstrings(p).values()]
     train, held_out = texts[::2], texts[1::2]
     for lower_case in (True, False):
         settings = VocabularySettings(lower_case=lower_case)

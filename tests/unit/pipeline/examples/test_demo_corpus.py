@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.examples import demo_corpus
-from pipeline.examples.demo_corpus import _docstrings, _text_lines, write_docstring_corpus
+from pipeline.examples.demo_corpus import _text_lines, docstrings, write_docstring_corpus
 
 PROSE = "This function returns a new array of the given shape and type, filled with ones. " * 3
 
@@ -51,14 +51,14 @@ def test_docstrings_of_a_file(tmp_path):
         f'"""Module. {PROSE}"""\nclass A:\n  """Class. {PROSE}"""\n  async def b():\n    """Method. {PROSE}"""\n'
         'def short():\n  """Too short."""\ndef none(): pass\nx = "\\d"\n'
     )
-    found = sorted(_docstrings(path).values())
+    found = sorted(docstrings(path).values())
     assert [text.split()[0] for text in found] == ["Class.", "Method.", "Module."]
 
 
 @pytest.mark.parametrize("content", [b"def broken(:", b"\xff\xfe\x00", b"# coding: nonsense\n"])
-def test_a_file_that_is_not_python_has_no_docstrings(tmp_path, content):
+def test_a_file_that_is_not_python_has_nodocstrings(tmp_path, content):
     (tmp_path / "a.py").write_bytes(content)
-    assert _docstrings(tmp_path / "a.py") == {}
+    assert docstrings(tmp_path / "a.py") == {}
 
 
 @pytest.fixture
