@@ -211,8 +211,9 @@ def with_settings(
         try:
             changes[key] = _parse(known[key], text)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise InputError(f"--set {setting}: {key} is {_type_name(known[key])}; {reason}") from error
+            # Pydantic's message for a choice would repeat the choices.
+            reason = "" if error.errors()[0]["type"] == "literal_error" else f"; {error.errors()[0]['msg']}"
+            raise InputError(f"--set {setting}: {key} must be {_type_name(known[key])}{reason}") from error
     try:
         return _replace(recipe, changes)
     except ValueError as error:

@@ -258,7 +258,7 @@ def test_bad_input_leaves_an_older_run_unchanged(first_run):
             ["pretrain", "--set", "model.hiden_size=3"],
             "model.hiden_size is not a setting; the nearest one is model.hidden_size",
         ),
-        (["pretrain", "--set", "model.hidden_size=x"], "model.hidden_size is a whole number"),
+        (["pretrain", "--set", "model.hidden_size=x"], "model.hidden_size must be a whole number"),
         (["report", "--run-dir", "no/such/run"], "no finished run here"),
         (["serve", "--run-dir", "no/such/run"], "no such folder; bert-tfx pretrain pushes a model there"),
     ],

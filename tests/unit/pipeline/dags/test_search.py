@@ -89,7 +89,7 @@ def test_grids_are_comma_separated():
     again = with_settings(WITHOUT, ["search.train_batch_size=8"])
     assert again.search.train_batch_size == (8,)
     with pytest.raises(
-        InputError, match=r"search\.train_batch_size is a whole number, or several with commas between; .*integer"
+        InputError, match=r"search\.train_batch_size must be a whole number, or several with commas between; .*integer"
     ):
         with_settings(WITHOUT, ["search.train_batch_size=16,many"])
     listed = CliRunner().invoke(app, ["recipes", "sst-2"]).stdout.splitlines()

@@ -106,7 +106,13 @@ def test_a_setting_without_a_value_is_refused():
 )
 def test_a_wrong_type_names_the_right_one(setting, expected):
     key = setting.partition("=")[0]
-    assert refusal(setting).startswith(f"--set {setting}: {key} is {expected}; ")
+    assert refusal(setting).startswith(f"--set {setting}: {key} must be {expected}")
+
+
+def test_the_choices_are_named_once():
+    choices = "one_device, mirrored, multi_worker, tpu"
+    refused = refusal("training.strategy=many")
+    assert refused == f"--set training.strategy=many: training.strategy must be one of {choices}"
 
 
 @pytest.mark.parametrize(
