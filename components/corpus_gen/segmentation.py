@@ -12,20 +12,24 @@ def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
     """Segments of one document: its lines, or its sentences."""
     if settings.segments == "lines":
         return lines
+    segments = sentences(" ".join(lines), settings.language)
+    return [s for s in (s.strip() for s in segments) if s]
+
+
+def sentences(text: str, language: str) -> list[str]:
+    """Sentences of a text with the blanks around them: together they are the text."""
     from sentencex import segment as split
 
-    text, start = " ".join(lines), 0
-    segments: list[str] = []
+    start, found = 0, []
     while len(text) - start > SPLITTER_CHARACTERS:
         piece = text[start : start + SPLITTER_CHARACTERS]
-        sentences = list(split(settings.language, piece))
-        if len(sentences) > 1:
+        some = list(split(language, piece))
+        if len(some) > 1:
             # The last sentence may continue in the next piece.
-            sentences.pop()
+            some.pop()
         else:
             # A sentence without an end is cut at a blank.
-            sentences = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
-        segments += sentences
-        start += sum(map(len, sentences))
-    segments += split(settings.language, text[start:])
-    return [s for s in (s.strip() for s in segments) if s]
+            some = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
+        found += some
+        start += sum(map(len, some))
+    return [*found, *split(language, text[start:])]

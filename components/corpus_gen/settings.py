@@ -60,6 +60,30 @@ class CleaningSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class PassageSettings:
+    """Settings for dropping passages that many documents have.
+
+    Attributes:
+        unit: a passage consists of lines or sentences; `none`: keep all.
+        window: number of consecutive lines or sentences of a passage.
+        min_count: number of documents with a passage from which on it is repeated.
+        keep: number of documents in which a repeated passage stays.
+        min_characters: a document that becomes shorter by it is dropped.
+    """
+
+    unit: Literal["none", "lines", "sentences"] = "none"
+    window: int = 3
+    min_count: int = 2
+    keep: int = 1
+    min_characters: int = 100
+
+    def __post_init__(self) -> None:
+        for name, smallest in (("window", 1), ("min_count", 2), ("keep", 0), ("min_characters", 1)):
+            if getattr(self, name) < smallest:
+                raise ValueError(f"corpus.passages.{name} is {getattr(self, name)}; it must be at least {smallest}")
+
+
+@dataclasses.dataclass(frozen=True)
 class CorpusSettings:
     """Settings for making documents from text files.
 
@@ -76,6 +100,7 @@ class CorpusSettings:
         bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
         reread: with `--init latest`: read all documents, not only those that the model has not read.
         cleaning: cleaning and filters.
+        passages: passages that many documents have are dropped.
     """
 
     format: Literal["auto", "text", "jsonl", "wikiextractor", "csv", "tsv", "parquet", "tfrecord"] = "auto"
@@ -89,6 +114,7 @@ class CorpusSettings:
     bucket_bytes: int = 4 << 20
     reread: bool = False
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)
+    passages: PassageSettings = dataclasses.field(default_factory=PassageSettings)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.eval_fraction < 1.0:

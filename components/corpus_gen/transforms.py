@@ -24,6 +24,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
+from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
 from components.corpus_gen.segmentation import segment
@@ -114,8 +115,10 @@ class WriteRuns(beam.DoFn):
         # In the byte order of this machine: NumPy would convert all of them at each search.
         self._read = read_ids(self.earlier).astype(np.uint64)
 
-    def process(self, element: tuple[int, list[ReadUnit]]):
+    def process(self, element: tuple[int, list[ReadUnit]], repeated: Tables | None = None):
         number, units = element
+        if repeated is not None and self._filter.passages is not None:
+            self._filter.passages.start(repeated.of_unit(number))
         counts: Counter[str] = Counter()
         found: Counter[str] = Counter()
         documents: list[tuple[int, bytes]] = []
@@ -230,15 +233,16 @@ class MakeDocuments(beam.PTransform):
 
     def expand(self, units):
         settings = self.settings
-        written = (
-            units
-            # Without it the units stay on the worker that listed them.
-            | "SpreadUnits" >> beam.Reshuffle()
-            | "WriteRuns"
-            >> beam.ParDo(WriteRuns(settings, self.runs_dir, self.earlier)).with_outputs(
-                WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs"
-            )
-        )
+        # Without it the units stay on the worker that listed them.
+        units = units | "SpreadUnits" >> beam.Reshuffle()
+        side_inputs, counts = {}, []
+        if settings.passages.unit != "none":
+            tables, repeated = units | FindRepeatedPassages(settings, f"{self.runs_dir}/passages")
+            side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
+            counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {"repeated_passages": count})))
+        written = units | "WriteRuns" >> beam.ParDo(
+            WriteRuns(settings, self.runs_dir, self.earlier), **side_inputs
+        ).with_outputs(WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs")
         buckets = (
             written.runs
             | "Sizes" >> beam.Map(lambda run: run[1])
@@ -263,7 +267,8 @@ class MakeDocuments(beam.PTransform):
                 runs=beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0])),
             ).with_outputs(WriteBucket.IDS, main="counts")
         )
-        return (shards.counts, written[WriteRuns.COUNTS]) | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
+        counts += [shards.counts, written[WriteRuns.COUNTS]]
+        return counts | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
 
 
 def _add_up(sizes: Iterable[dict[str, int]]) -> dict[str, int]:

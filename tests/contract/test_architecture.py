@@ -24,7 +24,8 @@ from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.config import SecondPhase, TrainingConfig
-from components.corpus_gen.settings import CleaningSettings, CorpusSettings
+from components.corpus_gen.filters.passage_counts import HashPassages
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
 from components.evaluator.metrics import MlmPerplexity
@@ -118,6 +119,7 @@ SETTINGS = (
     SearchSettings,
     RestartSettings,
     CleaningSettings,
+    PassageSettings,
     CorpusSettings,
     ExampleSettings,
     VocabularySettings,
@@ -272,6 +274,7 @@ for module in {modules}:
 (PERPLEXITY,) = MlmPerplexity().computations(model_names=["candidate"])
 (TASK_SCORE,) = getattr(task_scores, task_scores.class_name("mrpc"))().computations(model_names=["candidate"])
 FUNCTIONS = [
+    HashPassages(CorpusSettings(), "hashes"),
     WriteRuns(CorpusSettings(), "runs"),
     WriteBucket(True, "out"),
     CountWords(VocabularySettings()),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from components.corpus_gen.filters import cleaning
+from components.corpus_gen.filters import cleaning, passages
 from components.corpus_gen.settings import CorpusSettings
 
 Filter = Callable[[list[str], Counter[str]], tuple[list[str], str]]
@@ -24,6 +24,7 @@ EMPTY = "empty"
 # documents that NAME drops as dropped_NAME.
 RULES: dict[str, str] = {
     **cleaning.RULES,
+    **passages.RULES,
     EMPTY: "nothing remains after the filters",
 }
 
@@ -32,13 +33,24 @@ def _filters(settings: CorpusSettings) -> Iterator[Filter]:
     """The filters that are on, in their order: cleaning, quality, passages, leaks, perplexity, personal data."""
     if (cleaner := cleaning.Cleaner(settings.cleaning)).on:
         yield cleaner
+    if settings.passages.unit != "none":
+        yield passages.Passages(settings)
 
 
 class FilterChain:
-    """All filters that the settings turn on; itself a filter."""
+    """All filters that the settings turn on; itself a filter.
 
-    def __init__(self, settings: CorpusSettings):
+    Attributes:
+        passages: the filter of repeated passages, which needs their tables; None: it is off.
+    """
+
+    def __init__(self, settings: CorpusSettings, before: type | None = None):
+        """Make the filters that are on; if `before` is the class of one, those before it."""
         self._filters = list(_filters(settings))
+        classes = [type(one) for one in self._filters]
+        if before in classes:
+            del self._filters[classes.index(before) :]
+        self.passages = next((one for one in self._filters if isinstance(one, passages.Passages)), None)
 
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
         """Filter a document; returns the lines that stay and the first rule that drops it, one of RULES, or ""."""

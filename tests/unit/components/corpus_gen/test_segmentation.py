@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from components.corpus_gen.segmentation import SPLITTER_CHARACTERS, segment
+from components.corpus_gen.segmentation import SPLITTER_CHARACTERS, segment, sentences
 from components.corpus_gen.settings import CorpusSettings
 
 LINES = CorpusSettings(segments="lines")
@@ -17,11 +17,16 @@ def test_segmentation():
     assert segment(chinese, CorpusSettings(language="zh")) == segment(chinese, CorpusSettings()) == expected
 
 
+@pytest.mark.parametrize("text", ["One is here.  Two\tis! «Three»\u3000Four?  ", "x" * 5000, "ab " * 3000, ""])
+def test_sentences_are_the_whole_text(text):
+    assert "".join(sentences(text, "en")) == text
+
+
 def test_sentences_across_pieces_for_the_splitter_stay_whole():
     # 41 characters each: 4096 is not a multiple, so pieces end inside sentences.
-    sentences = [f"This is the sentence with number {i:06d}." for i in range(1000)]
-    assert segment([" ".join(sentences)], CorpusSettings()) == sentences
-    assert segment(sentences, CorpusSettings()) == sentences
+    expected = [f"This is the sentence with number {i:06d}." for i in range(1000)]
+    assert segment([" ".join(expected)], CorpusSettings()) == expected
+    assert segment(expected, CorpusSettings()) == expected
 
 
 def test_a_sentence_without_an_end_is_cut_at_blanks():
