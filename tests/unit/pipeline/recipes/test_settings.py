@@ -49,7 +49,7 @@ def test_a_bound_can_be_lifted_by_none():
     bounded = with_settings(tiny_cpu(), ["gate.max_forgetting=0.1"])
     assert bounded.gate.max_forgetting == 0.1
     assert with_settings(bounded, ["gate.max_forgetting=None"]).gate.max_forgetting is None
-    assert "gate.max_forgetting is a number, or None; " in refusal("gate.max_forgetting=low")
+    assert "gate.max_forgetting must be a number, or None; " in refusal("gate.max_forgetting=low")
     assert "gate.max_forgetting is -1.0; it must be above -1" in refusal("gate.max_forgetting=-1")
 
 
