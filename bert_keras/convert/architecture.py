@@ -43,6 +43,21 @@ class Architecture:
         return weights(self.encoder, self.family, self.embedding_size)
 
 
+def generator_size(generator: Architecture, discriminator: Architecture, where: str) -> float:
+    """The share of the discriminator's width that its generator has; InputError, naming `where`, if it is another's."""
+    from bert_keras.models.electra import ElectraConfig
+
+    size = generator.encoder.hidden_size / discriminator.encoder.hidden_size
+    if not 0 < size <= 1 or generator != dataclasses.replace(
+        discriminator, encoder=ElectraConfig(discriminator.encoder, discriminator.embedding_size, size).generator
+    ):
+        raise InputError(
+            f"{where}: it must differ from the discriminator in width only, with 64-wide heads and feed-forward layers "
+            "of four times the width"
+        )
+    return size
+
+
 def architecture_of(model: Model, family: Family | None = None) -> Architecture:
     """The architecture of a model; a `BertBackbone` has the family `family`, by default BERT.
 

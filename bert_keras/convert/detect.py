@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -38,12 +39,13 @@ WRITERS: dict[str, Callable[..., Written]] = {
     "bert-tfx": bert_tfx.write_pushed,
 }
 # Files that identify a format, checked in this order.
-_SIGNS = {
-    "bert-tfx": ("bert_config.json", "model.weights.h5"),
-    "tf1": ("bert_config.json", f"{tf1.CHECKPOINT}.index"),
-    "keras-hub": (keras_hub.CONFIG_FILE, keras_hub.WEIGHTS_FILE),
-    "hf": (huggingface.CONFIG_FILE,),
-}
+_SIGNS = (
+    ("bert-tfx", ("bert_config.json", "model.weights.h5")),
+    ("tf1", ("bert_config.json", f"{tf1.CHECKPOINT}.index")),
+    ("keras-hub", (keras_hub.CONFIG_FILE, keras_hub.WEIGHTS_FILE)),
+    ("hf", (huggingface.CONFIG_FILE,)),
+    ("tf1", ("*.index",)),  # an ELECTRA's
+)
 
 
 def format_of(directory: str) -> str:
@@ -54,15 +56,15 @@ def format_of(directory: str) -> str:
     """
     if not os.path.isdir(directory):
         raise InputError(f"{directory}: no such folder; give the folder of a model")
-    for format_, files in _SIGNS.items():
-        if all(os.path.exists(os.path.join(directory, file)) for file in files):
+    for format_, files in _SIGNS:
+        if all(glob.glob(os.path.join(glob.escape(directory), file)) for file in files):
             return format_
-    known = "; ".join(f"{format_}: {' and '.join(files)}" for format_, files in _SIGNS.items())
+    known = "; ".join(f"{format_}: {' and '.join(files)}" for format_, files in _SIGNS)
     raise InputError(f"{directory}: unknown model format; expected files: {known}")
 
 
 def read_any(directory: str) -> ReadModel:
-    """Read a model folder of google-research/bert, Hugging Face, keras-hub or this project.
+    """Read a model folder of google-research/bert or electra, Hugging Face, keras-hub or this project.
 
     Raises:
         InputError: as in `format_of` and in the format's reader.

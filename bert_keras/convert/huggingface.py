@@ -18,7 +18,7 @@ import numpy as np
 
 from bert_keras import files as files_
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
 from bert_keras.convert.weight_map import HEADS, TIED, UNUSED_ROWS, Family
 from bert_keras.errors import InputError
@@ -111,8 +111,6 @@ def outline_huggingface(directory: str) -> Outline:
 
 def _generator_size(directory: str, discriminator: Architecture) -> float | None:
     """The generator's share of the discriminator's width; None if there is no generator."""
-    from bert_keras.models.electra import ElectraConfig
-
     path = os.path.join(directory, GENERATOR_FOLDER, CONFIG_FILE)
     if discriminator.family != "electra" or not os.path.exists(path):
         return None
@@ -121,16 +119,7 @@ def _generator_size(directory: str, discriminator: Architecture) -> float | None
         raise InputError(
             f"{os.path.dirname(path)}: has no masked-LM head, so it is no generator; give the one of {directory}"
         )
-    found = outline.architecture
-    size = found.encoder.hidden_size / discriminator.encoder.hidden_size
-    if not 0 < size <= 1 or found != dataclasses.replace(
-        discriminator, encoder=ElectraConfig(discriminator.encoder, discriminator.embedding_size, size).generator
-    ):
-        raise InputError(
-            f"{path}: is not the generator of {directory}: it must differ from the discriminator in width only, with "
-            "64-wide heads and feed-forward layers of four times the width"
-        )
-    return size
+    return generator_size(outline.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
 def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:

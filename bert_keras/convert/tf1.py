@@ -1,4 +1,6 @@
-"""google-research/bert's checkpoints: `bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`."""
+"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`), and, to read, of
+google-research/electra (`bert_keras.convert.tf1_electra`).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras import files
-from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture
+from bert_keras.convert import tf1_electra, weight_copy
+from bert_keras.convert.architecture import Architecture, generator_size
+from bert_keras.convert.tf1_electra import Network
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
 from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
@@ -31,15 +34,18 @@ _TRAINING_STATE = re.compile(r"(^|/)(adam_m|adam_v|global_step)$")
 
 
 def read_tf1(directory: str) -> ReadModel:
-    """Read a checkpoint of the original, with the heads in the file.
+    """Read a checkpoint of the original, with the heads in the file; an ELECTRA as its discriminator and generator.
 
-    The original's "gelu" is the tanh approximation (modeling.py, `gelu`). None of its files records `lower_case`.
+    BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), ELECTRA's the exact function. None of the files
+    records `lower_case`.
 
     Raises:
         InputError: a file is missing or damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is
             missing, mis-shaped or unknown. Names file, tensor, shapes, and what to do.
     """
     outline = outline_tf1(directory)
+    if outline.architecture.family == "electra":
+        return _read_electra(directory, outline)
     prefix = os.path.join(directory, CHECKPOINT)
     model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", _tensors(prefix), f"{prefix}.index")
     return ReadModel(model, outline.vocabulary.tokens if outline.vocabulary else None, None, initialised)
@@ -48,17 +54,68 @@ def read_tf1(directory: str) -> ReadModel:
 def outline_tf1(directory: str) -> Outline:
     """Read configuration, vocabulary and the checkpoint's index of a folder; errors as in `read_tf1`."""
     config_path = os.path.join(directory, CONFIG_FILE)
+    if not os.path.exists(config_path) and (networks := _electra_networks(directory)):
+        return _outline_electra(directory, *networks)
     text = files.read_text(config_path)
     try:
         config = BertConfig.from_json(text)
     except (TypeError, ValueError) as error:
         raise InputError(f"{config_path}: {error}") from error
-    path = os.path.join(directory, VOCABULARY_FILE)
-    tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, CONFIG_FILE)
-    vocabulary = None if tokens is None else Vocabulary(tokens)
+    vocabulary = _read_vocabulary(directory, config, CONFIG_FILE)
     architecture, prefix = Architecture("bert", config, config.hidden_size), os.path.join(directory, CHECKPOINT)
     weight_copy.check_tensors(architecture, "tf1", _tensors(prefix), f"{prefix}.index")
     return Outline(architecture, vocabulary, None)
+
+
+def _read_vocabulary(directory: str, config: BertConfig, file: str) -> Vocabulary | None:
+    path = os.path.join(directory, VOCABULARY_FILE)
+    tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, file)
+    return None if tokens is None else Vocabulary(tokens)
+
+
+def _electra_networks(directory: str) -> tuple[str, Network, Network | None] | None:
+    """The index of the folder's checkpoint and its networks; None if it has no ELECTRA's."""
+    prefix = _any_prefix(directory)
+    tensors = _tensors(prefix) if prefix else {}
+    if tf1_electra.WORD_EMBEDDINGS not in tensors:
+        return None
+    return f"{prefix}.index", *tf1_electra.networks(tensors, f"{prefix}.index")
+
+
+def _any_prefix(directory: str) -> str | None:
+    """The checkpoint of a folder, which ELECTRA names after the model, or by its step: of several the newest."""
+    found = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
+    if len(found) > 1:
+        import tensorflow as tf
+
+        # Named by the file `checkpoint`.
+        newest = tf.train.latest_checkpoint(directory)
+        if newest is None:
+            raise InputError(f"{directory} has {len(found)} checkpoints and no file `checkpoint`; keep one of them")
+        return newest
+    return found[0].removesuffix(".index") if found else None
+
+
+def _outline_electra(directory: str, index: str, discriminator: Network, generator: Network | None) -> Outline:
+    for network in filter(None, (discriminator, generator)):
+        present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
+    is_generator = generator is None and "masked-LM head" in {weight.part for weight in present}
+    size = None
+    if generator:
+        size = generator_size(generator.architecture, discriminator.architecture, f"{index}: the generator")
+    vocabulary = _read_vocabulary(directory, discriminator.architecture.encoder, os.path.basename(index))
+    return Outline(discriminator.architecture, vocabulary, None, size, is_generator)
+
+
+def _read_electra(directory: str, outline: Outline) -> ReadModel:
+    networks: Any = _electra_networks(directory)
+    index, *found = networks
+    (model, initialised, _), *others = [
+        weight_copy.read_model(network.architecture, "tf1", network.tensors, index) for network in found if network
+    ]
+    tokens = outline.vocabulary.tokens if outline.vocabulary else None
+    generator: Any = others[0][0] if others else None
+    return ReadModel(model, tokens, None, initialised, family="electra", generator=generator)
 
 
 def _tensors(prefix: str) -> dict[str, StoredTensor]:

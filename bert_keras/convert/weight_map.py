@@ -101,7 +101,7 @@ def weights(config: BertConfig, family: Family = "bert", embedding_size: int | N
     embedding_size = embedding_size or config.hidden_size
     table = [*_embeddings(config, family, embedding_size), *_encoder(config, family)]
     table += _HEADS[family](config, embedding_size)
-    return table if family == "bert" else [weight._replace(tf1=None) for weight in table]
+    return [weight._replace(tf1=None) for weight in table] if family == "roberta" else table
 
 
 def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
@@ -146,22 +146,22 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
             "encoder",
             f"bert/embeddings/{name}/embeddings",
             (rows, width),
-            Stored(f"bert/embeddings/{name}"),
+            Stored(f"{family}/embeddings/{name}"),
             Stored(f"{family}.embeddings.{name}.weight"),
             _stored(keras_hub, "/embeddings"),
             unused_rows,
         )
-    at: _Names = "bert/embeddings/LayerNorm", f"{family}.embeddings.LayerNorm", "embeddings_layer_norm"
+    at: _Names = f"{family}/embeddings/LayerNorm", f"{family}.embeddings.LayerNorm", "embeddings_layer_norm"
     yield from _norm("encoder", "bert/embeddings/layer_norm", at, width)
     if width != config.hidden_size:
-        at = None, f"{family}.embeddings_project", "embeddings_projection"
+        at = f"{family}/embeddings_project", f"{family}.embeddings_project", "embeddings_projection"
         yield from _dense("encoder", "bert/embeddings_project", at, width, config.hidden_size)
 
 
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
     hidden, inner = config.hidden_size, config.intermediate_size
     for i in range(config.num_hidden_layers):
-        here, tf1 = f"bert/layer_{i}", f"bert/encoder/layer_{i}"
+        here, tf1 = f"bert/layer_{i}", f"{family}/encoder/layer_{i}"
         hf, hub = f"{family}.encoder.layer.{i}", f"transformer_layer_{i}"
         attention = f"{hub}/self_attention_layer"
         for name in ("query", "key", "value"):
@@ -227,13 +227,13 @@ def _electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
     yield from _masked_lm_head(
         config,
         width,
-        (None, "generator_predictions.dense", None),
-        (None, "generator_predictions.LayerNorm", None),
-        (None, "generator_lm_head.bias", None),
+        ("generator_predictions/dense", "generator_predictions.dense", None),
+        ("generator_predictions/LayerNorm", "generator_predictions.LayerNorm", None),
+        ("generator_predictions/output_bias", "generator_lm_head.bias", None),
         "generator_predictions",
     )
-    for here, there, outputs in (("dense", "dense", hidden), ("output", "dense_prediction", 1)):
-        at = None, f"discriminator_predictions.{there}", None
+    for here, tf1, hf, outputs in (("dense", "dense", "dense", hidden), ("output", "dense_1", "dense_prediction", 1)):
+        at = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", at, hidden, outputs)
 
 

@@ -1,0 +1,97 @@
+"""google-research/electra's checkpoints: both networks in one, `vocab.txt`, and no file of the configuration.
+
+    electra/embeddings/...          the embeddings of both networks, which may be narrower than their encoders
+    electra/embeddings_project/...  only if they are: a dense layer to the encoder's width; the generator's own likewise
+    electra/encoder/layer_0/...     the discriminator
+    discriminator_predictions/...   its head: `dense`, `dense_1`
+    generator/encoder/layer_0/...   the generator
+    generator_predictions/...       its head: `dense`, `LayerNorm`, `output_bias`
+
+(`run_pretraining.py`, `PretrainingModel`; `model/modeling.py`, `BertModel`.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from bert_keras.convert.architecture import Architecture
+from bert_keras.convert.weight_copy import StoredTensor
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+
+_DISCRIMINATOR, _GENERATOR = "electra/", "generator/"
+_EMBEDDINGS = "electra/embeddings/"
+# A checkpoint with this tensor is an ELECTRA's.
+WORD_EMBEDDINGS = f"{_EMBEDDINGS}word_embeddings"
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """One network of a checkpoint: its architecture, and its tensors under the names that the discriminator's have."""
+
+    architecture: Architecture
+    tensors: Mapping[str, StoredTensor]
+
+
+def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, Network | None]:
+    """The discriminator and the generator of a checkpoint; None without a generator of its own.
+
+    Raises:
+        InputError: a tensor that tells a size is missing, or the generator has embeddings of its own.
+    """
+    generator = {name for name in stored if name.startswith((_GENERATOR, "generator_predictions/"))}
+    if not any(name.startswith(_GENERATOR) for name in generator):
+        # Trained without one: the encoder has this head, too.
+        return Network(_architecture(stored, _DISCRIMINATOR, index), stored), None
+    if own := sorted(name for name in generator if name.startswith(f"{_GENERATOR}embeddings/")):
+        raise InputError(
+            f"{index}: the generator has embeddings of its own ({own[0]}); only an ELECTRA whose networks share them, "
+            "as the published ones do, is read"
+        )
+    shared = {name: stored[name] for name in stored if name.startswith(_EMBEDDINGS)}
+    renamed = {
+        _DISCRIMINATOR + name.removeprefix(_GENERATOR): name for name in generator if name.startswith(_GENERATOR)
+    }
+    renamed |= {name: name for name in generator if not name.startswith(_GENERATOR)}
+    return (
+        Network(
+            _architecture(stored, _DISCRIMINATOR, index),
+            {name: tensor for name, tensor in stored.items() if name not in generator},
+        ),
+        Network(
+            _architecture(stored, _GENERATOR, index), shared | {new: stored[name] for new, name in renamed.items()}
+        ),
+    )
+
+
+def _architecture(stored: Mapping[str, StoredTensor], prefix: str, index: str) -> Architecture:
+    """The sizes of a network, as its tensors tell them.
+
+    Heads are 64 wide (`util/training_utils.py`, `get_bert_config`), the gelu is exact (`model/modeling.py`, `gelu`).
+    """
+
+    def shape(name: str) -> tuple[int, ...]:
+        if name not in stored:
+            raise InputError(f"{index}: the tensor {name} of an ELECTRA is missing; is the checkpoint complete?")
+        if len(stored[name].shape) != 2:
+            raise InputError(f"{index}: the tensor {stored[name]} of an ELECTRA must have two axes")
+        return stored[name].shape
+
+    layers = {name.split("/")[2] for name in stored if name.startswith(f"{prefix}encoder/layer_")}
+    vocab_size, embedding_size = shape(WORD_EMBEDDINGS)
+    hidden_size, intermediate_size = shape(f"{prefix}encoder/layer_0/intermediate/dense/kernel")
+    try:
+        encoder = BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=len(layers),
+            num_attention_heads=max(1, hidden_size // 64),
+            intermediate_size=intermediate_size,
+            max_position_embeddings=shape(f"{_EMBEDDINGS}position_embeddings")[0],
+            type_vocab_size=shape(f"{_EMBEDDINGS}token_type_embeddings")[0],
+            hidden_act="gelu_erf",
+        )
+    except ValueError as error:
+        raise InputError(f"{index}: {error}") from error
+    return Architecture("electra", encoder, embedding_size)
