@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # All convert to float32 exactly.
 _DTYPES = ("float32", "float16", "bfloat16")
 # Attributes of heads; each model has some of them.
-_HEADS = ("mlm_head", "nsp_head", "head_dense", "head_output")
+_HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,15 @@ from bert_keras.convert.architecture import Architecture, new_model
 from bert_keras.convert.detect import write_any
 from bert_keras.convert.initial_model import differences, initial_outline, initialize
 from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
+from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.spanbert import SpanBertForPreTraining
+from bert_keras.objectives import next_token
+from bert_keras.saved_model.pretrained import export_saved_model
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extend
 
@@ -77,6 +81,20 @@ def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(tmp_path):
     result = initialize(model, folder(tmp_path, source), None, BertTokenizer(VOCABULARY, True))
     assert result.kept == ("encoder", "pooler", "masked-LM head") and not result.drawn
     np.testing.assert_array_equal(weights(model)[BIAS], weights(source)[BIAS])
+
+
+def test_a_pushed_left_to_right_model_keeps_its_head(tmp_path):
+    """Which is pushed as a masked-LM head (`bert_keras.saved_model.pretrained.export_saved_model`)."""
+    config, directory = dataclasses.replace(CONFIG, causal=True), str(tmp_path / "pushed")
+    source, model = built(LeftToRightLM, config), LeftToRightLM(config, seed=2)
+    model.build()
+    layout = ExampleLayout("left_to_right", 16, 0, 1, "static")
+    export_saved_model(source, BertTokenizer(VOCABULARY, True), directory, layout, next_token.OBJECTIVE)
+    result = initialize(model, directory, None, BertTokenizer(VOCABULARY, True))
+    assert str(result) == "kept: encoder, masked-LM head; drawn: pooler"
+    ids = np.array([[2, 6, 13, 8, 3, 0]])
+    inputs = {"input_ids": ids, "input_mask": np.sign(ids), "segment_ids": 0 * ids}
+    np.testing.assert_array_equal(model(inputs)["lm_logits"], source(inputs)["lm_logits"])
 
 
 def test_rows_of_new_tokens_are_means_and_old_rows_stay(tmp_path):
