@@ -59,6 +59,97 @@ class CleaningSettings:
             raise ValueError(f"corpus.cleaning.min_characters is {self.min_characters}; it must be at least 0")
 
 
+# C4's rules that can be left out one by one, in the order of `C4QualityFilter` in datatrove.
+C4_RULES = ("citations", "punctuation", "lorem_ipsum", "javascript", "curly_bracket", "policy")
+# Languages without blanks between words.
+UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz"})
+
+
+@dataclasses.dataclass(frozen=True)
+class QualitySettings:
+    """Settings for the quality rules of published corpora, off by default; thresholds are the published ones.
+
+    Attributes:
+        gopher_repetition: whether Gopher's rules on repetition drop documents.
+        gopher: whether Gopher's rules on words, symbols and lines drop documents.
+        c4: whether C4's rules remove lines and drop documents.
+        fineweb: whether FineWeb's rules on lines drop documents.
+        repetition_max_lines: limit for the share of lines that occur before.
+        repetition_max_line_characters: limit for the share of characters in lines that occur before.
+        repetition_max_top_ngrams: limits for the share of characters in the most frequent sequence of 2, 3, 4 words.
+        repetition_max_repeated_ngrams: limits for the share of characters in sequences of 5 to 10 words that occur
+            before.
+        gopher_min_words: minimum number of words; punctuation does not count.
+        gopher_max_words: maximum number of words.
+        gopher_min_word_length: minimum of the words' mean length.
+        gopher_max_word_length: maximum of the words' mean length.
+        gopher_max_symbols: limit for hash signs, and for ellipses, for each word or punctuation mark.
+        gopher_max_bullet_lines: limit for the share of lines that begin with a bullet or a hyphen.
+        gopher_max_ellipsis_lines: limit for the share of lines that end in an ellipsis.
+        gopher_min_alphabetic_words: minimum share of words and punctuation marks that have a letter.
+        gopher_min_stop_words: minimum number of different stop words.
+        gopher_stop_words: the stop words, in lower case.
+        c4_rules: rules of C4 that apply.
+        c4_min_sentences: minimum number of sentences in the lines that remain.
+        c4_min_line_words: lines with fewer words are removed.
+        c4_max_word_length: lines with a longer word are removed.
+        fineweb_min_punctuated_lines: minimum share of lines that end in a full stop or the like.
+        fineweb_max_short_lines: limit for the share of short lines.
+        fineweb_short_line: length up to which a line is short.
+        fineweb_max_repeated_characters: limit for the share of characters in lines that occur before.
+        fineweb_max_lines_per_word: limit for line ends for each word or punctuation mark.
+    """
+
+    gopher_repetition: bool = False
+    gopher: bool = False
+    c4: bool = False
+    fineweb: bool = False
+    repetition_max_lines: float = 0.3
+    repetition_max_line_characters: float = 0.2
+    repetition_max_top_ngrams: tuple[float, ...] = (0.2, 0.18, 0.16)
+    repetition_max_repeated_ngrams: tuple[float, ...] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
+    gopher_min_words: int = 50
+    gopher_max_words: int = 100_000
+    gopher_min_word_length: float = 3.0
+    gopher_max_word_length: float = 10.0
+    gopher_max_symbols: float = 0.1
+    gopher_max_bullet_lines: float = 0.9
+    gopher_max_ellipsis_lines: float = 0.3
+    gopher_min_alphabetic_words: float = 0.8
+    gopher_min_stop_words: int = 2
+    gopher_stop_words: tuple[str, ...] = ("the", "be", "to", "of", "and", "that", "have", "with")
+    c4_rules: tuple[str, ...] = C4_RULES
+    c4_min_sentences: int = 5
+    c4_min_line_words: int = 3
+    c4_max_word_length: int = 1000
+    fineweb_min_punctuated_lines: float = 0.12
+    fineweb_max_short_lines: float = 0.67
+    fineweb_short_line: int = 30
+    fineweb_max_repeated_characters: float = 0.01
+    fineweb_max_lines_per_word: float = 0.3
+
+    @property
+    def on(self) -> bool:
+        """Whether any rule applies."""
+        return self.gopher_repetition or self.gopher or self.c4 or self.fineweb
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(not isinstance(number, str) and number < 0 for number in numbers):
+                raise ValueError(f"corpus.quality.{field.name} is {value}; it must be at least 0")
+        for name, sizes in (("repetition_max_top_ngrams", "2, 3, 4"), ("repetition_max_repeated_ngrams", "5 to 10")):
+            expected = len(type(self).__dataclass_fields__[name].default)
+            if len(getattr(self, name)) != expected:
+                raise ValueError(
+                    f"corpus.quality.{name} has {len(getattr(self, name))} limits; "
+                    f"it must have {expected}, for sequences of {sizes} words"
+                )
+        if unknown := ", ".join(sorted(set(self.c4_rules) - set(C4_RULES))):
+            raise ValueError(f"corpus.quality.c4_rules has {unknown}; choose from {', '.join(C4_RULES)}")
+
+
 @dataclasses.dataclass(frozen=True)
 class PassageSettings:
     """Settings for dropping passages that many documents have.
@@ -100,6 +191,7 @@ class CorpusSettings:
         bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
         reread: with `--init latest`: read all documents, not only those that the model has not read.
         cleaning: cleaning and filters.
+        quality: quality rules of published corpora.
         passages: passages that many documents have are dropped.
     """
 
@@ -114,6 +206,7 @@ class CorpusSettings:
     bucket_bytes: int = 4 << 20
     reread: bool = False
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)
+    quality: QualitySettings = dataclasses.field(default_factory=QualitySettings)
     passages: PassageSettings = dataclasses.field(default_factory=PassageSettings)
 
     def __post_init__(self) -> None:
@@ -122,3 +215,14 @@ class CorpusSettings:
         for name in ("bucket_bytes", "max_document_characters"):
             if getattr(self, name) < 1:
                 raise ValueError(f"corpus.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.quality.on and self.language in UNSPACED_LANGUAGES:
+            raise ValueError(
+                f"corpus.quality counts words between blanks, and corpus.language is {self.language}: "
+                "leave corpus.quality off"
+            )
+        english = self.quality.gopher_stop_words == QualitySettings.gopher_stop_words
+        if self.quality.gopher and self.quality.gopher_min_stop_words and english and self.language != "en":
+            raise ValueError(
+                f"corpus.quality.gopher_stop_words are English, and corpus.language is {self.language}: "
+                "--set corpus.quality.gopher_stop_words=WORD,WORD,... or corpus.quality.gopher_min_stop_words=0"
+            )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from components.corpus_gen.filters import cleaning, passages
+from components.corpus_gen.filters import cleaning, passages, quality
 from components.corpus_gen.settings import CorpusSettings
 
 Filter = Callable[[list[str], Counter[str]], tuple[list[str], str]]
@@ -24,6 +24,7 @@ EMPTY = "empty"
 # documents that NAME drops as dropped_NAME.
 RULES: dict[str, str] = {
     **cleaning.RULES,
+    **quality.RULES,
     **passages.RULES,
     EMPTY: "nothing remains after the filters",
 }
@@ -33,6 +34,8 @@ def _filters(settings: CorpusSettings) -> Iterator[Filter]:
     """The filters that are on, in their order: cleaning, quality, passages, leaks, perplexity, personal data."""
     if (cleaner := cleaning.Cleaner(settings.cleaning)).on:
         yield cleaner
+    if (rules := quality.Quality(settings.quality)).on:
+        yield rules
     if settings.passages.unit != "none":
         yield passages.Passages(settings)
 
