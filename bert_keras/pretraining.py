@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
 from bert_keras.data.masking import MaskingVocabulary
-from bert_keras.data.tfrecord_batches import DynamicMasking, Replay
+from bert_keras.data.tfrecord_batches import DynamicMasking
 from bert_keras.errors import InputError
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.config import BertConfig, Part
@@ -27,6 +27,7 @@ from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.optimizer import LearnedRows
+from bert_keras.training.mixed_examples import mixtures, text_never_read
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
 from bert_keras.training.strategy import create_strategy, worker_number
 
@@ -48,11 +49,10 @@ def pretrain(job: PretrainJob) -> None:
     """
     # First of all: several workers cannot be set up after other operations.
     strategy = create_strategy(job.training, job.second_phase)
-    replayed = [folder for folder in job.examples if ExampleSpec.load(folder).replay]
-    folders = by_length([folder for folder in job.examples if folder not in replayed])
-    examples = [_example_set(folder, job.model) for folder in folders]
-    for folder in replayed:
-        examples = [_with_replay(examples[0], _example_set(folder, job.model), job.training.replay_share)]
+    loaded = {folder: _example_set(folder, job.model) for folder in job.examples}
+    examples = mixtures(loaded, job.training)
+    # The first ones of the last phase, whose specification the exported model has.
+    judged = max((f for f in loaded if not loaded[f].spec.replay), key=lambda f: loaded[f].max_seq_length)
     spec = examples[-1].spec
     if any(phase.spec.objective != spec.objective for phase in examples):
         raise InputError(
@@ -65,7 +65,7 @@ def pretrain(job: PretrainJob) -> None:
     fields = dataclasses.asdict(job)
     depends_on = {name: fields[name] for name in ("model", "training", "second_phase", "pretraining", "code")}
     # These files have the shards' checksums, which saves reading terabytes.
-    inputs = [f"{folder}/{name}" for folder in [*folders, *replayed] for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
+    inputs = [f"{folder}/{name}" for folder in by_length(job.examples) for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
     inputs += [os.path.join(job.init, INITIAL_WEIGHTS_FILE)] if job.init else []
     directory = run_folder(job.training_root, depends_on, inputs)
     if not worker_number(strategy):
@@ -74,7 +74,7 @@ def pretrain(job: PretrainJob) -> None:
             if warning := text_never_read(phases, example_set):
                 logging.getLogger(__name__).warning(warning)
     learned_rows = _learned_rows(job.init) if job.training.freeze_initial else None
-    tokenizer = load_tokenizer(folders[-1], spec)
+    tokenizer = load_tokenizer(judged, spec)
     create_model, objective = pretraining_model(
         job.pretraining,
         spec.objective,
@@ -93,7 +93,7 @@ def pretrain(job: PretrainJob) -> None:
     model = loop.run()
     if worker_number(strategy):
         return
-    export_with_examples(model, objective, job, folders[-1], tokenizer)
+    export_with_examples(model, objective, job, judged, tokenizer)
     copy_logs(directory, job.logs_dir)
 
 
@@ -146,18 +146,6 @@ def _example_set(examples_dir: str, model: BertConfig) -> ExampleSet:
     return ExampleSet.load(examples_dir, masking)
 
 
-def _with_replay(examples: ExampleSet, replay: ExampleSet, share: float) -> ExampleSet:
-    """The examples with a share of other ones in every batch."""
-    mine, other = (
-        dataclasses.replace(e.spec, train_examples=0, eval_examples=0, replay=False) for e in (examples, replay)
-    )
-    if mine != other:
-        raise InputError("the replayed examples have another layout or vocabulary: make them with the same settings")
-    if not replay.train_examples:
-        raise InputError("--replay: no examples could be made of this text; give more")
-    return dataclasses.replace(examples, replay=Replay(replay.train_shards, share))
-
-
 def check_examples_fit(spec: ExampleSpec, model: BertConfig) -> None:
     """Refuse, with the names of the settings, mismatches that would otherwise fail inside a kernel."""
     if spec.vocab_size != model.vocab_size:
@@ -182,20 +170,6 @@ def check_enough_examples(phase: Phase) -> None:
             f"tokens are too few for a train_batch_size of {phase.batch_size}: give more text or a smaller batch, "
             "or hold out more with corpus.eval_fraction"
         )
-
-
-def text_never_read(phases: Sequence[Phase], examples: ExampleSet) -> str | None:
-    """A warning if `phases` read some of `examples`, but less than one pass over the documents."""
-    read = max((phase.examples_read(phase.end_step) for phase in phases if phase.examples is examples), default=0)
-    read -= examples.replay.before(read) if examples.replay else 0
-    one_pass = sum(shard.records for shard in examples.train_shards if not shard.pass_number)
-    if not 0 < read < one_pass:
-        return None
-    return (
-        f"{read:,} examples of {examples.max_seq_length} tokens are read, and a pass over the documents has "
-        f"{one_pass:,}: {1 - read / one_pass:.0%} of the text is never seen; take more steps, larger batches or less "
-        "text"
-    )
 
 
 def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> Tokenizer:

@@ -43,7 +43,7 @@ REFERENCE, REPLAY = "_reference", "_replay"
 
 
 def of_phase(stage: str, phase: str) -> str:
-    """The id of a stage in one of `PHASES`, or of `REFERENCE` or `REPLAY`.
+    """The id of a stage in one of `PHASES`, or of `REFERENCE`, or of `REPLAY` + one of `PHASES`.
 
     >>> of_phase(EXAMPLE_GATE, SECOND_PHASE)
     'ExampleGate_second_phase'

@@ -221,6 +221,7 @@ class Shard(NamedTuple):
         records: number of examples.
         size: file size in bytes.
         crc32c: checksum of the file, in hexadecimal digits.
+        source: name of the source of its documents (`bert_keras.data.mixture`); "", and not in the file, without names.
     """
 
     path: str
@@ -228,6 +229,7 @@ class Shard(NamedTuple):
     records: int
     size: int
     crc32c: str
+    source: str = ""
 
 
 def read_shards(directory: str, split: str) -> list[Shard]:

@@ -9,19 +9,13 @@ iterator, with any number of devices and workers (docs/decisions/0015-an-epoch-i
 
 A resumed run skips earlier groups by their counts and reads its group from the start.
 
-Replayed examples (general text, against forgetting) are a stream of their own. Example n of the whole stream is the
-next of them if floor((n + 1) share) > floor(n share): so every batch has the share, up to one example, and floor(n
-share) of them come before example n. With a share of .4:
-
-    n            0  1  2  3  4  5  6  7
-    replayed     -  -  x  -  x  -  -  x
+Sources that are mixed are each a stream of their own (`bert_keras.data.mixture`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,6 +24,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, Shard, feature_spec
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
+from bert_keras.data.mixture import Source, choices, drawn
 
 SHUFFLE_BUFFER = 20_000
 READ_AHEAD_FILES = 8
@@ -150,26 +145,6 @@ def _cut(shards: list[Shard]) -> Iterator[list[Shard]]:
             start, records = end, 0
 
 
-class Replay(NamedTuple):
-    """General examples to mix into others.
-
-    Attributes:
-        shards: shards of all passes over their documents.
-        share: share of each batch.
-    """
-
-    shards: Sequence[Shard]
-    share: float
-
-    def before(self, example: int) -> int:
-        """Number of replayed examples among the first `example` of a stream.
-
-        >>> [Replay([], 0.4).before(n) for n in (2, 3, 5, 10)]
-        [0, 1, 2, 4]
-        """
-        return math.floor(example * self.share)
-
-
 def _examples(shards: Sequence[Shard], first_example: int, seed: int) -> tf.data.Dataset:
     """The endless serialized examples of shards, from one on."""
     groups = tf.data.Dataset.from_generator(
@@ -188,14 +163,13 @@ def _examples(shards: Sequence[Shard], first_example: int, seed: int) -> tf.data
 
 
 def train_batches(
-    shards: Sequence[Shard],
+    sources: Sequence[Source],
     layout: ExampleLayout,
     *,
     batch_size: int,
     first_example: int,
     seed: int,
     dynamic_masking: DynamicMasking | None,
-    replay: Replay | None = None,
     worker: int = 0,
     num_workers: int = 1,
     replicas: int = 1,
@@ -206,27 +180,24 @@ def train_batches(
     the number of workers (docs/decisions/0008-every-worker-reads-the-whole-stream.md).
 
     Args:
-        shards: shards of all passes over the documents.
+        sources: examples in the same layout, which share each batch by their weights; one or more.
         layout: layout of the examples.
         batch_size: size of the global batch, a multiple of `num_workers * replicas`.
         first_example: number of examples consumed before.
         dynamic_masking: masking for examples stored unmasked; None for examples stored masked.
-        replay: examples in the same layout to mix in; None: none.
         worker, num_workers: the worker whose rows are kept.
         replicas: devices of this worker; its rows of a batch are split into that many batches.
     """
     rows = batch_size // num_workers
-    replayed = replay.before(first_example) if replay else 0
-    examples = _examples(shards, first_example - replayed, seed)
-    if replay:
-
-        def stream_of(number):  # as `Replay.before`, with the same rounding
-            before, after = (tf.floor(tf.cast(n, tf.float64) * replay.share) for n in (number, number + 1))
-            return tf.cast(after > before, tf.int64)
-
-        numbers = tf.data.Dataset.range(first_example, tf.int64.max)
-        streams = [examples, _examples(replay.shards, replayed, seed)]
-        examples = tf.data.Dataset.choose_from_datasets(streams, numbers.map(stream_of))
+    weights = [source.weight for source in sources]
+    read = drawn(weights, first_example).tolist()
+    streams = [_examples(source.shards, before, seed) for source, before in zip(sources, read, strict=True)]
+    examples = streams[0]
+    if len(streams) > 1:
+        chosen = tf.data.Dataset.from_generator(
+            lambda: choices(weights, first_example), output_signature=tf.TensorSpec([None], tf.int64)
+        )
+        examples = tf.data.Dataset.choose_from_datasets(streams, chosen.unbatch())
     parse = _parse(layout, masked=dynamic_masking is None)
 
     def features(number, serialized):

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from bert_keras.data.mixture import parse_numbers
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
@@ -33,6 +35,10 @@ class TrainingConfig:
         freeze_initial: all that the initial model has keeps its weights: only the rows of new words (in the word
             embeddings and the output bias) and drawn heads are trained.
         freeze_steps: for how many first steps the two hold; 0: for all.
+        source_weights: NAME:NUMBER of each source of the examples (`--corpus NAME=GLOB`): its part of every batch,
+            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: `source_epochs` says it.
+        source_epochs: NAME:NUMBER of each source: how often it is read while another one of number 1 is read once.
+            Empty: all text is read alike.
         replay_share: share of every batch that is general text, where there is some (`--replay`).
         clip_norm: maximum global norm of the gradient, which is scaled down to it.
         clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
@@ -70,6 +76,8 @@ class TrainingConfig:
     freeze_layers: int = 0
     freeze_initial: bool = False
     freeze_steps: int = 0
+    source_weights: tuple[str, ...] = ()
+    source_epochs: tuple[str, ...] = ()
     replay_share: float = 0.1
     clip_norm: float = 1.0
     clip: Literal["global", "per_replica"] = "global"
@@ -122,6 +130,10 @@ class TrainingConfig:
                 f"training.freeze_steps is {self.freeze_steps}, but nothing is frozen; set training.freeze_layers or "
                 "training.freeze_initial too"
             )
+        if self.source_weights and self.source_epochs:
+            raise ValueError("training.source_weights and training.source_epochs say the same; give one of them")
+        for name in ("source_weights", "source_epochs"):
+            parse_numbers(getattr(self, name), f"training.{name}")
         if not 0 < self.replay_share < 1:
             raise ValueError(f"training.replay_share is {self.replay_share}; it must be between 0 and 1")
         if not 0 < self.layer_decay <= 1:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from bert_keras.data.example_format import ExampleSpec, Shard, read_shards
-from bert_keras.data.tfrecord_batches import DynamicMasking, Replay, eval_batches, train_batches
+from bert_keras.data.mixture import Source
+from bert_keras.data.tfrecord_batches import DynamicMasking, eval_batches, train_batches
 from bert_keras.training.config import SecondPhase, TrainingConfig
 
 if TYPE_CHECKING:
@@ -64,21 +65,21 @@ class Examples(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExampleSet:
-    """The examples of one artifact, in shards.
+    """The examples of one artifact, or of several that are mixed, in shards.
 
     Attributes:
         spec: specification of the examples.
         train_shards: training shards of all passes over the documents.
         eval_shards: held-out shards.
         dynamic_masking: masking of the training examples during reading; None if they are stored masked.
-        replay: general text in every batch; None: none.
+        mixture: the sources that share every batch; empty: `train_shards` are one.
     """
 
     spec: ExampleSpec
     train_shards: list[Shard]
     eval_shards: list[Shard]
     dynamic_masking: DynamicMasking | None = None
-    replay: Replay | None = None
+    mixture: Sequence[Source] = ()
 
     @classmethod
     def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> ExampleSet:
@@ -106,15 +107,14 @@ class ExampleSet:
     def max_predictions_per_seq(self) -> int:
         return self.spec.max_predictions_per_seq
 
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The sources of the batches, at least one."""
+        return self.mixture or [Source("", self.train_shards)]
+
     def train_batches(self, **part: int) -> tf.data.Dataset:
-        """`bert_keras.data.tfrecord_batches.train_batches` of the training shards."""
-        return train_batches(
-            self.train_shards,
-            self.spec.layout,
-            dynamic_masking=self.dynamic_masking,
-            replay=self.replay,
-            **part,
-        )
+        """`bert_keras.data.tfrecord_batches.train_batches` of the sources."""
+        return train_batches(self.sources, self.spec.layout, dynamic_masking=self.dynamic_masking, **part)
 
     def eval_batches(self, batch_size: int) -> tf.data.Dataset:
         """`bert_keras.data.tfrecord_batches.eval_batches` of the held-out shards; the last one may be smaller."""

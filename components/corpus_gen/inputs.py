@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 
+from bert_keras.data.mixture import NAME, REPLAY
 from bert_keras.errors import InputError
 from components.corpus_gen.readers import ReadUnit, in_threads, read_unit
 from components.corpus_gen.settings import CorpusSettings
@@ -42,21 +43,53 @@ class InputFile:
         path: local path, or address in a store.
         size: size in bytes (compressed, if it is).
         updated: time of writing as recorded by the store, in seconds since 1970; None: its content is hashed.
+        source_name: name of its source, of several that are mixed; "": it has none.
     """
 
     path: str
     size: int
     updated: float | None = None
+    source_name: str = ""
 
 
 def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
     """Files that match `patterns` (paths, folders, globs; local or in a store), each once, sorted by path.
 
-    At most CHECKED_FILES, evenly spread, are opened; invalid ones among the others are reported when they are read.
+    NAME=PATTERN gives the name of the files' source (`bert_keras.data.mixture`); all patterns have one, or none has.
+    At most CHECKED_FILES of a source, evenly spread, are opened; invalid ones among the others are reported when they
+    are read.
 
     Raises:
-        InputError: a pattern matches nothing, a file has no reader, or no file contains text.
+        InputError: a pattern matches nothing, a file has no reader or is in two sources, or a source contains no text.
     """
+    by_name: dict[str, list[str]] = {}
+    for name, pattern in map(_named, patterns):
+        by_name.setdefault(name, []).append(pattern)
+    if "" in by_name and len(by_name) > 1:
+        raise InputError(
+            f"{by_name[''][0]}: has no name, and other text has (NAME=PATH_OR_GLOB); name all sources or none"
+        )
+    if REPLAY in by_name:
+        raise InputError(f"{REPLAY}={by_name[REPLAY][0]}: {REPLAY} is the text of --replay; give another name")
+    found: dict[str, InputFile] = {}
+    for name, some in by_name.items():
+        for file in _with_text(some, settings):
+            if file.path in found:
+                raise InputError(f"{file.path}: is in two sources, {found[file.path].source_name} and {name}")
+            found[file.path] = dataclasses.replace(file, source_name=name)
+    return [found[path] for path in sorted(found)]
+
+
+def _named(pattern: str) -> tuple[str, str]:
+    """Name and pattern of NAME=PATTERN; an existing path is one, whatever characters it contains."""
+    name, equals, rest = pattern.partition("=")
+    if not equals or not NAME.fullmatch(name) or os.path.exists(pattern):
+        return "", pattern
+    return name, rest
+
+
+def _with_text(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
+    """The files of one source, some of which are checked."""
     files = _list(patterns)
     if any(file.updated is not None and file.updated > time.time() - _CLOCK_SECONDS for file in files):
         time.sleep(SETTLING_SECONDS)
@@ -87,22 +120,24 @@ def fingerprint(files: Sequence[InputFile]) -> str:
     digest = hashlib.sha256()
     for (file, start), content in zip(pieces, in_threads(lambda piece: _digest(*piece, progress), pieces), strict=True):
         if not start:
-            digest.update(f"{file.path}\0{file.size}\0".encode("utf-8", "surrogateescape"))
+            named = f"{file.source_name}=" if file.source_name else ""
+            digest.update(f"{named}{file.path}\0{file.size}\0".encode("utf-8", "surrogateescape"))
         digest.update(content)
     return digest.hexdigest()
 
 
 def write_input_list(files: Sequence[InputFile], directory: str, identity: str) -> str:
-    """Write paths and sizes to a file named by their fingerprint, unless it exists; returns its path."""
+    """Write paths, sizes and sources to a file named by their fingerprint, unless it exists; returns its path."""
     path = f"{directory}/{identity}.json"
     if not FileSystems.exists(path):
-        write_json(path, {file.path: file.size for file in files})
+        write_json(path, {f.path: [f.size, f.source_name] if f.source_name else f.size for f in files})
     return path
 
 
 def read_input_list(path: str) -> list[InputFile]:
     """Read a list written by `write_input_list`: the files, sorted by path."""
-    return [InputFile(name, size) for name, size in sorted(read_json(path).items())]
+    listed = {path: of if isinstance(of, list) else [of, ""] for path, of in read_json(path).items()}
+    return [InputFile(path, size, source_name=name) for path, (size, name) in sorted(listed.items())]
 
 
 def _list(patterns: Sequence[str]) -> list[InputFile]:

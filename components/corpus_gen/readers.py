@@ -68,11 +68,16 @@ class RawDocument(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReadUnit:
-    """A unit of reading: the documents in bytes [start, end) of a divisible file; end None: to its end."""
+    """A unit of reading: the documents in bytes [start, end) of a divisible file; end None: to its end.
+
+    Attributes:
+        source_name: name of the file's source, of several that are mixed; "": it has none.
+    """
 
     path: str
     start: int = 0
     end: int | None = None
+    source_name: str = ""
 
 
 class NotText(InputError):
@@ -106,7 +111,7 @@ def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]
             if pieces[-1] and filled + unit_size > size:
                 pieces.append([])
                 filled = 0
-            pieces[-1].append(ReadUnit(file.path, start, None if last else start + size))
+            pieces[-1].append(ReadUnit(file.path, start, None if last else start + size, file.source_name))
             filled += unit_size
     return pieces
 

@@ -28,9 +28,9 @@ from components.io.tfrecord import Example, frame, read_records
 RANGE_BYTES = 1 << 12
 
 
-def shard_name(prefix: str, index: int, count: int) -> str:
-    """documents, 3, 10 -> documents-00003-of-00010.tfrecord"""
-    return f"{prefix}-{index:05d}-of-{count:05d}.tfrecord"
+def shard_name(prefix: str, index: int, count: int, source_name: str = "") -> str:
+    """documents, 3, 10 -> documents-00003-of-00010.tfrecord; of a source: documents-00003-of-00010-web.tfrecord"""
+    return f"{prefix}-{index:05d}-of-{count:05d}{f'-{source_name}' if source_name else ''}.tfrecord"
 
 
 def shard_paths(directory: str) -> list[str]:

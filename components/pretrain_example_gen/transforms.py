@@ -27,7 +27,7 @@ from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSetting
 from components.pretrain_example_gen.tf_example_encoder import encode_records
 from components.pretrain_example_gen.tokenized_shard import Bucket
 
-_DOCUMENTS_NAME = re.compile(r"documents-(\d+)-of-(\d+)\.tfrecord")
+_DOCUMENTS_NAME = re.compile(r"documents-(\d+)-of-(\d+)(?:-(\w+))?\.tfrecord")
 
 # For a shard of documents: its split, its COUNTS, and the shards of its examples.
 Made = tuple[str, Mapping[str, int], list[Shard]]
@@ -61,12 +61,21 @@ COUNTS = (
 
 
 def examples_path(documents_path: str, output_dir: str, number: int, passes: int) -> str:
-    """documents-00003-of-00010.tfrecord, pass 2 of 5 (from 0) -> OUTPUT_DIR/examples-00023-of-00050.tfrecord."""
+    """documents-00003-of-00010.tfrecord, pass 2 of 5 (from 0) -> OUTPUT_DIR/examples-00023-of-00050.tfrecord.
+
+    Those of a source, documents-00003-of-00010-web.tfrecord, keep its name.
+    """
+    index, count, source_name = _parts_of_name(documents_path)
+    return f"{output_dir}/{shard_name('examples', number * count + index, passes * count, source_name)}"
+
+
+def _parts_of_name(documents_path: str) -> tuple[int, int, str]:
+    """documents-00003-of-00010-web.tfrecord -> 3, 10, "web"; without a source ""."""
     match = _DOCUMENTS_NAME.fullmatch(posixpath.basename(documents_path))
     if not match:
         raise ValueError(f"{documents_path}: a documents shard is called documents-NUMBER-of-COUNT.tfrecord")
-    index, count = map(int, match.groups())
-    return f"{output_dir}/{shard_name('examples', number * count + index, passes * count)}"
+    index, count, source_name = match.groups()
+    return int(index), int(count), source_name or ""
 
 
 def _count_bucket(bucket: Bucket, tokenizer: Tokenizer) -> dict[str, int]:
@@ -144,7 +153,7 @@ def make_examples_shards(
                 size += len(encoded)
                 crc = google_crc32c.extend(crc, encoded)
         relative = f"{posixpath.basename(output_dir)}/{posixpath.basename(path)}"
-        shards.append(Shard(relative, number, records, size, f"{crc:08x}"))
+        shards.append(Shard(relative, number, records, size, f"{crc:08x}", _parts_of_name(documents_path)[2]))
         counts.append(
             {
                 "truncated": int(np.count_nonzero(plan.instances["truncated"])),
@@ -211,6 +220,7 @@ def write_example_spec(
 
     Training reads them as `Shard` and `ExampleSpec` (`bert_keras.data.example_format`). The spec contains all settings
     by name. `max_predictions_per_seq` is per row, and per sequence in `masking`; they differ if rows are packed.
+    `counts` are by split; `sources` has them for each source that has a name.
 
     Args:
         made: `Made` of all shards of documents.
@@ -218,7 +228,16 @@ def write_example_spec(
     """
     made = list(made)
     shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
-    write_json(f"{output_dir}/{SHARDS_FILE}", [shard._asdict() for shard in shards])
+    figures = [{name: value for name, value in shard._asdict().items() if value != ""} for shard in shards]
+    write_json(f"{output_dir}/{SHARDS_FILE}", figures)
+    names = sorted({shard.source for shard in shards} - {""})
+
+    def counted(source_name: str | None = None) -> dict[str, dict[str, int]]:
+        chosen = [
+            (split, counts) for split, counts, (first, *_) in made if source_name is None or first.source == source_name
+        ]
+        return {split: sum_counts(counts for of, counts in chosen if of == split) for split in (TRAIN, EVAL)}
+
     write_json(
         f"{output_dir}/{EXAMPLE_SPEC_FILE}",
         {
@@ -229,9 +248,7 @@ def write_example_spec(
             "vocabulary_sha256": vocabulary_sha256,
             "unicode_version": unicode_version,
             "package_version": importlib.metadata.version("bert-tfx"),
-            "counts": {
-                split: sum_counts(counts for of_split, counts, _ in made if of_split == split)
-                for split in (TRAIN, EVAL)
-            },
+            "counts": counted(),
+            **({"sources": {name: counted(name) for name in names}} if names else {}),
         },
     )

@@ -22,8 +22,9 @@ def train(
         typer.Option(
             "--examples",
             metavar="DIR",
-            help="Output of `bert-tfx examples`, or an artifact of PretrainExampleGen; for a recipe with a second "
-            "phase give the option twice.",
+            help="Output of `bert-tfx examples`, or an artifact of PretrainExampleGen; repeatable: folders of one "
+            "length are mixed, as sources named by their folders (training.source_weights); the longer ones are a "
+            "second phase's.",
         ),
     ],
     output: Annotated[
@@ -46,14 +47,17 @@ def train(
     from pipeline.recipes.pretraining import recipe_of
 
     chosen = with_start(recipe_of(recipe), init, cased, settings or [])
-    if len(examples) != len(chosen.example_sets):
-        raise InputError(
-            f"{len(examples)} --examples for {len(chosen.example_sets)} phase(s): give those of each phase, or "
-            f"change second_phase.num_train_steps, which is {chosen.second_phase.num_train_steps}"
-        )
     for directory in examples:
         if not tf.io.gfile.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
             raise InputError(f"{directory} has no {EXAMPLE_SPEC_FILE}; give the output of `bert-tfx examples`")
+
+    lengths = sorted({ExampleSpec.load(directory).max_seq_length for directory in examples})
+    if len(lengths) != len(chosen.example_sets):
+        raise InputError(
+            f"--examples of {' and '.join(map(str, lengths))} tokens for {len(chosen.example_sets)} phase(s): give "
+            "those of each phase, or change second_phase.num_train_steps, which is "
+            f"{chosen.second_phase.num_train_steps}"
+        )
 
     from bert_keras.jobs import PretrainJob
     from bert_keras.pretraining import pretrain

@@ -98,7 +98,7 @@ def create_pipeline(
         init_job = dataclasses.replace(job, training=before, second_phase=SecondPhase(), training_root="", code="")
         judged = recipe.gate.max_forgetting is not None
         start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased, judged)
-    trained_on = [*example_channels, *(stage.outputs[stages.EXAMPLES] for stage in replay_stages[-1:])]
+    trained_on = [*example_channels, *(stage.outputs[stages.EXAMPLES] for stage in replay_stages[1:])]
     trainer = Trainer(
         # Not `module_file`: it copies files without their packages, and needs pip in the environment.
         run_fn="components.trainer.pretrain.run_fn",
@@ -192,14 +192,22 @@ def _examples_of_phase(
 def _other_examples(
     recipe: Recipe, files: Sequence[InputFile], vocabulary: channel.BaseChannel, run_dir: str, kind: str
 ) -> list[BaseComponent]:
-    """The stages from other text to its examples: all held out (`stages.REFERENCE`), or all trained on (REPLAY)."""
+    """The stages from other text to its examples; the first makes the documents.
+
+    Args:
+        kind: `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
+    """
     replay = kind == stages.REPLAY
     corpus = dataclasses.replace(recipe.corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
     corpus_gen = CorpusGen(files, corpus, inputs_dir(run_dir)).with_id(stages.of_phase(stages.CORPUS_GEN, kind))
-    example_gen = PretrainExampleGen(
-        corpus_gen.outputs[stages.DOCUMENTS], vocabulary, recipe.example_sets[-1], replay=replay
-    )
-    return [corpus_gen, example_gen.with_id(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, kind))]
+    sets = dict(zip(stages.PHASES, recipe.example_sets, strict=False)) if replay else {"": recipe.example_sets[-1]}
+    examples = [
+        PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, settings, replay=replay).with_id(
+            stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, kind + phase)
+        )
+        for phase, settings in sets.items()
+    ]
+    return [corpus_gen, *examples]
 
 
 def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:

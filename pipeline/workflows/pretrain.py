@@ -71,8 +71,6 @@ class PretrainWorkflow:
             raise InputError("--reference-corpus: shows what an initial model forgets; give --init, or leave it out")
         if recipe.gate.max_forgetting is not None and not request.reference_corpus:
             raise InputError("gate.max_forgetting: is measured on general text; give it with --reference-corpus")
-        if request.replay and len(recipe.example_sets) > 1:
-            raise InputError("--replay: cannot be mixed into a second phase yet; --set second_phase.num_train_steps=0")
         FileSystems.set_options(PipelineOptions(list(request.beam_args)))
         reference, replay = (
             find_inputs(patterns, recipe.corpus) if patterns else []

@@ -11,6 +11,7 @@ from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.loop import TrainingLoop
+from bert_keras.training.mixed_examples import mixed
 from bert_keras.training.optimizer import DecoupledAdam
 from bert_keras.training.phases import ExampleSet, phases_of
 
@@ -37,7 +38,7 @@ class Descent(keras.optimizers.SGD):
 
 def loop(examples, directory, model=MODEL, learned_rows=None, **change):
     config = dataclasses.replace(RUN, **change)
-    read = ExampleSet.load(examples.dir)
+    read = mixed({examples.dir: ExampleSet.load(examples.dir)}, config)
     create_model = functools.partial(built, BertForPreTraining, model, seed=config.seed)
     phases = phases_of(config, SecondPhase(), [read])
     return TrainingLoop(create_model, mlm_nsp.OBJECTIVE, config, phases, str(directory), learned_rows=learned_rows)

@@ -26,9 +26,9 @@ from bert_keras.pretraining import (
     check_examples_fit,
     load_tokenizer,
     pretrain,
-    text_never_read,
 )
 from bert_keras.training.config import SecondPhase, TrainingConfig
+from bert_keras.training.mixed_examples import text_never_read
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
 from tests.support.examples.shard_figures import note_shards
 from tests.unit.bert_keras.conftest import VOCABULARY

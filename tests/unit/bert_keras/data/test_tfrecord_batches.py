@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, ExampleSpec, feature_spec, read_shards
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
+from bert_keras.data.mixture import Source
 from bert_keras.data.tfrecord_batches import (
     DynamicMasking,
-    Replay,
     eval_batches,
     records_of_files,
     shard_files,
@@ -32,7 +32,8 @@ def stream(examples, steps, **change):
         "seed": 1,
         "dynamic_masking": None,
     } | change
-    batches = train_batches(read_shards(examples.dir, "train"), LAYOUT, **settings).take(steps)
+    sources = settings.pop("sources", None) or [Source("", read_shards(examples.dir, "train"))]
+    batches = train_batches(sources, LAYOUT, **settings).take(steps)
     return [{k: v.numpy() for k, v in batch.items()} for batch in batches]
 
 
@@ -68,7 +69,8 @@ def test_each_epoch_has_its_own_order_of_files_and_within_them(examples, monkeyp
     def two_epochs(shards):
         count = sum(shard.records for shard in shards)
         settings = {"batch_size": 20, "first_example": 0, "seed": 1, "dynamic_masking": None}
-        found = rows(list(train_batches(shards, LAYOUT, **settings).take(count // 10).as_numpy_iterator()))
+        batches = train_batches([Source("", shards)], LAYOUT, **settings).take(count // 10)
+        found = rows(list(batches.as_numpy_iterator()))
         return found[:count], found[count:]
 
     first, second = two_epochs(shards[:1])  # one file: the shuffle alone
@@ -99,29 +101,31 @@ def test_workers_and_devices_share_the_batches_of_one(examples, workers, replica
     np.testing.assert_array_equal(joined, [batch["input_ids"] for batch in stream(examples, 20)])
 
 
-def stream_of_shards(shards, examples):
-    part = {"batch_size": 1, "first_example": 0, "seed": 1, "dynamic_masking": None}
-    return [{k: v.numpy() for k, v in b.items()} for b in train_batches(shards, LAYOUT, **part).take(examples)]
+def three_sources(examples):
+    """Of 40, 40 and 20 examples, with weights of .3, .5 and .2."""
+    shards = [shard for shard in read_shards(examples.dir, "train") if shard.records]
+    return [Source(name, [shard], weight) for name, shard, weight in zip("abc", shards, (3, 5, 2), strict=True)]
 
 
-def test_every_batch_has_the_share_of_replayed_examples(examples):
-    others = [shard for shard in read_shards(examples.dir, "train") if shard.records]
-    replay, main = others[:1], others[1:]
-    parts = {"batch_size": 8, "first_example": 0, "seed": 1, "dynamic_masking": None}
-    batches = train_batches(main, LAYOUT, replay=Replay(replay, 0.3), **parts).take(20)
-    mixed = rows([{name: values.numpy() for name, values in batch.items()} for batch in batches])
-    # Each from its own stream, in order: of 160 examples the fourth, the seventh, the tenth, ... are replayed.
-    places = [math.floor((n + 1) * 0.3) > math.floor(n * 0.3) for n in range(160)]
-    assert places[:11] == [False, False, False, True, False, False, True, False, False, True, False]
-    assert {sum(places[start : start + 8]) for start in range(0, 160, 8)} == {2, 3} and sum(places) == 48
-    general, text = (iter(rows(stream_of_shards(*part))) for part in ((replay, 48), (main, 112)))
-    assert mixed == [next(general if place else text) for place in places]
+def test_every_batch_has_the_share_of_each_source(examples):
+    sources = three_sources(examples)
+    mixed = rows(stream(examples, 20, sources=sources))
+    # Each from its own stream, in order: of 160 examples the fourth, the seventh, the tenth, ... are the first's.
+    places = []
+    for n in range(160):
+        first = math.floor((n + 1) * 0.3) > math.floor(n * 0.3)
+        rest = n - math.floor(n * 0.3)
+        second = math.floor((rest + 1) * (5 / 7)) > math.floor(rest * (5 / 7))
+        places.append(0 if first else 1 if second else 2)
+    assert places[:11] == [2, 1, 1, 0, 2, 1, 0, 1, 1, 0, 2]
+    assert [places.count(source) for source in range(3)] == [48, 80, 32]
+    alone = [iter(rows(stream(examples, 160, batch_size=1, sources=[source]))) for source in sources]
+    assert mixed == [next(alone[place]) for place in places]
 
 
 @pytest.mark.parametrize("first_step", [1, 7, 20])
-def test_a_stream_with_replay_resumes_exactly(examples, first_step):
-    others = [shard for shard in read_shards(examples.dir, "train") if shard.records]
-    change = {"replay": Replay(others[:1], 0.3)}
+def test_a_mixture_resumes_exactly(examples, first_step):
+    change = {"sources": three_sources(examples)}
     whole = stream(examples, 25, **change)
     assert rows(stream(examples, 25 - first_step, first_example=8 * first_step, **change)) == rows(whole[first_step:])
     parts = [stream(examples, 5, worker=worker, num_workers=2, **change) for worker in range(2)]
@@ -199,7 +203,9 @@ def test_dynamic_masks_have_the_shapes_and_types_of_stored_ones(examples, unmask
     assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {k: (v.shape, v.dtype) for k, v in stored.items()}
     settings = {"batch_size": 8, "first_example": 0, "seed": 1}
     specs = [
-        train_batches(read_shards(x.dir, "train"), LAYOUT, **settings, dynamic_masking=masking).element_spec
+        train_batches(
+            [Source("", read_shards(x.dir, "train"))], LAYOUT, **settings, dynamic_masking=masking
+        ).element_spec
         for x, masking in ((examples, None), (unmasked, unmasked.masking))
     ]
     assert specs[0] == specs[1]  # static shapes too, which compiled steps need

@@ -1,10 +1,12 @@
 """The training loop: learning, exact resume, errors; on two devices: test_devices.py."""
 
+import json
 import os
 import re
 import resource
 import shutil
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -50,7 +52,34 @@ def test_a_killed_run_resumes_exactly(examples, tmp_path, unbroken):
 
     With dropout, whose masks are a function of the seed and the step.
     """
-    run = loop(examples, tmp_path)
+    resumed = killed_and_resumed(examples, tmp_path)
+    directory, weights = unbroken
+    assert losses(tmp_path) == losses(directory)
+    for ours, theirs in zip(resumed.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_killed_run_on_a_mixture_resumes_exactly(examples, tmp_path):
+    """The three shards are two sources; with other weights it is another run."""
+    shutil.copytree(examples.dir, tmp_path / "named")
+    figures = json.loads((tmp_path / "named" / "example_shards.json").read_text())
+    train = [shard for shard in figures if shard["path"].startswith("Split-train")]
+    for shard, source in zip(train, ("web", "books", "web"), strict=True):
+        shard["source"] = source
+    (tmp_path / "named" / "example_shards.json").write_text(json.dumps(figures))
+    named, runs = types.SimpleNamespace(dir=str(tmp_path / "named")), [tmp_path / str(run) for run in range(3)]
+    weights = {"source_weights": ("books:3", "web:1")}
+    whole = loop(named, runs[0], **weights).run()
+    resumed = killed_and_resumed(named, runs[1], **weights)
+    assert losses(runs[1]) == losses(runs[0])
+    for ours, theirs in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    loop(named, runs[2], source_weights=("books:1", "web:3")).run()
+    assert losses(runs[2]) != losses(runs[0])
+
+
+def killed_and_resumed(examples, directory, **change):
+    run = loop(examples, directory, **change)
     steps = run._train_steps
 
     def killed_after_nine(iterator, count, stop):
@@ -61,12 +90,8 @@ def test_a_killed_run_resumes_exactly(examples, tmp_path, unbroken):
     run._train_steps = killed_after_nine
     with pytest.raises(KeyboardInterrupt):
         run.run()
-    assert list(losses(tmp_path)) == [3, 6, 9]
-    resumed = loop(examples, tmp_path).run()
-    directory, weights = unbroken
-    assert losses(tmp_path) == losses(directory)
-    for ours, theirs in zip(resumed.get_weights(), weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert list(losses(directory)) == [3, 6, 9]
+    return loop(examples, directory, **change).run()
 
 
 def test_a_truncated_log_line_is_dropped(examples, tmp_path, unbroken):

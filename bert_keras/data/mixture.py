@@ -1,0 +1,117 @@
+"""Mixtures of sources of examples: which source each example of a stream is from.
+
+Sources share a stream by their weights: the first takes part p = w_0 / (w_0 + w_1 + ...) of it, the second its part of
+what is left, and so on. Of the first n examples the first source has floor(n p), as many as a line of slope p allows.
+So the counts depend on n alone, a run resumes exactly, and every batch has each share, up to one example of the first
+source and less than one more with each further one. Of weights 2 (a), 3 (b):
+
+    n            0  1  2  3  4  5  6  7
+    source       b  b  a  b  a  b  b  a
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.data.example_format import Shard
+from bert_keras.errors import InputError
+
+# The source of general text that is mixed in against forgetting (`--replay`).
+REPLAY = "replay"
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+_CHOICES_AT_A_TIME = 4096
+
+
+class Source(NamedTuple):
+    """Examples that share a stream with others.
+
+    Attributes:
+        name: its name; "": the only source.
+        shards: shards of all passes over its documents.
+        weight: its weight beside the others', above 0.
+    """
+
+    name: str
+    shards: Sequence[Shard]
+    weight: float = 1.0
+
+    @property
+    def one_pass(self) -> int:
+        """Number of examples of a pass over the documents."""
+        return sum(shard.records for shard in self.shards if not shard.pass_number)
+
+
+def drawn(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:
+    """How many of the first `examples` of a stream are from each source.
+
+    Args:
+        weights: weights of the S sources.
+        examples: int [...].
+
+    Returns:
+        int64 [S, ...]; the sum over S is `examples`.
+
+    >>> drawn([2, 3], np.array([2, 3, 5, 10])).tolist()
+    [[0, 1, 2, 4], [2, 2, 3, 6]]
+    """
+    left, counts = np.asarray(examples, np.int64), []
+    for index, weight in enumerate(weights[:-1]):
+        counts.append(np.floor(left * (weight / sum(weights[index:]))).astype(np.int64))
+        left = left - counts[-1]
+    return np.stack([*counts, left])
+
+
+def choices(weights: Sequence[float], first_example: int) -> Iterator[np.ndarray]:
+    """The index of each example's source, from an example on, endless; int64 [some]."""
+    for first in itertools.count(first_example, _CHOICES_AT_A_TIME):
+        before = drawn(weights, np.arange(first, first + _CHOICES_AT_A_TIME + 1))
+        yield np.diff(before).argmax(0)
+
+
+def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
+    """NAME:NUMBER of each source, as of `training.source_weights`, by name.
+
+    Raises:
+        ValueError: not of this form, a name that is none, that comes twice, or a number that is not above 0.
+    """
+    numbers: dict[str, float] = {}
+    for text in texts:
+        name, colon, number = text.strip().rpartition(":")
+        try:
+            value = float(number) if colon and NAME.fullmatch(name) else 0.0
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf") or name in numbers:
+            problem = "comes twice" if value and name in numbers else "must be NAME:NUMBER, the number above 0"
+            raise ValueError(f"{setting}: {text!r} {problem}, as in wiki:3,books:1")
+        numbers[name] = value
+    return numbers
+
+
+def with_weights(sources: Sequence[Source], weights: Mapping[str, float], epochs: Mapping[str, float]) -> list[Source]:
+    """The sources with their weights, which sum to 1.
+
+    Args:
+        weights: numbers by name (`training.source_weights`), relative to each other; empty: by `epochs`.
+        epochs: passes over each source in the time of one over another (`training.source_epochs`), relative to each
+            other; empty: one of each, so all text is read alike.
+
+    Raises:
+        InputError: a source without examples, without a number, or a number without source; names it.
+    """
+    names = [source.name for source in sources]
+    for setting, numbers in {"training.source_weights": weights, "training.source_epochs": epochs}.items():
+        if numbers and (wrong := sorted({*numbers} - {*names}) or sorted({*names} - {*numbers})):
+            known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
+            problem = "is no source of the examples" if wrong[0] in numbers else "has no number"
+            raise InputError(f"{setting}: {wrong[0]} {problem}; the sources {known}")
+    if len(sources) > 1 and (empty := [source.name for source in sources if not source.one_pass]):
+        raise InputError(f"source {empty[0]}: no examples could be made of its text; give more, or leave it out")
+    found = {s.name: weights[s.name] if weights else epochs.get(s.name, 1.0) * s.one_pass for s in sources}
+    total = sum(found.values()) or 1.0
+    return [source._replace(weight=found[source.name] / total) for source in sources]
