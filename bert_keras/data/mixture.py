@@ -12,6 +12,7 @@ source and less than one more with each further one. Of weights 2 (a), 3 (b):
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -44,6 +45,18 @@ class Source(NamedTuple):
     def one_pass(self) -> int:
         """Number of examples of a pass over the documents."""
         return sum(shard.records for shard in self.shards if not shard.pass_number)
+
+
+def split_name(pattern: str) -> tuple[str, str]:
+    """Name and pattern of NAME=PATTERN, the name "" without one; an existing path has none, whatever its characters.
+
+    >>> split_name("web=/text/*.txt"), split_name("/text/*.txt")
+    (('web', '/text/*.txt'), ('', '/text/*.txt'))
+    """
+    name, equals, rest = pattern.partition("=")
+    if not equals or not NAME.fullmatch(name) or os.path.exists(pattern):
+        return "", pattern
+    return name, rest
 
 
 def drawn(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:

@@ -50,19 +50,22 @@ def mixed(examples: Mapping[str, ExampleSet], config: TrainingConfig) -> Example
     sources = with_weights(sources, weights, parse_numbers(config.source_epochs, "training.source_epochs"))
     first = next(iter(others.values()))
     if len(others) > 1:
-        counts = {name: sum(getattr(one, name) for one in others.values()) for name in _COUNTS}
-        shards = {name: [s for one in others.values() for s in getattr(one, name)] for name in _SHARDS}
-        first = dataclasses.replace(first, spec=dataclasses.replace(first.spec, **counts), **shards)
+        first = dataclasses.replace(
+            first,
+            spec=dataclasses.replace(
+                first.spec,
+                train_examples=sum(one.train_examples for one in others.values()),
+                eval_examples=sum(one.eval_examples for one in others.values()),
+            ),
+            train_shards=[shard for one in others.values() for shard in one.train_shards],
+            eval_shards=[shard for one in others.values() for shard in one.eval_shards],
+        )
     if replayed:
         general = [shard for one in replayed for shard in one.train_shards]
         share = config.replay_share
         rest = [source._replace(weight=source.weight * (1 - share)) for source in sources]
         sources = [Source(REPLAY, general, share), *rest]
     return first if len(sources) == 1 else dataclasses.replace(first, mixture=sources)
-
-
-_COUNTS = ("train_examples", "eval_examples")
-_SHARDS = ("train_shards", "eval_shards")
 
 
 def _layout(spec: ExampleSpec) -> ExampleSpec:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 
-from bert_keras.data.mixture import NAME, REPLAY
+from bert_keras.data.mixture import REPLAY, split_name
 from bert_keras.errors import InputError
 from components.corpus_gen.readers import ReadUnit, in_threads, read_unit
 from components.corpus_gen.settings import CorpusSettings
@@ -63,7 +63,7 @@ def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[Input
         InputError: a pattern matches nothing, a file has no reader or is in two sources, or a source contains no text.
     """
     by_name: dict[str, list[str]] = {}
-    for name, pattern in map(_named, patterns):
+    for name, pattern in map(split_name, patterns):
         by_name.setdefault(name, []).append(pattern)
     if "" in by_name and len(by_name) > 1:
         raise InputError(
@@ -73,19 +73,15 @@ def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[Input
         raise InputError(f"{REPLAY}={by_name[REPLAY][0]}: {REPLAY} is the text of --replay; give another name")
     found: dict[str, InputFile] = {}
     for name, some in by_name.items():
-        for file in _with_text(some, settings):
+        try:
+            files = _with_text(some, settings)
+        except InputError as error:
+            raise InputError(f"source {name}: {error}" if name else str(error)) from error
+        for file in files:
             if file.path in found:
                 raise InputError(f"{file.path}: is in two sources, {found[file.path].source_name} and {name}")
             found[file.path] = dataclasses.replace(file, source_name=name)
     return [found[path] for path in sorted(found)]
-
-
-def _named(pattern: str) -> tuple[str, str]:
-    """Name and pattern of NAME=PATTERN; an existing path is one, whatever characters it contains."""
-    name, equals, rest = pattern.partition("=")
-    if not equals or not NAME.fullmatch(name) or os.path.exists(pattern):
-        return "", pattern
-    return name, rest
 
 
 def _with_text(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:

@@ -11,11 +11,14 @@ run. So a shard is made by reading one range of each run.
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from bert_keras.errors import InputError
+from components.corpus_gen.settings import CorpusSettings
 from components.io.shards import open_for_ranges, whole_file
 from components.io.tfrecord import FRAME_BYTES, frame, read_records
 
@@ -45,6 +48,25 @@ def bucket_of_slot(slot: int, buckets: dict[str, int]) -> tuple[str, int]:
     split = SPLITS[slot // SLOTS_A_SPLIT]
     # The last bucket that begins at or before the slot.
     return split, ((slot % SLOTS_A_SPLIT + 1) * buckets[split] - 1) // SLOTS_A_SPLIT
+
+
+def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
+    """Number of shards of each split.
+
+    Args:
+        split_bytes: size of the documents of each split.
+
+    Raises:
+        InputError: `corpus.bucket_bytes` is too small for this amount of text.
+    """
+    buckets = {split: max(1, math.ceil(split_bytes.get(split, 0) / settings.bucket_bytes)) for split in SPLITS}
+    if max(buckets.values()) > SLOTS_A_SPLIT:
+        min_bytes = math.ceil(max(split_bytes.values()) / SLOTS_A_SPLIT)
+        raise InputError(
+            f"{max(split_bytes.values()):,} bytes of text need more than {SLOTS_A_SPLIT:,} shards of "
+            f"{settings.bucket_bytes:,} bytes: --set corpus.bucket_bytes={min_bytes} or more"
+        )
+    return buckets
 
 
 def write_run(path: str, documents: Iterable[tuple[int, bytes]]) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """Beam transforms from text files to shards of documents (no TFX here: workers need only Beam and this package).
 
 A document is one tf.Example: `document_id` bytes[1] (a hash of its content), `segments` bytes[n] (its sentences, in
-order) and `source` bytes[1] (its file). The id determines the split and, within it, the bucket, so the shards do not
-depend on the order of reading, the runner or the number of workers. If a document occurs twice, the source that is
-first by name is kept.
+order), `source` bytes[1] (its file) and, of sources that have names, `source_name` bytes[1]. The id determines the
+split and, within it, the bucket, so the shards do not depend on the order of reading, the runner or the number of
+workers. If a document occurs twice, the source that is first by name is kept.
 
 A run that continues another leaves out the documents that it and those before it have read. READ_FILE has their ids,
 sorted: 8 bytes of each, so that a worker holds 100 million in 800 MB.
@@ -15,9 +15,9 @@ writers read their range of each run (`components.corpus_gen.sorted_runs`). Beam
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -30,8 +30,8 @@ from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
 from components.corpus_gen.segmentation import segment
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
-    SLOTS_A_SPLIT,
     SPLITS,
+    bucket_counts,
     bucket_of_slot,
     hash_range,
     hash_slot,
@@ -52,9 +52,9 @@ from components.io.tfrecord import Example, bytes_example
 
 ID_BYTES = 16
 # Counts of documents read, dropped and kept; READ has those made before a document has a split, FOUND what the filters
-# found in documents, whether they dropped them or not.
+# found in documents, whether they dropped them or not. SOURCES has those of each source that has a name.
 COUNTS_FILE = "corpus.json"
-READ, FOUND = "read", "found"
+READ, FOUND, SOURCES = "read", "found", "sources"
 # Ids of all documents that were read, also by the runs that this one continues; in the order of their bytes.
 READ_FILE = "documents_read.u64"
 _READ_ID = np.dtype(">u8")
@@ -80,25 +80,6 @@ def _write_read_ids(found: list[bytes], earlier: str | None, output_dir: str) ->
         file.write(ids.astype(_READ_ID).tobytes())
 
 
-def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
-    """Number of shards of each split.
-
-    Args:
-        split_bytes: size of the documents of each split.
-
-    Raises:
-        InputError: `corpus.bucket_bytes` is too small for this amount of text.
-    """
-    buckets = {split: max(1, math.ceil(split_bytes.get(split, 0) / settings.bucket_bytes)) for split in SPLITS}
-    if max(buckets.values()) > SLOTS_A_SPLIT:
-        min_bytes = math.ceil(max(split_bytes.values()) / SLOTS_A_SPLIT)
-        raise InputError(
-            f"{max(split_bytes.values()):,} bytes of text need more than {SLOTS_A_SPLIT:,} shards of "
-            f"{settings.bucket_bytes:,} bytes: --set corpus.bucket_bytes={min_bytes} or more"
-        )
-    return buckets
-
-
 class WriteRuns(beam.DoFn):
     """(number, [ReadUnit, ...]) -> sorted runs of their documents; yields each run's (path, {split: bytes}).
 
@@ -119,7 +100,7 @@ class WriteRuns(beam.DoFn):
         number, units = element
         if repeated is not None and self._filter.passages is not None:
             self._filter.passages.start(repeated.of_unit(number))
-        counts: Counter[str] = Counter()
+        counts: dict[str, Counter[str]] = {name: Counter() for name in source_names([units])}
         found: Counter[str] = Counter()
         documents: list[tuple[int, bytes]] = []
         size, runs, max_size = 0, 0, work_bytes(self.settings)
@@ -128,12 +109,12 @@ class WriteRuns(beam.DoFn):
             path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
             return path, write_run(path, documents)
 
-        for source, segments in (one for unit in units for one in self._documents(unit, counts, found)):
+        for name, source, segments in (one for unit in units for one in self._documents(unit, counts, found)):
             identity = document_id(segments)
             if self._was_read(identity):
-                counts["read_before"] += 1
+                counts[name]["read_before"] += 1
                 continue
-            record = serialize(identity, source, segments)
+            record = serialize(identity, source, segments, name)
             documents.append((hash_slot(identity, self.settings.eval_fraction), record))
             size += len(record)
             if self.settings.cleaning.near_duplicates:
@@ -143,7 +124,9 @@ class WriteRuns(beam.DoFn):
                 documents, size, runs = [], 0, runs + 1
         if documents:
             yield write()
-        yield beam.pvalue.TaggedOutput(self.COUNTS, (READ, dict(counts)))
+        for name, counted in counts.items():
+            for key in _keys(READ, name):
+                yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(counted)))
         if found:
             yield beam.pvalue.TaggedOutput(self.COUNTS, (FOUND, dict(found)))
 
@@ -152,69 +135,87 @@ class WriteRuns(beam.DoFn):
         place = np.searchsorted(self._read, key)
         return bool(place < len(self._read) and self._read[place] == key)
 
-    def _documents(self, unit: ReadUnit, counts: Counter[str], found: Counter[str]) -> Iterator[tuple[str, list[str]]]:
+    def _documents(
+        self, unit: ReadUnit, by_name: dict[str, Counter[str]], found: Counter[str]
+    ) -> Iterator[tuple[str, str, list[str]]]:
+        counts = by_name[unit.source_name]
         for source, lines in read_unit(unit, self.settings, counts):
             lines, rule = self._filter(lines, found)
             segments = [] if rule else segment(lines, self.settings)
             if segments:
-                yield source, segments
+                yield unit.source_name, source, segments
             else:
                 counts[f"dropped_{rule or EMPTY}"] += 1
 
 
 class WriteBucket(beam.DoFn):
-    """((split, bucket, buckets), near duplicates' ids) -> file of the shard; yields (split, counts).
+    """((split, bucket, buckets), near duplicates' ids) -> a shard of each source; yields (split, counts).
 
-    Further output: IDS, the beginnings of the documents' ids, those of near duplicates too.
+    A document of several sources is that of the first file by name. Further output: IDS, the beginnings of the
+    documents' ids, those of near duplicates too.
     """
 
     IDS = "ids"
 
-    def __init__(self, exact_duplicates: bool, output_dir: str):
-        self.exact_duplicates, self.output_dir = exact_duplicates, output_dir
+    def __init__(self, exact_duplicates: bool, output_dir: str, names: Sequence[str] = ("",)):
+        self.exact_duplicates, self.output_dir, self.names = exact_duplicates, output_dir, names
 
     def process(self, element: tuple[tuple[str, int, int], Iterable[bytes]], runs: list[str]):
         (split, bucket, buckets), near_duplicates = element
         dropped = set(near_duplicates)
-        counts = dict.fromkeys(("documents", "duplicates", "near_duplicates", "segments", "bytes"), 0)
-        documents: list[tuple[bytes, bytes, bytes, int, int]] = []
+        fields = ("documents", "duplicates", "near_duplicates", "segments", "bytes")
+        counts = {name: dict.fromkeys(fields, 0) for name in self.names}
+        kept: dict[str, list[bytes]] = {name: [] for name in self.names}
+        documents: list[tuple[bytes, bytes, bytes, str, int, int]] = []
         ids: set[bytes] = set()
         for run in runs:
             for record in read_run(run, *hash_range(split, bucket, buckets)):
                 features = Example.FromString(record).features.feature
                 (identity,) = features["document_id"].bytes_list.value
                 ids.add(identity[: _READ_ID.itemsize])
+                name = features["source_name"].bytes_list.value[0].decode() if "source_name" in features else ""
                 if identity in dropped:
-                    counts["near_duplicates"] += 1
+                    counts[name]["near_duplicates"] += 1
                     continue
                 (source,) = features["source"].bytes_list.value
                 segments = features["segments"].bytes_list.value
-                documents.append((identity, source, record, len(segments), sum(map(len, segments))))
+                documents.append((identity, source, record, name, len(segments), sum(map(len, segments))))
         documents.sort()
-
-        def kept() -> Iterator[bytes]:
-            last = None
-            for identity, _, record, segments, size in documents:
-                if identity == last and self.exact_duplicates:
-                    counts["duplicates"] += 1
-                    continue
-                last = identity
-                counts["documents"] += 1
-                counts["segments"] += segments
-                counts["bytes"] += size
-                yield record
-
-        write_shard(f"{self.output_dir}/Split-{split}/{shard_name('documents', bucket, buckets)}", kept())
+        last = None
+        for identity, _, record, name, segments, size in documents:
+            if identity == last and self.exact_duplicates:
+                counts[name]["duplicates"] += 1
+                continue
+            last = identity
+            counts[name]["documents"] += 1
+            counts[name]["segments"] += segments
+            counts[name]["bytes"] += size
+            kept[name].append(record)
         yield beam.pvalue.TaggedOutput(self.IDS, b"".join(ids))
-        yield split, counts
+        for name, records in kept.items():
+            shard = shard_name("documents", bucket, buckets, name)
+            write_shard(f"{self.output_dir}/Split-{split}/{shard}", records)
+            for key in _keys(split, name):
+                yield key, counts[name]
 
 
-def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
+def source_names(units: Iterable[list[ReadUnit]]) -> list[str]:
+    """The names of the sources of `units`, sorted; [""] if they have none."""
+    return sorted({unit.source_name for some in units for unit in some}) or [""]
+
+
+def _keys(key: str, source_name: str) -> list[str]:
+    """The keys of the counts of a split (or READ): that of all sources, and NAME/KEY for the source's own."""
+    return [key, f"{source_name}/{key}"] if source_name else [key]
+
+
+def serialize(identity: bytes, source: str, segments: list[str], source_name: str = "") -> bytes:
     """Serialize a document for a shard."""
     return bytes_example(
         {
             "document_id": [identity],
             "source": [source.encode("utf-8", "surrogateescape")],
+            **({"source_name": [source_name.encode()]} if source_name else {}),
             "segments": [s.encode() for s in segments],
         }
     )
@@ -223,13 +224,21 @@ def serialize(identity: bytes, source: str, segments: list[str]) -> bytes:
 class MakeDocuments(beam.PTransform):
     """(number, [ReadUnit, ...]) -> (split, counts) of every shard, and (READ, counts) of every unit of work; the ids.
 
-    Every bucket gets a shard, even if it is empty. Sorted runs remain in `runs_dir`. Documents whose ids are in
-    READ_FILE of the folder `earlier` are left out.
+    Every bucket gets a shard of each source, even if it is empty. Sorted runs remain in `runs_dir`. Documents whose ids
+    are in READ_FILE of the folder `earlier` are left out.
     """
 
-    def __init__(self, settings: CorpusSettings, output_dir: str, runs_dir: str, earlier: str | None = None):
+    def __init__(
+        self,
+        settings: CorpusSettings,
+        output_dir: str,
+        runs_dir: str,
+        earlier: str | None = None,
+        names: Sequence[str] = ("",),
+    ):
         super().__init__()
         self.settings, self.output_dir, self.runs_dir, self.earlier = settings, output_dir, runs_dir, earlier
+        self.names = names
 
     def expand(self, units):
         settings = self.settings
@@ -263,7 +272,7 @@ class MakeDocuments(beam.PTransform):
             | "DropNone" >> beam.MapTuple(lambda key, values: (key, [v for v in values if v is not None]))
             | "WriteBucket"
             >> beam.ParDo(
-                WriteBucket(settings.cleaning.exact_duplicates, self.output_dir),
+                WriteBucket(settings.cleaning.exact_duplicates, self.output_dir, self.names),
                 runs=beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0])),
             ).with_outputs(WriteBucket.IDS, main="counts")
         )
@@ -306,7 +315,7 @@ def generate_documents(
     counts, ids = (
         pipeline
         | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
-        | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir), earlier)
+        | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir), earlier, source_names(units))
     )
     _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
     _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(_write_counts, f"{output_dir}/{COUNTS_FILE}")
@@ -323,7 +332,15 @@ def _runs_dir(output_dir: str) -> str:
 
 
 def _write_counts(counts: dict[str, dict[str, int]], path: str) -> None:
-    if not sum(counts[split]["documents"] for split in SPLITS) and not counts[READ].get("read_before"):
-        read = ", ".join(f"{name} {count:,}" for name, count in sorted(counts[READ].items()))
-        raise InputError(f"no document remains of the corpus ({read}): give more text, or change corpus.cleaning")
-    write_json(path, counts)
+    """Write COUNTS_FILE: those of all sources, and in SOURCES those of each that has a name."""
+    by_source: dict[str, dict[str, Any]] = {"": {}}
+    for key, counted in counts.items():
+        name, _, of = key.rpartition("/")
+        by_source.setdefault(name, {})[of] = counted
+    for name, of_one in by_source.items():
+        if not sum(of_one[split]["documents"] for split in SPLITS) and not of_one[READ].get("read_before"):
+            read = ", ".join(f"{what} {count:,}" for what, count in sorted(of_one[READ].items()))
+            which = f"source {name}" if name else "the corpus"
+            raise InputError(f"no document remains of {which} ({read}): give more text, or change corpus.cleaning")
+    whole = by_source.pop("")
+    write_json(path, {**whole, SOURCES: by_source} if by_source else whole)

@@ -65,6 +65,7 @@ class Figure:
         minimum: lower limit, or None.
         maximum: upper limit, or None.
         remedy: advice for a value outside the limits.
+        source: name of the source that it is of; "": of all text together.
     """
 
     name: str
@@ -74,6 +75,12 @@ class Figure:
     minimum: float | None
     maximum: float | None
     remedy: str
+    source: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label, with the source."""
+        return f"{self.label} of {self.source}" if self.source else self.label
 
     @property
     def problem(self) -> str:
@@ -88,7 +95,7 @@ class Figure:
             return ""
         kind = "number" if self.name == DOCUMENTS else "share"
         return (
-            f"{self.of}: {kind} of {self.label} is {self.text(self.value)}, the recipe allows {allowed}: {self.remedy}"
+            f"{self.of}: {kind} of {self.title} is {self.text(self.value)}, the recipe allows {allowed}: {self.remedy}"
         )
 
     @property
@@ -107,10 +114,20 @@ class Figure:
 def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLimits) -> list[Figure]:
     """All figures of the data with their limits; training may start if none has a `problem`.
 
+    The limits hold for all text together and for each source that has a name.
+
     Args:
         spec: content of `example_spec.json`.
         corpus: content of `corpus.json`.
     """
+    figures = _figures(spec, corpus, limits)
+    for name, counts in spec.get("sources", {}).items():
+        of_source = _figures({**spec, "counts": counts}, corpus["sources"][name], limits)
+        figures += [dataclasses.replace(figure, source=name) for figure in of_source]
+    return figures
+
+
+def _figures(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLimits) -> list[Figure]:
     by_split, objective = spec["counts"], spec["objective"]
     both = _sum(by_split, (TRAIN, EVAL))
     # With dynamic masking, only the held-out examples are stored with masks.

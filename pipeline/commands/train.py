@@ -51,6 +51,8 @@ def train(
         if not tf.io.gfile.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
             raise InputError(f"{directory} has no {EXAMPLE_SPEC_FILE}; give the output of `bert-tfx examples`")
 
+    if len({*examples}) < len(examples):
+        raise InputError("--examples: one folder is given twice; give each once")
     lengths = sorted({ExampleSpec.load(directory).max_seq_length for directory in examples})
     if len(lengths) != len(chosen.example_sets):
         raise InputError(

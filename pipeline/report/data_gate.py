@@ -46,4 +46,4 @@ def _row(figure: Figure, value: float) -> DataRow:
     low, high = figure.minimum or 0.0, figure.maximum
     end = max(value, MARGIN * (low if high is None else high)) or 1.0
     upper = 1.0 if high is None else high / end
-    return DataRow(figure.label, figure.text(value), figure.wanted, low / end, upper, value / end)
+    return DataRow(figure.title, figure.text(value), figure.wanted, low / end, upper, value / end)

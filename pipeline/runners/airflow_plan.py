@@ -23,9 +23,15 @@ _Schemas = dict[str, tuple[str, dict[str, Any], str]]
 _PATHS = {"type": "array", "items": {"type": "string", "pattern": "^(/|[a-z0-9]+://)"}}
 _PATH = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://)"}
 _MODEL = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://|latest$)"}
+# A name of a source may be before the path.
+_NAMED_PATHS = {"type": "array", "items": {"type": "string", "pattern": "^([a-z][a-z0-9_]*=)?(/|[a-z0-9]+://)"}}
 # Run parameters: option of `compile nodes`, JSON schema, description.
 _SCHEMAS: _Schemas = {
-    "corpus": ("--corpus", _PATHS, "text: absolute files, folders or globs; none: docstrings of installed libraries"),
+    "corpus": (
+        "--corpus",
+        _NAMED_PATHS,
+        "text: absolute files, folders or globs, NAME=GLOB for sources; none: docstrings of installed libraries",
+    ),
     "reference_corpus": ("--reference-corpus", _PATHS, "with init: text that is only scored, against forgetting"),
     "replay": ("--replay", _PATHS, "general text, a share of every batch"),
     "vocab": ("--vocab", _PATH, "a vocabulary to use; none: learn it"),

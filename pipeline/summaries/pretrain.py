@@ -266,9 +266,9 @@ def print_rows(rows: Mapping[str, str]) -> None:
 
 
 def data_line(figures: Sequence[Mapping[str, Any]]) -> str:
-    """The figures evaluated by the data gate, from `verdict.json`."""
+    """The figures of all text that the data gate evaluated, from `verdict.json`."""
     all_figures = (Figure(**figure) for figure in figures)
-    return ", ".join(f"{f.label} {f.text(f.value)}" for f in all_figures if f.value is not None)
+    return ", ".join(f"{f.label} {f.text(f.value)}" for f in all_figures if f.value is not None and not f.source)
 
 
 def _stage_line(summary: Mapping[str, Any]) -> str:

@@ -76,6 +76,8 @@ class PretrainWorkflow:
             find_inputs(patterns, recipe.corpus) if patterns else []
             for patterns in (request.reference_corpus, request.replay)
         )
+        if named := [file.source_name for file in (*reference, *replay) if file.source_name]:
+            raise InputError(f"{named[0]}=: only --corpus has sources with names; leave the name out")
         earlier = ""
         if request.reads_only_new:
             from pipeline.runs.lineage import documents_of_version

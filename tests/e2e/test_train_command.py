@@ -55,8 +55,8 @@ def test_bad_input_is_one_line(examples, tmp_path):
             "--examples",
             tmp_path,
         ): "has no example_spec.json; give the output of `bert-tfx",
-        ("tiny_cpu", "--examples", examples, "--examples", examples): "2 --examples for 1 phase(s)",
-        ("bert_mini", "--examples", examples): "1 --examples for 2 phase(s): give those of each phase",
+        ("tiny_cpu", "--examples", examples, "--examples", examples): "--examples: one folder is given twice",
+        ("bert_mini", "--examples", examples): "--examples of 128 tokens for 2 phase(s): give those of each phase",
         ("bert_nano", "--examples", examples): "bert_nano: no such recipe",
         ("tiny_cpu", "--examples", examples, "--set", "training.strategy=tpu"): "strategy=tpu finds no TPU",
     }.items():

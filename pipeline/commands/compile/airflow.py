@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bert_keras.data.mixture import split_name
 from bert_keras.errors import InputError
 from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask, RunDir
 from pipeline.commands.options import chosen, with_options
@@ -88,5 +89,6 @@ def airflow(
 def _absolute(value: Any) -> Any:
     """Make paths absolute for tasks with other working directories; URLs are unchanged."""
     if isinstance(value, tuple):
-        return [_absolute(path) for path in value]
+        names_and_paths = [split_name(path) for path in value]
+        return [f"{name}{'=' * bool(name)}{_absolute(path)}" for name, path in names_and_paths]
     return value if value in (None, LATEST) or "://" in value else os.path.abspath(value)

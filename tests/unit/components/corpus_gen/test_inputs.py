@@ -276,6 +276,33 @@ def test_a_sample_of_many_files_is_checked(tmp_path, monkeypatch):
     assert sorted(opened) == files[::3]
 
 
+def test_names_before_patterns_are_sources(tmp_path):
+    web, books, law = (write(tmp_path / f"{name}.txt", TEXT) for name in ("web", "books", "law"))
+    found = find_inputs([f"web={web}", f"books={tmp_path}/b*.txt", f"web={law}"])
+    assert [(file.path, file.source_name) for file in found] == [(books, "books"), (law, "web"), (web, "web")]
+    path = write_input_list(found, f"{tmp_path}/lists", "named")
+    assert read_input_list(path) == found
+    assert len({fingerprint(find_inputs(p)) for p in ([web], [f"web={web}"], [f"law={web}"])}) == 3
+
+
+def test_an_existing_path_is_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("year=2020")
+    write(tmp_path / "year=2020" / "a.txt", TEXT)
+    assert [(file.path, file.source_name) for file in find_inputs(["year=2020"])] == [("year=2020/a.txt", "")]
+    assert [(file.path, file.source_name) for file in find_inputs(["./year=2020/*"])] == [("./year=2020/a.txt", "")]
+
+
+def test_sources_that_cannot_be_told_apart_are_refused(tmp_path):
+    one, two, blank = write(tmp_path / "a.txt"), write(tmp_path / "b.txt"), write(tmp_path / "c.txt", b" ")
+    unnamed = "has no name, and other text has (NAME=PATH_OR_GLOB); name all sources or none"
+    assert refusal(f"web={one}", two) == f"{two}: {unnamed}"
+    assert refusal(f"web={one}", f"books={tmp_path}/*.txt") == f"{one}: is in two sources, web and books"
+    assert refusal(f"replay={one}") == f"replay={one}: replay is the text of --replay; give another name"
+    assert refusal(f"web={one}", f"blank={blank}").startswith(f"source blank: {blank}: no text in 1 file(s)")
+    assert refusal(f"web={one}", f"none={two}s").startswith(f"source none: {two}s: no such file; --corpus takes")
+
+
 def test_the_list_of_files_is_named_by_their_fingerprint(tmp_path):
     files = [InputFile("gs://b/a b.txt", 3, 1.5), InputFile("/x/\udcff.txt", 1 << 40)]
     path = write_input_list(files, f"{tmp_path}/lists", "abc")

@@ -19,11 +19,10 @@ from components.corpus_gen.filters import chain
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
-from components.corpus_gen.sorted_runs import SPLITS
+from components.corpus_gen.sorted_runs import SPLITS, bucket_counts
 from components.corpus_gen.transforms import (
     COUNTS_FILE,
     READ_FILE,
-    bucket_counts,
     document_id,
     generate_documents,
     remove_intermediate,
@@ -70,9 +69,10 @@ def test_bucket_counts_bound_the_size_of_a_shard():
 # Whole runs.
 
 
-def make(paths, output, settings, args=IN_PROCESS, earlier=None):
-    """Run the stage; returns {relative path: bytes of the shard}."""
-    units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
+def make(paths, output, settings, args=IN_PROCESS, earlier=None, names=None):
+    """Run the stage; returns {relative path: bytes of the shard}. `names`: the source of each path."""
+    named = zip(paths, names or [""] * len(paths), strict=True)
+    units = read_units([InputFile(path, os.path.getsize(path), source_name=name) for path, name in named], settings)
     with beam.Pipeline(options=PipelineOptions(list(args))) as pipeline:
         generate_documents(pipeline, units, settings, str(output), earlier and str(earlier))
     remove_intermediate(str(output))
@@ -275,6 +275,54 @@ def test_near_duplicates_are_dropped_across_files(tmp_path):
     make(paths, tmp_path / "off", SMALL)
     counts = counted(tmp_path / "off")
     assert counts["train"]["documents"] + counts["eval"]["documents"] == 7
+
+
+@pytest.mark.parametrize("args", [IN_PROCESS, ("--runner=DirectRunner", "--direct_num_workers=2")])
+def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus, args):
+    """The same documents as without names; a copy is of the first file's source. Every bucket has a shard of each."""
+    paths, _ = corpus
+    plain, names = make(paths, tmp_path / "plain", SMALL), ["web", "web", "books", "law", "web"]
+    shards = make(paths[::-1], tmp_path / "named", SMALL, args, names=names[::-1])
+    of_path = dict(zip(paths, names, strict=True))
+    for split in SPLITS:
+        found = []
+        for shard in (shard for shard in shards if shard.startswith(f"Split-{split}")):
+            documents = parse_named(tmp_path / "named" / shard)
+            assert documents == sorted(documents)
+            assert all(shard.endswith(f"-{of_path[source]}.tfrecord") for _, source, _, _ in documents)
+            assert all(of_path[source] == name for _, source, _, name in documents)
+            found += [document[:3] for document in documents]
+        without = [parse(tmp_path / "plain" / shard) for shard in plain if shard.startswith(f"Split-{split}")]
+        assert sorted(found) == sorted(document for documents in without for document in documents)
+    buckets = {shard.rpartition("-")[0] for shard in shards}
+    assert {*shards} == {f"{bucket}-{name}.tfrecord" for bucket in buckets for name in ("books", "law", "web")}
+    counts, alone = counted(tmp_path / "named"), counted(tmp_path / "plain")
+    sources = counts.pop("sources")
+    assert counts == alone and list(sources) == ["books", "law", "web"]
+    for split, of_split in alone.items():
+        for what, count in of_split.items():
+            assert sum(of_source[split].get(what, 0) for of_source in sources.values()) == count
+    assert all(
+        of_source["train"]["documents"] and of_source["read"]["read_documents"] for of_source in sources.values()
+    )
+
+
+def parse_named(path):
+    """[(id, source, segments, name of the source)] of a shard."""
+    documents = []
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        values = {name: list(feature.bytes_list.value) for name, feature in features.items()}
+        (identity,), (source,), (name,) = (values[key] for key in ("document_id", "source", "source_name"))
+        documents.append((identity, source.decode(), [s.decode() for s in values["segments"]], name.decode()))
+    return documents
+
+
+def test_a_source_without_a_remaining_document_is_refused_by_name(tmp_path):
+    paths = [write(tmp_path / "a.txt", "some words here"), write(tmp_path / "b.txt", "few")]
+    settings = dataclasses.replace(SMALL, cleaning=CleaningSettings(min_characters=5))
+    with pytest.raises(Exception, match=r"no document remains of source law \(dropped_too_short 1, .*: give more text"):
+        make(paths, tmp_path / "out", settings, names=["web", "law"])
 
 
 def test_no_remaining_document_is_an_error(tmp_path):

@@ -17,6 +17,7 @@ from components.example_gate.schema import example_schema
 from pipeline.dags.pretrain import create_pipeline, earlier_documents, initial_source
 from pipeline.recipes.pretraining import RECIPES, tiny_cpu
 from pipeline.recipes.settings import with_settings
+from pipeline.stages import stage_of
 
 STAGES = [
     "CorpusGen",
@@ -178,6 +179,25 @@ def test_replayed_examples_are_trained_on_and_not_held_out(compiled, tmp_path):
     assert flags == [0, 1]
     corpus = json.loads(parameter(nodes["CorpusGen_replay"], "settings").string_value)
     assert hash_slot(b"\0\0\0\1" + b"\0" * 12, corpus["eval_fraction"]) < SLOTS_A_SPLIT
+
+
+def test_a_second_phase_has_replayed_examples_of_its_own(compiled, tmp_path):
+    recipe = with_settings(tiny_cpu(), ["second_phase.num_train_steps=100", "second_phase.max_seq_length=128"])
+    nodes = compiled(recipe, replay=[InputFile(str(tmp_path / "text.txt"), 11)])
+    made = [f"PretrainExampleGen{of}" for of in ("", "_second_phase", "_replay", "_replay_second_phase")]
+    assert producers(nodes["Trainer"], "examples") == {*made}
+    lengths = [json.loads(parameter(nodes[node], "settings").string_value)["max_seq_length"] for node in made]
+    assert lengths == [64, 128, 64, 128]
+    assert [parameter(nodes[node], "replay").int_value for node in made] == [0, 0, 1, 1]
+    assert {stage_of(node) for node in made} == {"PretrainExampleGen"}
+
+
+def test_other_weights_of_sources_only_train_anew(compiled):
+    before = compiled(tiny_cpu())
+    after = compiled(with_settings(tiny_cpu(), ["training.source_weights=web:3,law:1"]))
+    assert set(after) == set(before)
+    changed = {stage for stage in STAGES if after[stage].parameters != before[stage].parameters}
+    assert changed == {"Trainer"}
 
 
 def test_documents_of_an_earlier_run_reach_the_corpus(compiled, tmp_path):

@@ -125,7 +125,7 @@ def invoke(*words):
 def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_TFX_METADATA_PASSWORD", "planted")
     monkeypatch.chdir(tmp_path)
-    words = ["--run-dir", "run", "--output", tmp_path / "dags", "--name", "n", "--corpus", "text", "--retries", 7]
+    words = ["--run-dir", "run", "--output", tmp_path / "dags", "--name", "n", "--corpus", "web=text", "--retries", 7]
     done = invoke("tiny_cpu", *words, "--metadata", "mysql://u@h/d", "--set", "model.vocab_size=99")
     assert "DAG n, 12 nodes" in done.stdout
     plan = read(tmp_path / "dags" / "n.json")
@@ -136,7 +136,7 @@ def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
         seen.add(node)
     assert plan.run_dir == str(tmp_path / "run") and plan.tasks.retries == 7
     given = {
-        "corpus": [str(tmp_path / "text")],
+        "corpus": [f"web={tmp_path}/text"],
         "reference_corpus": [],
         "replay": [],
         "settings": ["model.vocab_size=99"],
