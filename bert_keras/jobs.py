@@ -61,7 +61,8 @@ class PretrainJob(Job):
     """A pre-training, from examples to an exported model.
 
     Attributes:
-        examples: a folder for each phase: the output of `bert-tfx examples`, or an artifact of PretrainExampleGen.
+        examples: folders of each phase: outputs of `bert-tfx examples`, or artifacts of PretrainExampleGen. Those of one
+            length are mixed (`bert_keras.training.mixed_examples`).
         model: the encoder.
         training: both phases.
         second_phase: the last steps, on the longer examples.

@@ -26,8 +26,8 @@ from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
 from bert_keras.training.loop import TrainingLoop
-from bert_keras.training.optimizer import LearnedRows
 from bert_keras.training.mixed_examples import mixtures, text_never_read
+from bert_keras.training.optimizer import LearnedRows
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
 from bert_keras.training.strategy import create_strategy, worker_number
 
