@@ -16,7 +16,11 @@ def examples(
     context: typer.Context,
     corpus: Annotated[
         list[str],
-        typer.Option("--corpus", metavar="GLOB", help="Text: a file, a folder or a quoted glob; repeatable."),
+        typer.Option(
+            "--corpus",
+            metavar="GLOB",
+            help="Text: a file, a folder or a quoted glob, NAME=GLOB for a source; repeatable.",
+        ),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new or empty.")],
     vocab: Vocab = None,

@@ -45,6 +45,7 @@ class RunRequest:
         typer.Option(
             metavar="PATH_OR_GLOB",
             help="Text to train on: a file, a folder or a quoted glob, local or gs://; repeatable. "
+            "NAME=PATH_OR_GLOB names a source of a mixture (training.source_weights). "
             "Documents are separated by blank lines; with --set corpus.documents=files each file is one. "
             "Without it: the docstrings of the installed libraries.",
         ),
