@@ -61,8 +61,8 @@ class PretrainJob(Job):
     """A pre-training, from examples to an exported model.
 
     Attributes:
-        examples: folders of each phase: outputs of `bert-tfx examples`, or artifacts of PretrainExampleGen. Those of one
-            length are mixed (`bert_keras.training.mixed_examples`).
+        examples: folders of each phase: outputs of `bert-tfx examples`, or artifacts of PretrainExampleGen. Those of
+            one length are mixed (`bert_keras.training.mixed_examples`).
         model: the encoder.
         training: both phases.
         second_phase: the last steps, on the longer examples.

@@ -42,6 +42,7 @@ from pipeline.runs.served_versions import served_version
 from pipeline.summaries.advice import advice
 from pipeline.summaries.fill_mask_samples import sample_predictions
 from pipeline.summaries.gate_failures import reasons
+from pipeline.summaries.sources import read_by_source, source_line
 
 # With more labels or sources, only the file and the page list the slices.
 _MOST_SLICES = 10
@@ -61,6 +62,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     of_corpus = read_json(os.path.join(documents, COUNTS_FILE))
     corpus = [of_corpus[split] for split in (TRAIN, EVAL)]
     spec = ExampleSpec.load(examples)
+    trained_on = run.stages[stages.TRAINER].inputs[stages.EXAMPLES]
     objective = recipe.pretraining_objective
     metrics, found, (first, *_) = evaluated(evaluation), chances(evaluation), PARTS[objective]
     samples = sample_predictions(model, documents, recipe.vocabulary.algorithm)
@@ -77,6 +79,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "vocab_size": spec.vocab_size,
         "examples_train": spec.train_examples,
         "examples_eval": spec.eval_examples,
+        "sources": read_by_source([one.uri for one in trained_on], recipe),
         "data_figures": read_json(os.path.join(verdict, VERDICT_FILE))["figures"],
         "unigram_perplexity": found[f"{first.key}_perplexity"][0],
         **{name: metrics[name] for name in bounds_of(objective)},
@@ -172,6 +175,7 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
         **({"initial model": _initial_row(summary)} if "initial_model" in summary else {}),
         "vocabulary": f"{summary['vocab_size']:,} word pieces",
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
+        **({"sources": source_line(summary["sources"])} if summary["sources"] else {}),
         "data": data_line(summary["data_figures"]),
         **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
         **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),

@@ -37,6 +37,7 @@ SUMMARY = {
     "vocab_size": 9,
     "examples_train": 1234,
     "examples_eval": 56,
+    "sources": [],
     "data_figures": [
         {
             "name": "fill_fraction",

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_keras.errors import InputError
+from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
     SLOTS_A_SPLIT,
     SPLITS,
+    bucket_counts,
     bucket_of_slot,
     hash_range,
     hash_slot,
@@ -98,3 +101,12 @@ def test_only_the_range_of_a_run_is_read_from_an_object_store(scheme, tmp_path, 
     # Of 8 MB; the offsets of its slots, and its records.
     assert store.asked < sum(map(len, found)) + 20_000
     assert store.requests == {"get": 1, "read": 2}
+
+
+def test_bucket_counts_bound_the_size_of_a_shard():
+    settings = CorpusSettings(bucket_bytes=100)
+    assert bucket_counts({"train": 800, "eval": 200}, settings) == {"train": 8, "eval": 2}
+    assert bucket_counts({"train": 801, "eval": 201}, settings) == {"train": 9, "eval": 3}
+    assert bucket_counts({}, settings) == {"train": 1, "eval": 1}
+    with pytest.raises(InputError, match=r"corpus\.bucket_bytes=62 or more"):
+        bucket_counts({"train": 1_000_000, "eval": 0}, CorpusSettings(bucket_bytes=1))

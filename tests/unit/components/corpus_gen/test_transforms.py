@@ -19,7 +19,7 @@ from components.corpus_gen.filters import chain
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
-from components.corpus_gen.sorted_runs import SPLITS, bucket_counts
+from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import (
     COUNTS_FILE,
     READ_FILE,
@@ -37,15 +37,16 @@ def write(path, text):
     return str(path)
 
 
-def parse(path):
-    """[(id, source, segments)] of a shard."""
+def parse(path, *more):
+    """[(id, source, segments, *more)] of a shard; `more` are further features."""
     documents = []
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         features = tf.train.Example.FromString(record).features.feature
-        assert sorted(features) == ["document_id", "segments", "source"]
+        assert sorted(features) == ["document_id", "segments", "source", *more]
         values = {name: list(feature.bytes_list.value) for name, feature in features.items()}
         (identity,), (source,) = values["document_id"], values["source"]
-        documents.append((identity, source.decode(), [s.decode() for s in values["segments"]]))
+        others = (values[name][0].decode() for name in more)
+        documents.append((identity, source.decode(), [s.decode() for s in values["segments"]], *others))
     return documents
 
 
@@ -55,15 +56,6 @@ def parse(path):
 def test_the_id_depends_only_on_the_content():
     assert document_id(["a", "b"]) == hashlib.sha256(b"a\nb").digest()[:16]
     assert document_id(["a b"]) != document_id(["a", "b"])
-
-
-def test_bucket_counts_bound_the_size_of_a_shard():
-    settings = CorpusSettings(bucket_bytes=100)
-    assert bucket_counts({"train": 800, "eval": 200}, settings) == {"train": 8, "eval": 2}
-    assert bucket_counts({"train": 801, "eval": 201}, settings) == {"train": 9, "eval": 3}
-    assert bucket_counts({}, settings) == {"train": 1, "eval": 1}
-    with pytest.raises(InputError, match=r"corpus\.bucket_bytes=62 or more"):
-        bucket_counts({"train": 1_000_000, "eval": 0}, CorpusSettings(bucket_bytes=1))
 
 
 # Whole runs.
@@ -287,13 +279,15 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus, args):
     for split in SPLITS:
         found = []
         for shard in (shard for shard in shards if shard.startswith(f"Split-{split}")):
-            documents = parse_named(tmp_path / "named" / shard)
+            documents = parse(tmp_path / "named" / shard, "source_name")
             assert documents == sorted(documents)
-            assert all(shard.endswith(f"-{of_path[source]}.tfrecord") for _, source, _, _ in documents)
-            assert all(of_path[source] == name for _, source, _, name in documents)
+            assert all(
+                shard.endswith(f"-{of_path[source]}.tfrecord") and of_path[source] == name
+                for _, source, _, name in documents
+            )
             found += [document[:3] for document in documents]
-        without = [parse(tmp_path / "plain" / shard) for shard in plain if shard.startswith(f"Split-{split}")]
-        assert sorted(found) == sorted(document for documents in without for document in documents)
+        shards_without = (shard for shard in plain if shard.startswith(f"Split-{split}"))
+        assert sorted(found) == sorted(one for shard in shards_without for one in parse(tmp_path / "plain" / shard))
     buckets = {shard.rpartition("-")[0] for shard in shards}
     assert {*shards} == {f"{bucket}-{name}.tfrecord" for bucket in buckets for name in ("books", "law", "web")}
     counts, alone = counted(tmp_path / "named"), counted(tmp_path / "plain")
@@ -305,17 +299,6 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus, args):
     assert all(
         of_source["train"]["documents"] and of_source["read"]["read_documents"] for of_source in sources.values()
     )
-
-
-def parse_named(path):
-    """[(id, source, segments, name of the source)] of a shard."""
-    documents = []
-    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-        features = tf.train.Example.FromString(record).features.feature
-        values = {name: list(feature.bytes_list.value) for name, feature in features.items()}
-        (identity,), (source,), (name,) = (values[key] for key in ("document_id", "source", "source_name"))
-        documents.append((identity, source.decode(), [s.decode() for s in values["segments"]], name.decode()))
-    return documents
 
 
 def test_a_source_without_a_remaining_document_is_refused_by_name(tmp_path):

@@ -92,6 +92,24 @@ def test_a_problem_names_the_figure_the_limit_its_setting_and_a_remedy():
     )
 
 
+def test_each_source_has_figures_within_the_same_limits():
+    """The text together is in its limits; the small source has too few documents, and too many unknown tokens."""
+    law = {split: {**counts, "unknown_tokens": counts["tokens"] // 9} for split, counts in SPEC["counts"].items()}
+    corpus = {**CORPUS, "sources": {"law": {"train": {"documents": 3}, "eval": {"documents": 1}}, "web": CORPUS}}
+    spec = {**SPEC, "sources": {"law": law, "web": SPEC["counts"]}}
+    found = check_limits(spec, corpus, DataLimits())
+    assert [figure.source for figure in found] == [name for name in ("", "law", "web") for _ in FIGURES]
+    assert {figure.name: figure.value for figure in found if figure.source != "law"} == FIGURES
+    problems = [figure.problem for figure in found if figure.problem]
+    assert len(problems) == 2
+    assert problems[0].startswith(
+        "corpus: number of documents of law is 4, the recipe allows at least 20 (data.min_doc"
+    )
+    assert problems[1].startswith(
+        "examples: share of [UNK] of law is 11.11%, the recipe allows at most 1% (data.max_un"
+    )
+
+
 def test_limits_as_text():
     found = figures()
     assert found["random_next_fraction"].wanted == "40% to 85%"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import pickle
 import subprocess
 import sys
@@ -253,6 +254,35 @@ def test_damaged_and_missing_files_are_reported(shard):
         list(read_documents(shard))
     with pytest.raises(FileNotFoundError, match="no-such-file"):
         list(read_documents("/no-such-file"))
+
+
+def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
+    rng = np.random.default_rng(1)
+    paths = [tmp_path / f"documents-00000-of-00001-{name}.tfrecord" for name in ("law", "web")]
+    shards = [write_documents(path, make_documents(count, rng)) for path, count in zip(paths, (10, 20), strict=True)]
+    made = [
+        (split, *make_examples_shards(shard, TOKENIZER, SETTINGS, split, f"{output_dir}/Split-{split}"))
+        for shard in shards
+        for split in ("train", "eval")
+    ]
+    facts = {"vocabulary_sha256": "0", "vocab_size": 9, "unicode_version": "15"}
+    transforms.write_example_spec(str(output_dir), SETTINGS, made, **facts)
+    spec, stored = (
+        json.loads((output_dir / name).read_text()) for name in ("example_spec.json", "example_shards.json")
+    )
+    assert {(shard["path"].rpartition("-")[2], shard["source"]) for shard in stored} == {
+        (f"{name}.tfrecord", name) for name in ("law", "web")
+    }
+    assert [spec["sources"][name]["train"]["documents"] for name in ("law", "web")] == [10, 20]
+    for split, counts in spec["counts"].items():
+        assert counts == transforms.sum_counts(of_source[split] for of_source in spec["sources"].values())
+    # Without names nothing of it is stored.
+    plain = [("train", counts, [shard._replace(source="") for shard in of]) for _, counts, of in made]
+    transforms.write_example_spec(str(output_dir), SETTINGS, plain, **facts)
+    spec, stored = (
+        json.loads((output_dir / name).read_text()) for name in ("example_spec.json", "example_shards.json")
+    )
+    assert "sources" not in spec and not any("source" in shard for shard in stored)
 
 
 def test_names_of_example_shards():

@@ -58,11 +58,23 @@ def vocabulary_of(source, **more):
     return change
 
 
+def mixed(fabricated):
+    """Two sources and replayed text; the screen and the table have their shares and passes."""
+    split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
+    sources = {"web": {"train": split, "eval": split}, "law": {"train": split | {"documents": 7}, "eval": split}}
+    fabricated._file("documents", "corpus.json", json.dumps({"train": split, "eval": split, "sources": sources}))
+    fabricated.summary["sources"] = [
+        {"max_seq_length": 128, "name": name, "share": share, "read": read, "one_pass": one_pass}
+        for name, share, read, one_pass in (("replay", 0.1, 32, 10), ("law", 0.2, 64, 32), ("web", 0.7, 224, 896))
+    ]
+
+
 EXTENDED = {"words": 500, "distinct_words": 90, "extend": 7, "tokens_per_word_before": 1.25, "tokens_per_word": 1.125}
 PAGES = {
     "pushed": lambda fabricated: None,
     "refused": refused,
     "sliced": sliced,
+    "mixed": mixed,
     "given": vocabulary_of("given"),
     "extended": vocabulary_of("extended", **EXTENDED),
 }
