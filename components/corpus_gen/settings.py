@@ -175,6 +175,48 @@ class PassageSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class PersonalDataSettings:
+    """Settings for replacing personal data in documents; `corpus.json` has the counts.
+
+    Attributes:
+        email: whether e-mail addresses are replaced by [email].
+        ip: whether public IP addresses, of version 4 and 6, are replaced by [ip].
+        phone: whether phone numbers that begin with + and a country's code are replaced by [phone].
+        phone_regions: codes of countries (ISO 3166-1, two letters), separated by commas: numbers as they are dialled
+            within them are phone numbers too.
+        card: whether numbers of payment cards are replaced by [card].
+    """
+
+    email: bool = False
+    ip: bool = False
+    phone: bool = False
+    phone_regions: str = ""
+    card: bool = False
+
+    def __post_init__(self) -> None:
+        parse_regions(self.phone_regions)
+
+
+def parse_regions(regions: str) -> frozenset[str]:
+    """Parse a list of countries such as "us, DE"; "" is the empty set.
+
+    Raises:
+        ValueError: a country's phone numbers are unknown.
+    """
+    if not regions.strip():
+        return frozenset()
+    from phonenumbers import SUPPORTED_REGIONS
+
+    codes = frozenset(code.strip().upper() for code in regions.split(","))
+    if unknown := sorted(codes - SUPPORTED_REGIONS):
+        raise ValueError(
+            f"corpus.personal_data.phone_regions has {', '.join(map(repr, unknown))}; give the two letters of ISO "
+            "3166-1 for each country, such as US, DE or CN"
+        )
+    return codes
+
+
+@dataclasses.dataclass(frozen=True)
 class CorpusSettings:
     """Settings for making documents from text files.
 
@@ -193,6 +235,7 @@ class CorpusSettings:
         cleaning: cleaning and filters.
         quality: quality rules of published corpora.
         passages: passages that many documents have are dropped.
+        personal_data: personal data to replace.
     """
 
     format: Literal["auto", "text", "jsonl", "wikiextractor", "csv", "tsv", "parquet", "tfrecord"] = "auto"
@@ -208,6 +251,7 @@ class CorpusSettings:
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)
     quality: QualitySettings = dataclasses.field(default_factory=QualitySettings)
     passages: PassageSettings = dataclasses.field(default_factory=PassageSettings)
+    personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.eval_fraction < 1.0:
