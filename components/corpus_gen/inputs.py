@@ -86,10 +86,10 @@ def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[Input
 
 def _with_text(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
     """The files of one source, some of which are checked."""
-    files = _list(patterns)
+    files = list_files(patterns)
     if any(file.updated is not None and file.updated > time.time() - _CLOCK_SECONDS for file in files):
         time.sleep(SETTLING_SECONDS)
-        files = _list(patterns)
+        files = list_files(patterns)
     checked = files[:: math.ceil(len(files) / CHECKED_FILES)]
 
     def has_text(file: InputFile) -> bool:
@@ -136,12 +136,17 @@ def read_input_list(path: str) -> list[InputFile]:
     return [InputFile(path, size, source_name=name) for path, (size, name) in sorted(listed.items())]
 
 
-def _list(patterns: Sequence[str]) -> list[InputFile]:
-    files = {file.path: file for found in in_threads(_match, patterns) for file in found}
+def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputFile]:
+    """Files that `patterns` match, each once, sorted by path.
+
+    Raises:
+        InputError: a pattern matches nothing; names it and `option`.
+    """
+    files = {file.path: file for found in in_threads(lambda one: _match(one, option), patterns) for file in found}
     return [files[path] for path in sorted(files)]
 
 
-def _match(pattern: str) -> list[InputFile]:
+def _match(pattern: str, option: str) -> list[InputFile]:
     """Files that a path, a folder or a glob matches."""
     given, reason = pattern, ""
     pattern = pattern.rstrip("/")
@@ -164,7 +169,7 @@ def _match(pattern: str) -> list[InputFile]:
         raise InputError(
             f"{given}: cannot be listed ({reason.splitlines()[0]}); give a path that this machine can read"
         )
-    raise InputError(f"{given}: no such file; --corpus takes a file, a folder or a quoted glob")
+    raise InputError(f"{given}: no such file; {option} takes a file, a folder or a quoted glob")
 
 
 def _digest(file: InputFile, start: int, progress: _Progress) -> bytes:

@@ -175,6 +175,35 @@ class PassageSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class LeakSettings:
+    """Settings for finding texts of evaluation sets in the corpus (`corpus.decontaminate`).
+
+    Attributes:
+        ngram_words: a run of so many words of a text is a leak (of a language without blanks: letters).
+        changed_words: number of words that may differ where a text of `ngram_words` words or more is found as a whole;
+            of a shorter text proportionally fewer.
+        min_words: texts of fewer words are not looked for: they are often ordinary phrases.
+        action: drop a document with a leak (`document`), or the lines that leaks touch (`passage`).
+    """
+
+    ngram_words: int = 13
+    changed_words: int = 2
+    min_words: int = 8
+    action: Literal["document", "passage"] = "document"
+
+    def __post_init__(self) -> None:
+        for name, least in (("ngram_words", 3), ("changed_words", 0), ("min_words", 3)):
+            if getattr(self, name) < least:
+                raise ValueError(f"corpus.leaks.{name} is {getattr(self, name)}; it must be at least {least}")
+        # So that each text has, beside its changed words, a run of three words that finds it.
+        if self.changed_words > (most := self.ngram_words // 3 - 1):
+            raise ValueError(
+                f"corpus.leaks.changed_words is {self.changed_words}; with corpus.leaks.ngram_words="
+                f"{self.ngram_words} it must be at most {most}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class PersonalDataSettings:
     """Settings for replacing personal data in documents; `corpus.json` has the counts.
 
@@ -235,6 +264,10 @@ class CorpusSettings:
         cleaning: cleaning and filters.
         quality: quality rules of published corpora.
         passages: passages that many documents have are dropped.
+        decontaminate: evaluation files, separated by commas, whose texts the corpus must not have: files, folders and
+            globs in any format of `bert-tfx finetune`; empty: none. Workers get the table that the launcher makes of
+            them (`components.task_example_gen.evaluation_sets`).
+        leaks: how these texts are found, and what is dropped.
         personal_data: personal data to replace.
     """
 
@@ -251,6 +284,8 @@ class CorpusSettings:
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)
     quality: QualitySettings = dataclasses.field(default_factory=QualitySettings)
     passages: PassageSettings = dataclasses.field(default_factory=PassageSettings)
+    decontaminate: tuple[str, ...] = ()
+    leaks: LeakSettings = dataclasses.field(default_factory=LeakSettings)
     personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
+from components.corpus_gen.filters.leaks import described
 from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
@@ -318,7 +319,7 @@ def generate_documents(
         | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir), earlier, source_names(units))
     )
     _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
-    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(_write_counts, f"{output_dir}/{COUNTS_FILE}")
+    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(_write_counts, output_dir, settings)
 
 
 def remove_intermediate(output_dir: str) -> None:
@@ -331,7 +332,7 @@ def _runs_dir(output_dir: str) -> str:
     return f"{output_dir}/runs.part"
 
 
-def _write_counts(counts: dict[str, dict[str, int]], path: str) -> None:
+def _write_counts(counts: dict[str, dict[str, int]], output_dir: str, settings: CorpusSettings) -> None:
     """Write COUNTS_FILE: those of all sources, and in SOURCES those of each that has a name."""
     by_source: dict[str, dict[str, Any]] = {"": {}}
     for key, counted in counts.items():
@@ -343,4 +344,5 @@ def _write_counts(counts: dict[str, dict[str, int]], path: str) -> None:
             which = f"source {name}" if name else "the corpus"
             raise InputError(f"no document remains of {which} ({read}): give more text, or change corpus.cleaning")
     whole = by_source.pop("")
-    write_json(path, {**whole, SOURCES: by_source} if by_source else whole)
+    sources = {SOURCES: by_source} if by_source else {}
+    write_json(f"{output_dir}/{COUNTS_FILE}", {**whole, **sources, **described(settings)})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import pusher_pb2
 from tfx.types import channel, component_spec, standard_artifacts
 from tfx.types.standard_component_specs import PusherSpec
 
 from components.pusher.executor import Executor
+from components.pusher.lineage import DECONTAMINATED
 
 
 class ModelPushSpec(component_spec.ComponentSpec):
@@ -41,7 +44,9 @@ class ModelPush(base_component.BaseComponent):
         infra_blessing: channel.BaseChannel,
         evaluation: channel.BaseChannel,
         push_destination: pusher_pb2.PushDestination,
+        decontaminated: list[dict[str, str]] | None = None,
     ):
+        """Record `decontaminated`, the evaluation sets that the corpus has no texts of, in the version's lineage."""
         spec = ModelPushSpec(
             model=model,
             model_run=model_run,
@@ -49,6 +54,7 @@ class ModelPush(base_component.BaseComponent):
             infra_blessing=infra_blessing,
             evaluation=evaluation,
             push_destination=push_destination,
+            custom_config=json.dumps({DECONTAMINATED: decontaminated}),
             pushed_model=channel.Channel(type=standard_artifacts.PushedModel),
         )
         super().__init__(spec=spec)

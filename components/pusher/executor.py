@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -11,7 +12,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
-from components.pusher.lineage import write_lineage
+from components.pusher.lineage import DECONTAMINATED, write_lineage
 
 # Inside the serving folder, so that the rename stays on one file system; model servers ignore this name.
 STAGING = ".pushing"
@@ -44,7 +45,8 @@ class Executor(pusher_executor.Executor):
         model = self.GetModelPath(input_dict)
         for copy in (os.path.join(staging, staged), pushed.uri):
             _link_files(copy, model)
-        write_lineage(os.path.join(staging, staged), version, input_dict, self._context)
+        config = json.loads(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY) or "{}")
+        write_lineage(os.path.join(staging, staged), version, input_dict, self._context, config.get(DECONTAMINATED))
         fileio.rename(os.path.join(staging, staged), target)
         fileio.rmtree(staging)
         self._MarkPushed(pushed, pushed_destination=target, pushed_version=version)

@@ -4,9 +4,11 @@ Example:
 
     {"version": "1767323045", "pushed": "2026-01-02T03:04:05Z", "blessed": "2026-01-02T03:03:59Z",
      "pipeline": "bert-pretrain", "run": "2026-01-02T02:50:01.678901", "model": 41, "steps": 3000,
-     "scores": {"mlm_perplexity": 46.2, "mlm_accuracy": 0.37, "nsp_accuracy": 0.79}}
+     "scores": {"mlm_perplexity": 46.2, "mlm_accuracy": 0.37, "nsp_accuracy": 0.79},
+     "decontaminated": [{"name": "SST-2/dev.tsv", "sha256": "920e..."}]}
 
 `model` is the id of the Model artifact in the run directory's ML Metadata, from which all else can be found.
+`decontaminated` are the evaluation sets that the corpus has no texts of (`corpus.decontaminate`), null if unknown.
 """
 
 from __future__ import annotations
@@ -25,9 +27,16 @@ from bert_keras.training.log import LOG_FILE
 from components.evaluator.results import evaluated
 
 LINEAGE_FILE = "lineage.json"
+DECONTAMINATED = "decontaminated"
 
 
-def write_lineage(directory: str, version: str, input_dict: dict, context: BaseExecutor.Context | None) -> None:
+def write_lineage(
+    directory: str,
+    version: str,
+    input_dict: dict,
+    context: BaseExecutor.Context | None,
+    decontaminated: list[dict[str, str]] | None = None,
+) -> None:
     """Write the file to the folder of a version.
 
     Args:
@@ -35,6 +44,7 @@ def write_lineage(directory: str, version: str, input_dict: dict, context: BaseE
         version: its number.
         input_dict: inputs of ModelPush.
         context: context of its execution; None outside of a pipeline.
+        decontaminated: evaluation sets that the corpus has no texts of; None: unknown.
     """
     inputs = {key: artifact_utils.get_single_instance(artifacts) for key, artifacts in input_dict.items()}
     blessed = inputs["model_blessing"].mlmd_artifact.create_time_since_epoch
@@ -48,6 +58,7 @@ def write_lineage(directory: str, version: str, input_dict: dict, context: BaseE
         "model": inputs["model"].id,
         "steps": _steps(os.path.join(inputs["model_run"].uri, LOG_FILE)),
         "scores": {name: value for name, value in scores.items() if name != "example_count"},
+        DECONTAMINATED: decontaminated,
     }
     extra = os.path.join(directory, EXTRA_FOLDER)
     tf.io.gfile.makedirs(extra)

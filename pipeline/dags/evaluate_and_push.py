@@ -19,6 +19,7 @@ from components.pusher.component import ModelPush
 from components.serving_validator.component import ServingValidator
 from components.serving_validator.limits import ServingLimits
 from pipeline import stages
+from pipeline.runs.corpus_checks import Checked
 from pipeline.runs.run_dir import serving_dir
 
 
@@ -31,6 +32,7 @@ def evaluate_and_push(
     initial: BaseComponent | None = None,
     reference: channel.BaseChannel | None = None,
     forgetting: ForgettingSettings | None = None,
+    checked: Checked = None,
 ) -> list[BaseComponent]:
     """Baseline, Evaluator, ServingValidator and ModelPush.
 
@@ -43,6 +45,7 @@ def evaluate_and_push(
         initial: exports the model that the training started from: the baseline if no blessed model is comparable.
         reference: examples of text that is not trained on, for the initial model and the new one.
         forgetting: how these are scored.
+        checked: evaluation sets that the corpus has no texts of, for the record in the pushed version.
     """
     compared: dict[str, Any] = {"initial": initial.outputs[stages.MODEL]} if initial else {}
     baseline = Resolver(
@@ -75,5 +78,6 @@ def evaluate_and_push(
         push_destination=pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(run_dir))
         ),
+        decontaminated=checked,
     )
     return [baseline, gate, validator, push]

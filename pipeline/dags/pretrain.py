@@ -36,6 +36,7 @@ from pipeline import stages
 from pipeline.dags.eval_gate import eval_config
 from pipeline.dags.evaluate_and_push import evaluate_and_push
 from pipeline.recipes.settings import Recipe
+from pipeline.runs.corpus_checks import Checked
 from pipeline.runs.run_dir import artifacts_dir, inputs_dir, schema_dir, training_dir
 
 
@@ -51,6 +52,7 @@ def create_pipeline(
     reference: Sequence[InputFile] | None = None,
     earlier: Importer | None = None,
     replay: Sequence[InputFile] | None = None,
+    checked: Checked = None,
 ) -> Pipeline:
     """The pipeline of one run directory; a second run with equal arguments is served from the cache.
 
@@ -66,6 +68,7 @@ def create_pipeline(
         reference: files of the reference corpus, for an initial model; None: there is none.
         replay: files of general text, a share of which is in every batch; None: there is none.
         earlier: documents of an earlier run (`earlier_documents`): what it has read is left out; None: all is read.
+        checked: evaluation sets that the corpus has no texts of, for the record in the pushed version.
     """
     read = earlier.outputs[stages.IMPORTED] if earlier else None
     corpus_gen = CorpusGen(inputs, recipe.corpus, inputs_dir(run_dir), read)
@@ -138,6 +141,7 @@ def create_pipeline(
                 start,
                 reference_stages[-1].outputs[stages.EXAMPLES] if reference_stages else None,
                 forgetting if start else None,
+                checked,
             ),
         ],
         enable_cache=True,

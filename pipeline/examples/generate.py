@@ -41,6 +41,7 @@ from components.corpus_gen.transforms import COUNTS_FILE, generate_documents, re
 from components.io.shards import make_folder, open_file, read_json, remove_folder, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
+from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
@@ -114,7 +115,8 @@ def generate(
             seconds[name] = round(time.monotonic() - started, 2)
 
         try:
-            corpus = _key(fingerprint(inputs), job.corpus, code_fingerprint("components.corpus_gen.transforms"))
+            settings = with_leak_table(job.corpus, work_dir)
+            corpus = _key(fingerprint(inputs), settings, code_fingerprint("components.corpus_gen.transforms"))
             documents_dir = f"{work_dir}/documents-{corpus}"
             vocabulary = _content(vocab_file) if vocab_file else vocab_size
             code = code_fingerprint("components.vocab_gen.transforms", "components.pretrain_example_gen.generate")
@@ -124,7 +126,7 @@ def generate(
                 "documents",
                 documents_dir,
                 COUNTS_FILE,
-                lambda pipeline: generate_documents(pipeline, units, job.corpus, documents_dir),
+                lambda pipeline: generate_documents(pipeline, units, settings, documents_dir),
             )
             remove_intermediate(documents_dir)
             _copy(f"{documents_dir}/{COUNTS_FILE}", f"{made_dir}/{COUNTS_FILE}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from bert_keras.errors import InputError
 from pipeline.runs.request import RunRequest
 
@@ -28,6 +30,7 @@ class FineTuneWorkflow:
     def find_inputs(self, request: RunRequest) -> Inputs:
         from bert_keras.convert.detect import format_of
         from components.task_example_gen.split_files import find_splits
+        from pipeline.runs.corpus_checks import leak_warning
 
         recipe: Any = request.resolved
         if request.init is None:
@@ -39,7 +42,10 @@ class FineTuneWorkflow:
 
             raise hint_at_version(error, request.init) from None
         given = {"train": request.train, "eval": request.held_out, "test": request.test}
-        return find_splits(recipe.row, request.data, given)
+        splits = find_splits(recipe.row, request.data, given)
+        if line := leak_warning(request.init, splits):
+            typer.echo(f"bert-tfx: {line}", err=True)
+        return splits
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"init": request.init, **({} if request.train else {"data": request.data})}

@@ -32,6 +32,7 @@ class Inputs:
         reference: text that is only scored.
         replay: general text, a share of every batch.
         earlier: folder of the documents that were read before; "": read all.
+        leaks: path of the table of evaluation sets (`corpus.decontaminate`); "": the corpus is not checked.
     """
 
     corpus: list[InputFile] = dataclasses.field(default_factory=list)
@@ -39,6 +40,7 @@ class Inputs:
     reference: list[InputFile] = dataclasses.field(default_factory=list)
     replay: list[InputFile] = dataclasses.field(default_factory=list)
     earlier: str = ""
+    leaks: str = ""
 
 
 class PretrainWorkflow:
@@ -59,6 +61,8 @@ class PretrainWorkflow:
         from apache_beam.options.pipeline_options import PipelineOptions
 
         from components.corpus_gen.inputs import find_inputs
+        from components.task_example_gen.evaluation_sets import with_leak_table
+        from pipeline.runs.run_dir import inputs_dir
 
         if request.init:
             vocabulary: InputFile | None = _initial_vocabulary(request)
@@ -84,19 +88,22 @@ class PretrainWorkflow:
 
             earlier = documents_of_version(request)
         text = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
-        return Inputs(text, vocabulary, reference, replay, earlier)
+        (leaks,) = with_leak_table(recipe.corpus, inputs_dir(request.run_dir)).decontaminate or ("",)
+        return Inputs(text, vocabulary, reference, replay, earlier, leaks)
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
 
     def create_pipeline(self, request: RunRequest, inputs: Inputs | None, beam_args: Sequence[str]) -> Pipeline:
         from pipeline.dags.pretrain import create_pipeline, earlier_documents, initial_source
+        from pipeline.runs.corpus_checks import checked_sets
 
         recipe: Any = request.resolved
         found = inputs or Inputs()
+        corpus = dataclasses.replace(recipe.corpus, decontaminate=(found.leaks,) if found.leaks else ())
         initial = initial_source(request.init, read=inputs is not None) if request.init else None
         return create_pipeline(
-            recipe,
+            dataclasses.replace(recipe, corpus=corpus),
             found.corpus,
             request.run_dir,
             request.pipeline_name,
@@ -107,6 +114,7 @@ class PretrainWorkflow:
             reference=found.reference if request.reference_corpus else None,
             earlier=earlier_documents(found.earlier) if request.reads_only_new else None,
             replay=found.replay if request.replay else None,
+            checked=checked_sets(found.leaks, request.init),
         )
 
     def summarize(self, run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.corpus_gen.filters.passage_counts import HashPassages
-from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings, LeakSettings, PassageSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
 from components.evaluator.metrics import MlmPerplexity
@@ -120,6 +120,7 @@ SETTINGS = (
     RestartSettings,
     CleaningSettings,
     PassageSettings,
+    LeakSettings,
     CorpusSettings,
     ExampleSettings,
     VocabularySettings,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from components.corpus_gen.filters import cleaning, passages, personal_data, quality
+from components.corpus_gen.filters import cleaning, leaks, passages, personal_data, quality
 from components.corpus_gen.settings import CorpusSettings
 
 Filter = Callable[[list[str], Counter[str]], tuple[list[str], str]]
@@ -26,6 +26,7 @@ RULES: dict[str, str] = {
     **cleaning.RULES,
     **quality.RULES,
     **passages.RULES,
+    **leaks.RULES,
     **personal_data.RULES,
     EMPTY: "nothing remains after the filters",
 }
@@ -39,6 +40,9 @@ def _filters(settings: CorpusSettings) -> Iterator[Filter]:
         yield rules
     if settings.passages.unit != "none":
         yield passages.Passages(settings)
+    if settings.decontaminate:
+        (table,) = settings.decontaminate
+        yield leaks.LeakFilter(settings.leaks, table)
     if (personal := personal_data.PersonalData(settings.personal_data)).on:
         yield personal
 

@@ -31,7 +31,7 @@ def push(tmp_path, monkeypatch):
     """`push()` runs the executor on a blessed model and returns its artifact."""
     monkeypatch.setattr(lineage, "evaluated", lambda folder: {"mlm_accuracy": 0.5, "example_count": 3.0})
 
-    def push(blessed=True, servable=True, files=FILES):
+    def push(blessed=True, servable=True, files=FILES, **properties):
         inputs = {
             "model": standard_artifacts.Model(),
             "model_run": standard_artifacts.ModelRun(),
@@ -58,7 +58,7 @@ def push(tmp_path, monkeypatch):
         Executor().Do(
             {name: [artifact] for name, artifact in inputs.items()},
             {"pushed_model": [pushed]},
-            {"push_destination": proto_utils.proto_to_json(destination)},
+            {"push_destination": proto_utils.proto_to_json(destination), **properties},
         )
         return pushed
 
@@ -77,7 +77,7 @@ def set_clock(monkeypatch, seconds):
 
 def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
     set_clock(monkeypatch, 1234.5)
-    artifact = push()
+    artifact = push(custom_config='{"decontaminated": [{"name": "dev.tsv", "sha256": "1"}]}')
     assert versions() == ["1234"]
     folder = tmp_path / "serving/1234"
     pushed = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -90,6 +90,7 @@ def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
         "model": 7,
         "steps": 20,
         "scores": {"mlm_accuracy": 0.5},
+        "decontaminated": [{"name": "dev.tsv", "sha256": "1"}],
     }
     assert pushed == FILES
     assert artifact.get_int_custom_property("pushed") == 1

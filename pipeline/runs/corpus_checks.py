@@ -1,0 +1,68 @@
+"""Which evaluation sets the corpus of a pushed model was checked against (`corpus.decontaminate`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER
+
+# {"name", "sha256"} of each set; None: unknown.
+Checked = list[dict[str, str]] | None
+
+
+def checked_sets(table: str, init: str | None) -> Checked:
+    """The sets that neither the corpus of a run nor that of its initial model has texts of.
+
+    Args:
+        table: path of the run's table of leaks; "": its corpus is not checked.
+        init: folder of the initial model; None: there is none.
+    """
+    if not table:
+        return []
+    from components.corpus_gen.filters.leaks import LeakTable
+
+    sets = [{"name": one["name"], "sha256": one["sha256"]} for one in LeakTable.read(table).sets]
+    if init is None:
+        return sets
+    before = _recorded(init)
+    return None if before is None else [one for one in sets if one["sha256"] in {other["sha256"] for other in before}]
+
+
+def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
+    """A line on the held-out files whose texts the corpus of an initial model may have; "" if there is nothing to say.
+
+    Nothing is said of models that this project did not push: their corpora have no record.
+
+    Args:
+        splits: files of each split; without a file of eval rows, some of the training rows are held out.
+    """
+    from components.pusher.lineage import LINEAGE_FILE
+    from components.task_example_gen.evaluation_sets import content_sha256
+    from components.task_example_gen.split_files import EVAL, TRAIN
+
+    if not os.path.exists(os.path.join(init, EXTRA_FOLDER, LINEAGE_FILE)):
+        return ""
+    checked = _recorded(init)
+    known = {one["sha256"] for one in checked or ()}
+    paths = [path for split in splits if split != TRAIN or EVAL not in splits for path in splits[split]]
+    unchecked = ", ".join(path for path in paths if content_sha256(path) not in known)
+    if not unchecked:
+        return ""
+    if checked is None:
+        return f"--init {init}: unknown whether its corpus has texts of {unchecked} (docs/corpus.md)"
+    return (
+        f"--init {init}: its corpus was not checked for texts of {unchecked}, so scores may be too high; "
+        "pre-train with --set corpus.decontaminate=FILES (docs/corpus.md)"
+    )
+
+
+def _recorded(model: str) -> Checked:
+    """The record in a pushed model; None without one."""
+    from components.io.shards import read_json
+    from components.pusher.lineage import LINEAGE_FILE
+
+    try:
+        return read_json(os.path.join(model, EXTRA_FOLDER, LINEAGE_FILE))["decontaminated"]
+    except (OSError, ValueError, KeyError, TypeError):  # not pushed, by an earlier version of this program, or damaged
+        return None
