@@ -16,10 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from bert_keras.errors import InputError
 from components.corpus_gen import readers, transforms
 from components.corpus_gen.filters import chain
-from components.corpus_gen.filters.leaks import EvaluationSet, make_table
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
-from components.corpus_gen.settings import CleaningSettings, CorpusSettings, LeakSettings
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import (
     COUNTS_FILE,
@@ -250,21 +249,6 @@ def test_what_filters_find_and_drop_is_counted(tmp_path, monkeypatch):
     assert counted(tmp_path / "out")["found"] == {"address": 4}
     assert counted(tmp_path / "out")["read"]["dropped_empty"] == 2
     assert sorted(s for p in (tmp_path / "out").rglob("*.tfrecord") for _, _, s in parse(p)) == [["one 0"], ["one 1"]]
-
-
-def test_text_of_evaluation_sets_is_left_out_and_the_sets_are_recorded(tmp_path):
-    text = "It was the best of times, it was the worst of times"
-    content = make_table([EvaluationSet("dev.tsv", "abc", [text])], LeakSettings()).to_bytes()
-    settings = dataclasses.replace(SMALL, decontaminate=(write(tmp_path / "table.npz", content),))
-    paths = [write(tmp_path / f"{i}.txt", f"one {i}\n\n{i}\n{text.upper()}\n") for i in range(9)]
-    shards = make(paths, tmp_path / "out", settings)
-    assert documents_in(tmp_path / "out") == {(f"one {i}",) for i in range(9)}
-    counts = counted(tmp_path / "out")
-    assert counts["read"]["dropped_leak"] == 9
-    assert counts["found"] == {"leak_passages": 9, "leak_in dev.tsv": 9}
-    assert counts["decontaminated"] == [{"name": "dev.tsv", "sha256": "abc", "texts": 1, "not_searched": 0}]
-    two = ("--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_threading")
-    assert make(paths, tmp_path / "two", settings, two) == shards and counted(tmp_path / "two") == counts
 
 
 def test_near_duplicates_are_dropped_across_files(tmp_path):

@@ -4,14 +4,19 @@ import dataclasses
 import pickle
 from collections import Counter
 
+import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.corpus_gen.filters.leaks import EvaluationSet, LeakFilter, LeakTable, _may_change, make_table
-from components.corpus_gen.settings import LeakSettings
+from components.corpus_gen.readers import ReadUnit
+from components.corpus_gen.settings import CorpusSettings, LeakSettings
+from components.corpus_gen.transforms import COUNTS_FILE, generate_documents
 from components.corpus_gen.words import hash_words, words_of
+from components.io.shards import read_documents, read_json
 
 # 12, 21 and 44 words.
 MEDIUM = "It was the best of times, it was the worst of times."
@@ -210,3 +215,23 @@ def test_hashes_of_the_table_are_sorted():
         assert (np.diff(hashes.astype(object)) >= 0).all()
     # 44 - 12 and 21 - 12 n-grams of one set, 9 of the other; three blocks of each short text.
     assert len(table.ngrams) == 32 + 9 + 9 and len(table.seeds) == 6
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path, workers):
+    made(tmp_path, [MEDIUM])
+    settings = CorpusSettings(segments="lines", decontaminate=(str(tmp_path / "table.npz"),))
+    units = []
+    for number in range(9):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(f"one {number}\n\n{number}\n{MEDIUM.upper()}\n")
+        units.append([ReadUnit(str(path))])
+    args = ["--runner=FnApiRunner", f"--direct_num_workers={workers}", "--direct_running_mode=multi_threading"]
+    with beam.Pipeline(options=PipelineOptions(args)) as pipeline:
+        generate_documents(pipeline, units, settings, str(tmp_path / "out"))
+    kept = [document for path in (tmp_path / "out").glob("Split-*/*") for document in read_documents(str(path))]
+    assert sorted(kept) == [[f"one {number}"] for number in range(9)]
+    counts = read_json(f"{tmp_path}/out/{COUNTS_FILE}")
+    assert counts["read"]["dropped_leak"] == 9
+    assert counts["found"] == {"leak_passages": 9, "leak_in dev.tsv": 9}
+    assert counts["decontaminated"][0] == {"name": "dev.tsv", "sha256": "1", "texts": 1, "not_searched": 0}
