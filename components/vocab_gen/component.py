@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.types import channel, component_spec, standard_artifacts
@@ -12,13 +13,14 @@ from components.artifacts import Vocabulary
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import InputFile, fingerprint
 from components.vocab_gen.executor import Executor
+from components.vocab_gen.files import MERGES_FILE
 from components.vocab_gen.settings import VocabularySettings
 
 
 class VocabGenSpec(component_spec.ComponentSpec):
     """`vocab_size`: number of tokens, including special ones; `settings`: JSON of `VocabularySettings`.
 
-    `given`: JSON, null or the path and the content hash of a vocabulary to import, or to extend.
+    `given`: JSON, null or the path of a vocabulary to import, or to extend, and the hash of its content and merges.
     """
 
     PARAMETERS = {
@@ -44,12 +46,20 @@ class VocabGen(base_beam_component.BaseBeamComponent):
         settings: VocabularySettings,
         given: InputFile | None = None,
     ):
+        files = [given, *_merges_beside(given)] if given and settings.algorithm == "byte_bpe" else [given]
+        content = given and {"path": given.path, "fingerprint": fingerprint([file for file in files if file])}
         spec = VocabGenSpec(
             documents=documents,
             vocab_size=vocab_size,
             settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            given=json.dumps(given and {"path": given.path, "fingerprint": fingerprint([given])}, sort_keys=True),
+            given=json.dumps(content, sort_keys=True),
             code=code_fingerprint(__name__),
             vocabulary=channel.Channel(type=Vocabulary),
         )
         super().__init__(spec=spec)
+
+
+def _merges_beside(vocabulary: InputFile) -> list[InputFile]:
+    """The merges of a byte-level BPE, which are read with it; that the file is missing, the reader reports."""
+    path = os.path.join(os.path.dirname(vocabulary.path), MERGES_FILE)
+    return [InputFile(path, os.path.getsize(path))] if os.path.exists(path) else []

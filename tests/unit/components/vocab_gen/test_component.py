@@ -52,6 +52,22 @@ def test_a_vocabulary_larger_than_the_corpus_supports(learn, tmp_path):
     assert not (tmp_path / "vocabulary/vocab.txt").exists()
 
 
+def test_a_given_vocabulary_is_known_by_its_merges_too(tmp_path):
+    def given(algorithm="byte_bpe"):
+        file = InputFile(str(tmp_path / "vocab.json"), 2)
+        settings = VocabularySettings(algorithm=algorithm)
+        return VocabGen(as_channel([standard_artifacts.Examples()]), 9, settings, file).spec.exec_properties["given"]
+
+    (tmp_path / "vocab.json").write_text("{}")
+    found = [given()]
+    for merges in ("a b\n", "b a\n"):
+        (tmp_path / "merges.txt").write_text(merges)
+        found += [given(), given("wordpiece")]
+        assert given() == found[-2]
+    assert len({found[0], found[1], found[3]}) == 3
+    assert found[2] == found[4]  # word pieces have no merges
+
+
 def test_the_vocabulary_depends_only_on_the_properties():
     def properties(vocab_size, **settings):
         return VocabGen(as_channel([standard_artifacts.Examples()]), vocab_size, VocabularySettings(**settings)).spec
