@@ -2,8 +2,8 @@
 
 Sources share a stream by their weights: the first takes part p = w_0 / (w_0 + w_1 + ...) of it, the second its part of
 what is left, and so on. Of the first n examples the first source has floor(n p), as many as a line of slope p allows.
-So the counts depend on n alone, a run resumes exactly, and every batch has each share, up to one example of the first
-source and less than one more with each further one. Of weights 2 (a), 3 (b):
+So the counts depend on n alone, and a run resumes exactly. After any number of examples the first source is off its
+share by less than one example, the source of index k by at most k. Of weights 2 (a), 3 (b):
 
     n            0  1  2  3  4  5  6  7
     source       b  b  a  b  a  b  b  a
@@ -106,6 +106,19 @@ def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
     return numbers
 
 
+def check_names(names: Sequence[str], weights: Mapping[str, float], epochs: Mapping[str, float]) -> None:
+    """Refuse a source without a number, and a number without a source, of `training.source_weights` or `source_epochs`.
+
+    Raises:
+        InputError: there is one; names it.
+    """
+    for setting, numbers in {"training.source_weights": weights, "training.source_epochs": epochs}.items():
+        if numbers and (wrong := sorted({*numbers} - {*names}) or sorted({*names} - {*numbers})):
+            known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
+            problem = "is no source of the examples" if wrong[0] in numbers else "has no number"
+            raise InputError(f"{setting}: {wrong[0]} {problem}; the sources {known}")
+
+
 def with_weights(sources: Sequence[Source], weights: Mapping[str, float], epochs: Mapping[str, float]) -> list[Source]:
     """The sources with their weights, which sum to 1.
 
@@ -117,12 +130,7 @@ def with_weights(sources: Sequence[Source], weights: Mapping[str, float], epochs
     Raises:
         InputError: a source without examples, without a number, or a number without source; names it.
     """
-    names = [source.name for source in sources]
-    for setting, numbers in {"training.source_weights": weights, "training.source_epochs": epochs}.items():
-        if numbers and (wrong := sorted({*numbers} - {*names}) or sorted({*names} - {*numbers})):
-            known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
-            problem = "is no source of the examples" if wrong[0] in numbers else "has no number"
-            raise InputError(f"{setting}: {wrong[0]} {problem}; the sources {known}")
+    check_names([source.name for source in sources], weights, epochs)
     if len(sources) > 1 and (empty := [source.name for source in sources if not source.one_pass]):
         raise InputError(f"source {empty[0]}: no examples could be made of its text; give more, or leave it out")
     found = {s.name: weights[s.name] if weights else epochs.get(s.name, 1.0) * s.one_pass for s in sources}

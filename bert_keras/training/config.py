@@ -132,8 +132,7 @@ class TrainingConfig:
             )
         if self.source_weights and self.source_epochs:
             raise ValueError("training.source_weights and training.source_epochs say the same; give one of them")
-        for name in ("source_weights", "source_epochs"):
-            parse_numbers(getattr(self, name), f"training.{name}")
+        _ = self.source_numbers
         if not 0 < self.replay_share < 1:
             raise ValueError(f"training.replay_share is {self.replay_share}; it must be between 0 and 1")
         if not 0 < self.layer_decay <= 1:
@@ -155,6 +154,16 @@ class TrainingConfig:
                 f"training.batch_ramp_from is {self.batch_ramp_from}; training.train_batch_size, "
                 f"{self.train_batch_size}, must be 2, 4, 8, ... times it"
             )
+
+    @property
+    def source_numbers(self) -> tuple[dict[str, float], dict[str, float]]:
+        """`source_weights` and `source_epochs` by name.
+
+        Raises:
+            ValueError: see `bert_keras.data.mixture.parse_numbers`.
+        """
+        weights = parse_numbers(self.source_weights, "training.source_weights")
+        return weights, parse_numbers(self.source_epochs, "training.source_epochs")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bert_keras.data.example_format import ExampleSpec
-from bert_keras.data.mixture import REPLAY, Source, drawn, parse_numbers, with_weights
+from bert_keras.data.mixture import REPLAY, Source, drawn, with_weights
 from bert_keras.errors import InputError
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.phases import ExampleSet, Phase
@@ -46,8 +46,7 @@ def mixed(examples: Mapping[str, ExampleSet], config: TrainingConfig) -> Example
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"--examples: two of them are called {twice[0]}; rename a folder")
-    weights = parse_numbers(config.source_weights, "training.source_weights")
-    sources = with_weights(sources, weights, parse_numbers(config.source_epochs, "training.source_epochs"))
+    sources = with_weights(sources, *config.source_numbers)
     first = next(iter(others.values()))
     if len(others) > 1:
         first = dataclasses.replace(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write
 from pipeline.runs.request import RunRequest
@@ -88,6 +89,8 @@ class PretrainWorkflow:
 
             earlier = documents_of_version(request)
         text = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
+        # Before hours of making examples.
+        check_names(sorted({file.source_name for file in text}), *recipe.training.source_numbers)
         (leaks,) = with_leak_table(recipe.corpus, inputs_dir(request.run_dir)).decontaminate or ("",)
         return Inputs(text, vocabulary, reference, replay, earlier, leaks)
 

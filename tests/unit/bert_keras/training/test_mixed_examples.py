@@ -99,3 +99,19 @@ def test_replayed_examples_do_not_count_as_read_text():
     examples = mixed({"a": example_set(TEXT), "b": replay()}, config)
     found = text_never_read(phases_of(config, SecondPhase(0), [examples]), examples)
     assert found.startswith("840 examples of 128 tokens are read, and a pass over the documents has 1,200: 30% of")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_weights": ("web",)}, "training.source_weights: 'web' must be NAME:NUMBER"),
+        ({"source_epochs": ("web:0",)}, "training.source_epochs: 'web:0' must be NAME:NUMBER"),
+        (
+            {"source_weights": ("a:1",), "source_epochs": ("a:1",)},
+            "source_weights and training.source_epochs say the same",
+        ),
+    ],
+)
+def test_settings_that_say_no_mixture_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingConfig(**settings)

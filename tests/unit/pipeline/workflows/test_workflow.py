@@ -1,10 +1,14 @@
 """The two workflows, and the names of their stages."""
 
+import re
+
 import pytest
 
+from bert_keras.errors import InputError
 from pipeline import stages
 from pipeline.runners.run_steps import graph_of
 from pipeline.runs.request import RunRequest
+from pipeline.workflows.pretrain import PretrainWorkflow
 from pipeline.workflows.workflow import WORKFLOWS, workflow_of
 
 SECOND_PHASE = ("second_phase.num_train_steps=10", "second_phase.max_seq_length=128")
@@ -48,3 +52,28 @@ def test_workflows_share_only_the_initial_model_and_tuned_settings_are_settings(
         request = RunRequest(recipe, "/runs")
         assert set(workflow_of(request).tuned.values()) <= set(settings_of(request.resolved))
         assert set(workflow_of(request).parameters(request)) <= set(workflow_of(request).inputs)
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "line"),
+    [
+        (
+            {"corpus": ("web={0}",)},
+            ("training.source_weights=web:1,law:2",),
+            "training.source_weights: law is no source of the examples; the sources are web",
+        ),
+        (
+            {"corpus": ("web={0}", "law={1}")},
+            ("training.source_epochs=web:1",),
+            "training.source_epochs: law has no number; the sources are law, web",
+        ),
+        ({"corpus": ("{0}",), "replay": ("old={1}",)}, (), "old=: only --corpus has sources with names"),
+    ],
+)
+def test_names_of_sources_are_checked_before_any_stage(tmp_path, given, settings, line):
+    paths = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for path in paths:
+        path.write_text("A sentence.\n")
+    given = {option: tuple(pattern.format(*paths) for pattern in patterns) for option, patterns in given.items()}
+    with pytest.raises(InputError, match=re.escape(line)):
+        PretrainWorkflow().find_inputs(RunRequest("tiny_cpu", str(tmp_path / "run"), settings=settings, **given))
