@@ -9,6 +9,8 @@ A body may be compressed (`Content-Encoding: gzip`); the limit applies to the de
 
     {"models": [{"name": "bert", "labels": {"stable": "3"}, "model_version_status": [{"version": "3", ...}]}]}
 
+An available version that says which token masks a word has it as `"mask"`, which TensorFlow Serving's status lacks.
+
 The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
 
 GET takes none of the threads that POST computes in: probes are answered under an overload, too.
@@ -36,6 +38,7 @@ from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
 from serving.middleware.logs import failure
 from serving.models.manager import Target
+from serving.models.servable import Servable
 from serving.models.store import VersionStatus
 from serving.protos import ClassificationRequest, Input, ModelSpec, RegressionRequest, TensorInfo, types_pb2
 from serving.scheduling.request_queue import QueueSettings, RequestContext
@@ -173,7 +176,9 @@ class _RestApi:
             {
                 "name": name,
                 "labels": {label: str(version) for label, version in store.config.labels.items()},
-                "model_version_status": [_status_json(status) for status in store.status().values()],
+                "model_version_status": [
+                    _status_json(status) | _mask_json(store.get(status.version)) for status in store.status().values()
+                ],
             }
             for name, store in self._models.stores.items()
         ]
@@ -246,6 +251,10 @@ def _malformed(request: Request, error: Exception) -> Response:
 def _status_json(status: VersionStatus) -> dict[str, Any]:
     error = {"error_code": status.error_code.name, "error_message": status.error_message}
     return {"version": str(status.version), "state": status.state, "status": error}
+
+
+def _mask_json(servable: Servable | None) -> dict[str, str]:
+    return {"mask": servable.mask} if servable and servable.mask else {}
 
 
 def _info_json(info: TensorInfo) -> dict[str, Any]:

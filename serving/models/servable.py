@@ -5,6 +5,7 @@ As in TensorFlow Serving, every version has its own session, over a graph that v
 of eager functions would not be.
 """
 
+import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,9 @@ from serving.scheduling.request_parts import Load, Part, answer_bytes, is_divisi
 
 DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
+# Beside the SavedModels of this project: which token a text for `fill_mask` has where one is to be filled in.
+VOCABULARY_SPEC_FILE = "vocab_spec.json"
+_MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>"}
 
 
 class Servable:
@@ -35,6 +39,9 @@ class Servable:
         version: its version number.
         path: the SavedModel, of TensorFlow 2.
         batching: how requests are batched; None disables batching.
+
+    Attributes:
+        mask: the token that stands for a masked word in a text; "" if the folder does not say it.
     """
 
     def __init__(self, name: str, version: int, path: Path, batching: BatchingSettings | None = None):
@@ -45,6 +52,7 @@ class Servable:
         self.name = name
         self.version = version
         self.path = path
+        self.mask = _mask_of(path)
         graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
         meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
         self.signature_defs: dict[str, SignatureDef] = dict(meta_graph.signature_def)
@@ -186,6 +194,14 @@ class PreparedRequest:
                 outputs = self.servable.compute(self.signature_name, part)
             answers.append({name: _as_array(outputs[name]) for name in self.wanted})
         return answers[0] if len(answers) == 1 else joined(self.parts, answers, self.rows)
+
+
+def _mask_of(path: Path) -> str:
+    try:
+        algorithm = json.loads((path / VOCABULARY_SPEC_FILE).read_text("utf-8"))["algorithm"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # another program's SavedModel
+    return _MASKS.get(algorithm, "")
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -4,8 +4,7 @@ import { $, ask, choose, compare, count, element, latest, lines, say } from "./a
 import { scoreTable } from "./scores.js";
 import { callSignature, loadSignatures, showInputs } from "./signatures.js";
 
-const MASK = "[MASK]";
-const BPE_MASK = "<mask>"; // of a byte-level BPE
+let mask = "[MASK]"; // of the chosen model: <mask> with byte-level BPE
 const REFRESH_MS = 2000; // while a model loads
 
 // --- Models and versions
@@ -30,6 +29,7 @@ function loadModels(before = null) {
     if (answer.text === before) return;
     $("models").replaceChildren(...(models.length ? [modelTable(models)] : []));
     fillTargets(models);
+    showMask();
     await loadSignatures();
   });
 }
@@ -50,21 +50,25 @@ function modelTable(models) {
   return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), ...groups);
 }
 
-/** Targets for each model: its newest version, available versions, and labels. The value is the path. */
+/** Targets for each model: its newest version, available versions, and labels. The value is the path; with its mask. */
 function fillTargets(models) {
   const groups = () =>
     models.map(({ name, labels, model_version_status: versions }) => {
       const path = `/v1/models/${encodeURIComponent(name)}`;
       const serving = versions.filter(({ state }) => state === "AVAILABLE").map(({ version }) => version);
+      const masks = new Map(versions.map(({ version, mask }) => [version, mask]));
       const options = [
-        ["newest version", path],
+        ["newest version", path, serving.at(-1)],
         ...Object.entries(labels).map(([label, version]) => [
           `label ${label} (version ${version})`,
           `${path}/labels/${encodeURIComponent(label)}`,
+          version,
         ]),
-        ...serving.reverse().map((version) => [`version ${version}`, `${path}/versions/${version}`]),
+        ...serving.reverse().map((version) => [`version ${version}`, `${path}/versions/${version}`, version]),
       ];
-      const made = options.map(([what, value]) => element("option", { value }, `${name}, ${what}`));
+      const made = options.map(([what, value, version]) =>
+        element("option", { value, "data-mask": masks.get(version) ?? false }, `${name}, ${what}`),
+      );
       return element("optgroup", { label: name }, ...made);
     });
   for (const [id, first] of [["target", []], ["other", [element("option", { value: "" }, "nothing")]]]) {
@@ -76,6 +80,16 @@ function fillTargets(models) {
 
 // --- Fill masks
 
+/** Show the mask of the chosen model, also in place of another model's in the texts. */
+function showMask() {
+  const before = mask;
+  mask = $("target").selectedOptions[0]?.dataset.mask ?? "[MASK]";
+  if (mask === before) return;
+  $("insert").textContent = `Insert ${mask}`;
+  $("mask").textContent = mask;
+  $("texts").value = $("texts").value.replaceAll(before, mask);
+}
+
 function fillMasks() {
   const texts = lines($("texts").value);
   const body = JSON.stringify({ signature_name: "fill_mask", inputs: { text: texts } });
@@ -84,7 +98,6 @@ function fillMasks() {
     if (!tokens || !scores) return [element("p", {}, "The answer has no tokens and scores: see JSON.")];
     return texts.flatMap((text, row) => {
       const filled = element("p", { class: "text", dir: "auto" });
-      const mask = text.includes(MASK) ? MASK : BPE_MASK;
       text.split(mask).forEach((piece, index) => {
         if (index) filled.append(element("mark", {}, tokens[row][index - 1]?.[0] || mask));
         filled.append(piece);
@@ -125,9 +138,12 @@ for (const [id, work] of [["access", loadModels], ["fill", fillMasks], ["call", 
 }
 $("insert").addEventListener("click", () => {
   const area = $("texts");
-  area.setRangeText(MASK, area.selectionStart, area.selectionEnd, "end");
+  area.setRangeText(mask, area.selectionStart, area.selectionEnd, "end");
   area.focus();
 });
-$("target").addEventListener("change", loadSignatures);
+$("target").addEventListener("change", () => {
+  showMask();
+  loadSignatures();
+});
 $("signature").addEventListener("change", showInputs);
 loadModels();

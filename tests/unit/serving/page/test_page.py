@@ -4,7 +4,7 @@ The page's behaviour is tested in test_page_in_chromium.py.
 """
 
 import http.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -118,6 +118,20 @@ def test_the_document_loads_only_these_files_and_has_no_code_inside() -> None:
     for file in FILES:
         text = file.read_text()
         assert "http:" not in text and "https:" not in text and "innerHTML" not in text, file.name
+
+
+def test_a_version_is_listed_with_the_mask_that_its_vocabulary_has(
+    tmp_path: Path, push: Callable[[Path, int, int], Path]
+) -> None:
+    for version, spec in enumerate(('{"algorithm": "byte_bpe"}', '{"algorithm": "wordpiece"}', "{}", "no JSON"), 1):
+        (push(tmp_path, version, 1) / "vocab_spec.json").write_text(spec)
+    config = f'model_config_list {{ config {{ name: "bert" base_path: "{tmp_path}" model_platform: "tensorflow" '
+    (tmp_path / "models").write_text(config + "model_version_policy { all {} } } }")
+    with Server(model_config_file=tmp_path / "models", grpc_port=0, rest_port=0) as server:
+        assert server.wait_until_available(120)
+        (bert,) = get(server, "/v1/models").json()["models"]
+        assert [status.get("mask") for status in bert["model_version_status"]] == ["<mask>", "[MASK]", None, None]
+        assert "mask" not in get(server, "/v1/models/bert").text  # as of TensorFlow Serving
 
 
 def test_the_models_are_listed(server: Server, secured: Server) -> None:

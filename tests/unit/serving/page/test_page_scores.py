@@ -1,4 +1,4 @@
-"""Scores, tags and answers on the page, in Debian's Chromium."""
+"""Scores, tags, answers and masks on the page, in Debian's Chromium."""
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -56,4 +56,32 @@ def test_scores_are_shown_beside_their_labels(server: Server, browser: Browser, 
     expect(shown.locator("mark")).to_have_text(["Käthe"] if kind == "span" else [])
     if kind in ("labels", "tags", "choices"):
         expect(shown.locator("caption")).to_have_text(["Good film."])
+    page.close()
+
+
+def test_the_mask_is_that_of_the_chosen_model(server: Server, browser: Browser) -> None:
+    """`<mask>` for a byte-level BPE, in the button, in the hint and in the texts."""
+    page = browser.new_page()
+    page.set_default_timeout(1000 * PAGE_SECONDS)
+    expect.set_options(timeout=1000 * PAGE_SECONDS)
+    status = [{"version": str(version), "state": "AVAILABLE", "status": {}} for version in (1, 2)]
+    status[1]["mask"] = "<mask>"
+    listed = {"models": [{"name": "bert", "labels": {"stable": "1"}, "model_version_status": status}]}
+    page.route("**/v1/models", lambda route: route.fulfill(json=listed))
+    page.goto(f"http://127.0.0.1:{server.rest_port}/")
+    insert, hint, texts = page.locator("#insert"), page.locator("#texts-hint"), page.locator("#texts")
+    expect(insert).to_have_text("Insert <mask>")  # of the newest version
+    expect(hint).to_contain_text("at least one <mask>.")
+    expect(texts).to_have_value("The capital of France is <mask>.")
+    page.locator("#target").select_option("bert, label stable (version 1)")
+    expect(insert).to_have_text("Insert [MASK]")
+    expect(hint).to_contain_text("at least one [MASK].")
+    page.locator("#target").select_option("bert, version 2")
+    texts.fill("One ")
+    insert.click()
+    expect(texts).to_have_value("One <mask>")
+    answer = {"outputs": {"tokens": [[["paris", "rome"]]], "scores": [[[0.9, 0.05]]]}}
+    page.route("**/versions/*:predict", lambda route: route.fulfill(json=answer))
+    page.get_by_role("button", name="Fill masks").click()
+    expect(page.get_by_role("region", name="Filled masks").locator(".text")).to_have_text("One paris")
     page.close()
