@@ -117,8 +117,6 @@ def split_words(text: str) -> list[str]:
 def _cut(rest: str, find_infix) -> Iterator[str]:
     start = 0
     for match in find_infix(rest):
-        if match.start() == 0:
-            continue
         if match.start() > start:
             yield rest[start : match.start()]
         yield match[0]
@@ -191,9 +189,7 @@ def _patterns():
     )
     name = r"A-Za-z0-9\u00a1-\uffff"
     host = f"(?:(?:[{name}][{name}_-]{{0,62}})?[{name}]\\.)+[{lower}]{{2,63}}"
-    address = (
-        rf"(?:[\w+\-.]{{2,}}://)?(?:\S+@)?(?:{host}|[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?::[0-9]{{2,5}})?(?:[/?#]\S*)?"
-    )
+    address = rf"(?:[{name}_+\-.]{{2,}}://)?(?:\S+@)?(?:{host}|[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?::[0-9]{{2,5}})?(?:[/?#]\S*)?"
     return (
         re.compile(prefix).match,
         re.compile(suffix).search,

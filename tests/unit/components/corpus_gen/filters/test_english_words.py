@@ -23,6 +23,8 @@ from components.corpus_gen.filters.english_words import MAX_STRETCH, split_stret
         ("他說：『好。』", "他說：『好 。 』"),
         ("…… ——", "… … — —"),
         ("x……", "x ……"),
+        ("so....................", "so ...................."),
+        ("好。—她 ㄓ", "好。 — 她 ㄓ"),
         ("_it_ **bold** `code`", "_ it _ * * bold * * ` code `"),
         ("", ""),
     ],

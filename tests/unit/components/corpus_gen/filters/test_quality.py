@@ -156,6 +156,7 @@ def test_each_rule_of_c4_can_be_left_out(rule, line):
 def test_sentences():
     assert count_sentences("One. Two! (Three?) four") == 4
     assert count_sentences("Mr. Hale, e.g. at 5 p.m., paid $3.50...") == 1
+    assert count_sentences('He said "Go."') == 1  # a mark alone begins no sentence
     assert count_sentences('He said "Go." Then "." and so on') == 3
 
 
