@@ -7,6 +7,8 @@ import re
 
 # Characters of a document that are examined; more do not improve CLD2's answer.
 CHARACTERS = 1000
+# ISO 639-2's code for a text whose language is not known.
+UNDETERMINED = "und"
 
 # Codes of CLD2 that ISO 639 has replaced, or that include a script.
 _ISO_639 = {"iw": "he", "jw": "jv", "zh-Hant": "zh"}
@@ -54,7 +56,17 @@ def share_in_languages(text: str, languages: frozenset[str]) -> float:
     0 if the detector is not sure of any language: few words, names, numbers. It uses integer arithmetic, so the answer
     is the same on every machine.
     """
+    return sum(percent for code, percent in _detect(text) if code in languages) / 100
+
+
+def language_of(text: str) -> str:
+    """The language of most of the text, judged by its first CHARACTERS; UNDETERMINED if the detector is not sure."""
+    return max(_detect(text), key=lambda one: one[1], default=(UNDETERMINED, 0))[0]
+
+
+def _detect(text: str) -> list[tuple[str, int]]:
+    """(code, percent) of the languages that the detector is sure of."""
     import pycld2
 
     _, _, detected = pycld2.detect(_REFUSED.sub(" ", text[:CHARACTERS]), isPlainText=True, bestEffort=False)
-    return sum(percent for _, code, percent, _ in detected if _ISO_639.get(code, code) in languages) / 100
+    return [(_ISO_639.get(code, code), percent) for _, code, percent, _ in detected if code != "un"]

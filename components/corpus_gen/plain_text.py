@@ -69,7 +69,7 @@ def assemble(
     size, limit, continued = 0, settings.max_document_characters, False
 
     def finished() -> Iterator[list[str]]:
-        counts["read_documents"] += not continued
+        counts["split_parts" if continued else "read_documents"] += 1
         mended = mend(document, source, settings, counts)
         if mended:
             yield mended
@@ -105,6 +105,8 @@ def mend(document: list[str], source: str, settings: CorpusSettings, counts: Cou
     if "\0" in text:
         counts["nul_characters"] += text.count("\0")
         text = text.replace("\0", "")
+        if not text.strip():
+            counts["nul_documents"] += 1
     elif text.isascii():
         return document
     try:

@@ -24,9 +24,11 @@ COUNTS = {
     "read_documents": "documents found",
     "empty_documents": "records without text",
     "split_documents": "documents longer than corpus.max_document_characters, split",
+    "split_parts": "parts of split documents, but for the first; a part is a document from here on",
     "invalid_utf8_bytes": "bytes that are not UTF-8, replaced by U+FFFD",
     "invalid_utf8_dropped": "documents dropped because they are not UTF-8",
     "nul_characters": "NUL characters removed",
+    "nul_documents": "documents dropped because they are NUL characters",
     "skipped_members": "members of archives that are not text, or archives themselves",
 }
 # Bytes of a unit of work: large enough to be efficient, small enough to be sorted in memory (see `work_bytes`) and to

@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
 
-from bert_keras.errors import InputError
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
-from components.corpus_gen.filters.leaks import described
 from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
+from components.corpus_gen.record.counts_file import FOUND, READ, RECORD, write_counts
+from components.corpus_gen.record.dropped import dropped_file
+from components.corpus_gen.record.tally import DUPLICATE, KEPT, NEAR_DUPLICATE, READ_BEFORE, SourceNames, Tally
 from components.corpus_gen.segmentation import segment
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
@@ -46,16 +46,11 @@ from components.io.shards import (
     remove_temporary,
     shard_name,
     whole_file,
-    write_json,
     write_shard,
 )
 from components.io.tfrecord import Example, bytes_example
 
 ID_BYTES = 16
-# Counts of documents read, dropped and kept; READ has those made before a document has a split, FOUND what the filters
-# found in documents, whether they dropped them or not. SOURCES has those of each source that has a name.
-COUNTS_FILE = "corpus.json"
-READ, FOUND, SOURCES = "read", "found", "sources"
 # Ids of all documents that were read, also by the runs that this one continues; in the order of their bytes.
 READ_FILE = "documents_read.u64"
 _READ_ID = np.dtype(">u8")
@@ -89,8 +84,8 @@ class WriteRuns(beam.DoFn):
 
     COUNTS, SIGNATURES = "counts", "signatures"
 
-    def __init__(self, settings: CorpusSettings, runs_dir: str, earlier: str | None = None):
-        self.settings, self.runs_dir, self.earlier = settings, runs_dir, earlier
+    def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str, earlier: str | None = None):
+        self.settings, self.names, self.output_dir, self.earlier = settings, names, output_dir, earlier
 
     def setup(self) -> None:
         self._filter = FilterChain(self.settings)
@@ -103,17 +98,19 @@ class WriteRuns(beam.DoFn):
             self._filter.passages.start(repeated.of_unit(number))
         counts: dict[str, Counter[str]] = {name: Counter() for name in source_names([units])}
         found: Counter[str] = Counter()
+        tally = _tally(self.settings, self.names, self.output_dir, f"{number:06d}")
         documents: list[tuple[int, bytes]] = []
         size, runs, max_size = 0, 0, work_bytes(self.settings)
 
         def write() -> tuple[str, dict[str, int]]:
-            path = f"{self.runs_dir}/{number:06d}-{runs:06d}.run"
+            path = f"{_runs_dir(self.output_dir)}/{number:06d}-{runs:06d}.run"
             return path, write_run(path, documents)
 
-        for name, source, segments in (one for unit in units for one in self._documents(unit, counts, found)):
+        for name, source, segments in (one for unit in units for one in self._documents(unit, counts, found, tally)):
             identity = document_id(segments)
             if self._was_read(identity):
-                counts[name]["read_before"] += 1
+                counts[name][READ_BEFORE] += 1
+                tally.add(READ_BEFORE, source, segments, name)
                 continue
             record = serialize(identity, source, segments, name)
             documents.append((hash_slot(identity, self.settings.eval_fraction), record))
@@ -128,8 +125,9 @@ class WriteRuns(beam.DoFn):
         for name, counted in counts.items():
             for key in _keys(READ, name):
                 yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(counted)))
-        if found:
-            yield beam.pvalue.TaggedOutput(self.COUNTS, (FOUND, dict(found)))
+        for key, some in ((FOUND, found), (RECORD, tally.close())):
+            if some:
+                yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(some)))
 
     def _was_read(self, identity: bytes) -> bool:
         key = np.uint64(int.from_bytes(identity[: _READ_ID.itemsize], "big"))
@@ -137,20 +135,21 @@ class WriteRuns(beam.DoFn):
         return bool(place < len(self._read) and self._read[place] == key)
 
     def _documents(
-        self, unit: ReadUnit, by_name: dict[str, Counter[str]], found: Counter[str]
+        self, unit: ReadUnit, by_name: dict[str, Counter[str]], found: Counter[str], tally: Tally
     ) -> Iterator[tuple[str, str, list[str]]]:
         counts = by_name[unit.source_name]
-        for source, lines in read_unit(unit, self.settings, counts):
-            lines, rule = self._filter(lines, found)
+        for source, read in read_unit(unit, self.settings, counts):
+            lines, rule = self._filter(read, found)
             segments = [] if rule else segment(lines, self.settings)
             if segments:
                 yield unit.source_name, source, segments
             else:
                 counts[f"dropped_{rule or EMPTY}"] += 1
+                tally.add(rule or EMPTY, source, read, unit.source_name)
 
 
 class WriteBucket(beam.DoFn):
-    """((split, bucket, buckets), near duplicates' ids) -> a shard of each source; yields (split, counts).
+    """((split, bucket, buckets), near duplicates' ids) -> a shard of each source; yields (split or RECORD, counts).
 
     A document of several sources is that of the first file by name. Further output: IDS, the beginnings of the
     documents' ids, those of near duplicates too.
@@ -158,46 +157,51 @@ class WriteBucket(beam.DoFn):
 
     IDS = "ids"
 
-    def __init__(self, exact_duplicates: bool, output_dir: str, names: Sequence[str] = ("",)):
-        self.exact_duplicates, self.output_dir, self.names = exact_duplicates, output_dir, names
+    def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str):
+        self.settings, self.names, self.output_dir = settings, names, output_dir
 
     def process(self, element: tuple[tuple[str, int, int], Iterable[bytes]], runs: list[str]):
         (split, bucket, buckets), near_duplicates = element
         dropped = set(near_duplicates)
         fields = ("documents", "duplicates", "near_duplicates", "segments", "bytes")
-        counts = {name: dict.fromkeys(fields, 0) for name in self.names}
-        kept: dict[str, list[bytes]] = {name: [] for name in self.names}
-        documents: list[tuple[bytes, bytes, bytes, str, int, int]] = []
-        ids: set[bytes] = set()
+        counts = {name: dict.fromkeys(fields, 0) for name in self.names.given}
+        kept: dict[str, list[bytes]] = {name: [] for name in self.names.given}
+        tally = _tally(self.settings, self.names, self.output_dir, f"{split}-{bucket:05d}-of-{buckets:05d}")
+        documents: list[tuple[bytes, bytes, bytes]] = []
         for run in runs:
             for record in read_run(run, *hash_range(split, bucket, buckets)):
                 features = Example.FromString(record).features.feature
-                (identity,) = features["document_id"].bytes_list.value
-                ids.add(identity[: _READ_ID.itemsize])
-                name = features["source_name"].bytes_list.value[0].decode() if "source_name" in features else ""
-                if identity in dropped:
-                    counts[name]["near_duplicates"] += 1
-                    continue
-                (source,) = features["source"].bytes_list.value
-                segments = features["segments"].bytes_list.value
-                documents.append((identity, source, record, name, len(segments), sum(map(len, segments))))
+                (identity,), (source,) = (features[name].bytes_list.value for name in ("document_id", "source"))
+                documents.append((identity, source, record))
         documents.sort()
         last = None
-        for identity, _, record, name, segments, size in documents:
-            if identity == last and self.exact_duplicates:
-                counts[name]["duplicates"] += 1
-                continue
-            last = identity
-            counts[name]["documents"] += 1
-            counts[name]["segments"] += segments
-            counts[name]["bytes"] += size
-            kept[name].append(record)
+        for identity, source, record in documents:
+            features = Example.FromString(record).features.feature
+            name = features["source_name"].bytes_list.value[0].decode() if "source_name" in features else ""
+            segments = [segment.decode() for segment in features["segments"].bytes_list.value]
+            if identity in dropped:
+                fate = NEAR_DUPLICATE
+            elif identity == last and self.settings.cleaning.exact_duplicates:
+                fate = DUPLICATE
+            else:
+                fate, last = KEPT, identity
+            size = tally.add(fate, source.decode("utf-8", "surrogateescape"), segments, name)
+            if fate == KEPT:
+                counts[name]["documents"] += 1
+                counts[name]["segments"] += len(segments)
+                counts[name]["bytes"] += size
+                kept[name].append(record)
+            else:
+                counts[name][fate] += 1
+        ids = {identity[: _READ_ID.itemsize] for identity, _, _ in documents}
         yield beam.pvalue.TaggedOutput(self.IDS, b"".join(ids))
         for name, records in kept.items():
             shard = shard_name("documents", bucket, buckets, name)
             write_shard(f"{self.output_dir}/Split-{split}/{shard}", records)
             for key in _keys(split, name):
                 yield key, counts[name]
+        if of_all := tally.close():
+            yield RECORD, of_all
 
 
 def source_names(units: Iterable[list[ReadUnit]]) -> list[str]:
@@ -222,24 +226,20 @@ def serialize(identity: bytes, source: str, segments: list[str], source_name: st
     )
 
 
+def _tally(settings: CorpusSettings, names: SourceNames, output_dir: str, name: str) -> Tally:
+    return Tally(names, settings.count_languages, dropped_file(settings, output_dir, name, _runs_dir(output_dir)))
+
+
 class MakeDocuments(beam.PTransform):
     """(number, [ReadUnit, ...]) -> (split, counts) of every shard, and (READ, counts) of every unit of work; the ids.
 
-    Every bucket gets a shard of each source, even if it is empty. Sorted runs remain in `runs_dir`. Documents whose ids
+    Every bucket gets a shard of each source, even if it is empty. Sorted runs remain. Documents whose ids
     are in READ_FILE of the folder `earlier` are left out.
     """
 
-    def __init__(
-        self,
-        settings: CorpusSettings,
-        output_dir: str,
-        runs_dir: str,
-        earlier: str | None = None,
-        names: Sequence[str] = ("",),
-    ):
+    def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str, earlier: str | None = None):
         super().__init__()
-        self.settings, self.output_dir, self.runs_dir, self.earlier = settings, output_dir, runs_dir, earlier
-        self.names = names
+        self.settings, self.names, self.output_dir, self.earlier = settings, names, output_dir, earlier
 
     def expand(self, units):
         settings = self.settings
@@ -247,11 +247,11 @@ class MakeDocuments(beam.PTransform):
         units = units | "SpreadUnits" >> beam.Reshuffle()
         side_inputs, counts = {}, []
         if settings.passages.unit != "none":
-            tables, repeated = units | FindRepeatedPassages(settings, f"{self.runs_dir}/passages")
+            tables, repeated = units | FindRepeatedPassages(settings, f"{_runs_dir(self.output_dir)}/passages")
             side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
             counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {"repeated_passages": count})))
         written = units | "WriteRuns" >> beam.ParDo(
-            WriteRuns(settings, self.runs_dir, self.earlier), **side_inputs
+            WriteRuns(settings, self.names, self.output_dir, self.earlier), **side_inputs
         ).with_outputs(WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs")
         buckets = (
             written.runs
@@ -273,7 +273,7 @@ class MakeDocuments(beam.PTransform):
             | "DropNone" >> beam.MapTuple(lambda key, values: (key, [v for v in values if v is not None]))
             | "WriteBucket"
             >> beam.ParDo(
-                WriteBucket(settings.cleaning.exact_duplicates, self.output_dir, self.names),
+                WriteBucket(settings, self.names, self.output_dir),
                 runs=beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0])),
             ).with_outputs(WriteBucket.IDS, main="counts")
         )
@@ -313,13 +313,14 @@ def generate_documents(
     Args:
         earlier: folder of the documents of an earlier run, whose READ_FILE has the ids to leave out; None: read all.
     """
+    names = SourceNames((unit.path for some in units for unit in some), source_names(units))
     counts, ids = (
         pipeline
         | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
-        | "MakeDocuments" >> MakeDocuments(settings, output_dir, _runs_dir(output_dir), earlier, source_names(units))
+        | "MakeDocuments" >> MakeDocuments(settings, names, output_dir, earlier)
     )
     _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
-    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(_write_counts, output_dir, settings)
+    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(write_counts, output_dir, settings)
 
 
 def remove_intermediate(output_dir: str) -> None:
@@ -330,19 +331,3 @@ def remove_intermediate(output_dir: str) -> None:
 
 def _runs_dir(output_dir: str) -> str:
     return f"{output_dir}/runs.part"
-
-
-def _write_counts(counts: dict[str, dict[str, int]], output_dir: str, settings: CorpusSettings) -> None:
-    """Write COUNTS_FILE: those of all sources, and in SOURCES those of each that has a name."""
-    by_source: dict[str, dict[str, Any]] = {"": {}}
-    for key, counted in counts.items():
-        name, _, of = key.rpartition("/")
-        by_source.setdefault(name, {})[of] = counted
-    for name, of_one in by_source.items():
-        if not sum(of_one[split]["documents"] for split in SPLITS) and not of_one[READ].get("read_before"):
-            read = ", ".join(f"{what} {count:,}" for what, count in sorted(of_one[READ].items()))
-            which = f"source {name}" if name else "the corpus"
-            raise InputError(f"no document remains of {which} ({read}): give more text, or change corpus.cleaning")
-    whole = by_source.pop("")
-    sources = {SOURCES: by_source} if by_source else {}
-    write_json(f"{output_dir}/{COUNTS_FILE}", {**whole, **sources, **described(settings)})

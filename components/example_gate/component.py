@@ -20,7 +20,7 @@ from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import StageError
 from components.artifacts import ExampleVerdict
 from components.code_version import code_fingerprint
-from components.corpus_gen.transforms import COUNTS_FILE
+from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.example_gate.limits import DataLimits, check_limits
 from components.io.shards import read_json, write_json
 

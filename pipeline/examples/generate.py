@@ -35,9 +35,10 @@ from bert_keras.errors import InputError
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
+from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
-from components.corpus_gen.transforms import COUNTS_FILE, generate_documents, remove_intermediate
+from components.corpus_gen.transforms import generate_documents, remove_intermediate
 from components.io.shards import make_folder, open_file, read_json, remove_folder, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings

@@ -64,7 +64,8 @@ class Run:
         stage = self.stages.get(stages.CORPUS_GEN)
         if stage is None or stages.EARLIER not in stage.inputs or stage.state not in DONE:
             return 0
-        from components.corpus_gen.transforms import COUNTS_FILE, READ, SPLITS
+        from components.corpus_gen.record.counts_file import COUNTS_FILE, READ
+        from components.corpus_gen.sorted_runs import SPLITS
         from components.io.shards import read_json
 
         counts = read_json(f"{self.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri}/{COUNTS_FILE}")

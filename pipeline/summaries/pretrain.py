@@ -17,7 +17,7 @@ from tfx.utils import path_utils
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
-from components.corpus_gen.transforms import COUNTS_FILE, READ
+from components.corpus_gen.record.counts_file import COUNTS_FILE, READ
 from components.evaluator.chance import STANDARD_ERRORS
 from components.evaluator.results import (
     BASELINE,

@@ -25,6 +25,7 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.corpus_gen.filters.passage_counts import HashPassages
+from components.corpus_gen.record.tally import SourceNames
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, LeakSettings, PassageSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
@@ -276,8 +277,8 @@ for module in {modules}:
 (TASK_SCORE,) = getattr(task_scores, task_scores.class_name("mrpc"))().computations(model_names=["candidate"])
 FUNCTIONS = [
     HashPassages(CorpusSettings(), "hashes"),
-    WriteRuns(CorpusSettings(), "runs"),
-    WriteBucket(True, "out"),
+    WriteRuns(CorpusSettings(), SourceNames([]), "out"),
+    WriteBucket(CorpusSettings(), SourceNames([]), "out"),
     CountWords(VocabularySettings()),
     LearnVocabulary("out", 100, VocabularySettings(), True),
     MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),

@@ -11,8 +11,9 @@ from tfx.types.artifact_utils import decode_split_names
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
+from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
-from components.corpus_gen.transforms import COUNTS_FILE, READ_FILE
+from components.corpus_gen.transforms import READ_FILE
 from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
 
 

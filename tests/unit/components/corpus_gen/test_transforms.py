@@ -18,10 +18,10 @@ from components.corpus_gen import readers, transforms
 from components.corpus_gen.filters import chain
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
+from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import (
-    COUNTS_FILE,
     READ_FILE,
     document_id,
     generate_documents,

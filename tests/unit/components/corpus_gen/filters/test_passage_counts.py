@@ -19,8 +19,9 @@ from components.corpus_gen.filters.passage_counts import HashPassages, _tables, 
 from components.corpus_gen.filters.passages import Passages
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import ReadUnit, read_units
+from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
-from components.corpus_gen.transforms import COUNTS_FILE, document_id, generate_documents, remove_intermediate
+from components.corpus_gen.transforms import document_id, generate_documents, remove_intermediate
 from components.io.shards import read_documents, shard_paths
 
 SETTINGS = CorpusSettings(

@@ -1,0 +1,39 @@
+"""Writes what was counted while documents were made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bert_keras.errors import InputError
+from components.corpus_gen.filters.leaks import described
+from components.corpus_gen.record.tally import nested
+from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen.sorted_runs import SPLITS
+from components.io.shards import write_json
+
+# Counts of documents by split (SPLITS). READ has those made before a document has a split, FOUND what the filters found
+# in documents, whether they dropped them or not, RECORD what became of documents (`tally`). SOURCES has the counts of
+# each source that has a name.
+COUNTS_FILE = "corpus.json"
+READ, FOUND, RECORD, SOURCES = "read", "found", "record", "sources"
+
+
+def write_counts(counts: dict[str, dict[Any, int]], documents_dir: str, settings: CorpusSettings) -> None:
+    """Write COUNTS_FILE, which marks a complete folder of documents: all sources together, and each that has a name.
+
+    Raises:
+        InputError: no document remains, or none of a source.
+    """
+    by_source: dict[str, dict[str, Any]] = {"": {}}
+    for key, counted in counts.items():
+        name, _, of = key.rpartition("/")
+        by_source.setdefault(name, {})[of] = counted
+    for name, of_one in by_source.items():
+        if not sum(of_one[split]["documents"] for split in SPLITS) and not of_one[READ].get("read_before"):
+            read = ", ".join(f"{what} {count:,}" for what, count in sorted(of_one[READ].items()))
+            which = f"source {name}" if name else "the corpus"
+            raise InputError(f"no document remains of {which} ({read}): give more text, or change corpus.cleaning")
+    whole = by_source.pop("")
+    whole[RECORD] = nested(whole[RECORD])
+    sources = {SOURCES: by_source} if by_source else {}
+    write_json(f"{documents_dir}/{COUNTS_FILE}", {**whole, **sources, **described(settings)})

@@ -1,0 +1,110 @@
+"""Counts documents, bytes and words by what became of them: by rule, source and language.
+
+Every document that was read has one fate: the rule that dropped it (`filters.chain.RULES`), or one of FATES. So the
+counts of all fates add up to what was read.
+
+    {"all": {"kept": {"bytes": 9, "documents": 1, "words": 2}, "too_short": {...}},
+     "sources": {"wiki": {"kept": {...}, "too_short": {...}}, "news": {...}},
+     "languages": {"en": {"kept": {...}}, "und": {...}}}
+
+Bytes and words are those of the document as it was when it was dropped by a rule; of the others, those of its segments.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from components.corpus_gen.languages import language_of
+from components.corpus_gen.record.dropped import DroppedFile
+
+KEPT, READ_BEFORE, DUPLICATE, NEAR_DUPLICATE = "kept", "read_before", "duplicates", "near_duplicates"
+# Fates that are no rule of a filter, in their order.
+FATES = {
+    READ_BEFORE: "an earlier run has read it",
+    NEAR_DUPLICATE: "nearly equal to another document",
+    DUPLICATE: "equal to another document",
+    KEPT: "in the corpus",
+}
+ALL, SOURCES, LANGUAGES = "all", "sources", "languages"
+MAX_SOURCES = 64
+
+
+class SourceNames:
+    """Names the sources of documents by the beginning of their files' paths, at most MAX_SOURCES names.
+
+    Files are as many as a user has, and a worker holds and Beam adds up all names. So a name has as many parts of the
+    path as leave at most MAX_SOURCES: file names for a few files, otherwise folders. Folders that all share are left
+    out. Names that a user gives (`given`, `--corpus NAME=GLOB`) come first. The names depend on the list of all files
+    alone, not on the worker that reads them.
+
+        a/wiki/0.txt, a/wiki/1.txt, a/news.jsonl -> wiki/0.txt, wiki/1.txt, news.jsonl
+        a/wiki/AA/000 .. a/wiki/ZZ/999, a/news.jsonl -> wiki, news.jsonl
+    """
+
+    def __init__(self, paths: Iterable[str], given: Sequence[str] = ("",)):
+        self.given = given
+        parts = {tuple(path.split("/")) for path in paths}
+        folders = [path[:-1] for path in parts]
+        first, last = min(folders, default=()), max(folders, default=())
+        self._shared = len(list(itertools.takewhile(lambda both: both[0] == both[1], zip(first, last, strict=False))))
+        self._depth = self._shared
+        for depth in range(self._shared + 1, max(map(len, parts), default=0) + 1):
+            if len({path[:depth] for path in parts}) > MAX_SOURCES:
+                break
+            self._depth = depth
+
+    def __call__(self, source: str) -> str:
+        """The name for a document's source: a path, or "archive.zip!member"."""
+        parts = source.partition("!")[0].split("/")
+        return "/".join(parts[self._shared : self._depth]) or "/".join(parts[: self._depth][-1:]) or "."
+
+
+class Tally:
+    """Counts documents, and writes those that are dropped to a file.
+
+    Args:
+        names: names of the sources.
+        languages: whether documents are counted by language, too; the detector takes more time than all other counts.
+        dropped: the file.
+    """
+
+    def __init__(self, names: SourceNames, languages: bool, dropped: DroppedFile):
+        self._names, self._languages, self._dropped = names, languages, dropped
+        self._counts: Counter[tuple[str, str, str, str]] = Counter()
+
+    def add(self, fate: str, source: str, lines: Sequence[str], source_name: str = "") -> int:
+        """Add a document, given by its lines or segments; returns its bytes, without line ends.
+
+        Args:
+            source: its file.
+            source_name: the name that the user gave its source, or "".
+        """
+        text = "\n".join(lines)
+        size = len(text.encode()) - max(len(lines) - 1, 0)
+        words = len(text.split())
+        of_all = [(ALL, ""), (SOURCES, source_name or self._names(source))]
+        if self._languages:
+            of_all.append((LANGUAGES, language_of(text)))
+        for by, of in of_all:
+            self._counts[by, of, fate, "documents"] += 1
+            self._counts[by, of, fate, "bytes"] += size
+            self._counts[by, of, fate, "words"] += words
+        if fate not in (KEPT, READ_BEFORE):
+            self._dropped.add(fate, source, text)
+        return size
+
+    def close(self) -> dict[tuple[str, str, str, str], int]:
+        """Finish the file; returns the counts for `nested`."""
+        self._dropped.close()
+        return dict(self._counts)
+
+
+def nested(counts: Mapping[tuple[str, str, str, str], int]) -> dict[str, dict]:
+    """The counts of all tallies, as they are in corpus.json."""
+    record: dict[str, dict] = {ALL: {}, SOURCES: {}, LANGUAGES: {}}
+    for (by, of, fate, unit), count in counts.items():
+        of_all = record[by] if by == ALL else record[by].setdefault(of, {})
+        of_all.setdefault(fate, {})[unit] = count
+    return record
