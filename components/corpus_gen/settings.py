@@ -261,6 +261,7 @@ class CorpusSettings:
         eval_fraction: share of documents to hold out, chosen by a hash of their content.
         bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
         reread: with `--init latest`: read all documents, not only those that the model has not read.
+        licence: licence of the text, for its card (`corpus_card.md`).
         keep_dropped: whether dropped documents are written as JSON lines, with rule and source, to the folder `dropped`
             beside the documents.
         count_languages: whether `corpus.json` counts documents by language, too; it takes 27 us a document.
@@ -284,6 +285,7 @@ class CorpusSettings:
     eval_fraction: float = 0.05
     bucket_bytes: int = 4 << 20
     reread: bool = False
+    licence: str = ""
     keep_dropped: bool = False
     count_languages: bool = False
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)

@@ -5,7 +5,8 @@ TensorFlow. The output folder has the content of PretrainExampleGen's artifact, 
 
     Split-train/ Split-eval/     TFRecord shards
     vocab.txt vocab_spec.json    the vocabulary
-    corpus.json                  counts of documents read, dropped and kept
+    corpus.json corpus_card.md   counts of documents read, dropped and kept, for programs and for people
+    dropped/                     dropped documents, with corpus.keep_dropped
     example_shards.json          pass, records, bytes and checksum of each shard
     example_spec.json            settings and counts of the examples; written last, so it marks a complete folder
     work.part/                   of a running or killed command: documents-KEY, examples-KEY, jobs.json
@@ -35,7 +36,9 @@ from bert_keras.errors import InputError
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
+from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.dropped import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import generate_documents, remove_intermediate
@@ -130,7 +133,8 @@ def generate(
                 lambda pipeline: generate_documents(pipeline, units, settings, documents_dir),
             )
             remove_intermediate(documents_dir)
-            _copy(f"{documents_dir}/{COUNTS_FILE}", f"{made_dir}/{COUNTS_FILE}")
+            for name in (COUNTS_FILE, CARD_FILE):
+                _copy(f"{documents_dir}/{name}", f"{made_dir}/{name}")
             if vocab_file and not job.vocabulary.extend:
                 import_vocabulary(vocab_file, made_dir, job.vocabulary)
             else:
@@ -153,6 +157,10 @@ def generate(
                 lambda pipeline: generate_examples(pipeline, documents_dir, made_dir, job.examples, made_dir),
             )
             check()
+            remove_folder(f"{output_dir}/{DROPPED}")
+            (dropped,) = FileSystems.match([f"{glob.escape(documents_dir)}/{DROPPED}/*"])
+            for metadata in dropped.metadata_list:
+                _copy(metadata.path, f"{output_dir}/{DROPPED}/{metadata.path.rpartition('/')[2]}")
             _publish(made_dir, work_dir, output_dir)
         except InputError:
             remove_folder(work_dir)

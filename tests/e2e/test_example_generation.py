@@ -61,6 +61,7 @@ def test_only_the_examples_are_left(made):
         "Split-eval",
         "Split-train",
         "corpus.json",
+        "corpus_card.md",
         "example_shards.json",
         "example_spec.json",
         "vocab.txt",

@@ -11,6 +11,7 @@ from tfx.types.artifact_utils import decode_split_names
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.executor import Executor
 from components.corpus_gen.inputs import find_inputs
+from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import READ_FILE
@@ -52,6 +53,7 @@ def test_the_executor(tmp_path):
         "Split-eval",
         "Split-train",
         COUNTS_FILE,
+        CARD_FILE,
         READ_FILE,
     ]
     counts = json.loads((tmp_path / "documents" / COUNTS_FILE).read_text())

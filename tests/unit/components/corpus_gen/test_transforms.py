@@ -18,6 +18,7 @@ from components.corpus_gen import readers, transforms
 from components.corpus_gen.filters import chain
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
+from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
@@ -115,7 +116,9 @@ def test_each_document_once_and_in_one_split(tmp_path, corpus):
         assert names == [f"documents-{i:05d}-of-{len(names):05d}.tfrecord" for i in range(len(names))]
         assert len(names) > 1 and all(shards[f"Split-{split}/{name}"] for name in names)
     # The sorted runs are removed.
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["Split-eval", "Split-train", COUNTS_FILE, READ_FILE]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *("Split-eval", "Split-train", COUNTS_FILE, CARD_FILE, READ_FILE)
+    ]
     assert (tmp_path / READ_FILE).read_bytes() == b"".join(sorted(document_id(d)[:8] for d in documents))
 
 
@@ -292,6 +295,8 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus, args):
     assert {*shards} == {f"{bucket}-{name}.tfrecord" for bucket in buckets for name in ("books", "law", "web")}
     counts, alone = counted(tmp_path / "named"), counted(tmp_path / "plain")
     sources = counts.pop("sources")
+    record, record_alone = counts.pop("record"), alone.pop("record")
+    assert record["all"] == record_alone["all"] and sorted(record["sources"]) == ["books", "law", "web"]
     assert counts == alone and list(sources) == ["books", "law", "web"]
     for split, of_split in alone.items():
         for what, count in of_split.items():

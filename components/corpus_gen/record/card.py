@@ -1,0 +1,107 @@
+"""The card of a corpus: what it is made of and what was dropped, as a page for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from components.corpus_gen.filters import personal_data
+from components.corpus_gen.filters.chain import RULES
+from components.corpus_gen.record.tally import ALL, DUPLICATE, FATES, KEPT, LANGUAGES, NEAR_DUPLICATE, SOURCES
+from components.corpus_gen.settings import CorpusSettings
+
+CARD_FILE = "corpus_card.md"
+UNITS = ("documents", "bytes", "words")
+# Name of the evaluation sets in corpus.json (`filters.leaks.described`).
+SETS = "decontaminated"
+_Fates = Mapping[str, Mapping[str, int]]
+
+
+def corpus_card(counts: Mapping[str, Any], settings: CorpusSettings) -> str:
+    """Markdown from the content of corpus.json and the settings that made it."""
+    return "\n".join(_lines(counts, settings)) + "\n"
+
+
+def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]:
+    record, found = counts["record"], counts.get("found", {})
+    kept, read = record[ALL].get(KEPT, {}), total(record[ALL])
+    held_out = counts["eval"]["documents"]
+    yield "# Corpus card"
+    yield ""
+    yield f"Licence: {settings.licence or 'not given (`corpus.licence`)'}"
+    yield ""
+    yield from _table(
+        ["", *UNITS],
+        [
+            ["read", *map(_number, read.values())],
+            *([name, *_cells(record[ALL][name])] for name in [*RULES, *FATES] if name in record[ALL]),
+        ],
+    )
+    yield ""
+    yield f"{held_out:,} of the {kept.get('documents', 0):,} documents are held out."
+    compared = sum(record[ALL].get(fate, {}).get("documents", 0) for fate in (KEPT, DUPLICATE, NEAR_DUPLICATE))
+    near = record[ALL].get(NEAR_DUPLICATE, {}).get("documents", 0)
+    share = f"{near / max(compared, 1):.2%} of the documents" if settings.cleaning.near_duplicates else "not looked for"
+    yield f"Near duplicates: {share}."
+    yield from _section("Rules", ([name, text] for name, text in {**RULES, **FATES}.items() if name in record[ALL]))
+    for title, by in (("Sources", SOURCES), ("Languages", LANGUAGES)):
+        rows = (
+            [name, *_cells(total(fates)), *_cells(fates.get(KEPT, {}))] for name, fates in sorted(record[by].items())
+        )
+        columns = [by, *(f"{unit} {what}" for what in ("read", "kept") for unit in UNITS)]
+        yield from _section(title, rows, columns, "not counted (`corpus.count_languages`)")
+    personal = [name for name in found if name in personal_data.RULES]
+    searched = any(value for value in vars(settings.personal_data).values())
+    yield from _section(
+        "Personal data",
+        ([name, personal_data.RULES[name], _number(found[name])] for name in sorted(personal)),
+        ["rule", "", "found"],
+        "none found" if searched else "not looked for (`corpus.personal_data`)",
+    )
+    sets = ([one["name"], *(_number(one[key]) for key in ("texts", "not_searched"))] for one in counts.get(SETS, []))
+    columns = ["set", "texts", "not searched: too short"]
+    yield from _section("Evaluation sets", sets, columns, "not looked for (`corpus.decontaminate`)")
+    others = [name for name in sorted(found) if name not in personal_data.RULES]
+    yield from _section("Found in documents", ([name, RULES.get(name, ""), _number(found[name])] for name in others))
+    changed = ([f"corpus.{name}", value] for name, value in _changed(settings))
+    yield from _section("Settings", changed, ["setting", "value"], "the defaults")
+
+
+def total(fates: _Fates) -> dict[str, int]:
+    """The sums of all fates."""
+    return {unit: sum(fate[unit] for fate in fates.values()) for unit in UNITS}
+
+
+def _section(
+    title: str, rows: Iterable[list[str]], columns: list[str] | None = None, none: str = "none"
+) -> Iterator[str]:
+    lines = list(rows)
+    yield from ("", f"## {title}", "")
+    yield from (
+        _table(columns or ["name", "", ""][: len(lines[0])], lines) if lines else [f"{none[:1].upper()}{none[1:]}."]
+    )
+
+
+def _table(columns: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    for row in (columns, ["---"] * len(columns), *rows):
+        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+
+
+def _cells(fate: Mapping[str, int]) -> list[str]:
+    return [_number(fate.get(unit, 0)) for unit in UNITS]
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _changed(settings: Any, default: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Settings that are not the default, by dotted name: the filters that are on, with their thresholds."""
+    default = default or type(settings)()
+    for field in dataclasses.fields(settings):
+        value, usual = getattr(settings, field.name), getattr(default, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _changed(value, usual, f"{prefix}{field.name}.")
+        elif value != usual and field.name != "decontaminate":
+            yield f"{prefix}{field.name}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

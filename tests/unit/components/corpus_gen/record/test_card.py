@@ -1,0 +1,59 @@
+import dataclasses
+
+from components.corpus_gen.record.card import corpus_card
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PersonalDataSettings
+
+
+def fate(documents, size, words):
+    return {"documents": documents, "bytes": size, "words": words}
+
+
+COUNTS = {
+    "eval": {"documents": 300},
+    "record": {
+        "all": {"kept": fate(6000, 90_000, 9000), "too_short": fate(1000, 5, 2), "near_duplicates": fate(2000, 70, 7)},
+        "sources": {"wi|ki": {"kept": fate(6000, 90_000, 9000), "near_duplicates": fate(2000, 70, 7)}},
+        "languages": {},
+    },
+    "found": {"personal_email": 1234, "leak_passages": 5},
+    "decontaminated": [{"name": "sst2", "texts": 872, "not_searched": 40}],
+}
+SETTINGS = CorpusSettings(
+    licence="CC BY-SA 4.0",
+    cleaning=CleaningSettings(min_characters=50, near_duplicates=True),
+    personal_data=PersonalDataSettings(email=True),
+)
+
+
+def test_the_card_has_licence_counts_rules_sources_personal_data_and_settings():
+    card = corpus_card(COUNTS, SETTINGS)
+    lines = card.splitlines()
+    assert lines[0] == "# Corpus card" and "Licence: CC BY-SA 4.0" in lines
+    assert "| read | 9,000 | 90,075 | 9,009 |" in lines and "| kept | 6,000 | 90,000 | 9,000 |" in lines
+    assert "300 of the 6,000 documents are held out." in lines
+    assert "Near duplicates: 25.00% of the documents." in lines  # 2,000 of the 8,000 that were compared
+    assert "| too_short | fewer characters than corpus.cleaning.min_characters |" in lines
+    # What was read of the source, and what is kept; the bar does not end the cell.
+    assert "| wi\\|ki | 8,000 | 90,070 | 9,007 | 6,000 | 90,000 | 9,000 |" in lines
+    assert any(line.startswith("| personal_email |") and line.endswith("| 1,234 |") for line in lines)
+    assert any(line.startswith("| leak_passages |") and line.endswith("| 5 |") for line in lines)
+    assert "| sst2 | 872 | 40 |" in lines
+    assert "| corpus.cleaning.min_characters | 50 |" in lines and "| corpus.personal_data.email | True |" in lines
+    assert "corpus.cleaning.min_language_fraction" not in card  # a default
+    assert "Not counted (`corpus.count_languages`)." in lines
+
+
+def test_a_card_says_what_was_not_looked_for():
+    record = {"all": {"kept": fate(1, 2, 3)}, "sources": {}, "languages": {"en": {"kept": fate(1, 2, 3)}}}
+    lines = corpus_card({"eval": {"documents": 0}, "record": record}, CorpusSettings()).splitlines()
+    for expected in (
+        "Licence: not given (`corpus.licence`)",
+        "Near duplicates: not looked for.",
+        "Not looked for (`corpus.personal_data`).",
+        "Not looked for (`corpus.decontaminate`).",
+        "The defaults.",
+        "| en | 1 | 2 | 3 | 1 | 2 | 3 |",
+    ):
+        assert expected in lines
+    searched = dataclasses.replace(CorpusSettings(), personal_data=PersonalDataSettings(ip=True))
+    assert "None found." in corpus_card({"eval": {"documents": 0}, "record": record}, searched).splitlines()
