@@ -16,6 +16,7 @@ from pipeline.report import data_gate, gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
+from pipeline.report.figures.corpus_funnel import funnel
 from pipeline.report.figures.slice_table import Column, slice_table
 from pipeline.report.lineage import pretrain_lineage
 
@@ -70,6 +71,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         perplexity_text=perplexity_text,
         samples=_samples(summary, set(pieces)) if "samples" in summary else None,
         corpus=load(documents, "corpus.json"),
+        funnel=funnel(load(documents, "corpus.json"), documents),
         vocabulary=made,
         origin=_ORIGINS[made["source"]],
         pieces=_pieces(pieces, made["algorithm"] == "byte_bpe"),

@@ -19,6 +19,7 @@ from components.corpus_gen.filters.passage_counts import HashPassages, _tables, 
 from components.corpus_gen.filters.passages import Passages
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import ReadUnit, read_units
+from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
 from components.corpus_gen.transforms import document_id, generate_documents, remove_intermediate
@@ -213,6 +214,8 @@ def test_a_corpus_without_repeated_passages_stays_as_it_is(tmp_path):
         make([str(tmp_path / "a.txt")], tmp_path / name, s) for name, s in (("a", SETTINGS), ("b", off))
     )
     counts = [json.loads(files.pop(COUNTS_FILE)) for files in (with_it, without)]
+    # The card names the settings.
+    assert with_it.pop(CARD_FILE) != without.pop(CARD_FILE)
     assert with_it == without and counts[0].pop("found") == {"repeated_passages": 0} and counts[0] == counts[1]
 
 
