@@ -313,7 +313,7 @@ def generate_documents(
     Args:
         earlier: folder of the documents of an earlier run, whose READ_FILE has the ids to leave out; None: read all.
     """
-    names = SourceNames((unit.path for some in units for unit in some), source_names(units))
+    names = SourceNames.of((unit.path for some in units for unit in some), source_names(units))
     counts, ids = (
         pipeline
         | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)

@@ -277,8 +277,8 @@ for module in {modules}:
 (TASK_SCORE,) = getattr(task_scores, task_scores.class_name("mrpc"))().computations(model_names=["candidate"])
 FUNCTIONS = [
     HashPassages(CorpusSettings(), "hashes"),
-    WriteRuns(CorpusSettings(), SourceNames([]), "out"),
-    WriteBucket(CorpusSettings(), SourceNames([]), "out"),
+    WriteRuns(CorpusSettings(), SourceNames(), "out"),
+    WriteBucket(CorpusSettings(), SourceNames(), "out"),
     CountWords(VocabularySettings()),
     LearnVocabulary("out", 100, VocabularySettings(), True),
     MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),

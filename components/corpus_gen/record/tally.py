@@ -12,6 +12,7 @@ Bytes and words are those of the document as it was when it was dropped by a rul
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ ALL, SOURCES, LANGUAGES = "all", "sources", "languages"
 MAX_SOURCES = 64
 
 
+@dataclasses.dataclass(frozen=True)
 class SourceNames:
     """Names the sources of documents by the beginning of their files' paths, at most MAX_SOURCES names.
 
@@ -41,24 +43,35 @@ class SourceNames:
 
         a/wiki/0.txt, a/wiki/1.txt, a/news.jsonl -> wiki/0.txt, wiki/1.txt, news.jsonl
         a/wiki/AA/000 .. a/wiki/ZZ/999, a/news.jsonl -> wiki, news.jsonl
+
+    Attributes:
+        given: the names that a user gives, or "".
+        shared: number of folders that all files share.
+        depth: number of parts of a path up to the end of the name.
     """
 
-    def __init__(self, paths: Iterable[str], given: Sequence[str] = ("",)):
-        self.given = given
+    given: tuple[str, ...] = ("",)
+    shared: int = 0
+    depth: int = 0
+
+    @classmethod
+    def of(cls, paths: Iterable[str], given: Iterable[str] = ("",)) -> SourceNames:
+        """The names for a corpus of these files."""
         parts = {tuple(path.split("/")) for path in paths}
         folders = [path[:-1] for path in parts]
         first, last = min(folders, default=()), max(folders, default=())
-        self._shared = len(list(itertools.takewhile(lambda both: both[0] == both[1], zip(first, last, strict=False))))
-        self._depth = self._shared
-        for depth in range(self._shared + 1, max(map(len, parts), default=0) + 1):
-            if len({path[:depth] for path in parts}) > MAX_SOURCES:
+        shared = len(list(itertools.takewhile(lambda both: both[0] == both[1], zip(first, last, strict=False))))
+        depth = shared
+        for deeper in range(shared + 1, max(map(len, parts), default=0) + 1):
+            if len({path[:deeper] for path in parts}) > MAX_SOURCES:
                 break
-            self._depth = depth
+            depth = deeper
+        return cls(tuple(given), shared, depth)
 
     def __call__(self, source: str) -> str:
         """The name for a document's source: a path, or "archive.zip!member"."""
         parts = source.partition("!")[0].split("/")
-        return "/".join(parts[self._shared : self._depth]) or "/".join(parts[: self._depth][-1:]) or "."
+        return "/".join(parts[self.shared : self.depth]) or "/".join(parts[: self.depth][-1:]) or "."
 
 
 class Tally:

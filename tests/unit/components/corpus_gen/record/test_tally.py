@@ -26,12 +26,12 @@ GERMAN = "Alle Menschen sind frei und an Würde und Rechten gleich geboren, sie 
     ],
 )
 def test_sources_are_named_by_the_beginning_of_their_paths(paths, names):
-    assert [SourceNames(paths)(path) for path in paths] == names
-    assert [SourceNames(paths[::-1])(path) for path in paths] == names
+    assert [SourceNames.of(paths)(path) for path in paths] == names
+    assert [SourceNames.of(paths[::-1])(path) for path in paths] == names
 
 
 def test_members_of_an_archive_have_its_name():
-    names = SourceNames(["a/x.zip", "a/y.zip"])
+    names = SourceNames.of(["a/x.zip", "a/y.zip"])
     assert names("a/x.zip!deep/member.txt") == names("a/x.zip") == "x.zip"
 
 
@@ -39,12 +39,12 @@ def test_the_number_of_sources_is_bounded():
     rng = random.Random(0)
     for _ in range(50):
         paths = ["/".join(str(rng.randrange(5)) for _ in range(rng.randint(1, 6))) for _ in range(300)]
-        names = SourceNames(paths)
+        names = SourceNames.of(paths)
         assert 1 <= len({names(path) for path in paths}) <= MAX_SOURCES
 
 
 def tally(path=None, languages=False):
-    return Tally(SourceNames(["t/a.txt", "t/b.txt"]), languages, DroppedFile(path, path and path.rpartition("/")[0]))
+    return Tally(SourceNames.of(["t/a.txt", "t/b.txt"]), languages, DroppedFile(path, path and path.rpartition("/")[0]))
 
 
 def test_documents_bytes_and_words_are_counted_by_fate_and_source():
