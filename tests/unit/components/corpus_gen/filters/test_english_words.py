@@ -19,6 +19,7 @@ from components.corpus_gen.filters.english_words import MAX_STRETCH, split_stret
         ("well-known end--of a—b 1-2 x-1 2^3", "well - known end -- of a — b 1 - 2 x-1 2 ^ 3"),
         ("end.Start 3.14 a.b x,y 1,000", "end . Start 3.14 a.b x , y 1,000"),
         ("http://example.org/a?b=c, me@example.org.", "http://example.org/a?b=c , me@example.org ."),
+        ("見：http://a.org/b", "見：http://a.org / b"),
         ("f(x): x[1:] :-) 8)", "f(x ): x[1 :] :-) 8)"),
         ("他說：『好。』", "他說：『好 。 』"),
         ("…… ——", "… … — —"),
