@@ -33,7 +33,7 @@ RULES: dict[str, str] = {
 
 
 def _filters(settings: CorpusSettings) -> Iterator[Filter]:
-    """The filters that are on, in their order: cleaning, quality, passages, leaks, perplexity, personal data."""
+    """The filters that are on, in their order: cleaning, quality, passages, leaks, personal data."""
     if (cleaner := cleaning.Cleaner(settings.cleaning)).on:
         yield cleaner
     if (rules := quality.Quality(settings.quality)).on:
