@@ -88,7 +88,7 @@ class PersonalData:
     """Replaces personal data of the types that the settings name; plain data, so Beam can pickle it."""
 
     def __init__(self, settings: PersonalDataSettings):
-        # Addresses first: their digits are no phone number. So are those of cards.
+        # Phone numbers last: the digits of an address or a card are none.
         self._replace: list[Callable[[str, Counter[str]], str]] = [
             *([_replace_emails] if settings.email else []),
             *([_replace_ips] if settings.ip else []),

@@ -24,6 +24,7 @@ PERSONAL = [
     (EMAIL, "O'Neil@MAIL.IE"),
     (EMAIL, "ann\uff20mail.cn"),
     (IP, "93.184.216.34"),
+    (IP, "93.4.16.3"),
     (IP, "2606:4700:4700::1111"),
     (IP, "2a02:8109:9a80:1f5c:0:0:12ab:9"),
     (CARD, "4111 1111 1111 1111"),
@@ -33,6 +34,7 @@ PERSONAL = [
     (CARD, "6200000000000005"),
     (CARD, "30569309025904"),
     (PHONE, "+49 30 901820"),
+    (PHONE, "+376 712 345"),
     (PHONE, "+1 (650) 253-0000"),
     (PHONE, "+86 138 1234 5678"),
     (PHONE, "(650) 253-0000"),
@@ -45,6 +47,8 @@ PERSONAL = [
 NOT_PERSONAL = [
     # Names for examples: RFC 2606, RFC 6761. Decorators, products of matrices, handles.
     *("email@example.com", "bob@mail.example.org", "root@localhost", "ann@host.test"),
+    # A name of more than the 64 characters of RFC 5321 is none, and no part of it.
+    "a" * 65 + "@mail.org",
     *("@tf.function", "a @ b.T", "x@w.sum()", "@ann.lee", "ann@", "ann@host", "3@1.50"),
     # Private, local, for documentation; sections, versions, netmasks; more or fewer numbers; out of range.
     *("10.0.0.1", "192.168.1.20", "172.16.5.4", "127.0.0.1", "169.254.0.3", "100.64.0.9", "192.0.2.44"),
