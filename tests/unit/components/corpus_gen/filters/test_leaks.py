@@ -98,7 +98,7 @@ def test_what_is_no_leak(tmp_path):
     leaks = made(tmp_path)
     twelve = " ".join(LONG.split()[3:15])
     # Its second half before the first.
-    rotated = "the worst of times it was the best of times it was"
+    rotated = " ".join(reversed(MEDIUM.split(", ")))
     for lines in (
         AROUND,
         [rotated],
