@@ -230,3 +230,12 @@ def test_two_processes_write_the_same_bytes(tmp_path):
     one = make(paths, tmp_path / "one", SETTINGS)
     assert make(paths, tmp_path / "two", SETTINGS, TWO) == one
     assert sum(name.startswith("dropped/") for name in one) > 3
+
+
+def test_dropped_documents_are_kept_as_they_were_read(tmp_path):
+    (tmp_path / "a.txt").write_text("ﬁn\n\nA longer document.\n")
+    cleaning = CleaningSettings(unicode_normalization="NFKC", min_characters=5)
+    settings = CorpusSettings(cleaning=cleaning, keep_dropped=True)
+    make([str(tmp_path / "a.txt")], tmp_path / "out", settings)
+    (line,) = (tmp_path / "out/dropped/000000.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"rule": "too_short", "source": str(tmp_path / "a.txt"), "text": "ﬁn"}
