@@ -139,8 +139,10 @@ class QualitySettings:
             numbers = value if isinstance(value, tuple) else (value,)
             if any(not isinstance(number, str) and number < 0 for number in numbers):
                 raise ValueError(f"corpus.quality.{field.name} is {value}; it must be at least 0")
-        for name, sizes in (("repetition_max_top_ngrams", "2, 3, 4"), ("repetition_max_repeated_ngrams", "5 to 10")):
-            expected = len(type(self).__dataclass_fields__[name].default)
+        for name, expected, sizes in (
+            ("repetition_max_top_ngrams", 3, "2, 3, 4"),
+            ("repetition_max_repeated_ngrams", 6, "5 to 10"),
+        ):
             if len(getattr(self, name)) != expected:
                 raise ValueError(
                     f"corpus.quality.{name} has {len(getattr(self, name))} limits; "

@@ -143,7 +143,7 @@ def _join_known(words: list[str], known: dict[str, tuple[str, ...]]) -> Iterator
 @functools.cache
 def _known_words() -> dict[str, tuple[str, ...]]:
     """Words that keep their punctuation, or are split in their own way -> their parts."""
-    known = {
+    known: dict[str, tuple[str, ...]] = {
         word: (word,) for word in (*_ABBREVIATIONS.split(), *_FACES.split(), *(f"{letter}." for letter in _LETTERS))
     }
     contracted = [
@@ -153,10 +153,10 @@ def _known_words() -> dict[str, tuple[str, ...]]:
         for written in (endings, endings.replace("'", ""))
         for ending in written.split()
     ]
-    for parts in (tuple(joined.split("+")) for joined in (*contracted, *_OTHER_CONTRACTIONS.split())):
-        for some in (parts, (parts[0].capitalize(), *parts[1:])):
+    for parts in (joined.split("+") for joined in (*contracted, *_OTHER_CONTRACTIONS.split())):
+        for some in (parts, [parts[0].capitalize(), *parts[1:]]):
             if (whole := "".join(some)).lower() not in _NOT_SPLIT:
-                known[whole] = some
+                known[whole] = tuple(some)
     for hour, half in itertools.product(range(1, 13), ("am", "pm", "a.m.", "p.m.")):
         known[f"{hour}{half}"] = (str(hour), half)
     return known | {
