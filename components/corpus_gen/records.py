@@ -44,7 +44,7 @@ def read_jsonl(
         if content := line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip():
             try:
                 record = json.loads(content)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{where}: is not JSON ({error}); each line must be an object") from error
             yield where, _field(record, where, text_field)
 
@@ -93,10 +93,16 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise InputError(f"{source}: column {text_field!r} is {kind}, not text; name another one with --text-field")
     number = 0
-    for batch in table.iter_batches(_PARQUET_ROWS, columns=[text_field]):
-        for text in batch.column(0).to_pylist():
-            yield f"{source}, row {number}", text
-            number += 1
+    batches = table.iter_batches(_PARQUET_ROWS, columns=[text_field])
+    try:
+        for batch in batches:
+            # As bytes, because pyarrow refuses a text that is not UTF-8 without naming its row.
+            for text in batch.column(0).cast(pyarrow.binary()).to_pylist():
+                yield f"{source}, row {number}", None if text is None else text.decode("utf-8", "surrogateescape")
+                number += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        problem = str(error).splitlines()[0]
+        raise InputError(f"{source}, row {number}: is damaged ({problem}); give a whole file") from error
 
 
 def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:

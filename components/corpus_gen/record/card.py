@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from components.corpus_gen.filters import personal_data
+from components.corpus_gen.filters import leaks, personal_data
 from components.corpus_gen.filters.chain import RULES
 from components.corpus_gen.record.tally import ALL, DUPLICATE, FATES, KEPT, LANGUAGES, NEAR_DUPLICATE, SOURCES
 from components.corpus_gen.settings import CorpusSettings
@@ -59,10 +59,14 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
         ["rule", "", "found"],
         "none found" if searched else "not looked for (`corpus.personal_data`)",
     )
-    sets = ([one["name"], *(_number(one[key]) for key in ("texts", "not_searched"))] for one in counts.get(SETS, []))
-    columns = ["set", "texts", "not searched: too short"]
+    in_set = {one["name"]: leaks.IN_SET.format(one["name"]) for one in counts.get(SETS, [])}
+    sets = (
+        [one["name"], *map(_number, (one["texts"], one["not_searched"], found.get(in_set[one["name"]], 0)))]
+        for one in counts.get(SETS, [])
+    )
+    columns = ["set", "texts", "not searched: too short", "documents with one of its texts"]
     yield from _section("Evaluation sets", sets, columns, "not looked for (`corpus.decontaminate`)")
-    others = [name for name in sorted(found) if name not in personal_data.RULES]
+    others = sorted(found.keys() - personal_data.RULES.keys() - set(in_set.values()))
     yield from _section("Found in documents", ([name, RULES.get(name, ""), _number(found[name])] for name in others))
     changed = ([f"corpus.{name}", value] for name, value in _changed(settings))
     yield from _section("Settings", changed, ["setting", "value"], "the defaults")

@@ -77,6 +77,7 @@ def test_text_field_selects_the_text(tmp_path):
     [
         ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2: is not JSON"),
         ("a.jsonl", '{"text": "a"}\n[1]\n', "line 2: is list, not an object"),
+        ("a.jsonl", '{"text": "a"}\n' + "[" * 100_000 + "\n", "line 2: is not JSON (maximum recursion depth"),
         ("a.jsonl", '{"text": 3}\n', "line 1: field 'text' is int, not text"),
         ("a.csv", "id,body\n1,a\n", "has no column 'text', but body, id"),
         ("a.parquet", b"PAR1 and then nothing", "is not Parquet"),
@@ -94,6 +95,25 @@ def test_malformed_records_are_reported_with_their_location(tmp_path, name, cont
 def test_a_truncated_tfrecord_file_is_reported(tmp_path):
     whole = frame(bytes_example({"text": [b"One."]}))
     assert "record 1: is cut off" in refusal(write(tmp_path / "a.tfrecord", whole + whole[:-2]))
+
+
+def test_a_damaged_page_of_parquet_is_reported(tmp_path):
+    content = bytearray(table(["One."]))
+    text = parquet.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(1)
+    first = text.dictionary_page_offset
+    content[first : first + 20] = b"\xff" * 20
+    assert "a.parquet, row 0: is damaged (" in refusal(write(tmp_path / "a.parquet", bytes(content)))
+
+
+def test_parquet_text_that_is_not_utf8_is_treated_as_in_other_formats(tmp_path):
+    """A writer may store any bytes in a text column."""
+    values = pyarrow.array([b"One.", b"tw\xff"], pyarrow.binary())
+    text = pyarrow.Array.from_buffers(pyarrow.string(), len(values), values.buffers())
+    sink = io.BytesIO()
+    parquet.write_table(pyarrow.table({"text": text}), sink)
+    path = write(tmp_path / "a.parquet", sink.getvalue())
+    assert read(path) == [["One."], ["tw\ufffd"]]
+    assert read(path, invalid_utf8="drop") == [["One."]]
 
 
 def test_only_csv_has_quoting(tmp_path):

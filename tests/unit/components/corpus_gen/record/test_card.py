@@ -15,7 +15,7 @@ COUNTS = {
         "sources": {"wi|ki": {"kept": fate(6000, 90_000, 9000), "near_duplicates": fate(2000, 70, 7)}},
         "languages": {},
     },
-    "found": {"personal_email": 1234, "leak_passages": 5},
+    "found": {"personal_email": 1234, "leak_passages": 5, "leak_in sst2": 3},
     "decontaminated": [{"name": "sst2", "texts": 872, "not_searched": 40}],
 }
 SETTINGS = CorpusSettings(
@@ -37,7 +37,7 @@ def test_the_card_has_licence_counts_rules_sources_personal_data_and_settings():
     assert "| wi\\|ki | 8,000 | 90,070 | 9,007 | 6,000 | 90,000 | 9,000 |" in lines
     assert any(line.startswith("| personal_email |") and line.endswith("| 1,234 |") for line in lines)
     assert any(line.startswith("| leak_passages |") and line.endswith("| 5 |") for line in lines)
-    assert "| sst2 | 872 | 40 |" in lines
+    assert "| sst2 | 872 | 40 | 3 |" in lines and not any(line.startswith("| leak_in") for line in lines)
     assert "| corpus.cleaning.min_characters | 50 |" in lines and "| corpus.personal_data.email | True |" in lines
     assert "corpus.cleaning.min_language_fraction" not in card  # a default
     assert "Not counted (`corpus.count_languages`)." in lines
