@@ -134,8 +134,9 @@ def check_tensors(
     table = {known.name: weight for weight in architecture.weights() if (known := weight.stored(format_))}
     for name, tensor in stored.items():
         if name not in table:
+            article = "an" if architecture.title.startswith("E") else "a"
             raise InputError(
-                f"{tensor.file}: the tensor {tensor} is not part of a {architecture.title} with "
+                f"{tensor.file}: the tensor {tensor} is not part of {article} {architecture.title} with "
                 f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; write the file again "
                 "without it"
             )

@@ -185,7 +185,7 @@ def renamed(old, new):
         ),
         (
             lambda tensors: {**tensors, "task_specific/classify/kernel": np.zeros((128, 2), "float32")},
-            r"task_specific/classify/kernel \[128, 2\] is not part of a ELECTRA",
+            r"task_specific/classify/kernel \[128, 2\] is not part of an ELECTRA",
         ),
     ],
 )
