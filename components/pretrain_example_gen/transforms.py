@@ -233,9 +233,8 @@ def write_example_spec(
     names = sorted({shard.source for shard in shards} - {""})
 
     def counted(source_name: str | None = None) -> dict[str, dict[str, int]]:
-        chosen = [
-            (split, counts) for split, counts, (first, *_) in made if source_name is None or first.source == source_name
-        ]
+        # All shards of the same documents have the same source.
+        chosen = [one[:2] for one in made if source_name is None or one[2][0].source == source_name]
         return {split: sum_counts(counts for of, counts in chosen if of == split) for split in (TRAIN, EVAL)}
 
     write_json(
