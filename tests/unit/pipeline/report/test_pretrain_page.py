@@ -88,6 +88,14 @@ def test_the_text_of_the_page(fabricated, change, request):
     check_golden(lines(html), __file__, request.node.callspec.id)
 
 
+def test_replayed_text_is_told_of_a_corpus_without_named_sources(fabricated):
+    mixed(fabricated)
+    split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
+    fabricated._file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
+    html = fabricated.write()
+    assert "Mixture: what was read of each source." in html and "Documents and text are those" not in html
+
+
 def test_a_refused_first_run_serves_nothing_and_has_no_baseline():
     refused = SUMMARY | {"blessed": False, "pushed_version": None, "served_version": None}
     assert verdict(refused).serving == "Nothing is served: no model has been pushed yet."
