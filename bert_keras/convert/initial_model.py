@@ -190,7 +190,8 @@ def _assign(
             continue
         kept[weight.part] = None
         value = np.asarray(theirs[weight.path], "float32")
-        learned[id(ours[weight.path])] = sorted(replaced) if weight.path.endswith(_BY_TOKEN) else []
+        if id(ours[weight.path]) in learned:  # a pooler without a head above it is not trained
+            learned[id(ours[weight.path])] = sorted(replaced) if weight.path.endswith(_BY_TOKEN) else []
         if weight.path.endswith(_BY_TOKEN):
             value = _with_new_rows(value, replaced, weight.shape[0])
         ours[weight.path].assign(value)

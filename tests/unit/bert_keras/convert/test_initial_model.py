@@ -75,6 +75,16 @@ def test_missing_heads_are_drawn_and_named(tmp_path):
     np.testing.assert_array_equal(after["predictions/transform/kernel"], before["predictions/transform/kernel"])
 
 
+def test_a_pooler_that_is_not_trained_has_no_learned_rows(tmp_path):
+    """As of whole sentences, which have no next-sentence loss: the frozen initial model is that of the loop."""
+    source, model = built(BertForPreTraining), BertForPreTraining(CONFIG, seed=2)
+    model.build()
+    model.backbone.pooler.trainable = False
+    result = initialize(model, folder(tmp_path, source), None, BertTokenizer(VOCABULARY, True))
+    assert "pooler" in result.kept
+    assert result.learned_rows == ([],) * len(model.trainable_variables)
+
+
 def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(tmp_path):
     source, model = built(BertForPreTraining), SpanBertForPreTraining(CONFIG, 4, seed=2)
     model.build()
