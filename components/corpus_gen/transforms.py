@@ -25,9 +25,10 @@ from components.corpus_gen.filters.chain import EMPTY, FilterChain
 from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
-from components.corpus_gen.record.counts_file import FOUND, READ, RECORD, write_counts
+from components.corpus_gen.record.counts_file import READ, RECORD, write_counts
 from components.corpus_gen.record.dropped import dropped_file
-from components.corpus_gen.record.tally import DUPLICATE, KEPT, NEAR_DUPLICATE, READ_BEFORE, SourceNames, Tally
+from components.corpus_gen.record.licences import licences_of
+from components.corpus_gen.record.tally import DUPLICATE, FOUND, KEPT, NEAR_DUPLICATE, READ_BEFORE, SourceNames, Tally
 from components.corpus_gen.segmentation import segment
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
@@ -139,7 +140,11 @@ class WriteRuns(beam.DoFn):
     ) -> Iterator[tuple[str, str, list[str]]]:
         counts = by_name[unit.source_name]
         for source, read in read_unit(unit, self.settings, counts):
-            lines, rule = self._filter(read, found)
+            in_document: Counter[str] = Counter()
+            lines, rule = self._filter(read, in_document)
+            if in_document:
+                found.update(in_document)
+                tally.add_found(in_document, source, unit.source_name)
             segments = [] if rule else segment(lines, self.settings)
             if segments:
                 yield unit.source_name, source, segments
@@ -314,13 +319,14 @@ def generate_documents(
         earlier: folder of the documents of an earlier run, whose READ_FILE has the ids to leave out; None: read all.
     """
     names = SourceNames.of((unit.path for some in units for unit in some), source_names(units))
+    licences = licences_of((unit.source_name, unit.path) for some in units for unit in some)
     counts, ids = (
         pipeline
         | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
         | "MakeDocuments" >> MakeDocuments(settings, names, output_dir, earlier)
     )
     _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
-    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(write_counts, output_dir, settings)
+    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(write_counts, output_dir, settings, licences)
 
 
 def remove_intermediate(output_dir: str) -> None:

@@ -23,6 +23,7 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.code_version import code_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
+from components.corpus_gen.record.licences import licence_files
 from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT
 from components.evaluator.component import ForgettingSettings
 from components.example_gate.component import ExampleGate
@@ -158,14 +159,13 @@ def initial_source(init: str, *, read: bool = True) -> Importer:
     """
     properties: dict[str, str | int] = {}
     if read:
-        digest, licence = hashlib.sha256(), ""
+        digest, names = hashlib.sha256(), []
         for file in files_below(init):
             name = os.path.relpath(file.path, init)
+            names.append(name)
             with open(file.path, "rb") as content:
                 digest.update(f"{name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\0".encode())
-            if os.path.basename(name).lower().startswith(("license", "licence", "copying")):
-                licence = licence or name
-        properties = {"sha256": digest.hexdigest(), "licence": licence}
+        properties = {"sha256": digest.hexdigest(), "licence": next(iter(licence_files(names)), "")}
     source = Importer(os.path.abspath(init), standard_artifacts.Model, custom_properties=properties)
     return source.with_id(stages.INITIAL_SOURCE)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from components.corpus_gen.filters import leaks, personal_data
 from components.corpus_gen.filters.chain import RULES
-from components.corpus_gen.record.tally import ALL, DUPLICATE, FATES, KEPT, LANGUAGES, NEAR_DUPLICATE, SOURCES
+from components.corpus_gen.record.licences import LICENCES
+from components.corpus_gen.record.tally import ALL, DUPLICATE, FATES, FOUND, KEPT, LANGUAGES, NEAR_DUPLICATE, SOURCES
 from components.corpus_gen.settings import CorpusSettings
 
 CARD_FILE = "corpus_card.md"
@@ -31,6 +32,10 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
     yield ""
     yield f"Licence: {settings.licence or 'not given (`corpus.licence`)'}"
     yield ""
+    if licences := counts.get(LICENCES):
+        columns = ["source", "file", "sha256"]
+        yield from _table(["source", "licence file", "sha256"], ([one[name] for name in columns] for one in licences))
+        yield ""
     yield from _table(
         ["", *UNITS],
         [
@@ -47,9 +52,10 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
     yield from _section("Rules", ([name, text] for name, text in {**RULES, **FATES}.items() if name in record[ALL]))
     for title, by in (("Sources", SOURCES), ("Languages", LANGUAGES)):
         rows = (
-            [name, *_cells(total(fates)), *_cells(fates.get(KEPT, {}))] for name, fates in sorted(record[by].items())
+            [name, *_cells(total(fates)), *_cells(fates.get(KEPT, {})), _dropped(fates)]
+            for name, fates in sorted(record[by].items())
         )
-        columns = [by, *(f"{unit} {what}" for what in ("read", "kept") for unit in UNITS)]
+        columns = [by, *(f"{unit} {what}" for what in ("read", "kept") for unit in UNITS), "documents dropped"]
         yield from _section(title, rows, columns, "not counted (`corpus.count_languages`)")
     personal = [name for name in found if name in personal_data.RULES]
     searched = any(value for value in vars(settings.personal_data).values())
@@ -68,6 +74,8 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
     yield from _section("Evaluation sets", sets, columns, "not looked for (`corpus.decontaminate`)")
     others = sorted(found.keys() - personal_data.RULES.keys() - set(in_set.values()))
     yield from _section("Found in documents", ([name, RULES.get(name, ""), _number(found[name])] for name in others))
+    by_source = ([name, _by_count(rules)] for name, rules in sorted(record.get(FOUND, {}).items()))
+    yield from _section("Found, by source", by_source, ["source", "found"], "nothing")
     changed = ([f"corpus.{name}", value] for name, value in _changed(settings))
     yield from _section("Settings", changed, ["setting", "value"], "the defaults")
 
@@ -94,6 +102,16 @@ def _table(columns: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
 
 def _cells(fate: Mapping[str, int]) -> list[str]:
     return [_number(fate.get(unit, 0)) for unit in UNITS]
+
+
+def _dropped(fates: _Fates) -> str:
+    return _by_count({fate: units["documents"] for fate, units in fates.items() if fate != KEPT})
+
+
+def _by_count(counts: Mapping[str, int]) -> str:
+    """{"too_short": 2, "empty": 1000} -> "1,000 empty, 2 too_short"."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{_number(count)} {name}" for name, count in ordered)
 
 
 def _number(number: int) -> str:

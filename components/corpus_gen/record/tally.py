@@ -5,9 +5,11 @@ counts of all fates add up to what was read.
 
     {"all": {"kept": {"bytes": 9, "documents": 1, "words": 2}, "too_short": {...}},
      "sources": {"wiki": {"kept": {...}, "too_short": {...}}, "news": {...}},
-     "languages": {"en": {"kept": {...}}, "und": {...}}}
+     "languages": {"en": {"kept": {...}}, "und": {...}},
+     "found": {"wiki": {"personal_email": 3}}}
 
 Bytes and words are those of the document as it was when it was dropped by a rule; of the others, those of its segments.
+`found` is what the filters found in the documents of each source; it is missing if they found nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +30,15 @@ FATES = {
     DUPLICATE: "equal to another document",
     KEPT: "in the corpus",
 }
-ALL, SOURCES, LANGUAGES = "all", "sources", "languages"
+ALL, SOURCES, LANGUAGES, FOUND = "all", "sources", "languages", "found"
 MAX_SOURCES = 64
+
+
+def shared_folders(paths: Iterable[str]) -> list[str]:
+    """The folders that all files are in, from the root on: a/wiki/0.txt, a/news.jsonl -> a."""
+    folders = [path.split("/")[:-1] for path in paths]
+    pairs = zip(min(folders, default=[]), max(folders, default=[]), strict=False)
+    return [first for first, _ in itertools.takewhile(lambda both: both[0] == both[1], pairs)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +66,9 @@ class SourceNames:
     @classmethod
     def of(cls, paths: Iterable[str], given: Iterable[str] = ("",)) -> SourceNames:
         """The names for a corpus of these files."""
+        paths = set(paths)
         parts = {tuple(path.split("/")) for path in paths}
-        folders = [path[:-1] for path in parts]
-        first, last = min(folders, default=()), max(folders, default=())
-        shared = len(list(itertools.takewhile(lambda both: both[0] == both[1], zip(first, last, strict=False))))
+        shared = len(shared_folders(paths))
         depth = shared
         for deeper in range(shared + 1, max(map(len, parts), default=0) + 1):
             if len({path[:deeper] for path in parts}) > MAX_SOURCES:
@@ -97,7 +105,7 @@ class Tally:
         text = "\n".join(lines)
         size = len(text.encode()) - max(len(lines) - 1, 0)
         words = len(text.split())
-        of_all = [(ALL, ""), (SOURCES, source_name or self._names(source))]
+        of_all = [(ALL, ""), (SOURCES, self._name(source, source_name))]
         if self._languages:
             of_all.append((LANGUAGES, language_of(text)))
         for by, of in of_all:
@@ -107,6 +115,14 @@ class Tally:
         if fate not in (KEPT, READ_BEFORE):
             self._dropped.add(fate, source, text)
         return size
+
+    def add_found(self, found: Mapping[str, int], source: str, source_name: str = "") -> None:
+        """Add what the filters found in a document, by rule."""
+        for rule, count in found.items():
+            self._counts[FOUND, self._name(source, source_name), rule, ""] += count
+
+    def _name(self, source: str, source_name: str) -> str:
+        return source_name or self._names(source)
 
     def close(self) -> dict[tuple[str, str, str, str], int]:
         """Finish the file; returns the counts for `nested`."""
@@ -118,6 +134,9 @@ def nested(counts: Mapping[tuple[str, str, str, str], int]) -> dict[str, dict]:
     """The counts of all tallies, as they are in corpus.json."""
     record: dict[str, dict] = {ALL: {}, SOURCES: {}, LANGUAGES: {}}
     for (by, of, fate, unit), count in counts.items():
-        of_all = record[by] if by == ALL else record[by].setdefault(of, {})
-        of_all.setdefault(fate, {})[unit] = count
+        of_all = record[by] if by == ALL else record.setdefault(by, {}).setdefault(of, {})
+        if by == FOUND:
+            of_all[fate] = count
+        else:
+            of_all.setdefault(fate, {})[unit] = count
     return record

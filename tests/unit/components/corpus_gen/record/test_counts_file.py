@@ -9,6 +9,7 @@ import json
 import os
 import random
 import zipfile
+from collections import Counter
 
 import apache_beam as beam
 import pyarrow
@@ -16,6 +17,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from pyarrow import parquet
 
+from components.corpus_gen.filters.leaks import EvaluationSet, make_table
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
 from components.corpus_gen.record.counts_file import COUNTS_FILE
@@ -23,6 +25,7 @@ from components.corpus_gen.record.tally import KEPT
 from components.corpus_gen.settings import (
     CleaningSettings,
     CorpusSettings,
+    LeakSettings,
     PassageSettings,
     PersonalDataSettings,
     QualitySettings,
@@ -31,7 +34,7 @@ from components.corpus_gen.transforms import generate_documents, remove_intermed
 from components.io.shards import read_documents
 from components.io.tfrecord import bytes_example, frame
 
-# Every filter is on.
+# Every filter is on; `every_filter` adds the evaluation set.
 SETTINGS = CorpusSettings(
     max_document_characters=400,
     eval_fraction=0.3,
@@ -47,19 +50,35 @@ SETTINGS = CorpusSettings(
         near_duplicates=True,
         near_duplicate_similarity=0.6,
     ),
-    quality=QualitySettings(c4=True, c4_min_sentences=1),
+    # Limits for documents of a few sentences.
+    quality=QualitySettings(
+        gopher_repetition=True,
+        gopher=True,
+        c4=True,
+        fineweb=True,
+        repetition_max_top_ngrams=(0.5, 0.6, 0.7),
+        repetition_max_repeated_ngrams=(0.5,) * 6,
+        gopher_min_words=5,
+        gopher_min_alphabetic_words=0.5,
+        gopher_min_stop_words=1,
+        gopher_stop_words=("the", "on", "und", "of"),
+        c4_min_sentences=1,
+    ),
     passages=PassageSettings(unit="sentences", window=1, min_count=100, keep=60, min_characters=10),
-    personal_data=PersonalDataSettings(email=True, ip=True, card=True),
+    personal_data=PersonalDataSettings(email=True, ip=True, phone=True, phone_regions="US,DE", card=True),
 )
 ONE, TWO = ("--direct_num_workers=1",), ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 SENTENCES = (
     "The committee met on Tuesday and approved the annual budget for public schools.",
     "Alle Menschen sind frei und an Würde und Rechten gleich geboren.",
-    "Write to jane.doe@example.org or call +49 30 1234567 for the details of the offer.",
+    "Write to jane.doe@web.de or call +49 30 1234567 for the details of the offer.",
     "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心。",
     "click here | home | login | terms of use | javascript must be enabled {",
     "e\u0301 ﬁ ｆｕｌｌ　width",
+    "The answer of the test set is that nobody has ever read this sentence before today.",
+    "Ring 0171 2345678 or (212) 555-0123 on any day, or send 4111 1111 1111 1111 to 93.184.216.34 of the office.",
 )
+EVALUATED = SENTENCES[6]
 
 
 def random_bytes(rng):
@@ -156,8 +175,16 @@ def write_corpus(folder, count, seed):
     return paths
 
 
+def every_filter(folder, **changes):
+    """SETTINGS, with a table of the evaluation set in `folder`."""
+    content = make_table([EvaluationSet("test set", "", [EVALUATED])], SETTINGS.leaks).to_bytes()
+    (folder / "leaks.npz").write_bytes(content)
+    return dataclasses.replace(SETTINGS, decontaminate=(str(folder / "leaks.npz"),), **changes)
+
+
 def make(paths, output, settings, args=ONE):
-    units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
+    files = [path if isinstance(path, InputFile) else InputFile(path, os.path.getsize(path)) for path in paths]
+    units = read_units(files, settings)
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *args])) as pipeline:
         generate_documents(pipeline, units, settings, str(output))
     remove_intermediate(str(output))
@@ -179,6 +206,9 @@ def check_counts(output):
             for unit, total in units.items():
                 of_each = [fates[fate][unit] for fates in record[by].values() if fate in fates]
                 assert sum(of_each) == total, (by, fate, unit)
+    found = sum(map(Counter, record.get("found", {}).values()), Counter())
+    # A passage that several sources have is counted once.
+    assert found == Counter({name: n for name, n in counts["found"].items() if name != "repeated_passages"})
     dropped = [json.loads(line) for path in (output / "dropped").iterdir() for line in path.read_bytes().splitlines()]
     for fate, units in record["all"].items():
         split = sum(counts[split].get(fate, 0) for split in ("train", "eval"))
@@ -190,19 +220,24 @@ def check_counts(output):
             assert units["bytes"] == sum(len(s.encode()) for segments in kept for s in segments)
         else:
             assert units["documents"] == len(in_files) == read.get(f"dropped_{fate}", split), fate
-            assert units["words"] == sum(len(text.split()) for text in in_files)
+            # In the file a number of several words is one: [phone], [card].
+            replaced = sum(text.count("[phone]") + text.count("[card]") for text in in_files)
+            words = sum(len(text.split()) for text in in_files)
+            assert words <= units["words"] <= words + 3 * replaced
     assert sum(record["all"].get(fate, {}).get("documents", 0) for fate in {d["rule"] for d in dropped}) == len(dropped)
     return counts
 
 
 def check_documents(folder, count, seed):
     paths = write_corpus(folder, count, seed)
-    make(paths, folder / "out", SETTINGS)
+    make(paths, folder / "out", every_filter(folder))
     counts = check_counts(folder / "out")
     assert set(counts["record"]["sources"]) <= set(FORMATS)
     # Each of these happened, so that the sums are of something.
-    happened = {"kept", "too_short", "too_many_symbols", "other_language", "duplicates", "near_duplicates"}
+    happened = {"kept", "too_short", "too_many_symbols", "other_language", "duplicates", "near_duplicates", "leak"}
+    happened |= {"gopher_repeated_lines", "gopher_non_alphabetic", "c4_few_sentences"}
     assert happened <= set(counts["record"]["all"])
+    assert {"personal_email", "personal_ip", "personal_phone", "personal_card"} <= set(counts["found"])
     assert counts["read"]["split_parts"] and counts["read"]["nul_documents"] and counts["read"]["empty_documents"]
     return paths
 
@@ -218,7 +253,7 @@ def test_every_one_of_10_000_documents_is_counted_once(tmp_path):
 
 def test_records_are_documents_or_empty(tmp_path):
     paths = [path for path in write_corpus(tmp_path, 180, seed=3) if os.path.basename(path) in WITH_RECORDS]
-    make(paths, tmp_path / "out", dataclasses.replace(SETTINGS, invalid_utf8="drop"))
+    make(paths, tmp_path / "out", every_filter(tmp_path, invalid_utf8="drop", leaks=LeakSettings(action="passage")))
     read = check_counts(tmp_path / "out")["read"]
     assert read["invalid_utf8_dropped"]
     # 20 documents a file, and a null in the Parquet file.
@@ -227,8 +262,9 @@ def test_records_are_documents_or_empty(tmp_path):
 
 def test_two_processes_write_the_same_bytes(tmp_path):
     paths = write_corpus(tmp_path, 180, seed=4)
-    one = make(paths, tmp_path / "one", SETTINGS)
-    assert make(paths, tmp_path / "two", SETTINGS, TWO) == one
+    settings = every_filter(tmp_path)
+    one = make(paths, tmp_path / "one", settings)
+    assert make(paths, tmp_path / "two", settings, TWO) == one
     assert sum(name.startswith("dropped/") for name in one) > 3
 
 
