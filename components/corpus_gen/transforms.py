@@ -23,6 +23,7 @@ import numpy as np
 
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
 from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
+from components.corpus_gen.filters.passages import PASSAGES
 from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
 from components.corpus_gen.record.counts_file import READ, RECORD, write_counts
@@ -254,7 +255,7 @@ class MakeDocuments(beam.PTransform):
         if settings.passages.unit != "none":
             tables, repeated = units | FindRepeatedPassages(settings, f"{_runs_dir(self.output_dir)}/passages")
             side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
-            counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {"repeated_passages": count})))
+            counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {PASSAGES: count})))
         written = units | "WriteRuns" >> beam.ParDo(
             WriteRuns(settings, self.names, self.output_dir, self.earlier), **side_inputs
         ).with_outputs(WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs")

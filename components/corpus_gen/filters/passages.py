@@ -26,7 +26,9 @@ from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.words import hash_ngrams
 
 LINES, SENTENCES, TOO_SHORT = "repeated_lines", "repeated_sentences", "repeated_too_short"
+PASSAGES = "repeated_passages"
 RULES = {
+    PASSAGES: "different passages that several documents have",
     LINES: "lines of passages that repeat those of other documents (corpus.passages)",
     SENTENCES: "sentences of passages that repeat those of other documents (corpus.passages)",
     TOO_SHORT: "fewer characters than corpus.passages.min_characters without repeated passages",

@@ -56,7 +56,7 @@ def _beside(paths: list[str]) -> Iterator[str]:
         return
     for result in results:
         for found in result.metadata_list:
-            if found.size_in_bytes <= _MAX_BYTES and not os.path.isdir(found.path):
+            if found.size_in_bytes <= _MAX_BYTES:
                 yield found.path
 
 

@@ -273,9 +273,9 @@ def test_other_workers_write_the_same_bytes(tmp_path, monkeypatch, args):
 
 
 def test_dropped_documents_are_kept_as_they_were_read(tmp_path):
-    (tmp_path / "a.txt").write_text("ﬁn\n\nA longer document.\n")
-    cleaning = CleaningSettings(unicode_normalization="NFKC", min_characters=5)
+    (tmp_path / "a.txt").write_text("ﬁn\nis\n\nA longer document.\n")
+    cleaning = CleaningSettings(unicode_normalization="NFKC", min_characters=8)
     settings = CorpusSettings(cleaning=cleaning, keep_dropped=True)
     make([str(tmp_path / "a.txt")], tmp_path / "out", settings)
     (line,) = (tmp_path / "out/dropped/000000.jsonl").read_text().splitlines()
-    assert json.loads(line) == {"rule": "too_short", "source": str(tmp_path / "a.txt"), "text": "ﬁn"}
+    assert json.loads(line) == {"rule": "too_short", "source": str(tmp_path / "a.txt"), "text": "ﬁn\nis"}
