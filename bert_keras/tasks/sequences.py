@@ -101,7 +101,7 @@ def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) ->
     for number, (runs, separators) in enumerate(segments):
         begin = column
         for run in runs:
-            row, within = _each(run.lengths)
+            row, within = each_place(run.lengths)
             ids[row, column[row] + within] = run.ids[run.starts[row] + within]
             column = column + run.lengths
         places = np.arange(length)
@@ -113,7 +113,7 @@ def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) ->
     return {"input_ids": ids, "input_mask": mask.astype(np.int32), "segment_ids": segment_ids}
 
 
-def _each(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def each_place(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row and index in the row of every element of rows of these lengths: [2, 1] -> [0, 0, 1], [0, 1, 0]."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

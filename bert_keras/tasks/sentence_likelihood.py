@@ -1,0 +1,117 @@
+"""Log-likelihoods of sentences under a pre-trained model, in nats.
+
+A masked language model gives the pseudo-log-likelihood (Salazar et al. 2020, arXiv 1910.14659, equation 1): each token
+is masked alone, and the log-probabilities of the true tokens are added. Of "[CLS] my dogs ran [SEP]", where "dogs" has
+two tokens:
+
+    pll         [MASK] dog ##s ran    my [MASK] ##s ran    my dog [MASK] ran       my dog ##s [MASK]
+    pll-word    [MASK] dog ##s ran    my [MASK] [MASK] ran    my dog [MASK] ran    my dog ##s [MASK]
+
+`pll-word` also masks the later tokens of the same word, which give the token away (PLL-word-l2r, Kauf and Ivanova 2023,
+arXiv 2305.10588, section 2.3). A word is as in `Tokenizer.is_suffix`.
+
+A left-to-right model gives the plain log-likelihood of the tokens, each from those before it. [CLS] and [SEP] are read,
+and not scored.
+
+Shapes: N sentences, B rows of a batch, T tokens, P predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.objectives.mlm_nsp import nll_and_hits
+from bert_keras.tasks.sequences import TokenRuns, each_place, single_sequences
+from bert_keras.tokenizers.protocol import Tokenizer
+
+Scoring = Literal["pll", "pll-word"]
+# Bounds of a batch, and so of memory: tokens read, and predictions (each has a logit per token of the vocabulary).
+MAX_TOKENS, MAX_PREDICTIONS = 8192, 1024
+_SPECIAL_TOKENS = 2
+
+
+def longest_sentence(model: keras.Model) -> int:
+    """The number of tokens, without [CLS] and [SEP], that the model reads."""
+    return model.backbone.config.max_position_embeddings - _SPECIAL_TOKENS
+
+
+def log_likelihoods(
+    model: keras.Model, tokenizer: Tokenizer, sentences: TokenRuns, scoring: Scoring = "pll"
+) -> np.ndarray:
+    """The log-likelihood of each sentence, float64 [N].
+
+    Equal sentences are computed once, so that their values are equal to the last bit. Rows are batched by length.
+
+    Args:
+        model: a model with `mlm_head`, trained as masked or, with a causal encoder, as left-to-right language model.
+        tokenizer: the model's tokenizer.
+        sentences: token ids of at most `longest_sentence(model)` tokens each.
+        scoring: for masked language models; see above.
+
+    Raises:
+        ValueError: a sentence is too long.
+    """
+    lengths, longest, causal = sentences.lengths, longest_sentence(model), model.backbone.config.causal
+    if np.max(lengths, initial=0) > longest:
+        raise ValueError(f"a sentence has {lengths.max()} tokens; the model reads {longest}")
+    first_of: dict[bytes, int] = {}
+    ends = sentences.starts + lengths
+    same_as = np.array(
+        [
+            first_of.setdefault(sentences.ids[start:end].tobytes(), number)
+            for number, (start, end) in enumerate(zip(sentences.starts, ends, strict=True))
+        ],
+        np.int64,
+    )
+    # The longest first, so that a lack of memory shows at once.
+    rows = np.array(sorted(first_of.values(), key=lambda number: -lengths[number]), np.int64)
+    masked = np.zeros(len(rows), np.int64)
+    if not causal:
+        row, masked = each_place(lengths[rows])
+        rows = rows[row]
+    score, sums = _scorer(model), np.zeros(len(lengths))
+    first = 0
+    while first < len(rows) and lengths[rows[first]]:
+        size = int(lengths[rows[first]])
+        count = max(1, min(MAX_TOKENS // (size + _SPECIAL_TOKENS), MAX_PREDICTIONS // (size if causal else 1)))
+        chosen = rows[first : first + count]
+        inputs = single_sequences(sentences[chosen], size + _SPECIAL_TOKENS, "head", tokenizer)
+        if causal:
+            positions = np.tile(np.arange(size), (len(chosen), 1))
+            # The logits at t predict the token at t + 1.
+            targets, weights = inputs["input_ids"][:, 1:-1], positions < lengths[chosen][:, None]
+        else:
+            positions, weights = masked[first : first + count, None] + 1, np.ones((len(chosen), 1))
+            targets = np.take_along_axis(inputs["input_ids"], positions, 1)
+            inputs["input_ids"] = _mask(inputs["input_ids"], positions, tokenizer, scoring)
+        nll = score({**inputs, "masked_lm_positions": positions.astype(np.int32)}, targets).numpy().astype(np.float64)
+        np.subtract.at(sums, chosen, (nll * weights).sum(1))
+        first += count
+    return sums[same_as]
+
+
+def _mask(ids: np.ndarray, positions: np.ndarray, tokenizer: Tokenizer, scoring: Scoring) -> np.ndarray:
+    """Rows int [B, T] with the token at `positions` int [B, 1] masked, and with `pll-word` the rest of its word."""
+    places = np.arange(ids.shape[1])
+    masked = places == positions
+    if scoring == "pll-word":
+        words = np.cumsum(~tokenizer.is_suffix[ids], axis=1)
+        masked = (places >= positions) & (words == np.take_along_axis(words, positions, 1))
+    return np.where(masked, np.int32(tokenizer.mask_id), ids)
+
+
+def _scorer(model: keras.Model) -> Callable:
+    """(inputs int32 [B, T], positions int32 [B, P]), targets int32 [B, P] -> negative log-likelihoods [B, P]."""
+    matrix = tf.TensorSpec([None, None], tf.int32)
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+
+    @tf.function(input_signature=[dict.fromkeys(names, matrix), matrix])  # one trace for all shapes
+    def score(inputs, targets):
+        return nll_and_hits(model(inputs, training=False)["mlm_logits"], targets)[0]
+
+    return score
