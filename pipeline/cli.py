@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline.commands import convert, finetune, pretrain, score, text, train
+from pipeline.commands import convert, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
@@ -62,7 +62,7 @@ _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
 )
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     _MAIN: (pretrain.demo, pretrain.pretrain, finetune.finetune, pretrain.recipes, finetune.tasks, pretrain.report),
-    _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score),
+    _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
     _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish, compile_kubeflow.run_steps, compile_kubeflow.submit),
 }

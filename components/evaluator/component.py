@@ -1,4 +1,4 @@
-"""TFX's Evaluator, which also scores the initial model, and both models on a reference corpus."""
+"""TFX's Evaluator, which also scores the initial model, both models on a reference corpus, and minimal pairs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils, channel, component_spec, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, path_utils
 
-from components.evaluator import word_perplexity
+from components.evaluator import minimal_pairs, word_perplexity
 from components.io.shards import write_json
 
 
@@ -32,11 +32,29 @@ class ForgettingSettings:
     reference_examples: int
 
 
+@dataclasses.dataclass(frozen=True)
+class PairSettings:
+    """Minimal pairs that the model is scored on.
+
+    Attributes:
+        path: file of the pairs (`components.evaluator.minimal_pairs.write_pairs`).
+        min_accuracy: minimum accuracy; None: any.
+    """
+
+    path: str
+    min_accuracy: float | None
+
+
 class Executor(executor.Executor):
-    """TFX's executor; then writes `word_perplexity.json`, and withdraws the blessing of a model that forgot."""
+    """TFX's executor; then writes `word_perplexity.json` and `minimal_pairs.json`.
+
+    It withdraws the blessing of a model that forgot, or that misses the minimum of the pairs.
+    """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         super().Do(input_dict, output_dict, exec_properties)
+        if exec_properties.get("pairs"):
+            _score_pairs(PairSettings(**json.loads(exec_properties["pairs"])), input_dict, output_dict)
         if not input_dict.get("initial_model"):
             return
         settings = ForgettingSettings(**json.loads(exec_properties["forgetting"]))
@@ -61,6 +79,18 @@ class Executor(executor.Executor):
             _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
 
 
+def _score_pairs(settings: PairSettings, input_dict: dict, output_dict: dict) -> None:
+    """Write `minimal_pairs.json`; withdraw the blessing of a model below the minimum."""
+    model = path_utils.serving_model_path(artifact_utils.get_single_uri(input_dict["model"]))
+    pairs = minimal_pairs.read_pairs([settings.path], "gate.minimal_pairs")
+    figures = minimal_pairs.figures(pairs, minimal_pairs.score_pairs(model, pairs))
+    figures["min_accuracy"] = settings.min_accuracy
+    evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
+    write_json(os.path.join(evaluation, minimal_pairs.FILE), figures)
+    if minimal_pairs.missed(figures):
+        _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
+
+
 def _figures(models: dict[str, str], examples: str, part: str, most: int | None = None) -> dict[str, float | None]:
     """Perplexity per word of each model, and the tokens per word."""
     tokens = word_perplexity.tokens_per_word(examples)
@@ -81,11 +111,12 @@ def _withdraw(blessing: Artifact) -> None:
 
 
 class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
-    """`forgetting`: JSON of `ForgettingSettings`; `code`: changed metrics must miss the cache."""
+    """`forgetting`, `pairs`: JSON of `ForgettingSettings`, `PairSettings`; `code`: changed metrics miss the cache."""
 
     PARAMETERS = {
         **standard_component_specs.EvaluatorSpec.PARAMETERS,
         "forgetting": component_spec.ExecutionParameter(type=str, optional=True),
+        "pairs": component_spec.ExecutionParameter(type=str, optional=True),
         "code": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {
@@ -98,7 +129,8 @@ class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
 class Evaluator(component.Evaluator):
     """Metrics and thresholds (TFMA) of `model` against `baseline_model` on `examples`, with one blessing.
 
-    With `initial_model` and `reference_examples` it is not given to a model that forgot.
+    With `initial_model` and `reference_examples` it is not given to a model that forgot, with `pairs` not below their
+    minimum.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -115,6 +147,7 @@ class Evaluator(component.Evaluator):
         initial_model: channel.BaseChannel | None = None,
         reference_examples: channel.BaseChannel | None = None,
         forgetting: ForgettingSettings | None = None,
+        pairs: PairSettings | None = None,
     ):
         spec = EvaluatorSpec(
             examples=examples,
@@ -127,6 +160,7 @@ class Evaluator(component.Evaluator):
             initial_model=initial_model,
             reference_examples=reference_examples,
             forgetting=json.dumps(dataclasses.asdict(forgetting), sort_keys=True) if forgetting else None,
+            pairs=json.dumps(dataclasses.asdict(pairs), sort_keys=True) if pairs else None,
             evaluation=channel.Channel(type=standard_artifacts.ModelEvaluation),
             blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
         )

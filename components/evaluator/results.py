@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 
-from components.evaluator import word_perplexity
+from components.evaluator import minimal_pairs, word_perplexity
 from components.evaluator.gate_failures import AT_LEAST, AT_MOST, CHANGE, EMPTY, FORGETTING, VALUE, GateFailure
 from components.evaluator.gate_failures import CHANCE as AT_CHANCE
 from components.evaluator.settings import LABEL_FEATURE, LENGTH_FEATURE, SLICED_BY
@@ -99,7 +99,17 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
                 relative=True,
             )
         )
+    pairs = pair_figures(evaluation)
+    if pairs and minimal_pairs.missed(pairs):
+        value, bound = pairs["overall"]["accuracy"], pairs["min_accuracy"]
+        failures.append(GateFailure("minimal_pairs", VALUE, value=value, direction=AT_LEAST, bound=bound))
     return failures
+
+
+def pair_figures(evaluation: str) -> dict[str, Any]:
+    """The content of `minimal_pairs.json` (`components.evaluator.minimal_pairs`); {} without pairs."""
+    path = os.path.join(evaluation, minimal_pairs.FILE)
+    return read_json(path) if os.path.exists(path) else {}
 
 
 def word_figures(evaluation: str) -> dict[str, Any]:

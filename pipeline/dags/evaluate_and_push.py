@@ -13,8 +13,8 @@ from tfx.types import channel, standard_artifacts
 
 from components.baseline_resolver.strategy import LatestComparableStrategy
 from components.code_version import code_fingerprint
-from components.evaluator import metrics, slices, task_scores, word_perplexity
-from components.evaluator.component import Evaluator, ForgettingSettings
+from components.evaluator import metrics, minimal_pairs, slices, task_scores, word_perplexity
+from components.evaluator.component import Evaluator, ForgettingSettings, PairSettings
 from components.pusher.component import ModelPush
 from components.serving_validator.component import ServingValidator
 from components.serving_validator.limits import ServingLimits
@@ -33,6 +33,7 @@ def evaluate_and_push(
     reference: channel.BaseChannel | None = None,
     forgetting: ForgettingSettings | None = None,
     checked: Checked = None,
+    pairs: PairSettings | None = None,
 ) -> list[BaseComponent]:
     """Baseline, Evaluator, ServingValidator and ModelPush.
 
@@ -46,6 +47,7 @@ def evaluate_and_push(
         reference: examples of text that is not trained on, for the initial model and the new one.
         forgetting: how these are scored.
         checked: evaluation sets that the corpus has no texts of, for the record in the pushed version.
+        pairs: minimal pairs that the model is scored on.
     """
     compared: dict[str, Any] = {"initial": initial.outputs[stages.MODEL]} if initial else {}
     baseline = Resolver(
@@ -55,16 +57,18 @@ def evaluate_and_push(
         model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
         **compared,
     ).with_id(stages.BASELINE)
+    judges = (metrics, minimal_pairs, slices, task_scores, word_perplexity)
     gate = Evaluator(
         examples=examples,
         model=trainer.outputs[stages.MODEL],
         baseline_model=baseline.outputs[stages.MODEL],
         eval_config=eval_config,
         module_path=slices.__name__,
-        code=code_fingerprint(*(module.__name__ for module in (metrics, slices, task_scores, word_perplexity))),
+        code=code_fingerprint(*(module.__name__ for module in judges)),
         initial_model=initial.outputs[stages.MODEL] if initial else None,
         reference_examples=reference,
         forgetting=forgetting,
+        pairs=pairs,
     )
     validator = ServingValidator(trainer.outputs[stages.MODEL], gate.outputs[stages.BLESSING], limits)
     # A changed server must miss the cache too; components do not import the server, only a command that starts one.

@@ -25,7 +25,7 @@ from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.record.licences import licence_files
 from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT
-from components.evaluator.component import ForgettingSettings
+from components.evaluator.component import ForgettingSettings, PairSettings
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
 from components.pretrain_example_gen.component import PretrainExampleGen
@@ -121,6 +121,7 @@ def create_pipeline(
     forgetting = ForgettingSettings(
         PARTS[recipe.pretraining_objective][0].key, recipe.gate.max_forgetting, recipe.gate.reference_examples
     )
+    pairs = [PairSettings(path, recipe.gate.min_minimal_pairs) for path in recipe.gate.minimal_pairs]
     return Pipeline(
         pipeline_name=name,
         pipeline_root=artifacts_dir(run_dir),
@@ -143,6 +144,7 @@ def create_pipeline(
                 reference_stages[-1].outputs[stages.EXAMPLES] if reference_stages else None,
                 forgetting if start else None,
                 checked,
+                pairs[0] if pairs else None,
             ),
         ],
         enable_cache=True,

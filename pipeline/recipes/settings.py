@@ -45,6 +45,8 @@ class GateSettings:
         max_forgetting: for `--init` with `--reference-corpus`: allowed relative increase of the perplexity per word on
             that text, against the initial model (`components.evaluator.word_perplexity`); None: any.
         reference_examples: number of examples of the reference corpus that both models are scored on.
+        minimal_pairs: files of minimal pairs that the model is scored on (`components.evaluator.minimal_pairs`).
+        min_minimal_pairs: minimum share of these pairs whose grammatical sentence is likelier; None: any.
         allow_chance: lifts the floor of chance. Otherwise each figure above must also be better, by two standard
             errors, than without reading: the unigram model's perplexity, the share of the most frequent token, the
             share of the more frequent answer to "does B follow A?" (`components.evaluator.chance`).
@@ -56,14 +58,18 @@ class GateSettings:
     max_mlm_perplexity_increase: float = 0.0
     max_forgetting: float | None = None
     reference_examples: int = 1000
+    minimal_pairs: tuple[str, ...] = ()
+    min_minimal_pairs: float | None = None
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
         if self.max_mlm_perplexity < 1.0:
             raise ValueError(f"gate.max_mlm_perplexity is {self.max_mlm_perplexity}; it must be at least 1")
-        for name in ("min_mlm_accuracy", "min_nsp_accuracy"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
+        for name in ("min_mlm_accuracy", "min_nsp_accuracy", "min_minimal_pairs"):
+            if getattr(self, name) is not None and not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        if self.min_minimal_pairs is not None and not self.minimal_pairs:
+            raise ValueError("gate.min_minimal_pairs needs pairs; give their files as gate.minimal_pairs")
         for name in ("max_mlm_perplexity_increase", "max_forgetting"):
             increase = getattr(self, name)
             if increase is not None and increase <= -1.0:

@@ -61,7 +61,7 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
                 rows.append(_value_row(name, metric, summary, setting, failed))
                 if figure == "perplexity":
                     rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
-    return rows + _word_rows(summary.get("word_perplexity", {}), failed)
+    return rows + _word_rows(summary.get("word_perplexity", {}), failed) + _pair_rows(summary, failed)
 
 
 def failed_thresholds(summary: Mapping[str, Any]) -> set[Threshold]:
@@ -140,6 +140,16 @@ def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold])
         passed = None if allowed is None or before is None else ("word_perplexity", None, kind) not in failed
         rows.append(GateRow(f"Perplexity per word, {text}", kind, measured, wanted, passed))
     return rows
+
+
+def _pair_rows(summary: Mapping[str, Any], failed: set[Threshold]) -> list[GateRow]:
+    """The accuracy on minimal pairs, if there are some."""
+    if "minimal_pairs" not in summary:
+        return []
+    overall, least = summary["minimal_pairs"]["overall"], summary["minimal_pairs"]["min_accuracy"]
+    wanted = "no bound" if least is None else f"at least {_percent(least)}"
+    passed = None if least is None else passed_value("minimal_pairs", failed)
+    return [GateRow("Minimal pairs", VALUE, f"{overall['accuracy']:.1%} of {overall['pairs']:,}", wanted, passed)]
 
 
 def _allowed(increase: float) -> str:

@@ -26,6 +26,7 @@ from components.evaluator.results import (
     evaluated_by_slice,
     gate_failures,
     intervals,
+    pair_figures,
     word_figures,
 )
 from components.evaluator.word_perplexity import tokens_per_word, word_perplexity
@@ -86,6 +87,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         **_least_original(metrics, examples),
         **_initial_model(run, evaluation),
         **_word_perplexity(run, evaluation, examples, f"{first.key}_perplexity"),
+        **({"minimal_pairs": pairs} if (pairs := pair_figures(evaluation)) else {}),
         **outcome(run, run_dir),
         **({} if samples is None else {"samples": samples}),
     }
@@ -179,6 +181,7 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
         "data": data_line(summary["data_figures"]),
         **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
         **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),
+        **({"minimal pairs": _pair_row(summary["minimal_pairs"])} if "minimal_pairs" in summary else {}),
         **outcome_rows(summary),
         "report": os.path.join(run_dir, REPORT_FILE),
     }
@@ -193,6 +196,16 @@ def _initial_row(summary: Mapping[str, Any]) -> str:
     if initial["metrics"]:
         facts.append(f"perplexity {perplexity_text(initial['metrics'][f'{first.key}_perplexity'])}")
     return "; ".join(facts)
+
+
+def _pair_row(figures: Mapping[str, Any]) -> str:
+    """The accuracy of all pairs, and the phenomenon with the lowest."""
+    overall, (low, high) = figures["overall"], figures["overall"]["interval"]
+    worst, of = min(figures["phenomena"].items(), key=lambda item: item[1]["accuracy"])
+    return (
+        f"{overall['accuracy']:.1%} of {overall['pairs']:,} right (95% CI {low:.1%} to {high:.1%}); "
+        f"lowest: {worst}, {of['accuracy']:.1%}"
+    )
 
 
 def _per_word(figures: Mapping[str, Any]) -> str:

@@ -34,6 +34,7 @@ class Inputs:
         replay: general text, a share of every batch.
         earlier: folder of the documents that were read before; "": read all.
         leaks: path of the table of evaluation sets (`corpus.decontaminate`); "": the corpus is not checked.
+        pairs: path of the minimal pairs (`gate.minimal_pairs`); "": there are none.
     """
 
     corpus: list[InputFile] = dataclasses.field(default_factory=list)
@@ -42,6 +43,7 @@ class Inputs:
     replay: list[InputFile] = dataclasses.field(default_factory=list)
     earlier: str = ""
     leaks: str = ""
+    pairs: str = ""
 
 
 class PretrainWorkflow:
@@ -62,6 +64,7 @@ class PretrainWorkflow:
         from apache_beam.options.pipeline_options import PipelineOptions
 
         from components.corpus_gen.inputs import find_inputs
+        from components.evaluator.minimal_pairs import read_pairs, write_pairs
         from components.task_example_gen.evaluation_sets import with_leak_table
         from pipeline.runs.run_dir import inputs_dir
 
@@ -92,7 +95,11 @@ class PretrainWorkflow:
         # Before hours of making examples.
         check_names(sorted({file.source_name for file in text}), *recipe.training.source_numbers)
         (leaks,) = with_leak_table(recipe.corpus, inputs_dir(request.run_dir)).decontaminate or ("",)
-        return Inputs(text, vocabulary, reference, replay, earlier, leaks)
+        pairs = ""
+        if recipe.gate.minimal_pairs:
+            found = read_pairs(recipe.gate.minimal_pairs, "gate.minimal_pairs")
+            pairs = write_pairs(found, inputs_dir(request.run_dir))
+        return Inputs(text, vocabulary, reference, replay, earlier, leaks, pairs)
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
@@ -104,9 +111,14 @@ class PretrainWorkflow:
         recipe: Any = request.resolved
         found = inputs or Inputs()
         corpus = dataclasses.replace(recipe.corpus, decontaminate=(found.leaks,) if found.leaks else ())
+        gate = dataclasses.replace(
+            recipe.gate,
+            minimal_pairs=(found.pairs,) if found.pairs else (),
+            min_minimal_pairs=recipe.gate.min_minimal_pairs if found.pairs else None,
+        )
         initial = initial_source(request.init, read=inputs is not None) if request.init else None
         return create_pipeline(
-            dataclasses.replace(recipe, corpus=corpus),
+            dataclasses.replace(recipe, corpus=corpus, gate=gate),
             found.corpus,
             request.run_dir,
             request.pipeline_name,

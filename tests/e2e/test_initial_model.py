@@ -41,6 +41,10 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir)
     given = words_of(corpus, run_dir, "--init", init, "--set", "vocabulary.extend=7")
     given += ["--reference-corpus", ROOT / "docs" / "*.md", "--set", "gate.reference_examples=50"]
     given += ["--replay", ROOT / "docs" / "*.md", "--set", "training.replay_share=0.3"]
+    # A tie, which counts half.
+    pair = {"sentence_good": "the value", "sentence_bad": "The value", "UID": "case", "linguistics_term": "ties"}
+    (run_dir.parent / "pairs.jsonl").write_text(json.dumps(pair))
+    given += ["--set", f"gate.minimal_pairs={run_dir.parent}/pairs.jsonl"]
     code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=0.5")
     assert code == 0, err
     summary = json.loads((run_dir / "summary.json").read_text())
@@ -70,12 +74,15 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir)
         assert 1 < figures["model"] < 1.5 * figures["initial_model"] and 1 < figures["tokens_per_word"] < 5
     tokens = summary["word_perplexity"]["held_out"]["tokens_per_word"]
     assert summary["word_perplexity"]["held_out"]["model"] == pytest.approx(after**tokens, rel=1e-3)
+    assert summary["minimal_pairs"]["overall"]["accuracy"] == 0.5 and "50.0% of 1 right" in out
     page = (run_dir / "report.html").read_text()
-    # The same model, if it must be far better on the reference corpus than the initial one.
-    code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=-0.9")
+    # The same model, if it must be far better on the reference corpus than the initial one, and tell the pair apart.
+    bounds = ["--set", "gate.max_forgetting=-0.9", "--set", "gate.min_minimal_pairs=0.6"]
+    code, out, err = bert_tfx(*given, *bounds)
     assert code == 3 and "reference corpus: perplexity per word" in out, err
+    assert "minimal_pairs: 0.5 (threshold: at least 0.6)" in out
     refused = json.loads((run_dir / "summary.json").read_text())
-    assert [failure["kind"] for failure in refused["gate_failures"]] == ["forgetting"]
+    assert [failure["kind"] for failure in refused["gate_failures"]] == ["forgetting", "value"]
     assert refused["stage_states"]["Trainer"] == "CACHED" and refused["pushed_version"] is None
     assert initial["sha256"] in page and "kept: encoder, pooler, masked-LM head, next-sentence head" in page
 

@@ -72,6 +72,15 @@ COUNTS = {
     "masked_as_random": 101, "masked_as_same": 96, "tokens": 5000, "unknown_tokens": 10,
     "real_tokens": 900, "slots": 1200, "truncated": 7,
 }  # fmt: skip
+PAIRS = {
+    "overall": {"pairs": 2000, "accuracy": 0.525, "interval": [0.503, 0.547]},
+    "phenomena": {
+        "agreement": {"pairs": 1500, "accuracy": 0.6, "interval": [0.575, 0.625]},
+        "islands": {"pairs": 500, "accuracy": 0.3, "interval": [0.261, 0.342]},
+    },
+    "paradigms": {},
+    "min_accuracy": 0.6,
+}
 PIECES = ["[PAD]", "[UNK]", "[MASK]", "a", "##b", "th", "##ing", "sorted", "array"]
 
 

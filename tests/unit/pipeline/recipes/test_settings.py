@@ -53,6 +53,15 @@ def test_a_bound_can_be_lifted_by_none():
     assert "gate.max_forgetting is -1.0; it must be above -1" in refusal("gate.max_forgetting=-1")
 
 
+def test_a_bound_of_minimal_pairs_needs_pairs():
+    recipe = with_settings(tiny_cpu(), ["gate.minimal_pairs=a.jsonl,b/*", "gate.min_minimal_pairs=0.6"])
+    assert (recipe.gate.minimal_pairs, recipe.gate.min_minimal_pairs) == (("a.jsonl", "b/*"), 0.6)
+    assert "gate.min_minimal_pairs needs pairs; give their files as gate.minimal_pairs" in refusal(
+        "gate.min_minimal_pairs=0.6"
+    )
+    assert "gate.min_minimal_pairs is 60.0; it must be in [0, 1]" in refusal("gate.min_minimal_pairs=60")
+
+
 def test_the_last_setting_wins_and_checks_run_on_the_result():
     recipe = with_settings(
         tiny_cpu(),

@@ -13,7 +13,7 @@ from bert_keras.errors import InputError
 from pipeline.report.gate import gate_rows, verdict
 from pipeline.workflows import report
 from tests.support.golden import check_golden
-from tests.support.pipeline.fabricated_run import FINGERPRINT, SHA, SUMMARY, Fabricated, failed, log_line
+from tests.support.pipeline.fabricated_run import FINGERPRINT, PAIRS, SHA, SUMMARY, Fabricated, failed, log_line
 from tests.support.pipeline.report_reading import check_stands_alone, lines, words
 
 
@@ -69,12 +69,22 @@ def mixed(fabricated):
     ]
 
 
+def paired(fabricated):
+    """Minimal pairs, of which too few are right."""
+    failure = failed("minimal_pairs", "value", value=0.525, direction="at least", bound=0.6)
+    fabricated.summary |= {
+        "blessed": False, "pushed_version": None, "served_version": None, "minimal_pairs": PAIRS,
+        "gate_failures": [failure],
+    }  # fmt: skip
+
+
 EXTENDED = {"words": 500, "distinct_words": 90, "extend": 7, "tokens_per_word_before": 1.25, "tokens_per_word": 1.125}
 PAGES = {
     "pushed": lambda fabricated: None,
     "refused": refused,
     "sliced": sliced,
     "mixed": mixed,
+    "paired": paired,
     "given": vocabulary_of("given"),
     "extended": vocabulary_of("extended", **EXTENDED),
 }

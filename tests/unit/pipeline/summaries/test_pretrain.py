@@ -9,7 +9,7 @@ from bert_keras.objectives.table import PARTS
 from pipeline.summaries import pretrain as summary
 from pipeline.summaries.pretrain import data_line
 from tests.support.golden import check_golden
-from tests.support.pipeline.fabricated_run import SUMMARY
+from tests.support.pipeline.fabricated_run import PAIRS, SUMMARY
 
 
 def test_the_figures_of_the_data_in_a_line():
@@ -145,6 +145,7 @@ def test_the_screen_at_the_end_of_a_run(capsys):
     run = OUTCOME | {
         "initial_model": initial,
         "word_perplexity": figures,
+        "minimal_pairs": PAIRS,
         "seconds_by_stage": seconds,
         "corpus_read_before": 1200,
         "stage_states": states,

@@ -1,0 +1,179 @@
+"""Minimal pairs: does a model prefer the grammatical one of two sentences? BLiMP (Warstadt et al. 2020) and its like.
+
+JSON lines, one pair a line; further keys are ignored:
+
+    {"sentence_good": "Susan revealed herself.", "sentence_bad": "Susan revealed themselves.",
+     "linguistics_term": "anaphor_agreement", "UID": "anaphor_number_agreement"}
+
+A pair is right if the good sentence is likelier (`bert_keras.tasks.sentence_likelihood`); a tie counts half. Figures of
+all pairs, by phenomenon (linguistics_term) and by paradigm (UID):
+
+    {"overall": {"pairs": 2000, "accuracy": 0.61, "interval": [0.588, 0.631]},
+     "phenomena": {"anaphor_agreement": {...}}, "paradigms": {"anaphor_number_agreement": {...}}}
+
+The Evaluator writes them to `minimal_pairs.json`, with `min_accuracy`, the threshold of `gate.min_minimal_pairs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.errors import InputError
+from components.corpus_gen.inputs import list_files
+from components.io.shards import whole_file
+from components.task_example_gen.archives import open_member
+from components.task_example_gen.readers.records import RowError, decoded, numbered_lines
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.sentence_likelihood import Scoring
+
+FILE = "minimal_pairs.json"
+_KEYS = ("sentence_good", "sentence_bad", "linguistics_term", "UID")
+# Key of the original place of a pair, in files of `write_pairs`.
+_WHERE = "where"
+# Of a 95 % interval: the 0.975 quantile of the standard normal distribution.
+_Z = 1.959964
+
+
+@dataclasses.dataclass(frozen=True)
+class MinimalPair:
+    """A pair, with the place that errors name ("blimp/passive_1.jsonl, line 3")."""
+
+    where: str
+    good: str
+    bad: str
+    phenomenon: str
+    paradigm: str
+
+    def to_json(self) -> str:
+        """The line of a file that `read_pairs` reads."""
+        values = (self.good, self.bad, self.phenomenon, self.paradigm)
+        return json.dumps({**dict(zip(_KEYS, values, strict=True)), _WHERE: self.where}, ensure_ascii=False)
+
+
+def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -> list[MinimalPair]:
+    """The pairs of all files that `patterns` match (paths, folders, globs; compressed or not), in order.
+
+    Args:
+        patterns: the files.
+        option: name of the option or setting, for errors.
+        limit: the first so many pairs of each paradigm; None: all.
+
+    Raises:
+        InputError: a pattern matches nothing, there are no pairs, or a row is no pair; one line, with file and row.
+    """
+    pairs: list[MinimalPair] = []
+    seen: Counter[str] = Counter()
+    for file in list_files(patterns, option):
+        for pair in _pairs_of(file.path):
+            seen[pair.paradigm] += 1
+            if limit is None or seen[pair.paradigm] <= limit:
+                pairs.append(pair)
+    if not pairs:
+        raise InputError(f"{option}: no pairs in {', '.join(patterns)}; give JSON lines with {', '.join(_KEYS)}")
+    return pairs
+
+
+def _pairs_of(path: str) -> Iterator[MinimalPair]:
+    with open_member(path) as content:
+        for row, line in numbered_lines(content):
+            where = f"{path}, {row}"
+            try:
+                record = json.loads(decoded(line))
+            except (RowError, ValueError, RecursionError) as error:
+                raise InputError(f"{where}: is not JSON ({error}); minimal pairs are JSON lines") from error
+            values: list[Any] = [record.get(key) if isinstance(record, dict) else None for key in _KEYS]
+            for key, value in zip(_KEYS, values, strict=True):
+                if not isinstance(value, str) or not value.strip():
+                    raise InputError(f"{where}: has no text under {key!r}; a minimal pair needs {', '.join(_KEYS)}")
+            yield MinimalPair(str(record.get(_WHERE, where)), *values)
+
+
+def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:
+    """Write the pairs to one file named by its content, for stages that run elsewhere; returns its path."""
+    content = "".join(f"{pair.to_json()}\n" for pair in pairs).encode("utf-8", "surrogatepass")
+    path = f"{directory}/minimal_pairs-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+    with whole_file(path, directory) as file:
+        file.write(content)
+    return path
+
+
+def score_pairs(
+    folder: str, pairs: Sequence[MinimalPair], scoring: Scoring = "pll", cased: bool | None = None
+) -> list[tuple[float, float]]:
+    """The log-likelihoods of the good and of the bad sentence of each pair, in nats.
+
+    Args:
+        folder: a model that `bert-tfx convert` reads. Of an ELECTRA its generator is scored.
+        pairs: the pairs.
+        scoring: for masked language models.
+        cased: whether the vocabulary keeps case; None: the folder says it.
+
+    Raises:
+        InputError: the folder has no language model or no vocabulary, or a sentence is too long or without tokens.
+    """
+    from bert_keras.convert.detect import read_any, tokenizer_of
+    from bert_keras.tasks.sentence_likelihood import log_likelihoods, longest_sentence
+    from bert_keras.tasks.sequences import TokenRuns
+
+    found = read_any(folder)
+    model: Any = found.generator or found.model
+    tokenizer = tokenizer_of(found, folder, cased)
+    if tokenizer is None:
+        raise InputError(f"{folder}: has no vocabulary; put the one that the model was trained with into its folder")
+    if not hasattr(model, "mlm_head") or "masked-LM head" in found.initialised:
+        raise InputError(
+            f"{folder}: has no masked-LM head (an ELECTRA: no generator), so sentences have no likelihood; give the "
+            "pre-trained model with its head"
+        )
+    if model.backbone.config.causal and scoring != "pll":
+        raise InputError(f"{folder}: is a left-to-right model, which masks nothing; leave {scoring} out")
+    runs = TokenRuns.of(tokenizer, [sentence for pair in pairs for sentence in (pair.good, pair.bad)])
+    longest = longest_sentence(model)
+    for number, length in enumerate(runs.lengths):
+        if not 0 < length <= longest:
+            problem = f"has {length} tokens, above the model's {longest}" if length else "has no tokens"
+            raise InputError(f"{pairs[number // 2].where}: {_KEYS[number % 2]} {problem}; leave the pair out")
+    scores = log_likelihoods(model, tokenizer, runs, scoring).reshape(-1, 2)
+    return [(float(good), float(bad)) for good, bad in scores]
+
+
+def figures(pairs: Sequence[MinimalPair], scores: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """The accuracies, as above; paradigms and phenomena are sorted by name."""
+    points: dict[tuple[str, str], list[float]] = {}
+    for pair, (good, bad) in zip(pairs, scores, strict=True):
+        point = 1.0 if good > bad else 0.5 if good == bad else 0.0
+        for key in (("overall", ""), ("phenomena", pair.phenomenon), ("paradigms", pair.paradigm)):
+            points.setdefault(key, []).append(point)
+    found: dict[str, Any] = {"overall": _figures(points[("overall", "")])}
+    for of in ("phenomena", "paradigms"):
+        found[of] = {name: _figures(points[kind, name]) for kind, name in sorted(points) if kind == of}
+    return found
+
+
+def missed(found: Mapping[str, Any]) -> bool:
+    """Whether the accuracy is below the threshold in the figures of the Evaluator."""
+    return found["min_accuracy"] is not None and found["overall"]["accuracy"] < found["min_accuracy"]
+
+
+def _figures(points: Sequence[float]) -> dict[str, Any]:
+    accuracy = math.fsum(points) / len(points)
+    return {"pairs": len(points), "accuracy": accuracy, "interval": list(wilson_interval(accuracy, len(points)))}
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share of `count` draws (Wilson 1927).
+
+    >>> [round(end, 4) for end in wilson_interval(0.8, 10)]
+    [0.4902, 0.9433]
+    """
+    spread = _Z**2 / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)

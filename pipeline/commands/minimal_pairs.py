@@ -1,0 +1,91 @@
+"""`bert-tfx minimal-pairs`: how often a model prefers the grammatical one of two sentences."""
+
+from __future__ import annotations
+
+import os
+import time
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+
+class ScoringOption(str, Enum):
+    """How a masked language model scores a sentence (`bert_keras.tasks.sentence_likelihood`)."""
+
+    PLL = "pll"
+    PLL_WORD = "pll-word"
+
+
+def minimal_pairs(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Pairs in BLiMP's JSON lines: files, folders or quoted globs, compressed or not.",
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="A pushed version, a checkpoint that `bert-tfx convert` reads, or a run directory, for the version "
+            "that it serves.",
+        ),
+    ],
+    cased: Annotated[
+        bool | None,
+        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case, if the folder does not say."),
+    ] = None,
+    scoring: Annotated[
+        ScoringOption,
+        typer.Option(help="pll: each token is masked alone. pll-word: with the later tokens of its word."),
+    ] = ScoringOption.PLL,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of each paradigm.")] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="FILE", help="JSON with the figures and both log-likelihoods of every pair.")
+    ] = None,
+) -> None:
+    """Print how often a model finds the grammatical one of two sentences likelier, with 95 % intervals.
+
+    Each row of FILES has `sentence_good`, `sentence_bad`, `UID` (the paradigm) and `linguistics_term` (the phenomenon).
+    A masked language model scores a sentence by its pseudo-log-likelihood (Salazar et al. 2020), an ELECTRA by its
+    generator's, a left-to-right model by its likelihood. A tie counts half (docs/training.md).
+    """
+    from components.evaluator.minimal_pairs import figures, read_pairs, score_pairs
+    from components.io.shards import write_json
+    from pipeline.runs.run_dir import serving_dir
+    from pipeline.runs.served_versions import served_version
+
+    pairs = read_pairs(files, "FILES", limit)
+    served = served_version(serving_dir(model))
+    folder = model if served is None else os.path.join(serving_dir(model), str(served))
+    start = time.monotonic()
+    scores = score_pairs(folder, pairs, scoring.value, cased)
+    seconds = time.monotonic() - start
+    found = figures(pairs, scores)
+    _print(found)
+    typer.echo(f"{len(pairs):,} pairs in {seconds:.1f} s; {folder}")
+    if output:
+        rows = [
+            {"where": pair.where, "UID": pair.paradigm, "linguistics_term": pair.phenomenon, "good": good, "bad": bad}
+            for pair, (good, bad) in zip(pairs, scores, strict=True)
+        ]
+        write_json(output, {"model": folder, "scoring": scoring.value, **found, "pairs": rows})
+
+
+def _print(found: dict[str, Any]) -> None:
+    """One line a paradigm, a phenomenon, and for all pairs."""
+    rows = [(name, of) for part in ("paradigms", "phenomena") for name, of in found[part].items()]
+    width = max(len(name) for name, _ in [*rows, ("phenomenon", None)])
+    for part, title in (("paradigms", "paradigm"), ("phenomena", "phenomenon")):
+        typer.echo(f"{title:{width}}  {'pairs':>7}  accuracy  95% CI")
+        for name, of in found[part].items():
+            typer.echo(_line(name, of, width))
+        typer.echo("")
+    typer.echo(_line("overall", found["overall"], width))
+
+
+def _line(name: str, of: dict[str, Any], width: int) -> str:
+    low, high = of["interval"]
+    return f"{name:{width}}  {of['pairs']:>7,}  {of['accuracy']:>8.1%}  {low:.1%} to {high:.1%}"

@@ -1,0 +1,208 @@
+"""Minimal pairs: reading, figures, and which models can be scored."""
+
+import gzip
+import json
+import string
+import types
+
+import pytest
+from tfx.types import standard_artifacts
+
+from bert_keras.convert.detect import write_any
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from components.evaluator.component import PairSettings, _score_pairs
+from components.evaluator.minimal_pairs import (
+    FILE,
+    MinimalPair,
+    figures,
+    missed,
+    read_pairs,
+    score_pairs,
+    wilson_interval,
+    write_pairs,
+)
+from components.evaluator.results import gate_failures
+from pipeline.summaries.gate_failures import sentence
+
+WORDS = BertTokenizer([*SPECIAL_TOKENS, *string.ascii_lowercase, *(f"##{c}" for c in string.ascii_lowercase)], True)
+SHAPE = BertConfig(
+    len(WORDS.vocabulary), 16, 1, 2, 32, hidden_act="gelu_erf", max_position_embeddings=10, type_vocab_size=2
+)
+
+
+def line(good="a cat", bad="cat a", uid="order", term="syntax", **more):
+    values = {"sentence_good": good, "sentence_bad": bad, "UID": uid, "linguistics_term": term, **more}
+    return json.dumps({name: value for name, value in values.items() if value is not None}, ensure_ascii=False) + "\n"
+
+
+def pair(good="a b", bad="b a", where="p.jsonl, line 1"):
+    return MinimalPair(where, good, bad, "syntax", "order")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two files, one compressed."""
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "a.jsonl").write_text(line(field="syntax", pairID="0") + "\n" + line("é\u2028x", "y"))
+    (tmp_path / "sets" / "b.jsonl.gz").write_bytes(gzip.compress(line(uid="other").encode()))
+    return tmp_path / "sets"
+
+
+def test_files_folders_and_globs_are_read_in_order(folder):
+    a, b = str(folder / "a.jsonl"), str(folder / "b.jsonl.gz")
+    found = read_pairs([str(folder)], "FILES")
+    assert [one.where for one in found] == [f"{a}, line 1", f"{a}, line 3", f"{b}, line 1"]
+    assert found[1] == MinimalPair(f"{a}, line 3", "é\u2028x", "y", "syntax", "order")
+    assert read_pairs([b, a, str(folder / "*.jsonl")], "FILES") == found
+
+
+def test_a_limit_is_of_each_paradigm(folder):
+    assert [one.paradigm for one in read_pairs([str(folder)], "FILES", 1)] == ["order", "other"]
+
+
+def test_pairs_are_written_to_a_file_named_by_its_content(folder, tmp_path):
+    found = read_pairs([str(folder)], "FILES")
+    path = write_pairs(found, str(tmp_path / "inputs"))
+    # With the places in the user's files.
+    assert read_pairs([path], "FILES") == found
+    assert write_pairs(found, str(tmp_path / "inputs")) == path != write_pairs(found[1:], str(tmp_path / "inputs"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (line() + "{", "p.jsonl, line 2: is not JSON (Expecting property name"),
+        ("[1]\n", "line 1: has no text under 'sentence_good'; a minimal pair needs sentence_good, sentence_bad,"),
+        (line(bad=None), "line 1: has no text under 'sentence_bad'"),
+        (line(good=" "), "line 1: has no text under 'sentence_good'"),
+        (line(uid=5), "line 1: has no text under 'UID'"),
+        (line(term=None), "line 1: has no text under 'linguistics_term'"),
+        (line().encode() + b"\xff\n", "line 2: is not JSON (is not UTF-8 (byte 0"),
+        ("[" * 100_000, "line 1: is not JSON"),
+        ("\n", "FILES: no pairs in"),
+    ],
+)
+def test_a_row_that_is_no_pair_is_named(tmp_path, content, message):
+    (tmp_path / "p.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as error:
+        read_pairs([str(tmp_path / "p.jsonl")], "FILES")
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_pattern_without_files_names_the_option(tmp_path):
+    with pytest.raises(InputError, match="no such file; FILES takes"):
+        read_pairs([str(tmp_path / "none.jsonl")], "FILES")
+
+
+def test_the_good_sentence_must_be_likelier_and_a_tie_counts_half():
+    pairs = [
+        MinimalPair("", "", "", phenomenon, paradigm)
+        for phenomenon, paradigm in (("p", "b"), ("p", "b"), ("o", "c"), ("p", "a"))
+    ]
+    found = figures(pairs, [(-1.0, -2.0), (-3.0, -2.0), (-4.0, -4.0), (-1.0, -1.5)])
+    assert found["overall"]["pairs"] == 4 and found["overall"]["accuracy"] == 2.5 / 4
+    assert {name: of["accuracy"] for name, of in found["phenomena"].items()} == {"o": 0.5, "p": 2 / 3}
+    assert {name: of["accuracy"] for name, of in found["paradigms"].items()} == {"a": 1.0, "b": 0.5, "c": 0.5}
+    assert list(found["paradigms"]) == ["a", "b", "c"]
+    assert found["overall"]["interval"] == list(wilson_interval(0.625, 4))
+
+
+def test_intervals_are_wilson_s():
+    """Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29; the ends stay in [0, 1]."""
+    for right, count, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)):
+        assert wilson_interval(right / count, count) == pytest.approx((low, high), abs=5e-5)
+    assert wilson_interval(1 / 29, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+    assert wilson_interval(1.0, 3)[1] == 1.0
+
+
+def written(model, directory, family="bert", tokenizer=WORDS, format_="hf"):
+    if not model.built:
+        model.build()
+    write_any(format_, model, tokenizer, str(directory), family, ())
+    return str(directory)
+
+
+def test_models_in_the_formats_of_convert_are_scored(tmp_path):
+    pairs = [pair(), pair("ab c", "ab c"), pair("a b c d", "z")]
+    model = BertForPreTraining(SHAPE, seed=4)
+    folder = written(model, tmp_path / "hf")
+    scores = score_pairs(folder, pairs)
+    assert scores[1][0] == scores[1][1] and all(score < 0 for both in scores for score in both)
+    assert scores[2][0] < 2 * scores[2][1]  # four tokens, and one
+    written(model, tmp_path / "tf1", format_="tf1")
+    assert score_pairs(str(tmp_path / "tf1"), pairs, cased=False) == scores
+    assert score_pairs(folder, pairs, "pll-word")[1] != scores[1]
+
+
+def test_an_electra_is_scored_by_its_generator(tmp_path):
+    shape = ElectraConfig(SHAPE, 16, 1.0)
+    generator, discriminator = ElectraGenerator(shape, seed=4), ElectraDiscriminator(shape, seed=5)
+    discriminator.build()
+    generator.build()
+    alone = score_pairs(written(generator, tmp_path / "generator", "electra"), [pair()])
+    discriminator.backbone.embeddings.set_weights(generator.backbone.embeddings.get_weights())
+    both = written(discriminator, tmp_path / "both", "electra")
+    with pytest.raises(InputError, match=r"both: has no masked-LM head \(an ELECTRA: no generator\)"):
+        score_pairs(both, [pair()])
+    written(generator, tmp_path / "both" / "generator", "electra")
+    assert score_pairs(both, [pair()]) == alone
+
+
+def test_a_model_without_what_is_needed_is_refused(tmp_path):
+    encoder = written(BertBackbone(SHAPE), tmp_path / "encoder")
+    with pytest.raises(InputError, match="encoder: has no masked-LM head"):
+        score_pairs(encoder, [pair()])
+    nameless = written(BertForPreTraining(SHAPE), tmp_path / "nameless", tokenizer=None)
+    with pytest.raises(InputError, match="nameless: has no vocabulary"):
+        score_pairs(nameless, [pair()])
+
+
+def test_a_left_to_right_model_has_one_likelihood(tmp_path):
+    folder = written(BertForPreTraining(SHAPE, seed=4), tmp_path / "pushed", format_="bert-tfx")
+    both_sides = score_pairs(folder, [pair("a b c", "a b d")])
+    config = tmp_path / "pushed" / "bert_config.json"
+    config.write_text(config.read_text().replace('"causal": false', '"causal": true'))
+    assert score_pairs(folder, [pair("a b c", "a b d")]) != both_sides
+    with pytest.raises(InputError, match="pushed: is a left-to-right model, which masks nothing; leave pll-word out"):
+        score_pairs(folder, [pair()], "pll-word")
+
+
+def test_a_sentence_that_cannot_be_scored_is_named(tmp_path):
+    folder = written(BertForPreTraining(SHAPE), tmp_path / "hf")
+    assert score_pairs(folder, [pair("a b c d e f g h", "a")])
+    with pytest.raises(InputError, match=r"^p.jsonl, line 7: sentence_bad has 9 tokens, above the model's 8; leave"):
+        score_pairs(folder, [pair(), pair("a", "a b c d e f g h i", "p.jsonl, line 7")])
+    with pytest.raises(InputError, match="line 7: sentence_good has no tokens"):
+        score_pairs(folder, [pair("\u200b", "a", "p.jsonl, line 7")])
+
+
+@pytest.mark.parametrize(("least", "missed_it"), [(None, False), (0.5, False), (0.5001, True)])
+def test_a_model_must_reach_the_minimum(least, missed_it):
+    assert missed({"overall": {"accuracy": 0.5}, "min_accuracy": least}) == missed_it
+
+
+@pytest.mark.parametrize(("least", "blessed"), [(0.6, False), (0.5, True)])
+def test_the_evaluator_withdraws_the_blessing_of_a_model_below_it(tmp_path, monkeypatch, least, blessed):
+    """Two sentences with the same tokens are a tie."""
+    artifacts = (standard_artifacts.Model, standard_artifacts.ModelEvaluation, standard_artifacts.ModelBlessing)
+    model, evaluation, blessing = (kind() for kind in artifacts)
+    for artifact in (model, evaluation, blessing):
+        artifact.uri = str(tmp_path / artifact.type_name)
+    written(BertForPreTraining(SHAPE), tmp_path / "Model" / "Format-Serving")
+    (tmp_path / "ModelBlessing").mkdir()
+    (tmp_path / "ModelBlessing" / "BLESSED").touch()
+    path = write_pairs([pair("a", "A")], str(tmp_path))
+    _score_pairs(PairSettings(path, least), {"model": [model]}, {"evaluation": [evaluation], "blessing": [blessing]})
+    found = json.loads((tmp_path / "ModelEvaluation" / FILE).read_text())
+    assert (found["overall"]["accuracy"], found["min_accuracy"]) == (0.5, least)
+    assert [file.name for file in (tmp_path / "ModelBlessing").iterdir()] == ["BLESSED" if blessed else "NOT_BLESSED"]
+    # What the summary reads.
+    passed = types.SimpleNamespace(metric_validations_per_slice=[], missing_slices=[])
+    monkeypatch.setattr("components.evaluator.results.tfma.load_validation_result", lambda _: passed)
+    sentences = ["minimal_pairs: 0.5 (threshold: at least 0.6)"]
+    assert [*map(sentence, gate_failures(str(tmp_path / "ModelEvaluation")))] == ([] if blessed else sentences)
