@@ -151,11 +151,12 @@ def test_settings_reach_their_stages_and_only_those(compiled, tmp_path):
 
 def test_the_initial_source_has_the_name_of_its_licence_file(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    assert initial_source(str(tmp_path)).exec_properties["custom_properties"]["licence"] == ""
+    (before,) = initial_source(str(tmp_path)).outputs.values()
+    assert before.additional_custom_properties["licence"] == ""
     (tmp_path / "a").mkdir()
     (tmp_path / "a/Licence.md").write_text("MIT")
-    properties = initial_source(str(tmp_path)).exec_properties["custom_properties"]
-    assert properties["licence"] == "a/Licence.md" and len(properties["sha256"]) == 64
+    (after,) = initial_source(str(tmp_path)).outputs.values()
+    assert after.additional_custom_properties["licence"] == "a/Licence.md"
 
 
 def test_a_reference_corpus_is_scored_and_not_trained_on(compiled, tmp_path):
