@@ -13,6 +13,7 @@ from bert_keras.convert.detect import WRITERS, read_any, tokenizer_of, write_any
 from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
+from bert_keras.models.electra import ElectraGenerator
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TaskSettings
@@ -32,6 +33,7 @@ class Checkpoint:
         untrained: the parts of the model that the folder does not hold; their weights are drawn.
         task: of a fine-tuned model its task, with the labels; else None.
         settings: of a fine-tuned model: how rows become features.
+        generator: of an ELECTRA whose folder has both networks.
     """
 
     model: keras.Model
@@ -40,6 +42,7 @@ class Checkpoint:
     untrained: tuple[Part, ...] = ()
     task: Task | None = None
     settings: TaskSettings | None = None
+    generator: ElectraGenerator | None = None
 
     def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.
@@ -72,7 +75,7 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> Checkpoint:
     tokenizer = tokenizer_of(found, directory, cased)
     if found.fine_tuned:
         return Checkpoint(found.fine_tuned[0], tokenizer, found.family, (), *found.fine_tuned[1:])
-    return Checkpoint(found.model, tokenizer, found.family, found.initialised)
+    return Checkpoint(found.model, tokenizer, found.family, found.initialised, generator=found.generator)
 
 
 def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None:
@@ -90,7 +93,8 @@ def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None
     if to not in WRITERS:
         raise InputError(f"{to}: no such format; there are {', '.join(WRITERS)}")
     if checkpoint.task is None:
-        write_any(to, checkpoint.model, checkpoint.tokenizer, directory, checkpoint.family, checkpoint.untrained)
+        found = checkpoint.family, checkpoint.untrained, checkpoint.generator
+        write_any(to, checkpoint.model, checkpoint.tokenizer, directory, *found)
         return
     if to != "bert-tfx" or checkpoint.settings is None or checkpoint.tokenizer is None:
         raise InputError(f"{to} has no place for a model of {checkpoint.task.name}; write it as bert-tfx")

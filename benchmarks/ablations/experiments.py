@@ -228,8 +228,8 @@ def relatives(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
             "examples.masking.rounding=up",
             "examples.masking.random_tokens=corpus",
         ),
-        # ELECTRA (pretrain/pretrain_helpers.py, `mask`): 85 % are masked, the others kept. The task heads need
-        # embeddings as wide as the encoder.
+        # ELECTRA (pretrain/pretrain_helpers.py, `mask`): 85 % are masked, the others kept. Embeddings are as
+        # wide as the encoder, as in ELECTRA-base.
         "ELECTRA": (
             "pretraining.model_family=electra",
             f"pretraining.embedding_size={recipe.model.hidden_size}",

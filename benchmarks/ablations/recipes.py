@@ -19,7 +19,7 @@ from components.corpus_gen.settings import CorpusSettings
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.task_example_gen.settings import TaskDataSettings
 from components.vocab_gen.settings import VocabularySettings
-from pipeline.recipes.pretraining import tiny_cpu
+from pipeline.recipes.bert import tiny_cpu
 from pipeline.recipes.settings import with_settings
 
 

@@ -15,7 +15,7 @@ from bert_keras.training.flops import training_flops
 from components.corpus_gen.readers import MAX_WORK_BYTES, work_bytes
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SLOTS_A_SPLIT
-from pipeline.recipes.pretraining import bert_base, bert_large
+from pipeline.recipes.bert import bert_base, bert_large
 from pipeline.runners.dataflow import process_bytes
 
 # Measured: bench_example_generation.py costs, on a busy machine (CPU seconds a megabyte).

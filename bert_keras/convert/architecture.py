@@ -80,7 +80,7 @@ def architecture_of(model: Model, family: Family | None = None) -> Architecture:
     backbone = backbone_of(model)
     if backbone.config.causal:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
-    return Architecture(own, backbone.config, backbone.embeddings.config.hidden_size)
+    return Architecture(own, backbone.config, backbone.embedding_size)
 
 
 def backbone_of(model: Model) -> BertBackbone:
@@ -98,7 +98,6 @@ def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
     """
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.layers import BertEmbeddings
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.models.roberta import RobertaForMaskedLM
 
@@ -112,11 +111,9 @@ def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
             model = ElectraDiscriminator(electra)
         elif "masked-LM head" in parts:
             model = ElectraGenerator(electra)
-        elif architecture.embedding_size != config.hidden_size:
-            embeddings = BertEmbeddings(electra.embeddings, name="embeddings")
-            model = BertBackbone(config, has_pooler="pooler" in parts, embeddings=embeddings)
     elif "masked-LM head" in parts:
         model = RobertaForMaskedLM(config)
-    model = model or BertBackbone(config, has_pooler="pooler" in parts)
+    size = architecture.embedding_size
+    model = model or BertBackbone(config, has_pooler="pooler" in parts, embedding_size=size)
     model.build()
     return model

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import files
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture
+from bert_keras.convert.architecture import Architecture, architecture_of, generator_size
 from bert_keras.convert.weight_copy import Outline, ReadModel, Written
 from bert_keras.convert.weight_map import Family
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
@@ -58,17 +59,14 @@ def read_pushed(directory: str) -> ReadModel:
     lower_case = fields.get("lower_case")
     if fine_tuned is not None:
         remarks = (f"the output layer of {fine_tuned[0].name} in {directory} is dropped",)
-        # Only RoBERTa has a byte-level BPE vocabulary.
-        family: Family = "bert" if merges is None else "roberta"
+        family = _family(electra, merges)
         return ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
     if merges is not None:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
         roberta = RobertaForMaskedLM(config)
         roberta.build()
-        trained = weight_copy.variables_by_path(model)
-        for path, variable in weight_copy.variables_by_path(roberta).items():
-            variable.assign(trained[path])
+        weight_copy.copy_weights(model, roberta)
         drawn = tuple(part for part in untrained if part == "masked-LM head")
         return ReadModel(roberta, tokens, lower_case, drawn, merges, "roberta")
     if not electra:
@@ -123,23 +121,31 @@ def outline_pushed(directory: str) -> Outline:
     fields = _vocabulary_spec(directory)
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
     _check_weights(directory)
-    family: Family = "electra" if electra else "bert" if merges is None else "roberta"
-    architecture = Architecture(family, config, electra.embedding_size if electra else config.hidden_size)
+    width = electra.embedding_size if electra else config.hidden_size
+    architecture = Architecture(_family(electra, merges), config, width)
     vocabulary = None if tokens is None else Vocabulary(tokens, merges)
     size = electra.generator_size if electra and _generator_file(directory) else None
     return Outline(architecture, vocabulary, fields.get("lower_case"), size)
 
 
+def _family(electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
+    """Only RoBERTa has a byte-level BPE vocabulary. A fine-tuned ELECTRA without a projection is a BERT."""
+    return "electra" if electra else "bert" if merges is None else "roberta"
+
+
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
-    """The encoder, and for an ELECTRA its sizes."""
+    """The encoder, and for an ELECTRA its sizes; fine-tuned it has no generator, so its size means nothing."""
     from bert_keras.models.electra import ElectraConfig
     from bert_keras.saved_model.saved_model_files import CONFIG_FILE
+    from bert_keras.tasks.settings import TASK_SPEC_FILE
 
     path = os.path.join(directory, CONFIG_FILE)
     try:
         text = files.read_text(path)
         config = BertConfig.from_json(text)
         sizes = {name: value for name, value in json.loads(text).items() if name in _ELECTRA_SIZES}
+        if sizes and os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
+            sizes["generator_size"] = 1.0
         return config, ElectraConfig(config, **sizes) if sizes else None
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
@@ -158,7 +164,6 @@ def read_tokenizer(directory: str) -> Tokenizer:
         InputError: a file is missing or damaged.
     """
     from bert_keras.saved_model.pretrained import CONFIG_FILE
-    from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
     from bert_keras.tokenizers.wordpiece import BertTokenizer
 
     config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
@@ -191,11 +196,11 @@ def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any,
     from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
     from bert_keras.tasks.task_types import task_type_of
 
+    size, fine_tuned = None, None
     if isinstance(config, ElectraConfig):
-        discriminator = ElectraDiscriminator(config)
-        discriminator.build()
-        return discriminator, None
-    model, fine_tuned = BertForPreTraining(config), None
+        model, size, config = ElectraDiscriminator(config), config.embedding_size, config.discriminator
+    else:
+        model = BertForPreTraining(config)
     if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
         task = TaskSpec.load(directory).task
         path = os.path.join(directory, TASK_SETTINGS_FILE)
@@ -203,7 +208,7 @@ def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any,
             settings = TaskSettings(**files.read_json(path))
         except (TypeError, ValueError) as error:
             raise InputError(f"{path}: {error}") from error
-        model, fine_tuned = task_type_of(task).create_model(config, task, settings, seed=0), (task, settings)
+        model, fine_tuned = task_type_of(task).create_model(config, task, settings, 0, size), (task, settings)
     model.build()
     return model, fine_tuned
 
@@ -214,6 +219,7 @@ def write_pushed(
     directory: str,
     family: Family | None = None,
     untrained: Sequence[Part] = (),
+    generator: ElectraGenerator | None = None,
 ) -> Written:
     """Write a SavedModel with the signatures that the model can answer; missing heads get random weights.
 
@@ -224,29 +230,65 @@ def write_pushed(
         family: family of the model.
         untrained: the parts of the model that its source lacked; no signature reads them. A pooler from the source
             counts as trained, even without its next-sentence head.
+        generator: of an `ElectraDiscriminator`; None: it is drawn, and no signature reads it.
 
     Raises:
         InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
-            causal or not a BERT. Nothing is written.
+            causal or an ELECTRA's generator alone. Nothing is written.
     """
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.objectives import mlm, mlm_nsp
+    from bert_keras.objectives import electra, mlm, mlm_nsp
     from bert_keras.saved_model.pretrained import export_saved_model
 
-    config = weight_copy.only_bert(model, family, _WHOSE)
-    tokenizer = vocabulary_files.wordpiece(tokenizer, _WHOSE)
+    architecture = architecture_of(model, family)
+    config, family = architecture.encoder, architecture.family
     if tokenizer is None:
         raise InputError("a model that takes raw text needs a vocabulary: give a source with a vocab.txt")
+    if isinstance(tokenizer, ByteBpeTokenizer) != (family == "roberta"):
+        raise InputError(
+            f"{architecture.title}: {_WHOSE} hold a RoBERTa with byte-level BPE and all others with word pieces; give "
+            "the vocabulary that it was trained with"
+        )
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        try:
+            check_order(tokenizer.merges)
+        except ValueError as error:
+            raise InputError(str(error)) from error
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
-    drawn: tuple[Part, ...] = ()
-    if not isinstance(model, BertForPreTraining):
-        backbone, model = model, BertForPreTraining(config)
-        model.build()
-        model.backbone.set_weights(backbone.get_weights())
-        drawn = ("masked-LM head", "next-sentence head")
+    whole, drawn = _pretraining_model(model, generator, architecture)
     layout, objective = ExampleLayout.bert(config.max_position_embeddings, _MAX_PREDICTIONS), mlm_nsp.OBJECTIVE
-    if "next-sentence head" in untrained:
-        layout, objective = dataclasses.replace(layout, objective="segment_pair"), mlm.OBJECTIVE
+    if family != "bert" or "next-sentence head" in untrained:
+        objective = electra.OBJECTIVE if family == "electra" else mlm.OBJECTIVE
+        layout = dataclasses.replace(layout, objective="segment_pair")
     with files.staged(directory) as temporary:
-        export_saved_model(model, tokenizer, temporary, layout, objective, untrained=(*untrained, *drawn))
+        export_saved_model(whole, tokenizer, temporary, layout, objective, untrained=(*untrained, *drawn))
+    if family == "roberta":  # pushed as a BERT, whose other parts nothing reads
+        drawn = tuple(part for part in drawn if part == "masked-LM head")
     return Written(drawn)
+
+
+def _pretraining_model(
+    model: Model, generator: ElectraGenerator | None, architecture: Architecture
+) -> tuple[Any, tuple[Part, ...]]:
+    """The model that is pushed, with the weights of `model` and `generator`, and its parts that they lack."""
+    from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
+    from bert_keras.models.pretraining_heads import BertForPreTraining
+
+    config, size = architecture.encoder, architecture.embedding_size
+    if isinstance(model, ElectraGenerator):
+        raise InputError(
+            "an ELECTRA's generator is pushed with its discriminator: give the discriminator's folder, with this one "
+            "in it as generator/"
+        )
+    if architecture.family != "electra":
+        whole = encoder = BertForPreTraining(config)
+    elif generator is None:
+        whole = encoder = ElectraDiscriminator(ElectraConfig(config, size, 1.0))
+    else:
+        share = generator_size(architecture_of(generator), architecture, "the generator")
+        whole = ElectraForPreTraining(ElectraConfig(config, size, share))
+        encoder = whole.discriminator
+    whole.build()
+    drawn = weight_copy.copy_weights(model, encoder)
+    if generator is None:
+        return whole, (*drawn, *(("generator",) if architecture.family == "electra" else ()))
+    return whole, (*drawn, *weight_copy.copy_weights(generator, whole.generator))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert import bert_tfx, huggingface, keras_hub, tf1
 from bert_keras.convert.weight_copy import Outline, ReadModel, Written
@@ -18,6 +18,7 @@ from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
+    from bert_keras.models.electra import ElectraGenerator
 
 # By the format's name on the command line.
 READERS: dict[str, Callable[[str], ReadModel]] = {
@@ -101,13 +102,20 @@ def tokenizer_of(model: ReadModel, directory: str, cased: bool | None) -> Tokeni
 
 
 def write_any(
-    format_: str, model: Model, tokenizer: Tokenizer | None, directory: str, family: Family, untrained: Sequence[Part]
+    format_: str,
+    model: Model,
+    tokenizer: Tokenizer | None,
+    directory: str,
+    family: Family,
+    untrained: Sequence[Part],
+    generator: ElectraGenerator | None = None,
 ) -> Written:
-    """Write a folder of a format, a key of `WRITERS`.
+    """Write a folder of a format, a key of `WRITERS`, of an ELECTRA with its generator but for keras-hub.
 
     Raises:
         InputError: the format cannot hold the model, or its vocabulary is another model's.
     """
+    further: dict[str, Any] = {} if format_ == "keras-hub" else {"generator": generator}
     # A SavedModel has signatures, which must not answer from what was drawn.
-    known = {"untrained": untrained} if format_ == "bert-tfx" else {}
-    return WRITERS[format_](model, tokenizer, directory, family, **known)
+    further |= {"untrained": untrained} if format_ == "bert-tfx" else {}
+    return WRITERS[format_](model, tokenizer, directory, family, **further)

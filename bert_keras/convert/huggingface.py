@@ -132,7 +132,11 @@ def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
 
 
 def write_huggingface(
-    model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None
+    model: Model,
+    tokenizer: Tokenizer | None,
+    directory: str,
+    family: Family | None = None,
+    generator: ElectraGenerator | None = None,
 ) -> Written:
     """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
@@ -142,6 +146,7 @@ def write_huggingface(
         model: the model, written as float32.
         tokenizer: the model's tokenizer; None writes no vocabulary.
         family: family of a `BertBackbone`; by default BERT.
+        generator: of an `ElectraDiscriminator`, for a folder in this one.
 
     Raises:
         InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
@@ -166,6 +171,8 @@ def write_huggingface(
         save_file(tensors, weights, metadata={"format": "pt"})
         # safetensors makes the file readable to its owner only, whatever the umask.
         shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
+        if generator:
+            write_huggingface(generator, tokenizer, os.path.join(temporary, GENERATOR_FOLDER))
     return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))
 
 

@@ -181,8 +181,7 @@ def _assign(
     drawn: dict[Part, None] = {}
     backbone = backbone_of(model)
     family: Family = "electra" if isinstance(model, (ElectraDiscriminator, ElectraGenerator)) else "bert"
-    width = backbone.embeddings.config.hidden_size
-    for weight in Architecture(family, backbone.config, width).weights():
+    for weight in Architecture(family, backbone.config, backbone.embedding_size).weights():
         if weight.path not in ours:
             continue
         if weight.path not in theirs or weight.part in initialised:

@@ -1,4 +1,4 @@
-"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`), and, to read, of
+"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`) and of
 google-research/electra (`bert_keras.convert.tf1_electra`).
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import files
 from bert_keras.convert import tf1_electra, weight_copy
-from bert_keras.convert.architecture import Architecture, generator_size
+from bert_keras.convert.architecture import Architecture, architecture_of, generator_size
 from bert_keras.convert.tf1_electra import Network
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
 from bert_keras.convert.weight_map import Family
@@ -25,10 +25,13 @@ from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, V
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
+    from bert_keras.models.electra import ElectraGenerator
 
 CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
 _WHOSE = "checkpoints of google-research/bert"
+# Of an ELECTRA; the file `checkpoint` names it, since the original is given the folder.
+_ELECTRA_CHECKPOINT = "electra.ckpt"
 # The optimizer's state, which the original does not restore either.
 _TRAINING_STATE = re.compile(r"(^|/)(adam_m|adam_v|global_step)$")
 
@@ -160,34 +163,52 @@ def _damaged(prefix: str, reason: object) -> InputError:
     return InputError(f"{prefix} is damaged or incomplete ({reason}); copy its files again")
 
 
-def write_tf1(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:
-    """Write a checkpoint for the original's `init_checkpoint`, with its `bert_config.json`.
+def write_tf1(
+    model: Model,
+    tokenizer: Tokenizer | None,
+    directory: str,
+    family: Family | None = None,
+    generator: ElectraGenerator | None = None,
+) -> Written:
+    """Write a checkpoint for the original's `init_checkpoint`, of a BERT with its `bert_config.json`.
 
-    The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and it refuses a
-    configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both.
+    The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and google-research/
+    bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both.
 
     Args:
         model: the model, written as float32.
         tokenizer: the model's tokenizer; None writes no `vocab.txt`.
+        family: family of a `BertBackbone`; by default BERT.
+        generator: of an `ElectraDiscriminator`, for the same checkpoint.
 
     Raises:
-        InputError: the sizes of vocabulary and word embeddings differ, or the model is causal or not a BERT. Nothing
-            is written.
+        InputError: the sizes of vocabulary and word embeddings differ, the model is causal or a RoBERTa, or an ELECTRA
+            that google-research/electra would compute differently. Nothing is written.
     """
     import tensorflow as tf
 
-    config = weight_copy.only_bert(model, family, _WHOSE)
+    architecture = architecture_of(model, family)
+    config = architecture.encoder
+    if architecture.family != "electra":
+        weight_copy.only_bert(model, family, _WHOSE)
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     tokenizer = vocabulary_files.wordpiece(tokenizer, _WHOSE)
-    tensors = weight_copy.tensors_of(model, "tf1")
+    tensors, name = weight_copy.tensors_of(model, "tf1", architecture.family), CHECKPOINT
+    texts = {CONFIG_FILE: config.to_json()}
+    if architecture.family == "electra":
+        tf1_electra.check_written(config)
+        tensors |= tf1_electra.generator_names(weight_copy.tensors_of(generator, "tf1") if generator else {})
+        name, texts = _ELECTRA_CHECKPOINT, {"checkpoint": f'model_checkpoint_path: "{_ELECTRA_CHECKPOINT}"\n'}
     with files.staged(directory) as temporary:
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
-        files.write_text(temporary, CONFIG_FILE, config.to_json())
+        for file, text in texts.items():
+            files.write_text(temporary, file, text)
         tf.raw_ops.SaveV2(
-            prefix=os.path.join(temporary, CHECKPOINT),
+            prefix=os.path.join(temporary, name),
             tensor_names=list(tensors),
             shape_and_slices=[""] * len(tensors),
             tensors=list(tensors.values()),
         )
-    return Written()
+    left_out = weight_copy.left_out(model, "tf1", architecture.family)
+    return Written(remarks=tuple(f"the {part} is dropped: {_WHOSE} have none" for part in left_out))

@@ -15,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from bert_keras.convert.architecture import Architecture
 from bert_keras.convert.weight_copy import StoredTensor
 from bert_keras.errors import InputError
@@ -63,6 +65,28 @@ def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, N
             _architecture(stored, _GENERATOR, index), shared | {new: stored[name] for new, name in renamed.items()}
         ),
     )
+
+
+def generator_names(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors of a generator under its names beside a discriminator, without the embeddings that both share."""
+    own = {name: value for name, value in tensors.items() if not name.startswith(_EMBEDDINGS)}
+    return {
+        _GENERATOR + name.removeprefix(_DISCRIMINATOR) if name.startswith(_DISCRIMINATOR) else name: value
+        for name, value in own.items()
+    }
+
+
+def check_written(encoder: BertConfig) -> None:
+    """Raise InputError for what no checkpoint tells, so that the original would compute another function."""
+    as_read = dataclasses.replace(
+        encoder, num_attention_heads=max(1, encoder.hidden_size // 64), hidden_act="gelu_erf", layer_norm_eps=1e-12
+    )
+    for name in ("num_attention_heads", "hidden_act", "layer_norm_eps"):
+        if (mine := getattr(encoder, name)) != (theirs := getattr(as_read, name)):
+            raise InputError(
+                f"model.{name} is {mine}, but google-research/electra computes with {theirs} and stores none: write "
+                "the model with --to hf"
+            )
 
 
 def _architecture(stored: Mapping[str, StoredTensor], prefix: str, index: str) -> Architecture:

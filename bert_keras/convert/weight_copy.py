@@ -223,6 +223,18 @@ def left_out(model: Model, format_: Format, family: Family | None = None) -> tup
     return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
 
 
+def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:
+    """Assign the weights that two models of one encoder both have; return the parts of `target` that keep theirs."""
+    ours, theirs = variables_by_path(target), variables_by_path(source)
+    drawn: dict[Part, None] = {}
+    for weight in architecture_of(target).weights():
+        if weight.path in ours and weight.path in theirs:
+            ours[weight.path].assign(theirs[weight.path])
+        elif weight.path in ours:
+            drawn[weight.part] = None
+    return tuple(drawn)
+
+
 def variables_by_path(model: Model) -> dict[str, Any]:
     """The variables of a model by their path in the table, independent of the model's name and parents."""
     backbone = backbone_of(model)

@@ -48,9 +48,9 @@ class InitCheckpoint:
     def read(cls, directory: str, cased: bool | None = None) -> InitCheckpoint:
         """Read the encoder of a folder: google-research/bert's, Hugging Face's, keras-hub's, or a pushed one.
 
-        The model is a BERT, SpanBERT, left-to-right model, RoBERTa, or an ELECTRA whose embeddings are as wide as its
-        encoder, which then has the weights of a BERT. Of the heads only the pooler is kept; a missing one is
-        initialised by the seed of the run, as RoBERTa's, which is the dense layer of its classification head.
+        The model is a BERT, SpanBERT, left-to-right model, RoBERTa or ELECTRA. Of the heads only the pooler is kept; a
+        missing one is initialised by the seed of the run, as RoBERTa's, which is the dense layer of its classification
+        head.
 
         Args:
             directory: the folder.
@@ -76,13 +76,12 @@ class InitCheckpoint:
             except ValueError as error:
                 raise InputError(f"{directory}: {error}") from error
         backbone = backbone_of(source.model)
-        if backbone.embeddings_project is not None:
-            raise InputError(
-                f"{directory}: is an ELECTRA with embeddings of {backbone.embeddings.config.hidden_size} in an encoder "
-                f"of {backbone.config.hidden_size}; only one with both of one width (pretraining.embedding_size = "
-                "model.hidden_size) can be fine-tuned"
-            )
         return cls(backbone.config, tokenizer, backbone, source.family)
+
+    @property
+    def embedding_size(self) -> int | None:
+        """The width of the embeddings, which is not the encoder's in ELECTRA-small; None: the encoder's."""
+        return self.backbone.embedding_size if self.backbone else None
 
     def check_reads(self, settings: TaskSettings) -> None:
         """Raise InputError if sequences may be longer than the encoder's positions."""

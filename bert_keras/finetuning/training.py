@@ -63,7 +63,7 @@ def fine_tune(
     examples = ArrayExamples(arrays, features[1].arrays, static_shape=config.strategy == "tpu")
 
     def create_model() -> keras.Model:
-        model = kind.create_model(init.config, task, settings, config.seed)
+        model = kind.create_model(init.config, task, settings, config.seed, init.embedding_size)
         model.build()
         init.initialize(model)
         return model

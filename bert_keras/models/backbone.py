@@ -51,12 +51,12 @@ class BertBackbone(ConfiguredModel):
 
     Args:
         has_pooler: without a pooler (RoBERTa, ELECTRA), `pooled_output` is the output of the position itself.
-        embeddings: embeddings shared with another model; None makes new ones. A dense layer without activation
-            projects them to H if their width differs (ELECTRA). Shared embeddings are saved with the model that owns
-            them.
+        embeddings: embeddings shared with another model, which saves them; None makes new ones.
+        embedding_size: E, the width of new embeddings; None: H. A dense layer without activation projects embeddings
+            of another width to H (ELECTRA).
     """
 
-    arguments = ("has_pooler",)
+    arguments = ("has_pooler", "embedding_size")
 
     def __init__(
         self,
@@ -64,14 +64,16 @@ class BertBackbone(ConfiguredModel):
         seed: int = 0,
         has_pooler: bool = True,
         embeddings: BertEmbeddings | None = None,
+        embedding_size: int | None = None,
         **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
         self.has_pooler = has_pooler
         self._shares_embeddings = embeddings is not None
-        self.embeddings = embeddings or BertEmbeddings(config, seed, name="embeddings")
+        self.embeddings = embeddings or BertEmbeddings(config.of_width(embedding_size), seed, name="embeddings")
+        self.embedding_size = self.embeddings.config.hidden_size
         self.embeddings_project = None
-        if self.embeddings.config.hidden_size != config.hidden_size:
+        if self.embedding_size != config.hidden_size:
             # Glorot's uniform, not `initializer_range`, as in ELECTRA's code.
             glorot = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
             self.embeddings_project = keras.layers.Dense(
@@ -94,7 +96,7 @@ class BertBackbone(ConfiguredModel):
         if not self.embeddings.built:
             self.embeddings.build(None)
         if self.embeddings_project is not None:
-            self.embeddings_project.build((None, None, self.embeddings.config.hidden_size))
+            self.embeddings_project.build((None, None, self.embedding_size))
         for layer in self.encoder_layers:
             layer.build(None)
         self.pooler.build((None, self.config.hidden_size))

@@ -86,9 +86,15 @@ class BertConfig:
             **other,  # type: ignore[arg-type]
         )
 
-    def to_json(self) -> str:
-        """`bert_config.json` in the original's format."""
-        fields = {**dataclasses.asdict(self), "hidden_act": _ORIGINAL_ACTIVATIONS[self.hidden_act]}
+    def of_width(self, embedding_size: int | None) -> BertConfig:
+        """The configuration of embeddings, and of a head tied to them, of another width; None: of the encoder's."""
+        if embedding_size in (None, self.hidden_size):
+            return self
+        return dataclasses.replace(self, hidden_size=embedding_size, num_attention_heads=1)
+
+    def to_json(self, **further: object) -> str:
+        """`bert_config.json` in the original's format, with further fields."""
+        fields = {**dataclasses.asdict(self), "hidden_act": _ORIGINAL_ACTIVATIONS[self.hidden_act], **further}
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod

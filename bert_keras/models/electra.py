@@ -60,7 +60,7 @@ class ElectraConfig:
     @property
     def embeddings(self) -> BertConfig:
         """The configuration of the embeddings and of the head tied to them, E wide."""
-        return dataclasses.replace(self.discriminator, hidden_size=self.embedding_size, num_attention_heads=1)
+        return self.discriminator.of_width(self.embedding_size)
 
 
 class _ElectraModel(ConfiguredModel):

@@ -56,17 +56,26 @@ class FeatureBasedTokenClassifier(ConfiguredModel):
             best is `concat_last_four`.
         lstm_units: width of each direction; 768 in the paper.
         seed: seed of the initial weights.
+        embedding_size: as in `BertBackbone`.
     """
 
-    arguments = ("num_labels", "features", "lstm_units")
+    arguments = ("num_labels", "features", "lstm_units", "embedding_size")
 
     def __init__(
-        self, config: BertConfig, num_labels: int, features: str | int, lstm_units: int, seed: int = 0, **kwargs
+        self,
+        config: BertConfig,
+        num_labels: int,
+        features: str | int,
+        lstm_units: int,
+        seed: int = 0,
+        embedding_size: int | None = None,
+        **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
         self.num_labels, self.features, self.lstm_units = num_labels, features, lstm_units
         self.layer = None if features in MIXES else _layer_number(features, config.num_hidden_layers)
-        self.backbone = BertBackbone(config, seed, name="bert")
+        self.backbone = BertBackbone(config, seed, embedding_size=embedding_size, name="bert")
+        self.embedding_size = self.backbone.embedding_size
         self.backbone.trainable = False
         if self.layer is None:
             self.layer_mix = LayerMix(str(features), config.num_hidden_layers, name="layer_mix")
@@ -81,6 +90,7 @@ class FeatureBasedTokenClassifier(ConfiguredModel):
         if self.layer is None:
             self.layer_mix.build(None)
         width = self.config.hidden_size * (4 if self.features == "concat_last_four" else 1)
+        width = self.embedding_size if self.layer == 0 else width
         self.lstms[0].build((None, None, width))
         self.lstms[1].build((None, None, 2 * self.lstm_units))
         self.classifier.build((None, None, 2 * self.lstm_units))

@@ -26,9 +26,10 @@ class _TaskModel(ConfiguredModel):
     sentence's output is then the forward direction's last token and the backward direction's first. RoBERTa
     (`drops_encoder_output`) also has dropout before the pooler, the dense layer of its head (fairseq,
     models/roberta/model.py, `RobertaClassificationHead`); `bert_keras.finetuning.init_checkpoint` sets it for training.
+    `embedding_size` is `BertBackbone`'s.
     """
 
-    arguments: tuple[str, ...] = ("has_bilstm",)
+    arguments: tuple[str, ...] = ("has_bilstm", "embedding_size")
     drops_encoder_output = False
 
     def __init__(
@@ -38,12 +39,14 @@ class _TaskModel(ConfiguredModel):
         seed: int = 0,
         use_bias: bool = True,
         has_bilstm: bool = False,
+        embedding_size: int | None = None,
         **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
         if num_outputs < 1:
             raise ValueError(f"num_labels is {num_outputs}; it must be at least 1")
-        self.backbone = BertBackbone(config, seed, name="bert")
+        self.backbone = BertBackbone(config, seed, embedding_size=embedding_size, name="bert")
+        self.embedding_size = self.backbone.embedding_size
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
         self.classifier = keras.layers.Dense(

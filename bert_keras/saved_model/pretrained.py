@@ -9,15 +9,14 @@ Signatures (B texts, M maximum number of masks of a text in the batch, k = 5, T'
                                  model trained here also those of baselines (`bert_keras.objectives.unigram`)
 
 A model has the signatures that its objective (`bert_keras.objectives.registry`) trains: next_sentence only for mlm_nsp;
-fill_mask for objectives with masks. Without fill_mask, serving_default is encode: for a left-to-right model, and for
-ELECTRA, whose encoder is the discriminator's. Only next-sentence prediction trains the pooler; without it there is no
-`pooled_output`. No signature reads the untrained parts of a converted model; if a head is untrained, there is no
-evaluate.
+fill_mask for objectives with masks. Of an ELECTRA the generator answers fill_mask, the discriminator encode, which is
+serving_default; so it is for a left-to-right model, which has no fill_mask. Only next-sentence prediction trains the
+pooler; without it there is no `pooled_output`. No signature reads the untrained parts of a converted model; if a head
+is untrained, there is no evaluate.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection
 
@@ -27,8 +26,8 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, feature_spec
 from bert_keras.data.truncation import truncate_pair as truncate_pair
-from bert_keras.models.config import Part
-from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
+from bert_keras.models.config import BertConfig, Part
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
@@ -93,8 +92,9 @@ class ServedBert(tf.Module):
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]
         self._model = lambda: model
-        encoder = model.discriminator if isinstance(model, ElectraForPreTraining) else model
-        self._backbone = lambda: encoder.backbone
+        is_electra = isinstance(model, ElectraForPreTraining)
+        encoder, filler = (model.discriminator, model.generator) if is_electra else (model, model)
+        self._backbone, self._filler = lambda: encoder.backbone, lambda: filler
         self._objective, self._random_states = objective, RandomStates(model)
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
@@ -127,9 +127,9 @@ class ServedBert(tf.Module):
             ]
         ):
             inputs = {name: tf.identity(value) for name, value in inputs.items()}
-        outputs = self._backbone()(inputs, training=False)
-        table = self._backbone().embeddings.word_embeddings.embeddings
-        logits = self._model().mlm_head(outputs["sequence_output"], positions.to_tensor(0), table)  # [B, M, V]
+        backbone = self._filler().backbone
+        outputs, table = backbone(inputs, training=False), backbone.embeddings.word_embeddings.embeddings
+        logits = self._filler().mlm_head(outputs["sequence_output"], positions.to_tensor(0), table)  # [B, M, V]
         logits = tf.cast(logits, tf.float32)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
         used = tf.sequence_mask(visible)[:, :, None]  # [B, M, 1]
@@ -161,14 +161,15 @@ class ServedBert(tf.Module):
         """The signatures that the model can answer, by name, with `serving_default`."""
         arguments: dict[Callable, tuple[str, ...]] = {self.encode: ("text",), self.encode_pair: ("text", "text_pair")}
         learns_pairs = self._objective.name == mlm_nsp.OBJECTIVE.name
-        fills_masks = hasattr(self._model(), "mlm_head") and "masked-LM head" not in self._untrained
+        fills_masks = hasattr(self._filler(), "mlm_head") and not {"masked-LM head", "generator"} & {*self._untrained}
         judged = {"masked-LM head", "generator", *(_PAIR_PARTS if learns_pairs else ())}
         if not judged & {*self._untrained}:
             arguments[self.evaluate] = ("examples",)
         if learns_pairs and not _PAIR_PARTS & {*self._untrained}:
             arguments[self.next_sentence] = ("text", "text_pair")
         if fills_masks:
-            arguments = {self.fill_mask: ("text",), **arguments}
+            fill = {self.fill_mask: ("text",)}
+            arguments = fill | arguments if self._filler() is self._model() else arguments | fill
         signatures = {method.__name__: traced(method, text_specs(*names)) for method, names in arguments.items()}
         return {"serving_default": next(iter(signatures.values())), **signatures}
 
@@ -190,7 +191,7 @@ def export_saved_model(
     file of its own, and `bert_config.json` also has `embedding_size` and `generator_size`.
 
     Args:
-        model: a model of `bert_keras.objectives.registry`.
+        model: a model of `bert_keras.objectives.registry`, or an ELECTRA's discriminator alone.
         tokenizer: the model's tokenizer.
         directory: folder to write.
         layout: layout of the examples that `evaluate` reads.
@@ -213,7 +214,8 @@ def export_saved_model(
     if "fill_mask" in requests:
         mask = tokenizer.vocabulary[tokenizer.mask_id]
         requests["fill_mask"] = {"text": [text.replace("[MASK]", mask) for text in requests["fill_mask"]["text"]]}
-    default = next(iter(requests.values()))  # `signatures` makes the first one the default
+    # `signatures` makes the first one the default.
+    default = requests[next(name for name in signatures if name != "serving_default")]
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
     write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained), tokenizer)
     if isinstance(model, ElectraForPreTraining) and "generator" not in untrained:
@@ -222,19 +224,19 @@ def export_saved_model(
 
 def _config_json(model: keras.Model, untrained: Collection[Part]) -> str:
     """The encoder's fields, with the untrained parts and ELECTRA's sizes."""
-    shape, extra = model.config, {}
-    if isinstance(model, ElectraForPreTraining):
+    shape: BertConfig | ElectraConfig = model.config
+    extra: dict[str, object] = {}
+    if isinstance(shape, ElectraConfig):
         extra = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
         # It has no pooler and no generator to leave out.
         shape, untrained = shape.discriminator, [part for part in untrained if part == "discriminator head"]
     extra |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
-    fields = json.loads(shape.to_json()) | extra
-    return json.dumps(fields, indent=2, sort_keys=True) + "\n" if extra else shape.to_json()
+    return shape.to_json(**extra)
 
 
 def _for_fine_tuning(model: keras.Model) -> keras.Model:
     """The model whose weights `export_saved_model` writes."""
-    if isinstance(model, BertForPreTraining):
+    if isinstance(model, (BertForPreTraining, ElectraDiscriminator)):
         return model
     if isinstance(model, ElectraForPreTraining):
         return _network(ElectraDiscriminator, model.discriminator)

@@ -141,7 +141,9 @@ def export_task_model(
     ]
     write_warmup_requests(directory, signatures, requests)
     first = model.models[0] if isinstance(model, Ensemble) else model
-    write_model_files(directory, first, first.config.to_json(), tokenizer)
+    size = first.backbone.embedding_size
+    narrow = {} if size == first.config.hidden_size else {"embedding_size": size}
+    write_model_files(directory, first, first.config.to_json(**narrow), tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
 

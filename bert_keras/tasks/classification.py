@@ -19,9 +19,12 @@ from bert_keras.tokenizers.protocol import Tokenizer
 objective = label_objective("classification")
 
 
-def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForSequenceClassification:
+def create_model(
+    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
+) -> BertForSequenceClassification:
     """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForSequenceClassification(config, len(task.labels), seed, has_bilstm=settings.bilstm)
+    further = {"has_bilstm": settings.bilstm, "embedding_size": embedding_size}
+    return BertForSequenceClassification(config, len(task.labels), seed, **further)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -23,9 +23,11 @@ from bert_keras.tokenizers.protocol import Tokenizer
 objective = label_objective("multiple_choice")
 
 
-def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForMultipleChoice:
+def create_model(
+    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
+) -> BertForMultipleChoice:
     """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForMultipleChoice(config, seed, has_bilstm=settings.bilstm)
+    return BertForMultipleChoice(config, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -46,9 +46,11 @@ objective = Objective(
 )
 
 
-def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForRegression:
+def create_model(
+    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
+) -> BertForRegression:
     """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForRegression(config, seed, has_bilstm=settings.bilstm)
+    return BertForRegression(config, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -28,12 +28,15 @@ objective = label_objective("tagging", "token_labels")
 OUTSIDE = "O"
 
 
-def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> keras.Model:
+def create_model(
+    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
+) -> keras.Model:
     """See `bert_keras.tasks.task_types.TaskType`; with `settings.features` the encoder is frozen."""
     labels = len(task.labels)
     if settings.features:
-        return FeatureBasedTokenClassifier(config, labels, _layer(settings.features), settings.lstm_units, seed)
-    return BertForTokenClassification(config, labels, seed, has_bilstm=settings.bilstm)
+        features = _layer(settings.features)
+        return FeatureBasedTokenClassifier(config, labels, features, settings.lstm_units, seed, embedding_size)
+    return BertForTokenClassification(config, labels, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
 
 
 def _layer(features: str) -> str | int:

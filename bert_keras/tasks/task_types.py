@@ -24,8 +24,13 @@ class TaskType(Protocol):
     def objective(self) -> Objective:
         """The objective, with the task type's name; `features` has its labels."""
 
-    def create_model(self, config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> keras.Model:
-        """Create a model with random weights, not built; its encoder is the attribute `backbone`."""
+    def create_model(
+        self, config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
+    ) -> keras.Model:
+        """Create a model with random weights, not built; its encoder is the attribute `backbone`.
+
+        `embedding_size` is the width of the embeddings; None: the encoder's.
+        """
 
     def features(
         self, rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer

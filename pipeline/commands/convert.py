@@ -32,15 +32,14 @@ def convert(
 ) -> None:
     """Convert a model's weights, heads and vocabulary between file formats.
 
-    tf1: checkpoints of google-research/bert, and to read also of google-research/electra. hf: Hugging Face folders of a
-    BERT, RoBERTa or ELECTRA (generator or discriminator), safetensors only. keras-hub: presets of the three. bert-tfx:
-    a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its weights. Only a
-    BERT is written as tf1 and bert-tfx. A generator beside its discriminator is written to generator/ of an hf folder.
-    Pickle files are never loaded.
+    tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT, RoBERTa
+    or ELECTRA (generator or discriminator), safetensors only. keras-hub: presets of the three. bert-tfx: a pushed
+    model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its weights. An ELECTRA is
+    written with its generator where SRC has it: to generator/ of an hf folder, not to a preset. Pickle files are never
+    loaded.
     """
     from bert_keras.convert.architecture import architecture_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any
-    from bert_keras.convert.huggingface import GENERATOR_FOLDER
 
     if not os.path.isdir(source):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
@@ -48,14 +47,13 @@ def convert(
         raise InputError(f"{target}: not empty; give a new folder")
     converted = READERS[from_.value](source)
     tokenizer = tokenizer_of(converted, source, cased)
-    written = write_any(to.value, converted.model, tokenizer, target, converted.family, converted.initialised)
-    if converted.generator and to is ModelFormat.HF:
-        write_any("hf", converted.generator, tokenizer, os.path.join(target, GENERATOR_FOLDER), "electra", ())
+    found = converted.family, converted.initialised, converted.generator
+    written = write_any(to.value, converted.model, tokenizer, target, *found)
     config = architecture_of(converted.model, converted.family).encoder
     drawn = [*converted.initialised, *written.drawn]
     notes = [f"NOT in {source}, initialised at random: {', '.join(drawn)}"] if drawn else []
     if converted.generator:
         left_out = f"the generator in {source} is left out"
-        notes += ["with its generator" if to is ModelFormat.HF else left_out]
+        notes += [left_out if to is ModelFormat.KERAS_HUB else "with its generator"]
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
     typer.echo("; ".join([f"{target}: {shape}", *notes, *converted.remarks, *written.remarks]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,22 +84,26 @@ def recipes(
         str | None, typer.Argument(metavar="RECIPE", help="A recipe or task, whose settings are listed.")
     ] = None,
 ) -> None:
-    """List the recipes; for one recipe or task, list every setting that --set can change."""
+    """List the recipes; of one recipe or task, command, hardware, time and every setting that --set can change."""
     from bert_keras.tasks.table import TASKS
     from pipeline.recipes.finetuning import TASK_RECIPES, finetuning
     from pipeline.recipes.pretraining import RECIPES, recipe_of
     from pipeline.recipes.settings import settings_of
 
     if recipe is None:
+        typer.echo("bert-tfx pretrain RECIPE --corpus 'text/*.txt'")
         for name, make in RECIPES.items():
-            typer.echo(f"{name:14} {(make.__doc__ or '').splitlines()[0]}")
+            typer.echo(f"  {name:18} {(make.__doc__ or '').splitlines()[0]}")
+        typer.echo("bert-tfx finetune TASK --init MODEL --data FOLDER")
         for make_task in dict.fromkeys(TASK_RECIPES.values()):
             names = [task.name for task in TASKS.values() if TASK_RECIPES[task.reader] is make_task]
-            typer.echo(f"{', '.join(names)}\n{'':14} {(make_task.__doc__ or '').splitlines()[0]}")
+            typer.echo(f"  {', '.join(names)}\n  {'':18} {(make_task.__doc__ or '').splitlines()[0]}")
     elif recipe not in {**RECIPES, **TASKS}:
         raise InputError(f"{recipe}: no such recipe ({', '.join(RECIPES)}) and no such task ({', '.join(TASKS)})")
     else:
         settings = settings_of(recipe_of(recipe) if recipe in RECIPES else finetuning(recipe))
+        for line in (inspect.getdoc(RECIPES[recipe]) or "").splitlines() if recipe in RECIPES else ():
+            typer.echo(f"# {line}".rstrip())
         for key, value in settings.items():
             typer.echo(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
 

@@ -163,7 +163,7 @@ RELATIVES = {
         lambda: ElectraDiscriminator(ElectraConfig(SHAPE, 16, 1.0)),
         {"pretraining__model_family": "electra", "pretraining__generator_size": 0.5},
         ("encoder, discriminator head", "generator"),
-        {"encode", "encode_pair", "evaluate", "serving_default"},
+        {"fill_mask", "encode", "encode_pair", "evaluate", "serving_default"},
     ),
 }
 

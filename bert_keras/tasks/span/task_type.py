@@ -62,9 +62,11 @@ def _metrics(sums: Mapping[str, float]) -> dict[str, float]:
 objective = Objective("span", SUMS, example_sums, _totals, _loss, _metrics)
 
 
-def create_model(config: BertConfig, task: Task, settings: TaskSettings, seed: int) -> BertForSpanExtraction:
+def create_model(
+    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
+) -> BertForSpanExtraction:
     """The encoder and one dense layer with two outputs per token."""
-    return BertForSpanExtraction(config, seed, has_bilstm=settings.bilstm)
+    return BertForSpanExtraction(config, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -1,13 +1,16 @@
-"""Record the outputs of `transformers` for a small random RoBERTa and ELECTRA; not part of any test run.
+"""Record the outputs of `transformers` for a small random RoBERTa and ELECTRA, and for an ELECTRA-small of the released
+shape; not part of any test run.
 
 python tests/support/models/golden_transformers_variants/make.py tests/unit/bert_keras/golden_transformers_variants
 (torch 2.13.0, transformers 5.23.0)
 
 Each file holds the tensors under the names of `transformers`, the inputs under `inputs/` and what came out under
-`outputs/`. Generator and discriminator of the ELECTRA have equal embeddings.
+`outputs/`. Generator and discriminator of the ELECTRA have equal embeddings. The file of ELECTRA-small holds no
+tensors, but the number of their numbers: `drawn` makes each from its name.
 """
 
 import sys
+import zlib
 
 import numpy as np
 import torch
@@ -30,12 +33,12 @@ def tensors_of(model):
     return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
 
 
-def random_inputs(segments, rows=4, length=11):
+def random_inputs(segments, rows=4, length=11, vocab_size=SIZES["vocab_size"]):
     """Rows of different lengths; no token is padding's, 0 or 1."""
     generator = np.random.default_rng(1)
     mask = np.arange(length) < np.arange(length, length - 2 * rows, -2)[:, None]
     return {
-        "input_ids": generator.integers(2, SIZES["vocab_size"], (rows, length)) * mask,
+        "input_ids": generator.integers(2, vocab_size, (rows, length)) * mask,
         "input_mask": mask.astype("int64"),
         "segment_ids": generator.integers(0, segments, (rows, length)) * mask,
     }
@@ -48,6 +51,33 @@ def run(model, inputs, pad_token_id):
     with torch.no_grad():
         result = model(*tensors, output_hidden_states=True)
     return {"logits": result.logits.numpy(), "last_layer": result.hidden_states[-1].numpy()}
+
+
+def drawn(name, shape):
+    """A weight of ELECTRA-small, of NumPy's frozen generator: the same with every version."""
+    around = 1.0 if name.endswith("LayerNorm.weight") else 0.0
+    return (around + np.random.RandomState(zlib.crc32(name.encode())).normal(0, 0.1, shape)).astype("float32")
+
+
+def electra_small():
+    """google/electra-small-discriminator's configuration (its config.json), each weight as `drawn`."""
+    config = transformers.ElectraConfig(
+        vocab_size=30522,
+        embedding_size=128,
+        hidden_size=256,
+        num_hidden_layers=12,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        hidden_act="gelu",
+        max_position_embeddings=512,
+        type_vocab_size=2,
+        layer_norm_eps=1e-12,
+    )
+    model = transformers.ElectraForPreTraining(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(drawn(name, tuple(parameter.shape))))
+    return model.eval()
 
 
 def save(name, tensors, inputs, outputs):
@@ -73,3 +103,7 @@ if __name__ == "__main__":
     generator = randomised(transformers.ElectraForMaskedLM(config))
     generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
     save("electra_generator", tensors_of(generator), inputs, run(generator, inputs, config.pad_token_id))
+
+    model, inputs = electra_small(), random_inputs(segments=2, vocab_size=30522)
+    count = {"parameters": np.array([sum(parameter.numel() for parameter in model.parameters())])}
+    save("electra_small", count, inputs, run(model, inputs, model.config.pad_token_id))

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.convert import bert_tfx, huggingface, keras_hub, tf1
 from bert_keras.convert.detect import format_of, read_any
@@ -16,6 +17,7 @@ from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
@@ -147,11 +149,39 @@ def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
     assert np.std(np.array(tuned.backbone.pooler.kernel)) < 0.03  # drawn, where all that was read has 1
 
 
-def test_an_electra_with_narrower_embeddings_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("sst-2", TaskSettings(8)),
+        ("sts-b", TaskSettings(8)),
+        ("swag", TaskSettings(8)),
+        ("squad1.1", TaskSettings(12, max_query_length=4, doc_stride=2)),
+        ("ner", TaskSettings(8)),
+        ("ner", TaskSettings(8, features="embeddings")),
+    ],
+)
+def test_an_electra_with_narrower_embeddings_is_fine_tuned_and_read_again(tmp_path, name, settings):
+    """Embeddings of 8 under an encoder of 16, as in ELECTRA-small, in a task's model, its folder and the next model."""
     model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 8, 1.0)))
-    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
-    with pytest.raises(InputError, match="is an ELECTRA with embeddings of 8 in an encoder of 16; only one with both"):
-        InitCheckpoint.read(str(tmp_path))
+    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path / "hf"))
+    start = InitCheckpoint.read(str(tmp_path / "hf"))
+    task = dataclasses.replace(task_of(name), labels=("0", "1", "2"))
+    tuned = task_type_of(task).create_model(start.config, task, settings, 7, start.embedding_size)
+    tuned.build()
+    start.initialize(tuned)
+    rng = np.random.default_rng(0)
+    inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
+    ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
+    assert_equal_but_for_rounding(ours, theirs, depth_of(CONFIG, 6))
+    export_task_model(tuned, task, settings, TOKENIZER, str(tmp_path / "pushed"))
+    served = tf.saved_model.load(str(tmp_path / "pushed")).signatures["encode"](text=tf.constant(["the cat sat"]))
+    alone = {"input_ids": np.array([[2, 5, 6, 7, 3]]), "input_mask": np.ones((1, 5)), "segment_ids": np.zeros((1, 5))}
+    expected = tuned.backbone(alone)["sequence_output"]
+    assert_equal_but_for_rounding(served["sequence_output"], expected, depth_of(CONFIG, 5))
+    again = InitCheckpoint.read(str(tmp_path / "pushed"))
+    assert (again.family, again.embedding_size, again.config) == ("electra", 8, start.config)
+    for ours, theirs in zip(again.backbone.weights, tuned.backbone.weights, strict=True):
+        np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=theirs.path)
 
 
 def test_a_vocabulary_of_another_family_is_refused(folders, monkeypatch):

@@ -17,8 +17,8 @@ from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.wordpiece import BertTokenizer
+from pipeline.recipes.bert import tiny_cpu
 from pipeline.recipes.finetuning import finetuning
-from pipeline.recipes.pretraining import tiny_cpu
 from pipeline.recipes.settings import with_settings
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat", "dog", "sat", "ran", "."]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from bert_keras.convert.bert_tfx import read_pushed
 from bert_keras.convert.huggingface import write_huggingface
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
@@ -201,11 +202,76 @@ def test_parts_without_a_counterpart_in_keras_hub_are_reported(tmp_path):
 
 
 def test_a_target_that_cannot_hold_the_family_is_one_line_with_the_remedy(tmp_path):
-    names = {"roberta": "RoBERTa", "electra": "ELECTRA"}
-    targets = {"tf1": "checkpoints of google-research/bert", "bert-tfx": "the folders that bert-tfx serves"}
-    for name in write_variants(tmp_path):
-        for to, whose in targets.items():
-            code, _, err = convert(tmp_path / name, tmp_path / "out", "hf", to)
-            assert code == 2 and err.count("\n") == 1
-            assert f"{whose} cannot hold a model of {names[name]}; write it with --to hf or --to keras-hub" in err
-            assert not (tmp_path / "out").exists()
+    write_variants(tmp_path)
+    code, _, err = convert(tmp_path / "roberta", tmp_path / "out", "hf", "tf1")
+    assert code == 2 and err.count("\n") == 1
+    whose = "checkpoints of google-research/bert"
+    assert f"{whose} cannot hold a model of RoBERTa; write it with --to hf or --to keras-hub" in err
+    # google-research/electra has heads of 64 alone.
+    code, _, err = convert(tmp_path / "electra", tmp_path / "out", "hf", "tf1", "--uncased")
+    assert code == 2 and err.count("\n") == 1
+    assert "model.num_attention_heads is 2, but google-research/electra computes with 1 and stores none" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_roberta_is_served_and_comes_back(tmp_path):
+    write_variants(tmp_path)
+    code, out, err = convert(tmp_path / "roberta", tmp_path / "pushed", "hf", "bert-tfx")
+    assert code == 0, err
+    assert out.strip() == f"{tmp_path / 'pushed'}: 2 layers, 16 wide, 262 tokens"
+    served = tf.saved_model.load(str(tmp_path / "pushed"))
+    assert set(served.signatures) == {"serving_default", "fill_mask", "encode", "encode_pair", "evaluate"}
+    assert "pooled_output" not in served.signatures["encode"].structured_outputs
+    assert convert(tmp_path / "pushed", tmp_path / "again", "bert-tfx", "hf")[0] == 0
+    for name in ("config.json", "vocab.json", "merges.txt", "tokenizer_config.json", "model.safetensors"):
+        assert (tmp_path / "roberta" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def test_an_electra_is_served_with_its_generator_and_comes_back(tmp_path):
+    """The generator fills masks, the discriminator encodes; the discriminator alone is served without fill_mask."""
+    sizes = {"vocab_size": len(VOCABULARY), "max_position_embeddings": 12, "hidden_act": "gelu_erf"}
+    shape = ElectraConfig(BertConfig.size(2, 128, **sizes), 32, 0.5)
+    networks = [ElectraForPreTraining(shape, seed=seed) for seed in (1, 2)]
+    for network in networks:
+        network.build()
+    both, other = networks
+    other.embeddings.set_weights(both.embeddings.get_weights())  # as one generator's beside another discriminator
+    tokenizer = BertTokenizer(VOCABULARY, True)
+    write_huggingface(both.discriminator, tokenizer, str(tmp_path / "hf"), generator=other.generator)
+    code, out, err = convert(tmp_path / "hf", tmp_path / "pushed", "hf", "bert-tfx")
+    assert code == 0, err
+    assert out.strip() == f"{tmp_path / 'pushed'}: 2 layers, 128 wide, 10 tokens; with its generator"
+    signatures = tf.saved_model.load(str(tmp_path / "pushed")).signatures
+    assert set(signatures) == {"serving_default", "fill_mask", "encode", "encode_pair", "evaluate"}
+    ids = np.array([[2, 5, 4, 3]])  # [CLS] the [MASK] [SEP]
+    assert [VOCABULARY[i] for i in ids[0]][2] == "[MASK]"
+    inputs = {"input_ids": ids, "input_mask": np.ones((1, 4)), "segment_ids": np.zeros((1, 4))}
+    logits = np.asarray(other.generator(inputs)["mlm_logits"])[0, 2]
+    filled = signatures["fill_mask"](text=tf.constant([f"{VOCABULARY[5]} [MASK]"]))
+    expected = [VOCABULARY[i] for i in np.argsort(-logits)[:5]]
+    assert [token.decode() for token in filled["tokens"].numpy()[0, 0]] == expected
+    likely = np.sort(np.exp(logits) / np.exp(logits).sum())[::-1][:5]
+    np.testing.assert_allclose(filled["scores"].numpy()[0, 0], likely, rtol=1e-5)
+    # The default is the discriminator's.
+    default = signatures["serving_default"](text=tf.constant([f"{VOCABULARY[5]} {VOCABULARY[6]}"]))
+    inputs["input_ids"] = np.array([[2, 5, 6, 3]])
+    np.testing.assert_allclose(
+        default["sequence_output"], both.discriminator(inputs)["sequence_output"], rtol=0, atol=1e-5
+    )
+    # Through the checkpoint of google-research/electra too.
+    for source, target, case in (("pushed", "tf1", ()), ("tf1", "again", ("--uncased",))):
+        formats = {"pushed": "bert-tfx", "again": "hf"}
+        words = formats.get(source, source), formats.get(target, target), *case
+        code, out, err = convert(tmp_path / source, tmp_path / target, *words)
+        assert code == 0, err
+        assert out.strip() == f"{tmp_path / target}: 2 layers, 128 wide, 10 tokens; with its generator"
+    for name in ("model.safetensors", "vocab.txt", "generator/model.safetensors", "generator/config.json"):
+        assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+    shutil.rmtree(tmp_path / "hf" / "generator")
+    code, out, err = convert(tmp_path / "hf", tmp_path / "alone", "hf", "bert-tfx")
+    assert code == 0 and "NOT in" in out and "initialised at random: generator" in out, out + err
+    alone = tf.saved_model.load(str(tmp_path / "alone")).signatures
+    assert set(alone) == {"serving_default", "encode", "encode_pair"}
+    assert not (tmp_path / "alone" / "generator.weights.h5").exists()
+    code, _, err = convert(tmp_path / "again" / "generator", tmp_path / "x", "hf", "bert-tfx", "--uncased")
+    assert code == 2 and "an ELECTRA's generator is pushed with its discriminator" in err and err.count("\n") == 1

@@ -15,7 +15,8 @@ from components.corpus_gen.inputs import InputFile, find_inputs
 from components.corpus_gen.sorted_runs import SLOTS_A_SPLIT, hash_slot
 from components.example_gate.schema import example_schema
 from pipeline.dags.pretrain import create_pipeline, earlier_documents, initial_source
-from pipeline.recipes.pretraining import RECIPES, tiny_cpu
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import with_settings
 from pipeline.stages import stage_of
 

@@ -4,8 +4,11 @@ import dataclasses
 
 import pytest
 
+from bert_keras.models.roberta import roberta_config
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe
+from tests.support.models import electra_sizes
+from tests.support.pipeline.command_line import bert_tfx
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -15,6 +18,7 @@ def test_a_recipe_builds_and_documents_its_command(name):
     assert recipe == RECIPES[name]()
     documented = RECIPES[name].__doc__
     assert ("make demo" if name == "tiny_cpu" else f"bert-tfx pretrain {name} --corpus") in documented
+    assert "    Hardware:  " in documented and "    Time:      " in documented
     # `bert-tfx recipes` prints the first line.
     assert documented.splitlines()[0].strip()
 
@@ -39,23 +43,71 @@ def test_all_published_sizes():
         assert (model.num_hidden_layers, model.hidden_size) == (layers, hidden)
         assert (model.num_attention_heads, model.intermediate_size) == (hidden // 64, 4 * hidden)
         assert (model.vocab_size, model.max_position_embeddings, model.type_vocab_size) == (30522, 512, 2)
-    assert sizes.keys() | {"tiny_cpu", "spanbert_base", "electra_base", "continued"} == RECIPES.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "learned", "vocab_size", "predictions", "steps"),
-    [("spanbert_base", "span_boundary", 28996, 77, 2_400_000), ("electra_base", "electra", 30522, 79, 766_000)],
-)
-def test_relatives_of_bert(name, learned, vocab_size, predictions, steps):
-    """What their papers say: one phase at 512 tokens, masked anew in each epoch."""
+# Layers, H, V, T, P, batch, steps, warm-up, rate, objective: arXiv 1907.10529, section 4.2; 1907.11692, table 9;
+# 2003.10555, table 6, and P of google-research/electra, configure_pretraining.py; Devlin et al., section 5.1.
+PUBLISHED = {
+    "left_to_right_base": (12, 768, 30522, 128, 20, 256, 1_000_000, 10_000, 1e-4, "left_to_right"),
+    "spanbert_base": (12, 768, 28996, 512, 77, 256, 2_400_000, 10_000, 1e-4, "span_boundary"),
+    "roberta_base": (12, 768, 50265, 512, 77, 8192, 500_000, 24_000, 6e-4, "mlm"),
+    "roberta_large": (24, 1024, 50265, 512, 77, 8192, 500_000, 30_000, 4e-4, "mlm"),
+    "electra_small": (12, 256, 30522, 128, 19, 128, 1_000_000, 10_000, 5e-4, "electra"),
+    "electra_base": (12, 768, 30522, 512, 79, 256, 766_000, 10_000, 2e-4, "electra"),
+    "electra_large": (24, 1024, 30522, 512, 130, 2048, 400_000, 10_000, 2e-4, "electra"),
+}
+ADAM = ("optimizer", "beta_1", "beta_2", "epsilon", "weight_decay", "schedule")
+OPTIMIZERS = {
+    "left_to_right": ("bert_adam", 0.9, 0.999, 1e-6, 0.01, "bert"),
+    "spanbert": ("adamw", 0.9, 0.999, 1e-8, 0.1, "linear"),
+    "roberta": ("adamw", 0.9, 0.98, 1e-6, 0.01, "linear"),
+    "electra": ("bert_adam", 0.9, 0.999, 1e-6, 0.01, "bert"),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_relatives_of_bert_have_the_settings_of_their_papers(name):
     recipe = RECIPES[name]()
-    assert (recipe.pretraining_objective, recipe.model.vocab_size, recipe.training.num_train_steps) == (
-        learned,
-        vocab_size,
-        steps,
-    )
-    assert [examples.max_seq_length for examples in recipe.example_sets] == [512]
-    masking = recipe.examples.masking
-    assert (masking.max_predictions_per_seq, masking.when) == (predictions, "dynamic")
-    # What is fine-tuned has embeddings as wide as its encoder.
-    assert name != "electra_base" or recipe.pretraining.embedding_size == recipe.model.hidden_size
+    model, examples, training = recipe.model, recipe.examples, recipe.training
+    assert (
+        *(model.num_hidden_layers, model.hidden_size, model.vocab_size, examples.max_seq_length),
+        *(examples.masking.max_predictions_per_seq, training.train_batch_size, training.num_train_steps),
+        *(training.num_warmup_steps, training.learning_rate, recipe.pretraining_objective),
+    ) == PUBLISHED[name]
+    assert (model.num_attention_heads, model.hidden_dropout_prob) == (model.hidden_size // 64, 0.1)
+    family = name.rpartition("_")[0]
+    assert tuple(getattr(training, field) for field in ADAM) == OPTIMIZERS[family]
+    phases = [examples.max_seq_length for examples in recipe.example_sets]
+    assert phases == ([128, 512] if family == "left_to_right" else [PUBLISHED[name][3]])
+    assert model.causal == (family == "left_to_right")
+    # Masked anew in each epoch, if at all.
+    assert family == "left_to_right" or examples.masking.when == "dynamic"
+
+
+def test_what_only_one_family_has():
+    roberta, small, base, large = (RECIPES[f"{n}"]() for n in ("roberta_base", *map("electra_{}".format, SIZES)))
+    # As `bert_keras.models.roberta.roberta_config`, which published weights fit; the vocabulary is learned.
+    assert roberta.model == roberta_config(12, 768)
+    assert (roberta.vocabulary.algorithm, roberta.examples.objective) == ("byte_bpe", "full_sentences")
+    assert roberta.training.decay_all and roberta.training.clip_norm > 1e6
+    sizes = [(r.pretraining.embedding_size, round(1 / r.pretraining.generator_size)) for r in (small, base, large)]
+    assert sizes == [(128, 4), (768, 3), (1024, 4)]
+    assert [r.examples.masking.masked_lm_prob for r in (small, base, large)] == [0.15, 0.15, 0.25]
+    for recipe, config in ((small, electra_sizes.SMALL), (base, electra_sizes.BASE), (large, electra_sizes.LARGE)):
+        assert recipe.model == config.discriminator
+
+
+SIZES = ("small", "base", "large")
+
+
+def test_the_list_is_narrow_and_names_every_recipe_with_its_command():
+    """A terminal has some 120 columns. One recipe's command, hardware and time come before its settings."""
+    code, out, err = bert_tfx("recipes")
+    lines = out[: out.index("bert-tfx finetune TASK")].splitlines()
+    assert (code, err) == (0, "") and max(map(len, lines)) <= 120
+    assert [line.split()[0] for line in lines[1:]] == [*RECIPES]
+    code, out, err = bert_tfx("recipes", "electra_small")
+    said, settings = out[: (start := out.index("model.vocab_size="))], out[start:]
+    assert (code, err) == (0, "") and all(line.startswith("#") for line in said.splitlines())
+    assert "# Time:      4 days (paper, table 1)\n" in said
+    assert "pretraining.embedding_size=128\n" in settings

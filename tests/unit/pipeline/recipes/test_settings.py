@@ -1,13 +1,16 @@
 """`--set`: applied, or refused in one line that names the setting and the nearest known one."""
 
 import dataclasses
+import re
+import typing
 
 import pytest
 
 from bert_keras.errors import InputError
 from pipeline.examples.generate import ExampleJob
-from pipeline.recipes.pretraining import RECIPES, tiny_cpu
-from pipeline.recipes.settings import GateSettings, settings_of, with_settings
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.pretraining import RECIPES
+from pipeline.recipes.settings import GateSettings, _keys, settings_of, with_settings
 
 
 def refusal(*settings):
@@ -201,3 +204,43 @@ def test_settings_that_training_refuses_are_refused_before_the_examples_are_made
 )
 def test_every_objective_and_model_family_can_be_set(changes):
     with_settings(tiny_cpu(), changes)
+
+
+CHOICES = {
+    name: {
+        key: typing.get_args(kind)
+        for key, kind in _keys(RECIPES[name]()).items()
+        if typing.get_origin(kind) is typing.Literal
+    }
+    for name in ("tiny_cpu", "bert_base", "left_to_right_tiny", "roberta_tiny", "spanbert_tiny", "electra_tiny")
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_choice_is_accepted_or_refused_with_what_to_set_instead(name):
+    """Each value of each enumerated setting, alone: none is there for later."""
+    assert CHOICES[name]["pretraining.model_family"] == ("bert", "spanbert", "electra")
+    assert CHOICES[name]["vocabulary.algorithm"] == ("wordpiece", "byte_bpe")
+    assert {f"examples.masking.{field}" for field in ("unit", "rounding", "when", "random_tokens")} <= {*CHOICES[name]}
+    accepted = refused = 0
+    for key, values in CHOICES[name].items():
+        for value in values:
+            try:
+                changed = with_settings(RECIPES[name](), [f"{key}={value}"])
+            except InputError as error:
+                message = str(error).removeprefix(f"--set {key}={value}: ")
+                assert "\n" not in message and not re.search(r"\byet\b|not (supported|implemented)", message)
+                # It names another setting, and the values that go together.
+                assert re.search(r"set '?[a-z]|with '[a-z_]+'|also set|needs|for one", message), message
+                refused += 1
+            else:
+                assert settings_of(changed)[key] == value
+                accepted += 1
+    assert accepted > 25 and refused <= 12
+
+
+@pytest.mark.parametrize("masked", ["unit", "rounding", "when", "random_tokens"])
+@pytest.mark.parametrize("name", ["tiny_cpu", "roberta_tiny", "spanbert_tiny", "electra_tiny"])
+def test_every_family_takes_every_masking(name, masked):
+    for value in CHOICES[name][f"examples.masking.{masked}"]:
+        assert with_settings(RECIPES[name](), [f"examples.masking.{masked}={value}"])

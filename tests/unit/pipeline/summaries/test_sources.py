@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from bert_keras.training.config import SecondPhase
-from pipeline.recipes.pretraining import tiny_cpu
+from pipeline.recipes.bert import tiny_cpu
 from pipeline.recipes.settings import with_settings
 from pipeline.summaries.sources import read_by_source, source_line
 

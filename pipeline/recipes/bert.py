@@ -1,0 +1,167 @@
+"""Recipes of BERT, and of continuing a model that exists."""
+
+from __future__ import annotations
+
+from bert_keras.data.masking import MaskingSettings
+from bert_keras.models.config import BertConfig
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from components.corpus_gen.settings import CorpusSettings
+from components.example_gate.limits import DataLimits
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.vocab_gen.settings import VocabularySettings
+from pipeline.recipes.settings import GateSettings, Recipe
+
+
+def tiny_cpu() -> Recipe:
+    """The demo: two layers, 128 wide, on about 12 MB of text.
+
+    Command:   make demo
+    Hardware:  2 CPU cores, 1.5 GB of memory
+    Time:      7 to 14 minutes, mostly training
+    Expect:    held-out perplexity 46 to 64, by the machine (unigram: 486); next sentence 79 % (chance: 59 %)
+    """
+    return Recipe(
+        name="tiny_cpu",
+        model=BertConfig.size(
+            2,
+            128,
+            vocab_size=8000,
+            max_position_embeddings=128,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        corpus=CorpusSettings(),
+        vocabulary=VocabularySettings(),
+        examples=ExampleSettings(max_seq_length=64, dupe_factor=2, masking=MaskingSettings(max_predictions_per_seq=10)),
+        data=DataLimits(),
+        training=TrainingConfig(
+            train_batch_size=64,
+            num_train_steps=3000,
+            num_warmup_steps=500,
+            learning_rate=2e-3,
+            save_checkpoints_steps=300,
+            eval_every_steps=300,
+            jit_compile=True,
+        ),
+        gate=GateSettings(),
+    )
+
+
+def continued() -> Recipe:
+    """A model that exists, trained on: give it with --init.
+
+    Command:   bert-tfx pretrain continued --corpus 'text/*.txt' --init bert-base/
+    Hardware:  one GPU, or 2 CPU cores for a small model
+    Time:      by the model: docs/continuing.md has figures, and says how to choose rate, steps and new words
+
+    Masked LM on full sentences (no next sentences), masked anew in each epoch, a low peak rate. The architecture and
+    the vocabulary are the initial model's.
+    """
+    return Recipe(
+        name="continued",
+        model=BertConfig(),
+        corpus=CorpusSettings(),
+        vocabulary=VocabularySettings(),
+        examples=ExampleSettings(
+            max_seq_length=128, objective="full_sentences", masking=MaskingSettings(when="dynamic")
+        ),
+        data=DataLimits(),
+        training=TrainingConfig(
+            train_batch_size=32,
+            num_train_steps=10_000,
+            num_warmup_steps=500,
+            learning_rate=1e-4,
+            schedule="linear",
+            optimizer="adamw",
+            save_checkpoints_steps=500,
+            eval_every_steps=500,
+            jit_compile=True,
+        ),
+        gate=GateSettings(),
+        needs_init=True,
+    )
+
+
+def google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
+    """The paper's recipe (appendix A.2) at one of Google's sizes: 900,000 steps at length 128, 100,000 at 512."""
+    return Recipe(
+        name=name,
+        model=BertConfig.size(num_hidden_layers, hidden_size),
+        corpus=CorpusSettings(bucket_bytes=64 << 20, eval_fraction=0.005),
+        vocabulary=VocabularySettings(min_word_count=5),
+        examples=ExampleSettings(max_seq_length=128, dupe_factor=10),
+        data=DataLimits(min_documents=1000),
+        training=TrainingConfig(
+            train_batch_size=256,
+            num_train_steps=1_000_000,
+            num_warmup_steps=10_000,
+            learning_rate=1e-4,
+            steps_per_execution=100,
+            mixed_precision="mixed_bfloat16",
+            strategy="mirrored",
+        ),
+        gate=GateSettings(max_mlm_perplexity=20.0, min_mlm_accuracy=0.4, min_nsp_accuracy=0.8),
+        second_phase=SecondPhase(num_train_steps=100_000),
+    )
+
+
+def bert_tiny() -> Recipe:
+    """Google's miniature, L2 H128 (arXiv 1908.08962).
+
+    Command:   bert-tfx pretrain bert_tiny --corpus 'text/*.txt'
+    Hardware:  one GPU
+    Time:      not measured
+    """
+    return google("bert_tiny", 2, 128)
+
+
+def bert_mini() -> Recipe:
+    """Google's miniature, L4 H256 (arXiv 1908.08962).
+
+    Command:   bert-tfx pretrain bert_mini --corpus 'text/*.txt'
+    Hardware:  one GPU
+    Time:      not measured
+    """
+    return google("bert_mini", 4, 256)
+
+
+def bert_small() -> Recipe:
+    """Google's miniature, L4 H512 (arXiv 1908.08962).
+
+    Command:   bert-tfx pretrain bert_small --corpus 'text/*.txt'
+    Hardware:  one GPU
+    Time:      not measured
+    """
+    return google("bert_small", 4, 512)
+
+
+def bert_medium() -> Recipe:
+    """Google's miniature, L8 H512 (arXiv 1908.08962).
+
+    Command:   bert-tfx pretrain bert_medium --corpus 'text/*.txt'
+    Hardware:  GPUs
+    Time:      not measured
+    """
+    return google("bert_medium", 8, 512)
+
+
+def bert_base() -> Recipe:
+    """The paper's base, L12 H768.
+
+    Command:   bert-tfx pretrain bert_base --corpus 'text/*.txt'
+    Hardware:  4 Cloud TPUs, 16 chips
+    Time:      4 days (paper, appendix A.2)
+    Expect:    fine-tuned, 84.6 on MNLI and 88.5 F1 on SQuAD 1.1 (paper, tables 1 and 2)
+    """
+    return google("bert_base", 12, 768)
+
+
+def bert_large() -> Recipe:
+    """The paper's large, L24 H1024.
+
+    Command:   bert-tfx pretrain bert_large --corpus 'text/*.txt'
+    Hardware:  16 Cloud TPUs, 64 chips
+    Time:      4 days (paper, appendix A.2)
+    Expect:    fine-tuned, 86.7 on MNLI and 90.9 F1 on SQuAD 1.1 (paper, tables 1 and 2)
+    """
+    return google("bert_large", 24, 1024)

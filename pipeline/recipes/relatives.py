@@ -1,0 +1,272 @@
+"""Recipes of BERT's relatives, with the settings of their papers; what differs from them is said.
+
+Each has a `tiny` size for a laptop, with the demo's model, steps and rate (`pipeline.recipes.bert.tiny_cpu`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from bert_keras.data.masking import MaskingSettings
+from bert_keras.objectives.settings import PretrainingSettings
+from bert_keras.training.config import SecondPhase
+from components.example_gate.limits import DataLimits
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.vocab_gen.settings import VocabularySettings
+from pipeline.recipes.bert import google, tiny_cpu
+from pipeline.recipes.settings import GateSettings, Recipe
+
+# What next tokens, spans and a small generator reach in the demo's time is below a whole BERT's masked LM.
+_TINY_GATE = GateSettings(max_mlm_perplexity=300.0, min_mlm_accuracy=0.1)
+# RoBERTa's of both sizes (fairseq; `bert_keras.models.roberta`).
+_ROBERTA: dict[str, Any] = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf"}
+
+
+def _tiny(name: str, examples: dict[str, Any], masking: dict[str, Any], **changes: Any) -> Recipe:
+    """The demo's recipe as another family's."""
+    demo = tiny_cpu()
+    masked = dataclasses.replace(demo.examples.masking, **masking)
+    examples_ = dataclasses.replace(demo.examples, masking=masked, **examples)
+    return dataclasses.replace(demo, **{"name": name, "examples": examples_, "gate": _TINY_GATE, **changes})
+
+
+def _published(
+    name: str, layers: int, hidden: int, length: int, examples: dict[str, Any], masking: dict[str, Any], **changes: Any
+) -> Recipe:
+    """The recipe of one of Google's sizes as another family's: one phase, at one length; `changes` of its sections."""
+    base = google(name, layers, hidden)
+    sections: dict[str, Any] = {
+        "examples": ExampleSettings(max_seq_length=length, masking=MaskingSettings(**masking), **examples),
+        "second_phase": SecondPhase(),
+    }
+    for section, fields in changes.items():
+        sections[section] = dataclasses.replace(getattr(base, section), **fields)
+    return dataclasses.replace(base, **sections)
+
+
+def left_to_right_tiny() -> Recipe:
+    """The left-to-right BERT of the paper's section 5.1, as small as the demo.
+
+    Command:   bert-tfx pretrain left_to_right_tiny --corpus 'text/*.txt'
+    Hardware:  2 CPU cores
+    Time:      not measured; the demo's steps
+    """
+    model = dataclasses.replace(tiny_cpu().model, causal=True)
+    return _tiny("left_to_right_tiny", {"objective": "left_to_right"}, {}, model=model)
+
+
+def left_to_right_base() -> Recipe:
+    """BERT-base left to right, L12 H768: the paper's "LTR & No NSP" (section 5.1).
+
+    Command:   bert-tfx pretrain left_to_right_base --corpus 'text/*.txt'
+    Hardware:  that of bert_base
+    Time:      not measured
+    Expect:    fine-tuned, 82.1 on MNLI, 92.1 on SST-2, 77.8 F1 on SQuAD 1.1 (paper, table 5)
+    """
+    base = google("left_to_right_base", 12, 768)
+    return dataclasses.replace(
+        base,
+        model=dataclasses.replace(base.model, causal=True),
+        examples=dataclasses.replace(base.examples, objective="left_to_right"),
+        # The words to the right are not read.
+        gate=GateSettings(max_mlm_perplexity=100.0, min_mlm_accuracy=0.2),
+    )
+
+
+# Full sentences without next sentences, masked anew in each epoch (arXiv 1907.11692, section 4).
+_ROBERTA_EXAMPLES = {"objective": "full_sentences"}
+_ROBERTA_MASKING = {
+    "rounding": "stochastic",
+    "special_tokens": True,
+    "random_tokens": "real",
+    "when": "dynamic",
+}
+
+
+def _roberta(name: str, layers: int, hidden: int, learning_rate: float, num_warmup_steps: int) -> Recipe:
+    return _published(
+        *(name, layers, hidden, 512, _ROBERTA_EXAMPLES, {**_ROBERTA_MASKING, "max_predictions_per_seq": 77}),
+        model={"vocab_size": 50265, **_ROBERTA},
+        vocabulary={"algorithm": "byte_bpe"},
+        training={
+            # The paper's "8K": 31,000 of its steps read as many sequences as 125,000 of 2K (table 3).
+            "train_batch_size": 8192,
+            # As many sequences at once as BERT-base's batch; by the devices' memory.
+            "gradient_accumulation_steps": 32,
+            "num_train_steps": 500_000,
+            "num_warmup_steps": num_warmup_steps,
+            "learning_rate": learning_rate,
+            "schedule": "linear",
+            "optimizer": "adamw",
+            "beta_2": 0.98,
+            "decay_all": True,
+            "clip_norm": 1e9,  # no clipping
+        },
+        gate={"max_mlm_perplexity": 20.0},
+    )
+
+
+def roberta_tiny() -> Recipe:
+    """RoBERTa as small as the demo: byte-level BPE, full sentences.
+
+    Command:   bert-tfx pretrain roberta_tiny --corpus 'text/*.txt'
+    Hardware:  2 CPU cores
+    Time:      not measured; the demo's steps
+    """
+    return _tiny(
+        *("roberta_tiny", _ROBERTA_EXAMPLES, _ROBERTA_MASKING),
+        model=dataclasses.replace(tiny_cpu().model, **_ROBERTA),
+        vocabulary=VocabularySettings(algorithm="byte_bpe"),
+    )
+
+
+def roberta_base() -> Recipe:
+    """RoBERTa-base, L12 H768 (arXiv 1907.11692, table 9): byte-level BPE, batches of 8,192.
+
+    Command:   bert-tfx pretrain roberta_base --corpus 'text/*.txt'
+    Hardware:  many GPUs; set training.gradient_accumulation_steps by their memory
+    Time:      not measured, none published
+    Expect:    fine-tuned, 87.6 on MNLI and 94.8 on SST-2 (fairseq, examples/roberta/README.md; 160 GB of text)
+    """
+    return _roberta("roberta_base", 12, 768, 6e-4, 24_000)
+
+
+def roberta_large() -> Recipe:
+    """RoBERTa-large, L24 H1024 (arXiv 1907.11692, table 9): byte-level BPE, batches of 8,192.
+
+    Command:   bert-tfx pretrain roberta_large --corpus 'text/*.txt'
+    Hardware:  1,024 V100 GPUs; set training.gradient_accumulation_steps by their memory
+    Time:      about a day for the first 100,000 of its 500,000 steps (paper, section 5)
+    Expect:    fine-tuned, 90.2 on MNLI and 94.6 F1 on SQuAD 1.1 (fairseq, examples/roberta/README.md; 160 GB of text)
+    """
+    return _roberta("roberta_large", 24, 1024, 4e-4, 30_000)
+
+
+# Spans of single sequences, masked anew in each epoch (arXiv 1907.10529, section 3).
+_SPANBERT_EXAMPLES = {"objective": "single_sequence"}
+_SPANBERT_MASKING = {"unit": "span", "rounding": "up", "random_tokens": "corpus", "when": "dynamic"}
+
+
+def spanbert_tiny() -> Recipe:
+    """SpanBERT as small as the demo: spans and their boundaries.
+
+    Command:   bert-tfx pretrain spanbert_tiny --corpus 'text/*.txt'
+    Hardware:  2 CPU cores
+    Time:      not measured; the demo's steps
+    """
+    return _tiny(
+        *("spanbert_tiny", _SPANBERT_EXAMPLES, _SPANBERT_MASKING),
+        pretraining=PretrainingSettings(model_family="spanbert"),
+    )
+
+
+def spanbert_base() -> Recipe:
+    """SpanBERT, L12 H768 (arXiv 1907.10529, section 4.2): spans and their boundaries, cased.
+
+    Command:   bert-tfx pretrain spanbert_base --corpus 'text/*.txt'
+    Hardware:  GPUs
+    Time:      not measured; the large model's 15 days on 32 V100 GPUs are published
+    Expect:    fine-tuned, 92.4 F1 on SQuAD 1.1 and 83.6 on SQuAD 2.0 (facebookresearch/SpanBERT, README.md)
+
+    Weight decay and number of targets are the paper's; the command of the authors' pretraining/README.md has 0.01 and
+    15: training.weight_decay=0.01 pretraining.max_pair_targets=15.
+    """
+    return _published(
+        *("spanbert_base", 12, 768, 512, _SPANBERT_EXAMPLES, {**_SPANBERT_MASKING, "max_predictions_per_seq": 77}),
+        model={"vocab_size": 28996},
+        vocabulary={"lower_case": False},
+        training={
+            "num_train_steps": 2_400_000,
+            "schedule": "linear",
+            "optimizer": "adamw",
+            "epsilon": 1e-8,
+            "weight_decay": 0.1,
+        },
+        # Words of a masked span are harder to predict than single ones; there are no next sentences.
+        gate={"max_mlm_perplexity": 50.0, "min_mlm_accuracy": 0.3, "min_nsp_accuracy": 0.5},
+        pretraining={"model_family": "spanbert"},
+    )
+
+
+# Masked tokens keep their own in 15 of 100 cases (google-research/electra, pretrain/pretrain_helpers.py).
+_ELECTRA_EXAMPLES = {"objective": "segment_pair"}
+_ELECTRA_MASKING = {"mask_fraction": 0.85, "keep_fraction": 0.15, "when": "dynamic"}
+
+
+def _electra(
+    name: str, layers: int, hidden: int, length: int, predictions: int, sizes: dict[str, Any], **training: Any
+) -> Recipe:
+    """Sizes and training as in arXiv 2003.10555, table 6, predictions as in configure_pretraining.py."""
+    return _published(
+        *(name, layers, hidden, length, _ELECTRA_EXAMPLES),
+        {**_ELECTRA_MASKING, "max_predictions_per_seq": predictions},
+        model={"hidden_act": "gelu_erf"},
+        training=training,
+        # The gate evaluates the generator, which is small.
+        gate={"max_mlm_perplexity": 100.0, "min_mlm_accuracy": 0.2, "min_nsp_accuracy": 0.5},
+        pretraining={"model_family": "electra", **sizes},
+    )
+
+
+def electra_tiny() -> Recipe:
+    """ELECTRA as small as the demo: embeddings and generator half as wide as the discriminator.
+
+    Command:   bert-tfx pretrain electra_tiny --corpus 'text/*.txt'
+    Hardware:  2 CPU cores
+    Time:      not measured; the demo's steps, each of two networks
+    """
+    return _tiny(
+        *("electra_tiny", _ELECTRA_EXAMPLES, _ELECTRA_MASKING),
+        model=dataclasses.replace(tiny_cpu().model, hidden_act="gelu_erf"),
+        pretraining=PretrainingSettings(model_family="electra", embedding_size=64, generator_size=1 / 2),
+    )
+
+
+def electra_small() -> Recipe:
+    """ELECTRA-small, L12 H256 with embeddings of 128 (arXiv 2003.10555): one GPU.
+
+    Command:   bert-tfx pretrain electra_small --corpus 'text/*.txt'
+    Hardware:  one V100 GPU
+    Time:      4 days (paper, table 1)
+    Expect:    fine-tuned, 78.9 on MNLI and 88.3 on SST-2 (google-research/electra, README.md: ELECTRA-Small-OWT)
+
+    The released model had 4,000,000 steps, and a generator as wide as itself (pretraining.generator_size=1).
+    """
+    sizes = {"embedding_size": 128, "generator_size": 1 / 4}
+    return _electra("electra_small", 12, 256, 128, 19, sizes, train_batch_size=128, learning_rate=5e-4)
+
+
+def electra_base() -> Recipe:
+    """ELECTRA-base, L12 H768 (arXiv 2003.10555): a generator a third as wide fills the masks.
+
+    Command:   bert-tfx pretrain electra_base --corpus 'text/*.txt'
+    Hardware:  16 TPU v3
+    Time:      4 days (paper, table 1)
+    Expect:    fine-tuned, 85.1 in the mean of GLUE's held-out rows (paper, table 1)
+    """
+    sizes = {"embedding_size": 768, "generator_size": 1 / 3}
+    return _electra("electra_base", 12, 768, 512, 79, sizes, num_train_steps=766_000, learning_rate=2e-4)
+
+
+def electra_large() -> Recipe:
+    """ELECTRA-large, L24 H1024 (arXiv 2003.10555): a quarter of the tokens masked, 400,000 steps.
+
+    Command:   bert-tfx pretrain electra_large --corpus 'text/*.txt'
+    Hardware:  TPUs or many GPUs; set training.gradient_accumulation_steps by their memory
+    Time:      not measured, none published
+    Expect:    fine-tuned, 89.0 in the mean of GLUE's held-out rows (paper, table 2)
+    """
+    large = _electra(
+        *("electra_large", 24, 1024, 512, 130, {"embedding_size": 1024, "generator_size": 1 / 4}),
+        train_batch_size=2048,
+        gradient_accumulation_steps=8,
+        num_train_steps=400_000,
+        learning_rate=2e-4,
+    )
+    masking = dataclasses.replace(large.examples.masking, masked_lm_prob=0.25)
+    return dataclasses.replace(
+        large,
+        examples=dataclasses.replace(large.examples, masking=masking),
+        data=DataLimits(min_documents=1000, max_masked_fraction=0.3),
+    )
