@@ -1,4 +1,4 @@
-"""Detects the languages of a text with CLD2 (why: docs/decisions/0007-language-detector.md)."""
+"""Languages of a text, detected with CLD2 (why: docs/decisions/0007-language-detector.md); countries in settings."""
 
 from __future__ import annotations
 
@@ -70,3 +70,22 @@ def _detect(text: str) -> list[tuple[str, int]]:
 
     _, _, detected = pycld2.detect(_REFUSED.sub(" ", text[:CHARACTERS]), isPlainText=True, bestEffort=False)
     return [(_ISO_639.get(code, code), percent) for _, code, percent, _ in detected if code != "un"]
+
+
+def parse_regions(regions: str) -> frozenset[str]:
+    """Parse a list of countries such as "us, DE"; "" is the empty set.
+
+    Raises:
+        ValueError: a country's phone numbers are unknown.
+    """
+    if not regions.strip():
+        return frozenset()
+    from phonenumbers import SUPPORTED_REGIONS
+
+    codes = frozenset(code.strip().upper() for code in regions.split(","))
+    if unknown := sorted(codes - SUPPORTED_REGIONS):
+        raise ValueError(
+            f"corpus.personal_data.phone_regions has {', '.join(map(repr, unknown))}; give the two letters of ISO "
+            "3166-1 for each country, such as US, DE or CN"
+        )
+    return codes

@@ -16,7 +16,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from components.corpus_gen.settings import PersonalDataSettings, parse_regions
+from components.corpus_gen.languages import parse_regions
+from components.corpus_gen.settings import PersonalDataSettings
 
 EMAIL, IP, CARD, PHONE = "personal_email", "personal_ip", "personal_card", "personal_phone"
 # No document is dropped: `found` counts what was replaced.

@@ -16,6 +16,8 @@ CARD_FILE = "corpus_card.md"
 UNITS = ("documents", "bytes", "words")
 # Name of the evaluation sets in corpus.json (`filters.leaks.described`).
 SETS = "decontaminated"
+# Settings that hold a path of the run directory; their content is in corpus.json.
+_PATHS = ("decontaminate", "model")
 _Fates = Mapping[str, Mapping[str, int]]
 
 
@@ -125,5 +127,5 @@ def _changed(settings: Any, default: Any = None, prefix: str = "") -> Iterator[t
         value, usual = getattr(settings, field.name), getattr(default, field.name)
         if dataclasses.is_dataclass(value):
             yield from _changed(value, usual, f"{prefix}{field.name}.")
-        elif value != usual and field.name != "decontaminate":
+        elif value != usual and field.name not in _PATHS:
             yield f"{prefix}{field.name}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
