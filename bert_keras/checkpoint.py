@@ -14,6 +14,7 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
 from bert_keras.models.electra import ElectraGenerator
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TaskSettings
@@ -34,6 +35,7 @@ class Checkpoint:
         task: of a fine-tuned model its task, with the labels; else None.
         settings: of a fine-tuned model: how rows become features.
         generator: of an ELECTRA whose folder has both networks.
+        embedding: how texts get one vector, which `export` writes as the signature `embed`.
     """
 
     model: keras.Model
@@ -43,6 +45,7 @@ class Checkpoint:
     task: Task | None = None
     settings: TaskSettings | None = None
     generator: ElectraGenerator | None = None
+    embedding: EmbeddingSettings = NO_EMBEDDING
 
     def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.
@@ -74,8 +77,10 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> Checkpoint:
     found = read_any(directory)
     tokenizer = tokenizer_of(found, directory, cased)
     if found.fine_tuned:
-        return Checkpoint(found.fine_tuned[0], tokenizer, found.family, (), *found.fine_tuned[1:])
-    return Checkpoint(found.model, tokenizer, found.family, found.initialised, generator=found.generator)
+        own, settings = found.fine_tuned[0], found.fine_tuned[1:]
+        return Checkpoint(own, tokenizer, found.family, (), *settings, embedding=found.embedding)
+    further = {"generator": found.generator, "embedding": found.embedding}
+    return Checkpoint(found.model, tokenizer, found.family, found.initialised, **further)
 
 
 def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None:
@@ -93,9 +98,10 @@ def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None
     if to not in WRITERS:
         raise InputError(f"{to}: no such format; there are {', '.join(WRITERS)}")
     if checkpoint.task is None:
-        found = checkpoint.family, checkpoint.untrained, checkpoint.generator
+        found = checkpoint.family, checkpoint.untrained, checkpoint.generator, checkpoint.embedding
         write_any(to, checkpoint.model, checkpoint.tokenizer, directory, *found)
         return
     if to != "bert-tfx" or checkpoint.settings is None or checkpoint.tokenizer is None:
         raise InputError(f"{to} has no place for a model of {checkpoint.task.name}; write it as bert-tfx")
-    export_task_model(checkpoint.model, checkpoint.task, checkpoint.settings, checkpoint.tokenizer, directory)
+    settings = ExportSettings(embedding=checkpoint.embedding)
+    export_task_model(checkpoint.model, checkpoint.task, checkpoint.settings, checkpoint.tokenizer, directory, settings)

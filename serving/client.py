@@ -167,6 +167,10 @@ class Client:
         """Vectors of texts or pairs: `sequence_output` [B, T, H], `tokens`, and `pooled_output` [B, H] if trained."""
         return self.predict(_texts(texts, pairs), "encode" if pairs is None else "encode_pair")
 
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """One vector for each text: float32[B, H], of a model exported with `export.embedding`."""
+        return self.predict({"text": list(texts)}, "embed", ["embedding"])["embedding"]
+
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Probability for each pair that the second text follows the first: float32[B]."""
         inputs = {"text": [first for first, _ in pairs], "text_pair": [second for _, second in pairs]}

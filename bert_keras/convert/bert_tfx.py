@@ -20,6 +20,7 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
+from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
@@ -50,7 +51,7 @@ def read_pushed(directory: str) -> ReadModel:
     from bert_keras.saved_model.pretrained import CONFIG_FILE, UNTRAINED_FIELD, WEIGHTS_FILE
 
     config, electra = _read_config(directory)
-    fields = _vocabulary_spec(directory)
+    fields, embedding = _vocabulary_spec(directory), _read_embedding(directory)
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
     weights = os.path.join(directory, WEIGHTS_FILE)
     _check_weights(directory)
@@ -60,7 +61,8 @@ def read_pushed(directory: str) -> ReadModel:
     if fine_tuned is not None:
         remarks = (f"the output layer of {fine_tuned[0].name} in {directory} is dropped",)
         family = _family(electra, merges)
-        return ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
+        read = ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
+        return dataclasses.replace(read, embedding=embedding)
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
     if merges is not None:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
@@ -68,11 +70,22 @@ def read_pushed(directory: str) -> ReadModel:
         roberta.build()
         weight_copy.copy_weights(model, roberta)
         drawn = tuple(part for part in untrained if part == "masked-LM head")
-        return ReadModel(roberta, tokens, lower_case, drawn, merges, "roberta")
+        return ReadModel(roberta, tokens, lower_case, drawn, merges, "roberta", embedding=embedding)
     if not electra:
-        return ReadModel(model, tokens, lower_case, untrained)
+        return ReadModel(model, tokens, lower_case, untrained, embedding=embedding)
     generator = _generator(directory, electra)
-    return ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator)
+    read = ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator)
+    return dataclasses.replace(read, embedding=embedding)
+
+
+def _read_embedding(directory: str) -> EmbeddingSettings:
+    from bert_keras.saved_model.saved_model_files import CONFIG_FILE, EMBEDDING_FIELD
+
+    path = os.path.join(directory, CONFIG_FILE)
+    try:
+        return EmbeddingSettings(**files.read_json(path).get(EMBEDDING_FIELD, {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {EMBEDDING_FIELD}: {error}") from error
 
 
 def _check_weights(directory: str) -> None:
@@ -220,6 +233,7 @@ def write_pushed(
     family: Family | None = None,
     untrained: Sequence[Part] = (),
     generator: ElectraGenerator | None = None,
+    embedding: EmbeddingSettings | None = None,
 ) -> Written:
     """Write a SavedModel with the signatures that the model can answer; missing heads get random weights.
 
@@ -231,6 +245,7 @@ def write_pushed(
         untrained: the parts of the model that its source lacked; no signature reads them. A pooler from the source
             counts as trained, even without its next-sentence head.
         generator: of an `ElectraDiscriminator`; None: it is drawn, and no signature reads it.
+        embedding: how texts get one vector, in the signature `embed`.
 
     Raises:
         InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
@@ -260,7 +275,8 @@ def write_pushed(
         objective = electra.OBJECTIVE if family == "electra" else mlm.OBJECTIVE
         layout = dataclasses.replace(layout, objective="segment_pair")
     with files.staged(directory) as temporary:
-        export_saved_model(whole, tokenizer, temporary, layout, objective, untrained=(*untrained, *drawn))
+        export = ExportSettings(embedding=embedding or EmbeddingSettings())
+        export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=(*untrained, *drawn))
     if family == "roberta":  # pushed as a BERT, whose other parts nothing reads
         drawn = tuple(part for part in drawn if part == "masked-LM head")
     return Written(drawn)

@@ -12,6 +12,7 @@ from bert_keras.convert.weight_copy import Outline, ReadModel, Written
 from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import Tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -109,8 +110,11 @@ def write_any(
     family: Family,
     untrained: Sequence[Part],
     generator: ElectraGenerator | None = None,
+    embedding: EmbeddingSettings | None = None,
 ) -> Written:
     """Write a folder of a format, a key of `WRITERS`, of an ELECTRA with its generator but for keras-hub.
+
+    `embedding` is written as bert-tfx and hf.
 
     Raises:
         InputError: the format cannot hold the model, or its vocabulary is another model's.
@@ -118,4 +122,5 @@ def write_any(
     further: dict[str, Any] = {} if format_ == "keras-hub" else {"generator": generator}
     # A SavedModel has signatures, which must not answer from what was drawn.
     further |= {"untrained": untrained} if format_ == "bert-tfx" else {}
+    further |= {"embedding": embedding} if format_ in ("bert-tfx", "hf") else {}
     return WRITERS[format_](model, tokenizer, directory, family, **further)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import weight_copy
+from bert_keras.convert import sentence_transformers, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
 from bert_keras.convert.weight_map import HEADS, TIED, UNUSED_ROWS, Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, Vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -37,8 +38,6 @@ INDEX_FILE = "model.safetensors.index.json"
 TOKENIZER_FILE = "tokenizer_config.json"
 # In a discriminator's folder: the folder of the generator that it was trained with.
 GENERATOR_FOLDER = "generator"
-# sentence-transformers: the encoder is the first module.
-MODULES_FILE = "modules.json"
 # Weights in other formats, which a user who trusts them can convert with `transformers`.
 _OTHER_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 
@@ -77,11 +76,8 @@ def read_huggingface(directory: str) -> ReadModel:
         stored = _canonical(tensors, architecture.family)
         model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
     _check_head(model, architecture, config_path)
-    if os.path.exists(os.path.join(directory, MODULES_FILE)):
-        remarks += (
-            f"{directory} is a sentence-transformers model: its modules after the encoder (pooling of the tokens, ...) "
-            "are not read, so `encode` does not return its sentence embeddings",
-        )
+    embedding, not_read = sentence_transformers.read_embedding(directory, architecture.encoder.max_position_embeddings)
+    remarks += not_read
     if vocabulary and vocabulary.merges is not None and _read_settings(directory).get("add_prefix_space"):
         remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
     return ReadModel(
@@ -93,6 +89,7 @@ def read_huggingface(directory: str) -> ReadModel:
         architecture.family,
         remarks,
         generator=_read_generator(directory, model) if outline.generator_size else None,
+        embedding=embedding,
     )
 
 
@@ -137,6 +134,7 @@ def write_huggingface(
     directory: str,
     family: Family | None = None,
     generator: ElectraGenerator | None = None,
+    embedding: EmbeddingSettings | None = None,
 ) -> Written:
     """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
@@ -147,6 +145,7 @@ def write_huggingface(
         tokenizer: the model's tokenizer; None writes no vocabulary.
         family: family of a `BertBackbone`; by default BERT.
         generator: of an `ElectraDiscriminator`, for a folder in this one.
+        embedding: how texts get their vectors; then sentence-transformers loads the folder, too.
 
     Raises:
         InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
@@ -166,6 +165,10 @@ def write_huggingface(
             settings = _tokenizer_settings(tokenizer, architecture.encoder)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
+        if embedding:
+            encoder = architecture.encoder
+            size, positions = encoder.hidden_size, encoder.max_position_embeddings
+            sentence_transformers.write_embedding(temporary, embedding, size, positions)
         weights = os.path.join(temporary, WEIGHTS_FILE)
         # Some versions of `transformers` refuse a file without this field.
         save_file(tensors, weights, metadata={"format": "pt"})

@@ -14,6 +14,7 @@ from bert_keras.convert.architecture import Architecture, architecture_of, backb
 from bert_keras.convert.weight_map import Family, Format, Weight
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
 from bert_keras.tokenizers.vocabulary_files import Vocabulary
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ReadModel:
         remarks: what of the folder is dropped or computed differently; one sentence each.
         fine_tuned: the model with its output layer, its task and its settings; None for a pre-trained model.
         generator: of an ELECTRA whose folder has both networks; None otherwise.
+        embedding: how texts get one vector, by the folder; `none` if it does not say.
     """
 
     model: Model
@@ -54,6 +56,7 @@ class ReadModel:
     remarks: tuple[str, ...] = ()
     fine_tuned: tuple[Any, Task, TaskSettings] | None = None
     generator: ElectraGenerator | None = None
+    embedding: EmbeddingSettings = NO_EMBEDDING
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ Signatures (B texts, M maximum number of masks of a text in the batch, k = 5, T'
     fill_mask, serving_default   text string[B] -> tokens string[B, M, k], scores float[B, M, k], in order
     encode                       text string[B] -> sequence_output [B, T', H], tokens [B, T'], pooled_output [B, H]
     encode_pair                  text, text_pair string[B] -> the same
+    embed                        text string[B] -> embedding float[B, H], num_tokens int32[B]; with `export.embedding`
     next_sentence                text, text_pair string[B] -> is_next float[B]
     evaluate                     examples string[B] (serialized tf.Example) -> sums and weights [B], for the gate; for a
                                  model trained here also those of baselines (`bert_keras.objectives.unigram`)
@@ -37,6 +38,7 @@ from bert_keras.saved_model.saved_model_files import CONFIG_FILE as CONFIG_FILE
 from bert_keras.saved_model.saved_model_files import (
     GENERATOR_FILE,
     Signature,
+    embedding_fields,
     served_copy,
     traced,
     write_model_files,
@@ -44,8 +46,8 @@ from bert_keras.saved_model.saved_model_files import (
 )
 from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.saved_model.servable_ops import save_servable
-from bert_keras.saved_model.settings import ExportSettings
-from bert_keras.saved_model.text_inputs import TextInputs, encode, mask_tokenizer_of, refuse, text_specs
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, mask_tokenizer_of, refuse, text_specs
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.training.step import RandomStates
 
@@ -60,6 +62,7 @@ _PAIRS = ["And its pair.", "Its pair."]
 _WARMUP_INPUTS = {
     "fill_mask": {"text": ["A [MASK] to warm up.", "[MASK] [MASK]: " + _TEXTS[1]]},
     "encode": {"text": _TEXTS},
+    "embed": {"text": _TEXTS},
     "encode_pair": {"text": _TEXTS, "text_pair": _PAIRS},
     "next_sentence": {"text": _TEXTS, "text_pair": _PAIRS},
 }
@@ -76,6 +79,7 @@ class ServedBert(tf.Module):
         objective: the model's objective.
         unigram: result of `bert_keras.objectives.unigram.unigram_model`; None: unknown.
         untrained: its parts with random weights.
+        embedding: settings of `embed`.
     """
 
     def __init__(
@@ -86,8 +90,10 @@ class ServedBert(tf.Module):
         objective: Objective,
         unigram: np.ndarray | None = None,
         untrained: Collection[Part] = (),
+        embedding: EmbeddingSettings = NO_EMBEDDING,
     ):
         super().__init__()
+        self._embedding = embedding
         self._unigram, self._untrained = unigram, untrained
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]
@@ -143,6 +149,10 @@ class ServedBert(tf.Module):
         """Encoder outputs of text pairs."""
         return encode(self._backbone(), self._inputs, "pooler" not in self._untrained, text, text_pair)
 
+    def embed(self, text):
+        """One vector for each text, and the number of its tokens."""
+        return embed(self._backbone(), self._inputs, self._embedding, text)
+
     def next_sentence(self, text, text_pair):
         """The probability that `text_pair` follows `text`."""
         inputs = self._inputs(text, text_pair)
@@ -165,6 +175,8 @@ class ServedBert(tf.Module):
         judged = {"masked-LM head", "generator", *(_PAIR_PARTS if learns_pairs else ())}
         if not judged & {*self._untrained}:
             arguments[self.evaluate] = ("examples",)
+        if self._embedding.pooling != "none":
+            arguments[self.embed] = ("text",)
         if learns_pairs and not _PAIR_PARTS & {*self._untrained}:
             arguments[self.next_sentence] = ("text", "text_pair")
         if fills_masks:
@@ -203,11 +215,12 @@ def export_saved_model(
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
     """
-    served = served_copy(model, (export or ExportSettings()).precision)
+    export = export or ExportSettings()
+    served = served_copy(model, export.precision)
     objective = objective or mlm_nsp.OBJECTIVE
     if untrained is None:
         untrained = () if objective.name == mlm_nsp.OBJECTIVE.name else sorted(_PAIR_PARTS)
-    module = ServedBert(served, tokenizer, layout, objective, unigram, untrained)
+    module = ServedBert(served, tokenizer, layout, objective, unigram, untrained, export.embedding)
     signatures = module.signatures()
     save_servable(module, directory, signatures)
     requests = {name: inputs for name, inputs in _WARMUP_INPUTS.items() if name in signatures}
@@ -217,13 +230,13 @@ def export_saved_model(
     # `signatures` makes the first one the default.
     default = requests[next(name for name in signatures if name != "serving_default")]
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
-    write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained), tokenizer)
+    write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained, export.embedding), tokenizer)
     if isinstance(model, ElectraForPreTraining) and "generator" not in untrained:
         _network(ElectraGenerator, model.generator).save_weights(os.path.join(directory, GENERATOR_FILE))
 
 
-def _config_json(model: keras.Model, untrained: Collection[Part]) -> str:
-    """The encoder's fields, with the untrained parts and ELECTRA's sizes."""
+def _config_json(model: keras.Model, untrained: Collection[Part], embedding: EmbeddingSettings) -> str:
+    """The encoder's fields, with the untrained parts, ELECTRA's sizes and the settings of `embed`."""
     shape: BertConfig | ElectraConfig = model.config
     extra: dict[str, object] = {}
     if isinstance(shape, ElectraConfig):
@@ -231,7 +244,7 @@ def _config_json(model: keras.Model, untrained: Collection[Part]) -> str:
         # It has no pooler and no generator to leave out.
         shape, untrained = shape.discriminator, [part for part in untrained if part == "discriminator head"]
     extra |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
-    return shape.to_json(**extra)
+    return shape.to_json(**extra, **embedding_fields(embedding))
 
 
 def _for_fine_tuning(model: keras.Model) -> keras.Model:

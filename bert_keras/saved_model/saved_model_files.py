@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.models.layers import SelfAttention
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, vocabulary_files
@@ -20,6 +22,8 @@ WEIGHTS_FILE = "model.weights.h5"
 # Of an ELECTRA, beside its discriminator's.
 GENERATOR_FILE = "generator.weights.h5"
 CONFIG_FILE = "bert_config.json"
+# Optional field of `bert_config.json`: the settings of the signature `embed`.
+EMBEDDING_FIELD = "embedding"
 # Precision -> Keras policy of the served copy, whose weights have the type of its computation.
 _SERVED_POLICIES = {"float32": "float32", "mixed_bfloat16": "bfloat16"}
 EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"
@@ -122,6 +126,11 @@ def write_model_files(directory: str, model, config_json: str, tokenizer: Tokeni
     texts = {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: json.dumps(spec) + "\n"}
     write_texts(directory, texts | vocabulary_files(tokenizer))
     model.save_weights(os.path.join(directory, WEIGHTS_FILE))
+
+
+def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
+    """What `bert_config.json` says of the signature `embed`; nothing if there is none."""
+    return {} if embedding.pooling == "none" else {EMBEDDING_FIELD: dataclasses.asdict(embedding)}
 
 
 def write_texts(directory: str, files: Mapping[str, str]) -> None:

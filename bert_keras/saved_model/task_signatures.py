@@ -13,6 +13,7 @@ Signatures (B rows):
     regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
     encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
                           pooled_output only if the task's head reads the pooler (not for spans and tags)
+    embed                 likewise, with `export.embedding`
     evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
                           `serving_default` in the format of `bert_keras.tasks.answers`; for spans also
                           null_score_difference float[B]
@@ -30,6 +31,7 @@ import tensorflow as tf
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.saved_model.saved_model_files import (
     Signature,
+    embedding_fields,
     served_copy,
     traced,
     write_model_files,
@@ -37,11 +39,11 @@ from bert_keras.saved_model.saved_model_files import (
     write_warmup_requests,
 )
 from bert_keras.saved_model.servable_ops import save_servable
-from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.span_answers import SpanAnswers
 from bert_keras.saved_model.tagging_answers import TagAnswers
 from bert_keras.saved_model.task_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
-from bert_keras.saved_model.text_inputs import TextInputs, encode, refuse, text_specs
+from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, text_specs
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -73,10 +75,19 @@ class ServedTask(tf.Module):
         tokenizer: the model's tokenizer.
         task: the task, with its labels.
         settings: settings of the training.
+        embedding: settings of `embed`.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: Tokenizer, task: Task, settings: TaskSettings):
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        task: Task,
+        settings: TaskSettings,
+        embedding: EmbeddingSettings = NO_EMBEDDING,
+    ):
         super().__init__()
+        self._embedding = embedding
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
@@ -99,6 +110,10 @@ class ServedTask(tf.Module):
                 signatures[name] = traced(
                     lambda *texts: encode(model.backbone, self._inputs, self._task.kind in _POOLED, *texts),
                     text_specs(*texts),
+                )
+            if self._embedding.pooling != "none":
+                signatures["embed"] = traced(
+                    lambda text: embed(model.backbone, self._inputs, self._embedding, text), text_specs("text")
                 )
         return signatures
 
@@ -128,8 +143,9 @@ def export_task_model(
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
     """
-    served = served_task_model(model, (export or ExportSettings()).precision)
-    module = ServedTask(served, tokenizer, task, settings)
+    export = export or ExportSettings()
+    served = served_task_model(model, export.precision)
+    module = ServedTask(served, tokenizer, task, settings, export.embedding)
     signatures = module.signatures()
     save_servable(module, directory, signatures)
     _name_example_method(directory, task)
@@ -143,7 +159,8 @@ def export_task_model(
     first = model.models[0] if isinstance(model, Ensemble) else model
     size = first.backbone.embedding_size
     narrow = {} if size == first.config.hidden_size else {"embedding_size": size}
-    write_model_files(directory, first, first.config.to_json(**narrow), tokenizer)
+    config = first.config.to_json(**narrow, **embedding_fields(export.embedding))
+    write_model_files(directory, first, config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
 

@@ -5,12 +5,14 @@ Shapes: B texts, T' tokens of the longest sequence of the batch (at most T), H h
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from bert_keras.data.truncation import head_room, truncate_pair
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.byte_bpe_graph import GraphByteBpe
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -98,6 +100,12 @@ class TextInputs(tf.Module):
         place = tf.where(position < head, position, position - cut) + 1
         return ids.with_flat_values(tf.where((position < head) | (position >= head + cut), place, 0))
 
+    def limited(self, max_seq_length: int) -> TextInputs:
+        """The same with sequences of at most `max_seq_length` tokens; 0 changes nothing."""
+        limited = copy.copy(self)  # with the same tables
+        limited._max_seq_length = min(self._max_seq_length, max_seq_length or self._max_seq_length)
+        return limited
+
     def tokens(self, ids: tf.Tensor) -> tf.Tensor:
         """Tokens of `ids`, string, same shape."""
         return tf.gather(tf.constant(self._tokenizer.vocabulary), ids)
@@ -120,6 +128,26 @@ def encode(
         "sequence_output": tf.cast(outputs["sequence_output"], tf.float32),
         "tokens": inputs.tokens(packed["input_ids"]),
     }
+
+
+def embed(backbone, inputs: TextInputs, settings: EmbeddingSettings, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The signature `embed`: one vector for each text string [B].
+
+    As in sentence-transformers' Pooling and Normalize (Reimers and Gurevych 2019, section 3).
+
+    Returns: `embedding` float [B, H], and `num_tokens` int32 [B], the tokens that were read.
+    """
+    packed = inputs.limited(settings.max_seq_length)(text)
+    states = tf.cast(backbone(packed, training=False)["sequence_output"], tf.float32)
+    mask = tf.cast(packed["input_mask"], tf.float32)
+    if settings.pooling == "mean":
+        # A matrix product: the padding's vectors are finite, and count nothing.
+        vectors = tf.linalg.matvec(states, mask, transpose_a=True) / tf.reduce_sum(mask, axis=1, keepdims=True)
+    else:
+        vectors = states[:, 0]
+    if settings.normalize:
+        vectors = tf.math.l2_normalize(vectors, axis=1)
+    return {"embedding": vectors, "num_tokens": tf.reduce_sum(packed["input_mask"], axis=1)}
 
 
 def text_specs(*names: str) -> list[tf.TensorSpec]:

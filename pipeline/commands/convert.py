@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,6 +30,16 @@ def convert(
         bool | None,
         typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; required if SRC does not tell."),
     ] = None,
+    pooling: Annotated[
+        Literal["none", "mean", "cls"] | None,
+        typer.Option(
+            help="How a text gets one vector (bert-tfx: the signature `embed`; hf: files of sentence-transformers); by "
+            "default as SRC has it."
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool | None, typer.Option("--normalize/--no-normalize", help="Whether that vector gets length 1.")
+    ] = None,
 ) -> None:
     """Convert a model's weights, heads and vocabulary between file formats.
 
@@ -47,13 +58,22 @@ def convert(
         raise InputError(f"{target}: not empty; give a new folder")
     converted = READERS[from_.value](source)
     tokenizer = tokenizer_of(converted, source, cased)
-    found = converted.family, converted.initialised, converted.generator
-    written = write_any(to.value, converted.model, tokenizer, target, *found)
+    found = converted.embedding
+    normalized = found.normalize if normalize is None else normalize
+    embedding = dataclasses.replace(found, pooling=pooling or found.pooling, normalize=normalized)
+    if normalize is not None and embedding.pooling == "none":
+        raise InputError(f"{source}: does not say how a text gets one vector; give --pooling mean or cls, too")
+    parts = converted.family, converted.initialised, converted.generator
+    written = write_any(to.value, converted.model, tokenizer, target, *parts, embedding)
     config = architecture_of(converted.model, converted.family).encoder
     drawn = [*converted.initialised, *written.drawn]
     notes = [f"NOT in {source}, initialised at random: {', '.join(drawn)}"] if drawn else []
     if converted.generator:
         left_out = f"the generator in {source} is left out"
         notes += [left_out if to is ModelFormat.KERAS_HUB else "with its generator"]
+    if embedding.pooling != "none":
+        length = ", normalised" if embedding.normalize else ""
+        kept = to in (ModelFormat.HF, ModelFormat.BERT_TFX)
+        notes += [f"one vector a text: {embedding.pooling}{length}" if kept else f"{to.value} has no sentence vectors"]
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
     typer.echo("; ".join([f"{target}: {shape}", *notes, *converted.remarks, *written.remarks]))

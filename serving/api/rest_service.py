@@ -11,6 +11,8 @@ A body may be compressed (`Content-Encoding: gzip`); the limit applies to the de
 
 An available version that says which token masks a word has it as `"mask"`, which TensorFlow Serving's status lacks.
 
+`POST /v1/embeddings` is OpenAI's (`serving.api.embeddings`), for models with the signature `embed`.
+
 The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
 
 GET takes none of the threads that POST computes in: probes are answered under an overload, too.
@@ -18,6 +20,7 @@ GET takes none of the threads that POST computes in: probes are answered under a
 
 import asyncio
 import functools
+import json
 import logging
 import zlib
 from collections.abc import Callable
@@ -32,7 +35,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving import errors
-from serving.api import json_examples, json_tensors
+from serving.api import embeddings, json_examples, json_tensors
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
@@ -54,7 +57,10 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
     """ASGI application; a body larger than the policy's `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    routes = [Route("/v1/models", api.models, methods=["GET"])]
+    routes = [
+        Route("/v1/models", api.models, methods=["GET"]),
+        Route("/v1/embeddings", api.embeddings, methods=["POST"]),
+    ]
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
         routes += [
             Route(f"{model}:predict", api.predict, methods=["POST"]),
@@ -80,6 +86,15 @@ class _RestApi:
 
     async def regress(self, request: Request) -> Response:
         return await self._post(request, self._regress)
+
+    async def embeddings(self, request: Request) -> Response:
+        answer = await self._post(request, self._embeddings)
+        if answer.status_code < 400:
+            return answer
+        refusal = embeddings.error(answer.status_code, json.loads(bytes(answer.body) or b"{}").get("error", ""))
+        if answer.headers.get("Connection"):
+            refusal.headers["Connection"] = answer.headers["Connection"]
+        return refusal
 
     async def _post(
         self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
@@ -154,6 +169,18 @@ class _RestApi:
             growth=json_tensors.GROWTH,
         )
         return _answered(json_tensors.answer(request, answer.outputs), answer.version)
+
+    def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        target, texts, request = embeddings.parse_request(body)
+        answer = self._inference.predict(
+            target,
+            embeddings.SIGNATURE,
+            lambda signature: embeddings.inputs(texts, signature),
+            context,
+            embeddings.OUTPUTS,
+            growth=json_tensors.GROWTH,
+        )
+        return _answered(embeddings.answer(request, answer.outputs), answer.version)
 
     def _classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         spec, request_input = _example_request(path, body)

@@ -30,19 +30,24 @@ def encode(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help=f"Texts to encode. {OR_LINES}")],
     server: ServerOptions,
 ) -> None:
-    """Print the pooled vector of each text, one JSON line per text; the model's pooler must have been trained."""
+    """Print the vector of each text, one JSON line per text.
+
+    It is the signature `embed`'s (`export.embedding`), else the pooled vector of a model whose pooler was trained.
+    """
     import json
 
     with server.client() as client:
+        has_embed = "embed" in client.metadata()
+        name = "embedding" if has_embed else "pooled_output"
         for batch in in_batches(line_texts(texts)):
-            answers = client.encode(batch)
-            if "pooled_output" not in answers:
+            answers = {name: client.embed(batch)} if has_embed else client.encode(batch)
+            if name not in answers:
                 raise InputError(
                     "the served model has no pooled_output: its pooler was not trained (next sentences or a "
-                    "classification train it); its signature `encode` gives sequence_output, a vector per token"
+                    "classification train it); export it with --set export.embedding.pooling=mean"
                 )
-            for text, vector in zip(batch, answers["pooled_output"], strict=True):
-                typer.echo(json.dumps({"text": text, "pooled_output": [round(float(x), 6) for x in vector]}))
+            for text, vector in zip(batch, answers[name], strict=True):
+                typer.echo(json.dumps({"text": text, name: [round(float(x), 6) for x in vector]}))
 
 
 def print_masks(texts: list[str], answers: list) -> None:

@@ -38,6 +38,11 @@ class Toy(tf.Module):
         lengths = tf.cast(tf.strings.length(text) + tf.strings.length(text_pair), tf.float32)
         return {"pooled_output": tf.tile(lengths[:, tf.newaxis], [1, 3]), "tokens": text}
 
+    @tf.function(input_signature=[TEXTS])
+    def embed(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        lengths = tf.strings.length(text)
+        return {"embedding": tf.cast(lengths, tf.float32)[:, tf.newaxis] * [[0.5, 0.1]], "num_tokens": lengths + 2}
+
     @tf.function(input_signature=[TEXTS, PAIRS])
     def next_sentence(self, text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"is_next": tf.cast(tf.strings.length(text) < tf.strings.length(text_pair), tf.float32)}
@@ -107,7 +112,18 @@ def _text_of(examples: tf.Tensor) -> tf.Tensor:
 def save(path: Path, number: int, on_examples: bool = False) -> None:
     """The toy that returns `number`, as a SavedModel in `path`. With `on_examples` it takes tf.Examples, too."""
     model = Toy(number)
-    names = ("fill_mask", "length", "encode", "next_sentence", "numbers", "echo", "sequence", "company", "spin")
+    names = (
+        "fill_mask",
+        "length",
+        "encode",
+        "embed",
+        "next_sentence",
+        "numbers",
+        "echo",
+        "sequence",
+        "company",
+        "spin",
+    )
     signatures = {name: getattr(model, name) for name in names}
     signatures |= {"serving_default": model.fill_mask, "encode_pair": model.encode}
     if on_examples:

@@ -34,6 +34,7 @@ def test_fill_mask_omits_padding(client: Client) -> None:
 
 
 def test_the_other_signatures(client: Client) -> None:
+    np.testing.assert_allclose(client.embed(["abc", ""]), [[1.5, 0.3], [0, 0]], rtol=1e-6)
     assert client.encode(["abc", ""])["pooled_output"].tolist() == [[3] * 3, [0] * 3]
     assert client.encode(["abc"], ["de"])["pooled_output"].tolist() == [[5] * 3]
     assert client.next_sentence([("a", "bb"), ("cc", "d")]).tolist() == [1.0, 0.0]

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.convert.detect import read_any
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.mlm_nsp import SUMS, example_sums
-from bert_keras.saved_model.pretrained import export_saved_model, truncate_pair
+from bert_keras.saved_model.pretrained import ServedBert, export_saved_model, truncate_pair
+from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
@@ -123,6 +126,33 @@ def test_encode_equals_the_model_on_the_offline_tokens(exported):
         length = expected["sequence_output"].shape[1]
         for name, of_row in {"pooled_output": ..., "sequence_output": slice(length)}.items():
             assert_equal_but_for_rounding(answer[name][row][of_row], expected[name][0], DEPTH)
+
+
+@pytest.mark.parametrize("embedding", [EmbeddingSettings("mean"), EmbeddingSettings("cls", False, 8)])
+def test_embed_pools_the_vectors_of_a_text_s_tokens(exported, embedding):
+    model, tokenizer, *_ = exported
+    served = ServedBert(model, tokenizer, LAYOUT, mlm_nsp.OBJECTIVE, embedding=embedding)
+    texts, longest = ["the cat sat", "", "cat " * 20], embedding.max_seq_length or T
+    answer = served.signatures()["embed"](text=tf.constant(texts))
+    assert answer["num_tokens"].numpy().tolist() == [5, 2, longest]
+    for text, vector in zip(texts, answer["embedding"].numpy(), strict=True):
+        cut = " ".join(text.split()[: longest - 2])
+        states = np.asarray(model(inputs(tokenizer, cut))["sequence_output"])[0]
+        expected = states.mean(axis=0) if embedding.pooling == "mean" else states[0]
+        expected = expected / np.linalg.norm(expected) if embedding.normalize else expected
+        assert_equal_but_for_rounding(vector, expected, DEPTH)
+
+
+def test_embed_is_exported_with_its_settings(exported, tmp_path):
+    """Its name in the folder makes `convert` and `from_checkpoint` keep it; by default there is none."""
+    model, tokenizer, directory, served = exported
+    assert "embed" not in served.signatures and "embedding" not in json.loads(
+        (directory / "bert_config.json").read_text()
+    )
+    embedding = EmbeddingSettings("cls", False, 8)
+    export_saved_model(model, tokenizer, str(tmp_path), LAYOUT, export=ExportSettings(embedding=embedding))
+    assert set(tf.saved_model.load(str(tmp_path)).signatures) == {*served.signatures, "embed"}
+    assert read_any(str(tmp_path)).embedding == embedding
 
 
 def test_pairs(exported):

@@ -30,6 +30,9 @@ class Echo:
             **{f"asked_{name}": np.array(values) for name, values in inputs.items()},
         }
 
+    def embed(self, texts):
+        return np.array([[-len(text)] for text in texts])
+
     def encode(self, texts):
         return {"pooled_output": np.array([[len(text)] for text in texts])}
 
@@ -98,8 +101,11 @@ def test_arguments_are_one_row(ask):
     assert ask(["text", "choices"], b"", "predict", "a", "b", "-")[3] == [{"text": ["a"], "choices": [["b", "-"]]}]
 
 
-def test_encode_and_fill_mask_take_lines_too(ask):
+def test_encode_and_fill_mask_take_lines_too(ask, monkeypatch):
     code, out, _, _ = ask(["text"], b"a\nbcd\n", "encode", "-")
     assert code == 0 and [json.loads(line)["pooled_output"] for line in out] == [[1], [3]]
+    monkeypatch.setattr(Echo, "metadata", lambda self: {"encode": None, "embed": None})
+    code, out, _, _ = ask(["text"], b"a\nbcd\n", "encode", "-")
+    assert code == 0 and [json.loads(line)["embedding"] for line in out] == [[-1], [-3]]
     code, out, _, _ = ask(["text"], b"a\nbcd\n", "fill-mask", "-")
     assert code == 0 and [line.split() for line in out] == [["a"], ["a", "50.00%"], ["bcd"], ["bcd", "50.00%"]]

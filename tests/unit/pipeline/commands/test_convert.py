@@ -12,12 +12,13 @@ from safetensors.numpy import load_file, save_file
 from tensorflow_serving.apis import prediction_log_pb2
 
 from bert_keras.convert.bert_tfx import read_pushed
-from bert_keras.convert.huggingface import write_huggingface
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
@@ -100,6 +101,19 @@ def test_missing_heads_are_reported(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_one_vector_a_text_is_kept_on_the_way(model, tmp_path):
+    source = write(model, tmp_path / "hf")
+    code, out, err = convert(source, tmp_path / "1", "hf", "bert-tfx", "--pooling", "mean")
+    assert code == 0 and out.endswith("; one vector a text: mean, normalised\n"), err
+    code, out, err = convert(tmp_path / "1", tmp_path / "again", "bert-tfx", "hf", "--no-normalize")
+    assert code == 0 and out.endswith("; one vector a text: mean\n"), err
+    assert read_huggingface(str(tmp_path / "again")).embedding == EmbeddingSettings("mean", False)
+    code, out, err = convert(tmp_path / "again", tmp_path / "tf1", "hf", "tf1")
+    assert code == 0 and out.endswith("; tf1 has no sentence vectors\n"), err
+    code, _, err = convert(source, tmp_path / "no", "hf", "bert-tfx", "--normalize")
+    assert code == 2 and "does not say how a text gets one vector; give --pooling" in err
+
+
 @pytest.mark.parametrize(
     ("dropped", "signatures", "pooled"),
     [
@@ -109,14 +123,14 @@ def test_missing_heads_are_reported(tmp_path):
     ],
 )
 def test_only_signatures_with_trained_weights_are_exported(model, tmp_path, dropped, signatures, pooled):
-    """A pooler without a next-sentence head may be trained; modules of sentence-transformers are reported."""
+    """A pooler without a next-sentence head may be trained; unknown modules of sentence-transformers are reported."""
     source = write(model, tmp_path / "hf")
     tensors = load_file(source / "model.safetensors")
     save_file({name: t for name, t in tensors.items() if not name.startswith(dropped)}, source / "model.safetensors")
     (source / "modules.json").write_text("[]")
     code, out, err = convert(source, tmp_path / "out", "hf", "bert-tfx")
     assert code == 0, err
-    assert "is a sentence-transformers model: its modules after the encoder" in out and out.count("\n") == 1
+    assert "is a sentence-transformers model whose sentence vectors are not computed" in out and out.count("\n") == 1
     served = tf.saved_model.load(str(tmp_path / "out"))
     assert set(served.signatures) == {"serving_default", "encode", "encode_pair"} | signatures
     assert ("pooled_output" in served.signatures["encode"](text=tf.constant(["The cats sat."]))) == pooled

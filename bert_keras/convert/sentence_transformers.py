@@ -1,0 +1,98 @@
+"""The files with which a Hugging Face folder is a model of sentence-transformers: how a text gets one vector.
+
+`modules.json` lists modules: the encoder in the folder itself, then `Pooling`, then perhaps `Normalize`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from bert_keras import files
+from bert_keras.errors import InputError
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+
+MODULES_FILE = "modules.json"
+_SETTINGS_FILE = "sentence_bert_config.json"
+_POOLING_FILE = "config.json"
+_MODULES = "sentence_transformers.models."
+# By the name of their switch in the pooling's file, in which version 5 has one `pooling_mode` instead.
+_SWITCHES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+
+
+def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, tuple[str, ...]]:
+    """Read how texts get their vectors, with a remark if it is in a way that `embed` does not have.
+
+    Args:
+        directory: a folder of Hugging Face's format.
+        positions: the tokens that the encoder reads.
+
+    Raises:
+        InputError: a file is missing or is not what sentence-transformers writes.
+    """
+    path = os.path.join(directory, MODULES_FILE)
+    if not os.path.exists(path):
+        return NO_EMBEDDING, ()
+    try:
+        modules = [(module["type"].rsplit(".", 1)[-1], module["path"]) for module in json.loads(files.read_text(path))]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} is not a list of modules with type and path; copy it again") from error
+    kinds = [kind for kind, _ in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return NO_EMBEDDING, (_not_read(directory, f"its modules are {', '.join(kinds) or 'none'}"),)
+    pooling_path = os.path.join(directory, modules[1][1], _POOLING_FILE)
+    mode = _pooling_mode(files.read_json(pooling_path))
+    if mode not in ("mean", "cls"):
+        return NO_EMBEDDING, (_not_read(directory, f"its pooling is {mode}"),)
+    # The first that says it; version 6 writes only the tokenizer's.
+    for name, field in ((_SETTINGS_FILE, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        path = os.path.join(directory, name)
+        longest = files.read_json(path).get(field) if os.path.exists(path) else None
+        if longest is not None:
+            break
+    longest = positions if longest is None else longest
+    if not isinstance(longest, (int, float)) or longest < 3:
+        raise InputError(f"{path}: {field} is {longest!r}; it must be a number of tokens, 3 or more")
+    return EmbeddingSettings(mode, len(kinds) == 3, int(longest) if longest < positions else 0), ()
+
+
+def _pooling_mode(fields: dict[str, Any]) -> Any:
+    named = fields.get("pooling_mode")
+    if named is None:
+        on = [name for name, value in fields.items() if name.startswith("pooling_mode_") and value]
+        named = "+".join(_SWITCHES.get(name, name) for name in on) or "none"
+    return named
+
+
+def _not_read(directory: str, reason: str) -> str:
+    return (
+        f"{directory} is a sentence-transformers model whose sentence vectors are not computed ({reason}; supported: "
+        "mean or cls, perhaps normalised)"
+    )
+
+
+def write_embedding(directory: str, embedding: EmbeddingSettings, hidden_size: int, positions: int) -> None:
+    """Write the files for the settings of `embed`; none without such a signature.
+
+    Args:
+        directory: a folder of Hugging Face's format.
+        embedding: settings of `embed`.
+        hidden_size: H, the width of the vectors.
+        positions: the tokens that the encoder reads.
+    """
+    if embedding.pooling == "none":
+        return
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] * embedding.normalize)]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": _MODULES + kind} for i, (path, kind) in enumerate(modules)
+    ]
+    files.write_text(directory, MODULES_FILE, json.dumps(listed, indent=2) + "\n")
+    for path, _ in modules[1:]:
+        os.mkdir(os.path.join(directory, path))
+    # The switches, which every version reads.
+    switches = {name: mode == embedding.pooling for name, mode in _SWITCHES.items()}
+    pooling = {"word_embedding_dimension": hidden_size, **switches}
+    files.write_json(os.path.join(directory, "1_Pooling"), _POOLING_FILE, pooling)
+    settings = {"max_seq_length": embedding.max_seq_length or positions, "do_lower_case": False}
+    files.write_json(directory, _SETTINGS_FILE, settings)

@@ -1,0 +1,70 @@
+"""OpenAI's `POST /v1/embeddings` over the signature `embed`: https://platform.openai.com/docs/api-reference/embeddings.
+
+    {"model": "bert", "input": "a text" or ["texts"], "encoding_format": "float" or "base64"}
+    -> {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [...]}], "model": "bert",
+        "usage": {"prompt_tokens": 4, "total_tokens": 4}}
+
+`base64` is that of little-endian float32. Errors are objects, as OpenAI's clients read them.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from starlette.responses import JSONResponse
+
+from serving import errors
+from serving.api import json_tensors
+from serving.models.manager import Target
+from serving.protos import SignatureDef
+
+SIGNATURE = "embed"
+OUTPUTS = ("embedding", "num_tokens")
+_FORMATS = ("float", "base64")
+
+
+def parse_request(body: bytes) -> tuple[Target, list[str], dict[str, Any]]:
+    """The model, the texts and the request; INVALID_ARGUMENT names the field that is wrong."""
+    request = json_tensors.parse_object(body)
+    model, texts = request.get("model"), request.get("input")
+    if not isinstance(model, str) or not model:
+        raise errors.invalid("model must be the name of a served model; GET /v1/models lists them")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        # Ids of tokens would be those of OpenAI's vocabularies.
+        raise errors.invalid("input must be a text or a list of at least one text; token ids are not taken")
+    if request.get("encoding_format", "float") not in _FORMATS:
+        raise errors.invalid(f"encoding_format must be one of {', '.join(_FORMATS)}")
+    return Target(model), texts, request
+
+
+def inputs(texts: list[str], signature: SignatureDef) -> dict[str, np.ndarray]:
+    """The texts as the signature's input."""
+    return json_tensors.request_inputs({json_tensors.COLUMNS: texts}, signature)
+
+
+def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
+    """JSON answer to `request` from the signature's outputs; INVALID_ARGUMENT for other `dimensions` than theirs."""
+    vectors, tokens = outputs["embedding"].astype("<f4", copy=False), int(outputs["num_tokens"].sum())
+    wanted = request.get("dimensions")
+    if wanted is not None and wanted != vectors.shape[1]:
+        raise errors.invalid(f"dimensions is {json_tensors.show(wanted)}; the model's vectors have {vectors.shape[1]}")
+    as_base64 = request.get("encoding_format") == "base64"
+    data = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": base64.b64encode(vector.tobytes()).decode() if as_base64 else vector.tolist(),
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json.dumps({"object": "list", "data": data, "model": request["model"], "usage": usage}).encode()
+
+
+def error(status: int, message: str) -> JSONResponse:
+    """An error as OpenAI's clients read it."""
+    kind = "invalid_request_error" if status < 429 else "rate_limit_error" if status == 429 else "server_error"
+    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status_code=status)

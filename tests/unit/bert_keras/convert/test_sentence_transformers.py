@@ -1,0 +1,83 @@
+"""Pooling and normalisation of a sentence-transformers folder, read and written."""
+
+import json
+
+import pytest
+
+from bert_keras.convert.sentence_transformers import read_embedding, write_embedding
+from bert_keras.errors import InputError
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+
+PATHS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dense": "2_Dense"}
+
+
+def folder(tmp_path, kinds, pooling, settings=None):
+    """As sentence-transformers writes it; `settings` of the encoder's length, None: no file."""
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": PATHS[kind]} for kind in kinds]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    if settings is not None:
+        (tmp_path / "sentence_bert_config.json").write_text(json.dumps(settings))
+    return str(tmp_path)
+
+
+MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
+CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pooling", "settings", "expected"),
+    [
+        (["Transformer", "Pooling", "Normalize"], MEAN, {"max_seq_length": 256}, ("mean", True, 256)),
+        (["Transformer", "Pooling"], CLS, None, ("cls", False, 0)),
+        (["Transformer", "Pooling"], {"pooling_mode": "mean"}, {"max_seq_length": None}, ("mean", False, 0)),
+    ],
+)
+def test_what_sentence_transformers_writes(tmp_path, kinds, pooling, settings, expected):
+    assert read_embedding(folder(tmp_path, kinds, pooling, settings), 512) == (EmbeddingSettings(*expected), ())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pooling", "reason"),
+    [
+        (["Transformer", "Pooling", "Dense"], MEAN, "its modules are Transformer, Pooling, Dense"),
+        (["Transformer", "Pooling"], {"pooling_mode_max_tokens": True}, "its pooling is pooling_mode_max_tokens"),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+            "its pooling is cls+mean",
+        ),
+        (["Transformer", "Pooling"], {}, "its pooling is none"),
+    ],
+)
+def test_other_ways_are_named(tmp_path, kinds, pooling, reason):
+    embedding, (remark,) = read_embedding(folder(tmp_path, kinds, pooling), 512)
+    assert embedding == NO_EMBEDDING
+    assert reason in remark
+
+
+def test_the_length_may_be_the_tokenizer_s(tmp_path):
+    """As version 6 of sentence-transformers writes it; transformers writes 1e30 for an unknown one."""
+    directory = folder(tmp_path, ["Transformer", "Pooling"], MEAN, {})
+    for length, expected in ((256, 256), (512, 0), (10**30, 0)):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
+        assert read_embedding(directory, 512)[0].max_seq_length == expected
+
+
+def test_damaged_files_are_named(tmp_path):
+    directory = folder(tmp_path, ["Transformer", "Pooling"], MEAN, {"max_seq_length": 1})
+    with pytest.raises(InputError, match=r"sentence_bert_config\.json: max_seq_length is 1"):
+        read_embedding(directory, 512)
+    (tmp_path / "modules.json").write_text('{"0": "x"}')
+    with pytest.raises(InputError, match=r"modules\.json is not a list of modules"):
+        read_embedding(directory, 512)
+
+
+@pytest.mark.parametrize(
+    "embedding", [EmbeddingSettings("mean", True, 128), EmbeddingSettings("cls", False), NO_EMBEDDING]
+)
+def test_what_is_written_is_read(tmp_path, embedding):
+    write_embedding(str(tmp_path), embedding, 32, 512)
+    assert read_embedding(str(tmp_path), 512) == (embedding, ())
+    assert (tmp_path / "modules.json").exists() == (embedding != NO_EMBEDDING)
