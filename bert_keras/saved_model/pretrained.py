@@ -90,10 +90,10 @@ class ServedBert(tf.Module):
         objective: Objective,
         unigram: np.ndarray | None = None,
         untrained: Collection[Part] = (),
-        embedding: EmbeddingSettings = NO_EMBEDDING,
+        embedding: EmbeddingSettings | None = None,
     ):
         super().__init__()
-        self._embedding = embedding
+        self._embedding = embedding or NO_EMBEDDING
         self._unigram, self._untrained = unigram, untrained
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]

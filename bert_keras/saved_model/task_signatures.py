@@ -84,10 +84,10 @@ class ServedTask(tf.Module):
         tokenizer: Tokenizer,
         task: Task,
         settings: TaskSettings,
-        embedding: EmbeddingSettings = NO_EMBEDDING,
+        embedding: EmbeddingSettings | None = None,
     ):
         super().__init__()
-        self._embedding = embedding
+        self._embedding = embedding or NO_EMBEDDING
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
