@@ -79,8 +79,8 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> Checkpoint:
     if found.fine_tuned:
         own, settings = found.fine_tuned[0], found.fine_tuned[1:]
         return Checkpoint(own, tokenizer, found.family, (), *settings, embedding=found.embedding)
-    further = {"generator": found.generator, "embedding": found.embedding}
-    return Checkpoint(found.model, tokenizer, found.family, found.initialised, **further)
+    read = Checkpoint(found.model, tokenizer, found.family, found.initialised, generator=found.generator)
+    return dataclasses.replace(read, embedding=found.embedding)
 
 
 def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None:
