@@ -247,7 +247,7 @@ class PerplexitySettings:
             (0 < self.max <= self.min, f".max is {self.max}; it must be above corpus.perplexity.min, {self.min}"),
             (set(self.keep) - set(BUCKETS), f".keep is {','.join(self.keep)}; choose from {','.join(BUCKETS)}"),
             (len(two) != 2 or not 0 < two[0] < two[1] < 100, ".percentiles must be two, such as 30,60"),
-            (len(ends) != 2 or not 0 < ends[0] < ends[1], ".cut_points must be two, such as 200,500"),
+            (len(ends) != 2 or not 0 < ends[0] <= ends[1], ".cut_points must be two, such as 200,500"),
         ):
             if wrong:
                 raise ValueError(f"corpus.perplexity{problem}")

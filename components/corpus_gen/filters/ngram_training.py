@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from components.corpus_gen.filters.ngram_model import BEGIN, UNKNOWN, Level, NgramModel, hash_word, join
+from components.corpus_gen.filters.ngram_model import BEGIN, UNKNOWN, Level, NgramModel, hash_pair, hash_word, join
 
 # Words of the shortest n-grams that are left out if they occur once.
 _PRUNED_FROM = 3
@@ -93,12 +93,13 @@ def _levels(counted: list[_Counted], begin: int) -> list[Level]:
     for length, some in enumerate(counted):
         keys = some.keys[some.kept]
         if length:
-            keys = join(rows[(keys >> np.uint64(32)).astype(np.int64)], keys & _WORD)
+            keys = hash_pair(join(rows[(keys >> np.uint64(32)).astype(np.int64)], keys & _WORD))
+        order = np.argsort(keys)
         after = backoffs[length + 1] if length + 1 < len(counted) else np.ones(len(some.keys))
-        levels.append(
-            Level(keys, *(np.log10(numbers[some.kept]).astype(np.float32) for numbers in (probs[length], after)))
-        )
-        rows = np.cumsum(some.kept) - 1
+        numbers = (np.log10(numbers[some.kept][order]).astype(np.float32) for numbers in (probs[length], after))
+        levels.append(Level(keys[order], *numbers))
+        rows = np.full(len(some.keys), -1)
+        rows[np.flatnonzero(some.kept)[order]] = np.arange(len(order))
     return [*itertools.takewhile(lambda level: len(level.keys), levels)]
 
 

@@ -76,6 +76,7 @@ def test_it_is_off_without_a_model_and_before_personal_data(settings):
     "changes, message",
     [
         ({"model": "", "max": 0}, ""),
+        ({"cut_points": (5.0, 5.0)}, ""),
         ({"good_text": ("a",)}, ".model and corpus.perplexity.good_text are two models; give one of them"),
         ({"max": 0}, " has a model and no limit; give corpus.perplexity.max, min or keep"),
         ({"model": ""}, " has a limit and no model; give corpus.perplexity.model or good_text"),
