@@ -8,7 +8,7 @@
 The text is that of compare_datatrove.py, shuffled, in pieces. A process of each side filters each piece, in turn, on
 one core, with the four families of quality rules: datatrove's LocalPipelineExecutor with JsonlReader and JsonlWriter,
 without compression; ours as `bert-tfx examples` makes documents, which also drops exact duplicates and splits
-sentences. CPU seconds and peak memory are those of the process (`wait4`).
+sentences. CPU seconds (`wait4`) and peak memory (VmHWM) are those of the process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -73,7 +74,8 @@ def measure(side: str, python: str, text: str) -> tuple[float, float, int]:
         if process.returncode:
             sys.exit(f"{side}: exit code {process.returncode}")
         said.seek(0)
-        return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, int(said.read().split()[-1])
+        kept, peak = said.read().split()[-2:]
+        return used.ru_utime + used.ru_stime, int(peak) / 1024, int(kept)
 
 
 def write_pieces(folder: str, path: str | None, limit: int, piece_bytes: int) -> list[str]:
@@ -86,7 +88,9 @@ def write_pieces(folder: str, path: str | None, limit: int, piece_bytes: int) ->
     file = None
     for text in texts:
         if left <= 0:
-            paths.append(f"{folder}/{len(paths)}.jsonl")
+            # In a folder of its own: datatrove's pattern "0.jsonl" also takes 10.jsonl.
+            paths.append(f"{folder}/{len(paths)}/text.jsonl")
+            os.mkdir(os.path.dirname(paths[-1]))
             file, left = open(paths[-1], "w", encoding="utf-8"), piece_bytes  # noqa: SIM115
         file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
         left -= len(text.encode())
@@ -130,5 +134,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.side:
         (filter_ours if given.side == OURS else filter_datatrove)(given.text, given.output)
+        # Not `ru_maxrss`, which begins with the memory of the process that started this one.
+        print(*re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text()))
     else:
         main(given)
