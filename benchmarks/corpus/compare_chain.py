@@ -65,7 +65,7 @@ def filter_datatrove(text: str, output: str) -> None:
 
 
 def measure(side: str, python: str, text: str) -> tuple[float, float, int]:
-    """(CPU seconds, peak memory in MB, documents that remain) of filtering a file in a new process."""
+    """(CPU seconds, peak memory in MiB, documents that remain) of filtering a file in a new process."""
     with tempfile.TemporaryDirectory() as output, tempfile.TemporaryFile("w+") as said:
         command = [python, __file__, text, "--side", side, "--output", f"{output}/out"]
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL)
@@ -104,7 +104,7 @@ def main(arguments: argparse.Namespace) -> None:
     pythons = {OURS: sys.executable, DATATROVE: arguments.datatrove}
     with tempfile.TemporaryDirectory() as folder:
         total, seconds, peak = 0, defaultdict(float), defaultdict(float)
-        print("| text, MB | side | CPU seconds | MB a core-second | peak memory, MB | documents kept |")
+        print("| text, MB | side | CPU seconds | MB a core-second | peak memory, MiB | documents kept |")
         print("|---|---|---|---|---|---|")
         pieces = write_pieces(folder, arguments.text, arguments.limit, arguments.piece_bytes)
         for number, path in enumerate(pieces[: arguments.pieces]):

@@ -66,6 +66,8 @@ _TERMINAL = (
 )
 _ends_in_terminal = re.compile(f"[{_TERMINAL}]$").search
 _is_terminal = re.compile(f"[{_TERMINAL}]").fullmatch
+# What spaCy makes a word of: white space but for a blank in front.
+_WIDE_SPACE = re.compile(r" \s+|[^\S ]\s*")
 # datatrove's PUNCTUATION_SET: what is made of these alone is not a word.
 _is_symbols = re.compile(
     r"[\0-\x08\x0b-\x1f!-/:-@\[-`{-\x9f\u00ab\u00b4\u00bb\u2013\u2014\u2019\u201c-\u201e\u2026\u2236\u2501\u25ba\u3001"
@@ -208,13 +210,19 @@ def fineweb_rule(lines: list[str], words: list[str] | None, settings: QualitySet
 
 
 def count_sentences(line: str) -> int:
-    """Sentences of a line: one ends before the first word after a full stop or the like (spaCy's Sentencizer)."""
+    """Sentences of a line: one ends before the first word after a full stop or the like (spaCy's Sentencizer).
+
+    More white space than one blank is a word there, so ".   .   ." has three and ". . ." has one.
+    """
     sentences, ended = 1, False
-    for word in split_words(line):
-        if _is_terminal(word):
-            ended = True
-        elif ended and not _is_punctuation(word):
+    for part in _WIDE_SPACE.split(line.strip()):
+        if ended:
             sentences, ended = sentences + 1, False
+        for word in split_words(part):
+            if _is_terminal(word):
+                ended = True
+            elif ended and not _is_punctuation(word):
+                sentences, ended = sentences + 1, False
     return sentences
 
 

@@ -158,6 +158,10 @@ def test_sentences():
     assert count_sentences("Mr. Hale, e.g. at 5 p.m., paid $3.50...") == 1
     assert count_sentences('He said "Go."') == 1  # a mark alone begins no sentence
     assert count_sentences('He said "Go." Then "." and so on') == 3
+    # More white space than a blank is a word: a line of dots, as in novels.
+    assert [count_sentences(line) for line in (". . . .", ".   .   .   .", ".\t.", "Hi!  ? ok.", "One.  Two.")] == [
+        *(1, 4, 2, 3, 2)
+    ]
 
 
 @pytest.mark.parametrize(
