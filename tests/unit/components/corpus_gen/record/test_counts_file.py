@@ -34,7 +34,7 @@ from components.corpus_gen.transforms import generate_documents, remove_intermed
 from components.io.shards import read_documents
 from components.io.tfrecord import bytes_example, frame
 
-# Every filter is on; `every_filter` adds the evaluation set.
+# Every filter is on, but for perplexity, which needs a model; `every_filter` adds the evaluation set.
 SETTINGS = CorpusSettings(
     max_document_characters=400,
     eval_fraction=0.3,
