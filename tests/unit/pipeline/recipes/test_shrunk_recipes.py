@@ -1,0 +1,81 @@
+"""Every recipe, shrunk, from text through its examples to a training step of its model."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.data.example_format import ExampleSpec
+from bert_keras.jobs import PretrainJob
+from bert_keras.objectives.registry import pretraining_model
+from bert_keras.objectives.table import PARTS
+from bert_keras.pretraining import pretrain
+from pipeline.examples.generate import ExampleJob, generate
+from pipeline.recipes.pretraining import RECIPES
+from pipeline.recipes.settings import with_settings
+
+TEXT = Path(__file__).parents[4] / "docs" / "training.md"
+SHRUNK = {
+    "model.vocab_size": 600,
+    "model.num_hidden_layers": 1,
+    "model.hidden_size": 32,
+    "model.num_attention_heads": 2,
+    "model.intermediate_size": 64,
+    "corpus.eval_fraction": 0.1,
+    "vocabulary.min_word_count": 1,
+    "examples.max_seq_length": 32,
+    "examples.dupe_factor": 1,
+    "examples.masking.max_predictions_per_seq": 8,
+    "second_phase.num_train_steps": 0,
+    "training.train_batch_size": 8,
+    "training.gradient_accumulation_steps": 1,
+    "training.num_train_steps": 2,
+    "training.num_warmup_steps": 1,
+    "training.eval_batches": 1,
+    "training.eval_batch_size": 1,
+    "training.steps_per_execution": 1,
+    "training.strategy": "one_device",
+    "training.mixed_precision": "float32",
+    "training.jit_compile": "false",
+}
+# One of each family; the other sizes differ in numbers.
+FAMILIES = ("bert_tiny", "left_to_right_tiny", "roberta_tiny", "spanbert_tiny", "electra_small")
+LEARNED = {"left_to_right": "left_to_right", "spanbert": "span_boundary", "electra": "electra"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in RECIPES]
+)
+def test_a_shrunk_recipe_makes_its_examples_and_learns_from_them(name, tmp_path, monkeypatch):
+    # Narrower embeddings stay so.
+    sizes = RECIPES[name]().model.hidden_size, RECIPES[name]().pretraining.embedding_size
+    narrow = {"pretraining.embedding_size": 16 if sizes[1] < sizes[0] else 32}
+    recipe = with_settings(RECIPES[name](), [f"{key}={value}" for key, value in {**SHRUNK, **narrow}.items()])
+    family = name.rpartition("_")[0]
+    expected = LEARNED.get(family, "mlm_nsp" if name.startswith(("bert_", "tiny_")) else "mlm")
+    assert recipe.pretraining_objective == expected
+    made = ExampleJob(recipe.corpus, recipe.vocabulary, recipe.examples)
+    examples = str(tmp_path / "examples")
+    generate([str(TEXT)], examples, made, vocab_file=None, vocab_size=recipe.model.vocab_size, beam_args=[])
+    spec = ExampleSpec.load(examples)
+    byte_bpe = recipe.vocabulary.algorithm == "byte_bpe"
+    assert Path(examples, "merges.txt").exists() == byte_bpe == (family == "roberta")
+    shape = with_settings(recipe, [f"model.vocab_size={spec.vocab_size}"]).model
+    folders = {name: str(tmp_path / name) for name in ("output_dir", "logs_dir", "training_root")}
+    trained: list = []
+    monkeypatch.setattr("bert_keras.pretraining.export_with_examples", lambda model, *_: trained.append(model))
+    job = PretrainJob(
+        examples=(examples,), model=shape, training=recipe.training, pretraining=recipe.pretraining, **folders
+    )
+    pretrain(job)
+    seed = recipe.training.seed
+    create, objective = pretraining_model(recipe.pretraining, spec.objective, shape, seed, byte_bpe=byte_bpe)
+    before, (after,) = create(), trained
+    moved = [not np.array_equal(*pair) for pair in zip(before.get_weights(), after.get_weights(), strict=True)]
+    assert sum(moved) > len(moved) * 2 / 3
+    (first, *_) = [json.loads(line) for line in (tmp_path / "logs_dir" / "log.jsonl").read_text().splitlines()]
+    assert set(objective.metrics(dict.fromkeys(objective.sums, 1.0))) <= first.keys()
+    for part in PARTS[recipe.pretraining_objective]:
+        assert 0 < first[f"{part.key}_loss"] < 2 * math.log(spec.vocab_size)
