@@ -157,6 +157,9 @@ def test_a_model_without_what_is_needed_is_refused(tmp_path):
     encoder = written(BertBackbone(SHAPE), tmp_path / "encoder")
     with pytest.raises(InputError, match="encoder: has no masked-LM head"):
         score_pairs(encoder, [pair()])
+    drawn = written(BertBackbone(SHAPE), tmp_path / "drawn", format_="bert-tfx")  # the folder has a head, untrained
+    with pytest.raises(InputError, match="drawn: has no masked-LM head"):
+        score_pairs(drawn, [pair()])
     nameless = written(BertForPreTraining(SHAPE), tmp_path / "nameless", tokenizer=None)
     with pytest.raises(InputError, match="nameless: has no vocabulary"):
         score_pairs(nameless, [pair()])

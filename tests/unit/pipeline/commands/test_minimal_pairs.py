@@ -12,7 +12,7 @@ from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.pipeline.command_line import bert_tfx
 
 SHAPE = BertConfig(9, 16, 1, 2, 32, max_position_embeddings=10, type_vocab_size=2)
-PAIRS = (("a b", "a b", "same", "ties"), ("a", "a b c d", "short", "length"), ("a b c d", "a", "long", "length"))
+PAIRS = (("a b", "a b", "same", "ties"), ("a", "a b c ad", "short", "length"), ("a b c ad", "a", "long", "length"))
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def model(tmp_path_factory):
     model = BertForPreTraining(SHAPE)
     model.build()
     folder = tmp_path_factory.mktemp("model") / "hf"
-    write_any("hf", model, BertTokenizer([*SPECIAL_TOKENS, *"abcd"], True), str(folder), "bert", ())
+    write_any("hf", model, BertTokenizer([*SPECIAL_TOKENS, *"abc", "##d"], True), str(folder), "bert", ())
     return folder
 
 
@@ -77,3 +77,15 @@ def test_what_cannot_be_scored_is_one_line(model, pairs, tmp_path):
     ):
         code, out, err = bert_tfx("minimal-pairs", *words)
         assert (code, out) == (2, "") and message in err and len(err.splitlines()) == 1, err
+
+
+def test_words_of_several_tokens_are_masked_whole_if_asked(model, pairs, tmp_path):
+    found = []
+    for scoring in ("pll", "pll-word"):
+        code, _, err = bert_tfx(
+            "minimal-pairs", pairs, "--model", model, "--scoring", scoring, "--output", tmp_path / scoring
+        )
+        assert code == 0, err
+        found.append(json.loads((tmp_path / scoring).read_text())["pairs"][1])
+    assert found[0]["good"] == found[1]["good"]  # "a"
+    assert found[0]["bad"] != found[1]["bad"]  # "a b c ad"
