@@ -55,7 +55,7 @@ def test_which_signatures_are_batched(toy: Callable[[int], Path]) -> None:
     batched = {name for name, signature in signatures.items() if can_batch(name, signature)}
     assert batched == {
         *("serving_default", "fill_mask", "length", "encode", "encode_pair", "next_sentence", "echo"),
-        *("sequence", "company"),
+        *("sequence", "company", "embed"),
     }
     # Not `numbers`, which has an output without rows, nor `spin`, which has an input without rows.
     assert not can_batch("evaluate", signatures["length"])
