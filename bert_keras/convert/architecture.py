@@ -80,6 +80,8 @@ def architecture_of(model: Model, family: Family | None = None) -> Architecture:
     backbone = backbone_of(model)
     if backbone.config.causal:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
+    if changed := backbone.config.variations():
+        raise InputError(f"model.{next(iter(changed))} is not as in the original's BERT; these formats cannot hold it")
     return Architecture(own, backbone.config, backbone.embedding_size)
 
 

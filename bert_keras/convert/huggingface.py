@@ -8,7 +8,6 @@ generator's may lie in the discriminator's, as `generator/`.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shutil
 from collections.abc import Iterable
@@ -182,7 +181,7 @@ def write_huggingface(
 def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenizer | None) -> dict[str, Any]:
     config, family = architecture.encoder, architecture.family
     fields: dict[str, Any] = {
-        **dataclasses.asdict(config),
+        **config.stored_fields(),
         **_MUST_BE,
         **_MUST_BE_OF[family],
         "model_type": family,

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import MASKED_SCORE, BertEmbeddings, EncoderLayer, initializer
+from bert_keras.models.layers import MASKED_SCORE, BertEmbeddings, EncoderLayer, initializer, layer_norm, rotary_table
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
@@ -47,7 +47,8 @@ class BertBackbone(ConfiguredModel):
         `sequence_output` float [B, T, H]: the last layer;
         `pooled_output` float [B, H]: dense + tanh of the first position, in a causal model of the last token;
             [B, S, H] with `next_sentence_positions`;
-        `encoder_outputs` list of L float [B, T, H]: every layer's output, without the embedding output.
+        `encoder_outputs` list of L float [B, T, H]: every layer's output, without the embedding output; the
+            last is `sequence_output`, with pre-norm after the final layer normalisation.
 
     Args:
         has_pooler: without a pooler (RoBERTa, ELECTRA), `pooled_output` is the output of the position itself.
@@ -77,12 +78,14 @@ class BertBackbone(ConfiguredModel):
             # Glorot's uniform, not `initializer_range`, as in ELECTRA's code.
             glorot = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
             self.embeddings_project = keras.layers.Dense(
-                config.hidden_size, kernel_initializer=glorot, name="embeddings_project"
+                config.hidden_size, use_bias=config.use_bias, kernel_initializer=glorot, name="embeddings_project"
             )
         self.encoder_layers = [
-            EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), name=f"layer_{index}")
+            EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), index == 0, name=f"layer_{index}")
             for index in range(config.num_hidden_layers)
         ]
+        if config.norm_place == "pre":
+            self.final_layer_norm = layer_norm(config, "final_layer_norm")
         self.pooler = keras.layers.Identity()
         if has_pooler:
             self.pooler = keras.layers.Dense(
@@ -99,6 +102,8 @@ class BertBackbone(ConfiguredModel):
             self.embeddings_project.build((None, None, self.embedding_size))
         for layer in self.encoder_layers:
             layer.build(None)
+        if self.config.norm_place == "pre":
+            self.final_layer_norm.build((None, None, self.config.hidden_size))
         self.pooler.build((None, self.config.hidden_size))
         self.built = True
 
@@ -106,20 +111,38 @@ class BertBackbone(ConfiguredModel):
         x = self.embeddings(inputs["input_ids"], inputs["segment_ids"], inputs.get("position_ids"), training=training)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
+        views = self._views(inputs)
+        outputs = []
+        for index, layer in enumerate(self.encoder_layers):
+            x = layer(x, *views[self.config.is_local(index)], training=training)
+            outputs.append(x)
+        if self.config.norm_place == "pre":
+            x = outputs[-1] = self.final_layer_norm(x)
+        pooled_output = self.pooler(self._pooled_tokens(x, inputs))
+        return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}
+
+    def _views(self, inputs):
+        """What global layers (False) and local ones (True) see: `score_bias` and `rotary` of `EncoderLayer`."""
+        config, index = self.config, ops.arange(ops.shape(inputs["input_ids"])[1])
         attended = ops.cast(inputs["input_mask"], "float32")[:, None, :]  # [B, 1 or T, T]
         if "sequence_ids" in inputs:
             sequence = inputs["sequence_ids"]
             attended = attended * ops.cast(ops.equal(sequence[:, :, None], sequence[:, None, :]), "float32")
-        if self.config.causal:
-            index = ops.arange(ops.shape(x)[1])
+        if config.causal:
             attended = attended * ops.cast(index[:, None] >= index[None], "float32")
-        score_bias = (1.0 - attended[:, None]) * MASKED_SCORE
-        outputs = []
-        for layer in self.encoder_layers:
-            x = layer(x, score_bias, training=training)
-            outputs.append(x)
-        pooled_output = self.pooler(self._pooled_tokens(x, inputs))
-        return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}
+
+        def view(attended, base: float):
+            rotary = None
+            if config.position_embedding == "rotary":
+                # Only distances count: positions in the row serve each sequence that is packed in it.
+                rotary = rotary_table(index, config.hidden_size // config.num_attention_heads, base)
+            return (1.0 - attended[:, None]) * MASKED_SCORE, rotary
+
+        views = {False: view(attended, config.rotary_base)}
+        if config.local_attention:
+            near = ops.abs(index[:, None] - index[None]) <= config.local_attention // 2
+            views[True] = view(attended * ops.cast(near, "float32"), config.local_rotary_base)
+        return views
 
     def _pooled_tokens(self, x, inputs):
         """Inputs of the pooler: float [B, H], for packed rows with next sentences [B, S, H]."""

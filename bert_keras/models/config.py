@@ -11,6 +11,8 @@ from typing import Any, Literal
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
 Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head", "generator"]
 HiddenAct = Literal["gelu_tanh", "gelu_erf"]
+Positions = Literal["learned", "rotary"]
+NormPlace = Literal["post", "pre"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
@@ -29,13 +31,26 @@ class BertConfig:
         hidden_dropout_prob: dropout after embeddings, attention and feed-forward.
         attention_probs_dropout_prob: dropout on the attention probabilities.
         max_position_embeddings: maximum sequence length.
-        type_vocab_size: number of segments; the paper's A and B.
+        type_vocab_size: number of segments; the paper's A and B. 0: no table, nothing is added.
         initializer_range: standard deviation of every weight matrix, before truncation at two deviations.
         layer_norm_eps: epsilon of every layer normalisation.
         hidden_act: activation of the feed-forward layers and the masked-LM head: `gelu_tanh`, the original's
             approximation, or `gelu_erf`, the exact function, Hugging Face's "gelu" (at most 4.73e-4 apart).
         causal: a token attends only to itself and earlier tokens (the left-to-right model of the paper's section
             5.1); the pooler then reads the last token, because the first sees nothing else.
+        position_embedding: `learned`, a table of `max_position_embeddings` rows, or `rotary`: queries and keys are
+            rotated by their position (arXiv 2104.09864; halves of a head are the two coordinates, as in ModernBERT).
+        rotary_base: base of the rotary positions' wavelengths; in global layers only if there are local ones.
+        local_rotary_base: the same, of local layers.
+        norm_place: `post`: layer normalisation after each sum, as in the paper; `pre`: before attention and
+            feed-forward, but for the first attention, which follows the embeddings' own, and after the last layer.
+        gated_feed_forward: `activation(a) * b` of one product [H, 2 `intermediate_size`] (GeGLU, arXiv 2002.05202).
+        use_bias: biases in the encoder's dense layers and layer normalisations, and in those of the masked-LM head;
+            the output biases of heads, and the pooler's, stay without it.
+        local_attention: W, an even number: a token attends to W / 2 tokens on each side; 0: to all.
+        global_attn_every_n_layers: with local attention, layers 0, n, 2 n, ... attend to all tokens.
+
+    The fields after `causal` have the paper's model as their default; `bert_config.json` has those that differ.
     """
 
     vocab_size: int = 30522
@@ -51,6 +66,14 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     hidden_act: HiddenAct = "gelu_tanh"
     causal: bool = False
+    position_embedding: Positions = "learned"
+    rotary_base: float = 10_000.0
+    local_rotary_base: float = 10_000.0
+    norm_place: NormPlace = "post"
+    gated_feed_forward: bool = False
+    use_bias: bool = True
+    local_attention: int = 0
+    global_attn_every_n_layers: int = 3
 
     def __post_init__(self) -> None:
         for name in (
@@ -60,10 +83,16 @@ class BertConfig:
             "num_attention_heads",
             "intermediate_size",
             "max_position_embeddings",
-            "type_vocab_size",
+            "rotary_base",
+            "local_rotary_base",
+            "global_attn_every_n_layers",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.type_vocab_size < 0:
+            raise ValueError(f"model.type_vocab_size is {self.type_vocab_size}; it must be at least 0")
+        if self.local_attention < 0 or self.local_attention % 2:
+            raise ValueError(f"model.local_attention is {self.local_attention}; it must be even, at least 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; it must be in [0, 1)")
@@ -72,8 +101,14 @@ class BertConfig:
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
-        if self.hidden_act not in typing.get_args(HiddenAct):
-            raise ValueError(f"model.hidden_act is {self.hidden_act!r}; it must be gelu_tanh or gelu_erf")
+        for name, kind in (("hidden_act", HiddenAct), ("position_embedding", Positions), ("norm_place", NormPlace)):
+            if getattr(self, name) not in (allowed := typing.get_args(kind)):
+                raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
+        if self.position_embedding == "rotary" and self.hidden_size // self.num_attention_heads % 2:
+            raise ValueError(
+                f"model.hidden_size is {self.hidden_size}, in {self.num_attention_heads} heads; "
+                "model.position_embedding=rotary needs heads of an even width"
+            )
 
     @classmethod
     def size(cls, num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> BertConfig:
@@ -86,6 +121,19 @@ class BertConfig:
             **other,  # type: ignore[arg-type]
         )
 
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, attends to a window only."""
+        return self.local_attention > 0 and layer % self.global_attn_every_n_layers > 0
+
+    def variations(self) -> dict[str, Any]:
+        """The fields after `causal` whose value is not the default: what the original's model has not."""
+        later = list(dataclasses.asdict(self).items())[_ORIGINAL_FIELDS:]
+        return {name: value for name, value in later if value != getattr(BertConfig, name)}
+
+    def stored_fields(self) -> dict[str, Any]:
+        """The fields up to `causal`, and `variations`."""
+        return dict(list(dataclasses.asdict(self).items())[:_ORIGINAL_FIELDS]) | self.variations()
+
     def of_width(self, embedding_size: int | None) -> BertConfig:
         """The configuration of embeddings, and of a head tied to them, of another width; None: of the encoder's."""
         if embedding_size in (None, self.hidden_size):
@@ -94,7 +142,7 @@ class BertConfig:
 
     def to_json(self, **further: object) -> str:
         """`bert_config.json` in the original's format, with further fields."""
-        fields = {**dataclasses.asdict(self), "hidden_act": _ORIGINAL_ACTIVATIONS[self.hidden_act], **further}
+        fields = {**self.stored_fields(), "hidden_act": _ORIGINAL_ACTIVATIONS[self.hidden_act], **further}
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -117,3 +165,6 @@ class BertConfig:
                 raise ValueError(f"hidden_act is {fields['hidden_act']!r}; it must be one of {', '.join(activations)}")
             fields["hidden_act"] = activations[fields["hidden_act"]]
         return cls(**fields)
+
+
+_ORIGINAL_FIELDS = [field.name for field in dataclasses.fields(BertConfig)].index("causal") + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_keras.models.config import BertConfig
@@ -39,11 +40,30 @@ def activation(config: BertConfig) -> Callable:
 
 def layer_norm(config: BertConfig, name: str) -> keras.layers.LayerNormalization:
     """Layer normalisation with BERT's epsilon, 1e-12; Keras' own default is 1e-3."""
-    return keras.layers.LayerNormalization(epsilon=config.layer_norm_eps, name=name)
+    return keras.layers.LayerNormalization(epsilon=config.layer_norm_eps, center=config.use_bias, name=name)
+
+
+def rotary_table(positions, size: int, base: float):
+    """Cosines and sines that turn heads of width D = `size` at `positions` [T]: float32 [2, T, D].
+
+    The coordinates of pair i are numbers i and i + D / 2 of a head; its angle is the position times base^(-2 i / D).
+    """
+    frequencies = (base ** -(np.arange(0, size, 2) / size)).astype("float32")
+    angles = ops.cast(positions, "float32")[:, None] * frequencies
+    cos, sin = ops.cos(angles), ops.sin(angles)
+    return ops.stack([ops.concatenate([cos, cos], axis=-1), ops.concatenate([-sin, sin], axis=-1)])
+
+
+def _rotate(x, table):
+    """Turns heads [B, A, T, D] by the angles of `rotary_table`."""
+    first, second = ops.split(x, 2, axis=-1)
+    return x * table[0] + ops.concatenate([second, first], axis=-1) * table[1]
 
 
 class BertEmbeddings(keras.layers.Layer):
     """Sum of word, position and segment embeddings, then layer normalisation, then dropout.
+
+    Rotary positions have no table, and no segments (`type_vocab_size` 0) none either.
 
     Call: `input_ids` int [B, T], `segment_ids` int [B, T], `position_ids` int [B, T] or None for 0, 1, ..., T - 1
     -> float [B, T, H].
@@ -59,28 +79,34 @@ class BertEmbeddings(keras.layers.Layer):
             )
 
         self.word_embeddings = embedding(config.vocab_size, seed, "word_embeddings")
-        self.position_embeddings = embedding(config.max_position_embeddings, seed + 1, "position_embeddings")
-        self.token_type_embeddings = embedding(config.type_vocab_size, seed + 2, "token_type_embeddings")
+        if config.position_embedding == "learned":
+            self.position_embeddings = embedding(config.max_position_embeddings, seed + 1, "position_embeddings")
+        if config.type_vocab_size:
+            self.token_type_embeddings = embedding(config.type_vocab_size, seed + 2, "token_type_embeddings")
         self.layer_norm = layer_norm(config, "layer_norm")
         self.dropout = Dropout(config.hidden_dropout_prob, seed=seed + 3)
 
     def build(self, input_shape):
         self.word_embeddings.build(None)
-        self.position_embeddings.build(None)
-        self.token_type_embeddings.build(None)
+        if self.config.position_embedding == "learned":
+            self.position_embeddings.build(None)
+        if self.config.type_vocab_size:
+            self.token_type_embeddings.build(None)
         self.layer_norm.build((None, None, self.config.hidden_size))
         self.built = True
 
     def call(self, input_ids, segment_ids, position_ids=None, training=False):
         x = self.word_embeddings(input_ids)
-        # A product, as in the original: the gradient of a look-up would add all tokens into a few rows one by one.
-        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=x.dtype)
-        x = x + ops.matmul(types, ops.cast(self.token_type_embeddings.embeddings, x.dtype))
-        if position_ids is None:
-            positions = ops.cast(self.position_embeddings.embeddings, x.dtype)[: ops.shape(input_ids)[1]]
-        else:
-            positions = self.position_embeddings(position_ids)
-        x = x + positions
+        if self.config.type_vocab_size:
+            # A product, as in the original: the gradient of a look-up would add all tokens into a few rows one by one.
+            types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=x.dtype)
+            x = x + ops.matmul(types, ops.cast(self.token_type_embeddings.embeddings, x.dtype))
+        if self.config.position_embedding == "learned":
+            if position_ids is None:
+                positions = ops.cast(self.position_embeddings.embeddings, x.dtype)[: ops.shape(input_ids)[1]]
+            else:
+                positions = self.position_embeddings(position_ids)
+            x = x + positions
         return self.dropout(self.layer_norm(x), training=training)
 
 
@@ -88,7 +114,8 @@ class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention over the visible positions of each query.
 
     Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] (0, or `MASKED_SCORE` at a key hidden from the
-    query: padding, another sequence of the row) -> float [B, T, H]. Padded queries are computed too.
+    query: padding, another sequence of the row), `rotary` a `rotary_table` or None -> float [B, T, H]. Padded queries
+    are computed too.
 
     Attributes:
         is_fused: if set before `build`, the layer has one kernel and one bias for query, key and value, as `fuse` gives
@@ -102,7 +129,9 @@ class SelfAttention(keras.layers.Layer):
         self.config, self.seed = config, seed
 
         def dense(seed: int, name: str) -> keras.layers.Dense:
-            return keras.layers.Dense(config.hidden_size, kernel_initializer=initializer(config, seed), name=name)
+            return keras.layers.Dense(
+                config.hidden_size, use_bias=config.use_bias, kernel_initializer=initializer(config, seed), name=name
+            )
 
         self.query, self.key = dense(seed, "query"), dense(seed + 1, "key")
         self.value, self.output_dense = dense(seed + 2, "value"), dense(seed + 3, "output")
@@ -112,7 +141,8 @@ class SelfAttention(keras.layers.Layer):
         hidden = self.config.hidden_size
         if self.is_fused:
             self.kernel = self.add_weight(name="kernel", shape=(hidden, 3 * hidden))
-            self.bias = self.add_weight(name="bias", shape=(3 * hidden,))
+            if self.config.use_bias:
+                self.bias = self.add_weight(name="bias", shape=(3 * hidden,))
         for dense in (self.output_dense,) if self.is_fused else (self.query, self.key, self.value, self.output_dense):
             dense.build((None, None, hidden))
         self.built = True
@@ -122,26 +152,27 @@ class SelfAttention(keras.layers.Layer):
         parts = (trained.query, trained.key, trained.value)
         # Rounding before scaling, as in a call in bfloat16.
         kernels = [ops.cast(dense.kernel, self.kernel.dtype) for dense in parts]
-        biases = [ops.cast(dense.bias, self.bias.dtype) for dense in parts]
         self.kernel.assign(self._side_by_side(*kernels))
-        self.bias.assign(self._side_by_side(*biases))
+        if self.config.use_bias:
+            self.bias.assign(self._side_by_side(*(ops.cast(dense.bias, self.bias.dtype) for dense in parts)))
 
     def _side_by_side(self, query, key, value):
         """Weights of one product for all three. The query's weights are scaled: they are fewer than its outputs."""
         scale = (self.config.hidden_size // self.config.num_attention_heads) ** -0.5
         return ops.concatenate([query * scale, key, value], axis=-1)
 
-    def call(self, x, score_bias, training=False):
+    def call(self, x, score_bias, rotary=None, training=False):
         heads = self.config.num_attention_heads
         size = self.config.hidden_size // heads
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
-        if self.is_fused:
-            kernel, bias = self.kernel, self.bias
-        else:
-            kernel = self._side_by_side(self.query.kernel, self.key.kernel, self.value.kernel)
-            bias = self._side_by_side(self.query.bias, self.key.bias, self.value.bias)
-        projected = ops.reshape(ops.matmul(x, kernel) + bias, (batch, length, 3, heads, size))
+        parts = (self.query, self.key, self.value)
+        projected = ops.matmul(x, self.kernel if self.is_fused else self._side_by_side(*(p.kernel for p in parts)))
+        if self.config.use_bias:
+            projected = projected + (self.bias if self.is_fused else self._side_by_side(*(p.bias for p in parts)))
+        projected = ops.reshape(projected, (batch, length, 3, heads, size))
         query, key, value = ops.unstack(ops.transpose(projected, (2, 0, 3, 1, 4)), 3)  # [B, A, T, D]
+        if rotary is not None:
+            query, key = _rotate(query, rotary), _rotate(key, rotary)
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, A, T, T]
         probs = ops.softmax(scores + ops.cast(score_bias, scores.dtype), axis=-1)
         context = ops.matmul(self.dropout(probs, training=training), value)  # [B, A, T, D]
@@ -150,25 +181,38 @@ class SelfAttention(keras.layers.Layer):
 
 
 class EncoderLayer(keras.layers.Layer):
-    """One Transformer layer, post-layer-norm: `x = LN(x + dropout(f(x)))` for attention, then feed-forward.
+    """One Transformer layer: attention, then feed-forward, each with a sum and layer normalisation.
 
-    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] -> float [B, T, H].
+    Post-norm `x = LN(x + dropout(f(x)))`, or pre-norm `x = x + dropout(f(LN(x)))`.
+
+    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T], `rotary` a `rotary_table` or None
+    -> float [B, T, H].
+
+    Args:
+        is_first: the layer follows the embeddings, which are normalised: pre-norm attention is then without.
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+    def __init__(self, config: BertConfig, seed: int = 0, is_first: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
         self.attention = SelfAttention(config, seed, name="attention")
         self.attention_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 5)
         self.attention_layer_norm = layer_norm(config, "attention_layer_norm")
+        if is_first and config.norm_place == "pre":
+            self.attention_layer_norm = keras.layers.Identity()
+        self.activation = activation(config)
         self.intermediate = keras.layers.Dense(
-            config.intermediate_size,
-            activation=activation(config),
+            config.intermediate_size * (2 if config.gated_feed_forward else 1),
+            activation=None if config.gated_feed_forward else self.activation,
+            use_bias=config.use_bias,
             kernel_initializer=initializer(config, seed + 6),
             name="intermediate",
         )
         self.output_dense = keras.layers.Dense(
-            config.hidden_size, kernel_initializer=initializer(config, seed + 7), name="output"
+            config.hidden_size,
+            use_bias=config.use_bias,
+            kernel_initializer=initializer(config, seed + 7),
+            name="output",
         )
         self.output_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 8)
         self.output_layer_norm = layer_norm(config, "output_layer_norm")
@@ -182,8 +226,21 @@ class EncoderLayer(keras.layers.Layer):
         self.output_layer_norm.build(hidden)
         self.built = True
 
-    def call(self, x, score_bias, training=False):
-        attended = self.attention(x, score_bias, training=training)
-        x = self.attention_layer_norm(x + self.attention_dropout(attended, training=training))
-        output = self.output_dense(self.intermediate(x))
-        return self.output_layer_norm(x + self.output_dropout(output, training=training))
+    def call(self, x, score_bias, rotary=None, training=False):
+        def attend(x):
+            return self.attention(x, score_bias, rotary, training=training)
+
+        def add(x, function, dropout, norm):
+            if self.config.norm_place == "pre":
+                return x + dropout(function(norm(x)), training=training)
+            return norm(x + dropout(function(x), training=training))
+
+        x = add(x, attend, self.attention_dropout, self.attention_layer_norm)
+        return add(x, self._feed_forward, self.output_dropout, self.output_layer_norm)
+
+    def _feed_forward(self, x):
+        x = self.intermediate(x)
+        if self.config.gated_feed_forward:
+            x, gate = ops.split(x, 2, axis=-1)
+            x = self.activation(x) * gate
+        return self.output_dense(x)

@@ -25,6 +25,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.dense = keras.layers.Dense(
             config.hidden_size,
             activation=activation(config),
+            use_bias=config.use_bias,
             kernel_initializer=initializer(config, seed),
             name="transform",
         )

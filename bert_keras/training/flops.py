@@ -23,7 +23,7 @@ def training_flops(config: BertConfig, sequence_length: int, predictions: int) -
     head, and 2 % for attention scores: 69.9e9.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
-    weights = 4 * hidden**2 + 2 * hidden * inner
+    weights = 4 * hidden**2 + (3 if config.gated_feed_forward else 2) * hidden * inner
     attention = 2 * sequence_length * hidden  # scores and context, a token
     encoder = config.num_hidden_layers * sequence_length * (weights + attention)
     head = predictions * hidden * (hidden + config.vocab_size)

@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, P predictions, V vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,6 +38,20 @@ LENGTHS = (12, 9, 4)
 SHAPE = {"vocab_size": V, "max_position_embeddings": T, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TINY = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, **SHAPE)
 LEFT_TO_RIGHT = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, causal=True, **SHAPE)
+# ModernBERT's differences, in a model with a global layer on each side of a local one.
+MODERN = dataclasses.replace(
+    TINY,
+    num_hidden_layers=3,
+    type_vocab_size=0,
+    position_embedding="rotary",
+    rotary_base=160.0,
+    local_rotary_base=10.0,
+    norm_place="pre",
+    gated_feed_forward=True,
+    use_bias=False,
+    local_attention=4,
+    global_attn_every_n_layers=2,
+)
 
 
 class Case(NamedTuple):
@@ -138,6 +153,18 @@ CASES = {
     "bert": Case(lambda: BertForPreTraining(TINY), features, mlm_nsp_loss),
     "bert, packed": Case(lambda: BertForPreTraining(TINY), packed, mlm_nsp_loss),
     "roberta": Case(lambda: RobertaForMaskedLM(roberta_config(1, 64, **SHAPE)), of_one_segment, mlm_loss),
+    "modern": Case(lambda: RobertaForMaskedLM(MODERN), of_one_segment, mlm_loss),
+    "modern, packed": Case(lambda: BertForPreTraining(MODERN), packed, mlm_nsp_loss),
+    "modern electra": Case(
+        lambda: ElectraForPreTraining(ElectraConfig(MODERN, 12, 1 / 2)),
+        features,
+        lambda outputs, x: whole(electra.loss, summed(electra.example_sums(outputs, x))),
+    ),
+    "modern, left to right": Case(
+        lambda: LeftToRightLM(dataclasses.replace(MODERN, causal=True)),
+        of_one_segment,
+        lambda outputs, x: whole(next_token.loss, summed(next_token.example_sums(outputs, x))),
+    ),
     "electra": Case(
         lambda: ElectraForPreTraining(ELECTRA),
         features,

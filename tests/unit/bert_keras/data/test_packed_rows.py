@@ -23,6 +23,12 @@ from tests.unit.bert_keras.test_pretraining import pretrain_job
 
 V, T, P, S = 40, 32, 12, 3
 CONFIG = BertConfig.size(2, 64, vocab_size=V, max_position_embeddings=T)
+VARIATIONS = {
+    "position_embedding": "rotary",
+    "local_attention": 8,
+    "global_attn_every_n_layers": 2,
+    "norm_place": "pre",
+}
 DEPTH = depth_of(CONFIG, T)
 PACKED = ExampleLayout("mlm_nsp", T, P, S, "static")
 
@@ -51,9 +57,9 @@ def pack(features, layout=PACKED):
     return pack_features({k: v[order] for k, v in features.items()}, (rows >= 0).sum(1), layout, pad_id=0), rows
 
 
-@pytest.fixture(scope="module")
-def model():
-    model = BertForPreTraining(CONFIG, seed=3)
+@pytest.fixture(scope="module", params=[{}, VARIATIONS], ids=["bert", "modern"])
+def model(request):
+    model = BertForPreTraining(dataclasses.replace(CONFIG, **request.param), seed=3)
     model.build()
     rng = np.random.default_rng(0)
     model.set_weights([w + rng.normal(0, 0.1, w.shape) for w in model.get_weights()])

@@ -9,21 +9,44 @@ import numpy as np
 import pytest
 
 from bert_keras.models import layers
-from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 
-SMALL = BertConfig.size(2, 64, vocab_size=50, max_position_embeddings=16)
+SMALL = BertConfig(50, 64, 2, 2, 256, max_position_embeddings=16)
 
 
-@pytest.fixture(scope="module")
-def model():
-    model = BertForPreTraining(SMALL, seed=3)
+# Differences from the original's model, each alone and all of ModernBERT's together.
+VARIATIONS = {
+    "none": {},
+    "rotary": {"position_embedding": "rotary"},
+    "pre": {"norm_place": "pre"},
+    "gated": {"gated_feed_forward": True},
+    "no biases": {"use_bias": False},
+    "local": {"local_attention": 4, "global_attn_every_n_layers": 2},
+    "no segments": {"type_vocab_size": 0},
+    "causal, local": {"causal": True, "local_attention": 4, "global_attn_every_n_layers": 1000},
+}
+MODERN = {
+    **{name: value for change in VARIATIONS.values() for name, value in change.items() if name != "causal"},
+    "num_hidden_layers": 5,
+    "rotary_base": 160.0,
+    "local_rotary_base": 10.0,
+    "global_attn_every_n_layers": 3,
+}
+
+
+def random_model(config):
+    model = BertForPreTraining(config, seed=3)
     model.build()
     # Zeros and ones would hide a bias or a scale that is not used.
     generator = np.random.default_rng(0)
     model.set_weights([w + generator.normal(0, 0.1, w.shape) for w in model.get_weights()])
     return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_model(SMALL)
 
 
 def batch(rows=3, length=9, predictions=4):
@@ -39,66 +62,101 @@ def batch(rows=3, length=9, predictions=4):
 
 
 def reference(model, inputs):
-    """BERT, layer by layer, from the paper: one row and one head at a time."""
+    """BERT and its variations, layer by layer, from the papers: one row and one head at a time."""
     w = {v.path.split("/", 1)[1]: np.asarray(v).astype("float64") for v in model.weights}
+    config = model.config
 
     def norm(x, name):
         centred = x - x.mean(-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
-        return scaled * w[f"{name}/gamma"] + w[f"{name}/beta"]
+        return scaled * w[f"{name}/gamma"] + w.get(f"{name}/beta", 0.0)
 
     def dense(x, name):
-        return x @ w[f"{name}/kernel"] + w[f"{name}/bias"]
+        return x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0.0)
 
     def gelu(x):
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
+    def turned(x, base):
+        """Pairs of coordinates as complex numbers, turned by an angle that grows with the position."""
+        pairs = x[:, :16] + 1j * x[:, 16:]
+        angles = np.arange(len(x))[:, None] / base ** (np.arange(16) / 16)
+        return np.concatenate([(pairs * np.exp(1j * angles)).real, (pairs * np.exp(1j * angles)).imag], -1)
+
+    def attention(x, mask, layer, at):
+        is_local = config.local_attention and layer % config.global_attn_every_n_layers
+        base = config.local_rotary_base if is_local else config.rotary_base
+        heads = []
+        for part in (slice(32), slice(32, 64)):
+            q, k, v = (
+                x @ w[f"{at}/{name}/kernel"] + w.get(f"{at}/{name}/bias", 0) for name in ("query", "key", "value")
+            )
+            q, k, v = q[:, part], k[:, part], v[:, part]
+            if config.position_embedding == "rotary":
+                q, k = turned(q, base), turned(k, base)
+            context = []
+            for i in range(len(x)):
+                seen = [
+                    j
+                    for j in range(len(x))
+                    if mask[j] and (not is_local or abs(i - j) <= 2) and (j <= i or not config.causal)
+                ]
+                # Nothing to see: every score is as low, so padding sees all tokens equally.
+                seen = seen or range(len(x))
+                scores = np.exp([q[i] @ k[j] / math.sqrt(32) for j in seen])
+                context.append(scores / scores.sum() @ v[seen])
+            heads.append(context)
+        return dense(np.concatenate(heads, -1), f"{at}/output")
+
+    def feed_forward(x, at):
+        y = dense(x, f"{at}/intermediate")
+        y = gelu(y[:, : y.shape[1] // 2]) * y[:, y.shape[1] // 2 :] if config.gated_feed_forward else gelu(y)
+        return dense(y, f"{at}/output")
+
     table = w["bert/embeddings/word_embeddings/embeddings"]
     sequences, mlm, nsp = [], [], []
     for ids, mask, segments, positions in zip(*(inputs[k] for k in inputs), strict=True):
-        x = table[ids] + w["bert/embeddings/position_embeddings/embeddings"][: len(ids)]
-        x = norm(x + w["bert/embeddings/token_type_embeddings/embeddings"][segments], "bert/embeddings/layer_norm")
-        for layer in range(SMALL.num_hidden_layers):
+        x = table[ids]
+        if config.position_embedding == "learned":
+            x = x + w["bert/embeddings/position_embeddings/embeddings"][: len(ids)]
+        if config.type_vocab_size:
+            x = x + w["bert/embeddings/token_type_embeddings/embeddings"][segments]
+        x = norm(x, "bert/embeddings/layer_norm")
+        for layer in range(config.num_hidden_layers):
             at = f"bert/layer_{layer}"
-            q, k, v = (dense(x, f"{at}/attention/{name}") for name in ("query", "key", "value"))
-            heads = []
-            for head in range(SMALL.num_attention_heads):
-                part = slice(64 // SMALL.num_attention_heads * head, 64 // SMALL.num_attention_heads * (head + 1))
-                scores = q[:, part] @ k[:, part].T / math.sqrt(64 // SMALL.num_attention_heads)
-                scores = np.exp(scores - 10000.0 * (1 - mask))
-                heads.append(scores / scores.sum(-1, keepdims=True) @ v[:, part])
-            attended = dense(np.concatenate(heads, -1), f"{at}/attention/output")
-            x = norm(x + attended, f"{at}/attention_layer_norm")
-            x = norm(x + dense(gelu(dense(x, f"{at}/intermediate")), f"{at}/output"), f"{at}/output_layer_norm")
+            if config.norm_place == "pre":
+                x = x + attention(norm(x, f"{at}/attention_layer_norm") if layer else x, mask, layer, f"{at}/attention")
+                x = x + feed_forward(norm(x, f"{at}/output_layer_norm"), at)
+            else:
+                x = norm(x + attention(x, mask, layer, f"{at}/attention"), f"{at}/attention_layer_norm")
+                x = norm(x + feed_forward(x, at), f"{at}/output_layer_norm")
+        x = norm(x, "bert/final_layer_norm") if config.norm_place == "pre" else x
         sequences.append(x)
         h = norm(gelu(dense(x[positions], "predictions/transform")), "predictions/layer_norm")
         mlm.append(h @ table.T + w["predictions/output_bias"])
-        nsp.append(dense(np.tanh(dense(x[0], "bert/pooler")), "seq_relationship"))
+        pooled = x[mask.sum() - 1 if config.causal else 0]
+        nsp.append(dense(np.tanh(dense(pooled, "bert/pooler")), "seq_relationship"))
     return np.array(sequences), np.array(mlm), np.array(nsp)
 
 
-def test_forward_equals_an_independent_bert(model):
-    inputs = batch()
+@pytest.mark.parametrize("change", [*VARIATIONS.values(), MODERN], ids=[*VARIATIONS, "all"])
+def test_forward_equals_an_independent_bert(change):
+    inputs, model = batch(), random_model(dataclasses.replace(SMALL, **change))
     outputs = model(inputs)
+    real = inputs["input_mask"] == 1
     sequence, mlm, nsp = reference(model, inputs)
-    np.testing.assert_allclose(outputs["sequence_output"], sequence, atol=2e-5)
+    np.testing.assert_allclose(outputs["sequence_output"][real], sequence[real], atol=2e-5)
     np.testing.assert_allclose(outputs["mlm_logits"], mlm, atol=2e-5)
     np.testing.assert_allclose(outputs["nsp_logits"], nsp, atol=2e-5)
-    assert len(outputs["encoder_outputs"]) == SMALL.num_hidden_layers  # without the embedding output
-
-
-def test_the_number_of_heads_matters():
-    """A model of two heads of 32 is not one of one head of 64 (the reference above would not notice one head)."""
-    two = BertConfig(50, 64, 1, 2, 256, max_position_embeddings=16)
-    one = BertConfig(50, 64, 1, 1, 256, max_position_embeddings=16)
-    outputs = []
-    for config in (two, one):
-        backbone = BertBackbone(config)
-        backbone.build()
-        backbone.set_weights([w * 20 for w in backbone.get_weights()])
-        inputs = {k: v for k, v in batch().items() if k != "masked_lm_positions"}
-        outputs.append(np.asarray(backbone(inputs)["sequence_output"]))
-    assert np.abs(outputs[0] - outputs[1]).max() > 0.1
+    assert len(outputs["encoder_outputs"]) == model.config.num_hidden_layers  # without the embedding output
+    np.testing.assert_array_equal(outputs["encoder_outputs"][-1], outputs["sequence_output"])
+    tables = {path.split("/")[-2] for path in (v.path for v in model.backbone.embeddings.weights)}
+    assert ("position_embeddings" in tables) == (model.config.position_embedding == "learned")
+    if not model.config.use_bias:
+        biases = [
+            path.split("/", 1)[1] for path in (v.path for v in model.weights) if path.endswith(("/bias", "/beta"))
+        ]
+        assert biases == ["bert/pooler/bias", "seq_relationship/bias"]
 
 
 def test_padding_changes_nothing(model):
@@ -140,6 +198,10 @@ def test_bert_config_json_round_trip(hidden_act, written):
     assert stored["hidden_act"] == written
     assert BertConfig.from_json(config.to_json()) == config
     assert BertConfig.from_json('{"pooler_type": "first_token_transform"}') == BertConfig()
+    assert "norm_place" not in stored and "use_bias" not in stored  # bytes as before these fields
+    modern = dataclasses.replace(config, **MODERN)
+    assert BertConfig.from_json(modern.to_json()) == modern
+    assert json.loads(modern.to_json())["norm_place"] == "pre"
     with pytest.raises(ValueError, match="hidden_act is 'tanh'; it must be one of gelu, gelu_erf"):
         BertConfig.from_json('{"hidden_act": "tanh"}')
 
@@ -174,6 +236,10 @@ def test_dropout_acts_in_training_only():
         ({"vocab_size": 0}, "model.vocab_size is 0"),
         ({"hidden_dropout_prob": 1.0}, "model.hidden_dropout_prob is 1.0"),
         ({"hidden_act": "gelu"}, "model.hidden_act is 'gelu'; it must be gelu_tanh or gelu_erf"),
+        ({"norm_place": "middle"}, "model.norm_place is 'middle'; it must be post or pre"),
+        ({"local_attention": 3}, "model.local_attention is 3; it must be even, at least 0"),
+        ({"type_vocab_size": -1}, "model.type_vocab_size is -1; it must be at least 0"),
+        ({"position_embedding": "rotary", "num_attention_heads": 256}, "in 256 heads; .*needs heads of an even width"),
     ],
 )
 def test_invalid_configurations_are_named(change, names):

@@ -15,6 +15,9 @@ def test_flops_of_a_base_model():
     found = training_flops(BertConfig.size(12, 768), 128, 20)
     assert found == 6.0 * (encoder + attention + head + pooler)
     assert found == pytest.approx(69.9e9, rel=0.001)
+    # A gated feed-forward layer has a third matrix.
+    gated = training_flops(BertConfig.size(12, 768, gated_feed_forward=True), 128, 20)
+    assert gated - found == 6.0 * 12 * 128 * 768 * 3072
 
 
 def test_the_machine_has_a_matmul_rate():
