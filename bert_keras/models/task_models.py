@@ -37,7 +37,7 @@ class _TaskModel(ConfiguredModel):
         config: BertConfig,
         num_outputs: int,
         seed: int = 0,
-        use_bias: bool = True,
+        has_bias: bool = True,
         has_bilstm: bool = False,
         embedding_size: int | None = None,
         **kwargs,
@@ -50,7 +50,7 @@ class _TaskModel(ConfiguredModel):
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
         self.classifier = keras.layers.Dense(
-            num_outputs, use_bias=use_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
+            num_outputs, use_bias=has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
         self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
 
@@ -144,7 +144,7 @@ class BertForMultipleChoice(_TaskModel):
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
-        super().__init__(config, 1, seed, use_bias=False, **kwargs)
+        super().__init__(config, 1, seed, has_bias=False, **kwargs)
 
     def call(self, inputs, training=False):
         names = ("input_ids", "input_mask", "segment_ids")
