@@ -8,12 +8,12 @@ in separate processes with this environment's TensorFlow.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.harness.resource_usage import Usage, measure
 from components.io.tfrecord import read_records
@@ -23,6 +23,14 @@ PACKAGES = ("tf-models-official==2.2.0", "sentencepiece==0.2.1")
 ROOT = Path(__file__).parents[2]
 UV = ROOT / ".uv/bin/uv"
 
+# The original's flags, which are those of `bert-tfx examples` by default.
+SETTINGS = {
+    "do_lower_case": "true",
+    "max_seq_length": 128,
+    "max_predictions_per_seq": 20,
+    "dupe_factor": 5,
+    "random_seed": 12345,
+}
 ORIGINAL, HUGGING_FACE, OURS = "the original", "tokenizers", "bert-tfx"
 # By tokenizer: Python code that loads it and prints the number of wordpieces of `lines`.
 TOKENIZERS = {
@@ -53,32 +61,11 @@ print(json.dumps({{"tokens": tokens, "cpu_seconds": time.process_time() - start}
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class OriginalRun:
-    """One run of create_pretraining_data.py.
-
-    Attributes:
-        instances: examples written.
-        usage: resources of its process, the import of TensorFlow included.
-    """
-
-    instances: int
-    usage: Usage
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenizerRun:
-    """One pass of a tokenizer over a text, without reading and loading.
-
-    Attributes:
-        tokens: number of wordpieces.
-        cpu_seconds: CPU seconds of the process.
-        megabytes_per_second: millions of bytes of text per CPU second.
-    """
+class TokenizerRun(NamedTuple):
+    """One pass of a tokenizer over a text, without reading and loading; CPU seconds are those of the process."""
 
     tokens: int
     cpu_seconds: float
-    megabytes_per_second: float
 
 
 def install_original(folder: Path) -> None:
@@ -91,39 +78,15 @@ def install_original(folder: Path) -> None:
     part.rename(folder)
 
 
-def run_original(
-    text: Path,
-    vocabulary: Path,
-    output: Path,
-    folder: Path,
-    *,
-    max_seq_length: int,
-    max_predictions_per_seq: int,
-    dupe_factor: int,
-    lower_case: bool,
-    seed: int,
-) -> OriginalRun:
-    """Run create_pretraining_data.py on `text`, to one finished TFRecord file.
+def run_original(text: Path, vocabulary: Path, output: Path, folder: Path) -> tuple[int, Usage]:
+    """Run create_pretraining_data.py on `text`, a sentence a line, to one TFRecord file; `folder` is its own.
 
-    Args:
-        text: one sentence per line, a blank line between documents.
-        vocabulary: a `vocab.txt`.
-        output: the TFRecord file.
-        folder: folder of `install_original`.
+    Returns: examples written; resources of its process, the import of TensorFlow included.
 
     Raises:
         RuntimeError: it failed; with the end of its output.
     """
-    flags = {
-        "input_file": text,
-        "output_file": output,
-        "vocab_file": vocabulary,
-        "do_lower_case": "true" if lower_case else "false",
-        "max_seq_length": max_seq_length,
-        "max_predictions_per_seq": max_predictions_per_seq,
-        "dupe_factor": dupe_factor,
-        "random_seed": seed,
-    }
+    flags = {"input_file": text, "output_file": output, "vocab_file": vocabulary, **SETTINGS}
     log = output.with_suffix(".log")
     command = [sys.executable, "-m", "official.nlp.data.create_pretraining_data"]
     command += [f"--{name}={value}" for name, value in flags.items()]
@@ -133,14 +96,11 @@ def run_original(
         raise RuntimeError(f"the original failed: {log.read_text(errors='replace')[-2000:]}")
     with output.open("rb") as file:
         instances = sum(1 for _ in read_records(file))
-    return OriginalRun(instances, usage)
+    return instances, usage
 
 
 def time_tokenizer(name: str, text: Path, vocabulary: Path, folder: Path, *, lower_case: bool) -> TokenizerRun:
-    """Time one of TOKENIZERS on the lines of `text`, in one thread of a separate process.
-
-    Args:
-        folder: folder of `install_original`.
+    """Time one of TOKENIZERS on the lines of `text`, in one thread of a separate process; `folder` is the original's.
 
     Raises:
         RuntimeError: it failed; with the end of its output.
@@ -150,8 +110,7 @@ def time_tokenizer(name: str, text: Path, vocabulary: Path, folder: Path, *, low
     done = subprocess.run(command, env=_environment(folder), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{name} failed: {done.stderr[-2000:]}")
-    counted = json.loads(done.stdout.splitlines()[-1])
-    return TokenizerRun(**counted, megabytes_per_second=text.stat().st_size / 1e6 / counted["cpu_seconds"])
+    return TokenizerRun(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -12,7 +12,6 @@ SciPy and seqeval.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import tempfile
@@ -262,10 +261,8 @@ def training_arguments(config: TrainingConfig, directory: str, own_draws: bool):
     )
 
 
-def run(
-    name: str, seed: int, max_steps: int | None = None, own_draws: bool = False
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fine-tune and test; return the report and the answers by row."""
+def run(name: str, seed: int, own_draws: bool = False) -> dict[str, Any]:
+    """Fine-tune and test; return the report."""
     import torch
     import transformers
 
@@ -275,8 +272,6 @@ def run(
         task, train_rows, test_rows = case_rows(name, directory)
         kind, settings = KINDS[task.kind], case.task_settings
         config = training_config(case, len(train_rows), seed)
-        if max_steps:
-            config = dataclasses.replace(config, num_train_steps=max_steps, num_warmup_steps=max_steps // 10)
         transformers.utils.logging.disable_progress_bar()
         transformers.set_seed(seed)
         tokenizer = transformers.AutoTokenizer.from_pretrained(weights_directory())
@@ -299,7 +294,7 @@ def run(
         logits = trainer.predict(kind.examples(tokenizer, test_rows, task, settings)).predictions
     answers = kind.answers(logits, tokenizer, test_rows, task, settings)
     scores = kind.scores(task, [row.gold for row in test_rows], answers)
-    report = {
+    return {
         "case": name,
         "seed": seed,
         "metrics": {metric: round(100 * float(scores[metric]), 3) for metric in task.metrics},
@@ -314,7 +309,6 @@ def run(
         },
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
-    return report, {row.row_id: answer for row, answer in zip(test_rows, answers, strict=True)}
 
 
 def main() -> None:
@@ -323,18 +317,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEEDS[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--own-draws", action="store_true", help="order and output layer as the Trainer draws them")
-    parser.add_argument("--max-steps", type=int, help="stop after so many steps: to see that it runs")
-    parser.add_argument("--answers", type=Path, help="a file for the answers, as JSON, by row")
     arguments = parser.parse_args()
     import torch
 
     torch.set_num_threads(arguments.threads)
     started, started_cpu = time.perf_counter(), time.process_time()
-    report, answers = run(arguments.case, arguments.seed, arguments.max_steps, arguments.own_draws)
+    report = run(arguments.case, arguments.seed, arguments.own_draws)
     report["seconds"] = round(time.perf_counter() - started, 1)
     report["cpu_seconds"] = round(time.process_time() - started_cpu, 1)
-    if arguments.answers:
-        arguments.answers.write_text(json.dumps(answers, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
     print(json.dumps(report))
 
 

@@ -10,20 +10,18 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.child import Child
 from benchmarks.model.model_config import Case
 
 OURS, MACHINE = "bert-tfx", "matmul"
 # Rows of a batch: about the sizes' training batch per core, limited to a few seconds of CPU.
 BATCH = {("mini", 128): 32, ("mini", 512): 8, ("base", 128): 8, ("base", 512): 2}
-# Waiting OpenMP threads (torch's) must not spin, which doubles their CPU seconds on a shared machine.
-ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Contestant:
@@ -33,27 +31,15 @@ class Contestant:
         self.name, self.case = name, case
         self.turns: list[dict[str, float]] = []  # seconds a step, wall and CPU
         self.peak_bytes = 0
-        command = [sys.executable, "-m", "benchmarks.model.model_implementations", name]
-        self._process = subprocess.Popen(
-            [*command, json.dumps(dataclasses.asdict(case))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | ENVIRONMENT,
-            start_new_session=True,  # Linux shares the cores out by session
-        )
+        self._child = Child("model.model_implementations", name, json.dumps(dataclasses.asdict(case)))
         self._count = 1
 
     def start(self) -> str | None:
         """Wait until it is warmed up; report the reason if it fails."""
-        line = self._process.stdout.readline()
-        if not line:
-            errors = self._process.stderr.read().strip().splitlines()
-            if (code := self._process.wait()) < 0:
-                return f"it was killed by signal {-code}; 9 is that of a machine that has no memory left"
-            return errors[-1] if errors else "it ended without a word"
-        self.about = json.loads(line)
+        try:
+            self.about = self._child.read()
+        except RuntimeError as error:
+            return str(error)
         return None
 
     def turn(self) -> None:
@@ -65,15 +51,13 @@ class Contestant:
         self._count = max(1, round(seconds / self._steps(1)["cpu"]))
 
     def _steps(self, count: int) -> dict[str, float]:
-        print(count, file=self._process.stdin, flush=True)
-        took = json.loads(self._process.stdout.readline())
+        took = self._child.ask(count)
         self.peak_bytes = took["peak_bytes"]
         return {kind: took[kind] / count for kind in ("wall", "cpu")}
 
     def stop(self) -> None:
         """Stop the process."""
-        self._process.kill()
-        self._process.communicate()
+        self._child.stop()
 
     def median(self, kind: str) -> float:
         """Seconds per step."""

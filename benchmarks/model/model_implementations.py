@@ -171,7 +171,7 @@ def _peak_bytes() -> int:
 
 
 def serve(contestant: str, case: Case) -> None:
-    """Answer each input line, a number of steps, with their time; first print a description of a step."""
+    """Answer each input line, a list of a number of steps, with their time; first print a description of a step."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
     run = CONTESTANTS[contestant](case)
@@ -185,7 +185,7 @@ def serve(contestant: str, case: Case) -> None:
     print(json.dumps(about), file=answers)
     for line in sys.stdin:
         before = _used()
-        value = run(int(line))
+        value = run(*json.loads(line))
         wall, cpu = (after - then for after, then in zip(_used(), before, strict=True))
         answer = {"wall": wall, "cpu": cpu, "peak_bytes": _peak_bytes()}
         print(json.dumps(answer | ({"value": value} if isinstance(value, float) else {})), file=answers)

@@ -29,7 +29,6 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +37,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness.harness import ENVIRONMENT
+from benchmarks.harness.child import Child
 from benchmarks.serving.serving_backends import (
     BFLOAT16,
     ONNX,
@@ -50,53 +49,17 @@ from benchmarks.serving.serving_backends import (
     TORCH_BATCHED,
     UNBATCHED,
 )
-from benchmarks.serving.serving_load import sentences
+from benchmarks.serving.serving_load import export, sentences
 
 TEXTS, COMPARING_CLIENTS, TOLERANCE = 512, 16, 1e-3
 ALONE, BATCHES, MATMUL = "alone", "batches", "matmul"
 BATCHED_CLIENTS = 16
-ROOT = Path(__file__).parents[2]
 
 # (backend, clients) -> one turn per round; 0 clients for the raw model's loops.
 Turns = Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 
 
-class Process:
-    """A child process that answers a line of JSON with one."""
-
-    def __init__(self, name: str, program: str, *arguments: str):
-        self.name = name
-        self._log = log = tempfile.TemporaryFile("w+")  # noqa: SIM115  until `stop`
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"benchmarks.serving.{program}", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
-            start_new_session=True,  # Linux shares the cores out by session
-        )
-
-    def read(self) -> Any:
-        """Read its next answer; RuntimeError with the end of its output if it exited."""
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            words = self._log.read().strip().splitlines()[-5:]
-            raise RuntimeError(f"{self.name} ended with {self._process.wait()}: " + "\n".join(words))
-        return json.loads(line)
-
-    def ask(self, *command: Any) -> Any:
-        print(json.dumps(command), file=self._process.stdin, flush=True)
-        return self.read()
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._log.close()
-
-
-Served = tuple[Process, str]  # and its gRPC address
+Served = tuple[Child, str]  # and its gRPC address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +119,7 @@ def _cpu(turn: Mapping[str, float]) -> float:
 
 
 def measure(
-    raw: Process, load: Process, backends: Mapping[str, Served], clients: Sequence[int], rounds: int, seconds: float
+    raw: Child, load: Child, backends: Mapping[str, Served], clients: Sequence[int], rounds: int, seconds: float
 ) -> dict[tuple[str, int], list[dict[str, float]]]:
     """Measure all backends in every round; each round starts with another one."""
     turns: dict[tuple[str, int], list[dict[str, float]]] = {}
@@ -209,7 +172,7 @@ def report(turns: Turns, about: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def compare(raw: Process, load: Process, backends: Mapping[str, Served]) -> dict[str, float]:
+def compare(raw: Child, load: Child, backends: Mapping[str, Served]) -> dict[str, float]:
     """The largest difference of each backend's scores from the raw model's; RuntimeError for a different model."""
     wanted = raw.ask("answers")
     differences = {}
@@ -249,21 +212,19 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "texts.json").write_text(json.dumps(texts))
     if not (folder / "about.json").exists():
-        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
-        exporter = [sys.executable, "-m", "benchmarks.serving.serving_backends", "export", str(folder)]
-        subprocess.run(exporter, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    started: list[Process] = []
+        export(folder)
+    started: list[Child] = []
 
-    def start(name: str, program: str, *arguments: str) -> tuple[Process, Any]:
-        started.append(Process(name, program, *arguments))
+    def start(program: str, *arguments: str) -> tuple[Child, Any]:
+        started.append(Child(f"serving.{program}", *arguments))
         return started[-1], started[-1].read()  # one by one: what is measured later is not in a hurry
 
     try:
-        raw, _ = start(RAW, "serving_backends", RAW, str(folder), json.dumps(chosen))
-        load, _ = start("load", "serving_load", str(folder / "texts.json"), json.dumps(others))
+        raw, _ = start("serving_backends", RAW, str(folder), json.dumps(chosen))
+        load, _ = start("serving_load", str(folder / "texts.json"), json.dumps(others))
         backends = {}
         for name in names:
-            process, ready = start(name, "serving_backends", name, str(folder), json.dumps(chosen))
+            process, ready = start("serving_backends", name, str(folder), json.dumps(chosen))
             backends[name] = (process, f"127.0.0.1:{ready['port']}")
         about = {
             **json.loads((folder / "about.json").read_text()),

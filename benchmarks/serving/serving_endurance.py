@@ -1,10 +1,9 @@
-"""Endurance tests of the embedded server: reloads under load, minutes of load, and equality of all interfaces.
+"""Endurance tests of the embedded server: reloads under load, and minutes of load.
 
     BERT_DATA_DIR=../shared/data PYTHONPATH=$PWD .venv-bench/bin/python -m benchmarks.serving.serving_endurance reload
-    ... -m benchmarks.serving.serving_endurance soak  # 12 minutes; reload takes 2, and equality 1
-    ... -m benchmarks.serving.serving_endurance equality runs/mrpc
+    ... -m benchmarks.serving.serving_endurance soak  # 12 minutes; reload takes 2
 
-Each prints one JSON object. `reload` and `soak` start `bert-tfx serve` on the loopback interface, over the model of
+Each prints one JSON object. Both start `bert-tfx serve` on the loopback interface, over the model of
 `bench_serving.py` (MiniLM's 6 layers of 384, one number per text; with `--model`, from its `--folder`, `.venv` is
 enough). Their clients are threads of this process on the same cores: 2 are enough, and nothing else should run there.
 
@@ -13,9 +12,6 @@ enough). Their clients are threads of this process on the same cores: 2 are enou
     soak      finds the rate at saturation, then offers a share of it: requests arrive in a Poisson process, independent
               of earlier answers, and latency counts from the due time. Required: p99 at most 3 times p50, memory within
               5 % (last fifth over first fifth, after a tenth for warm-up), no error.
-    equality  compares a run's pushed model over gRPC (one text per request, 16 at once, so batched with others), REST
-              (rows together), as a SavedModel in this process, and as the Keras model of its weights in evaluation; and
-              gRPC's answers on the run's evaluation rows with the recorded ones. Required: differences of at most 1e-5.
 """
 
 from __future__ import annotations
@@ -42,25 +38,23 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.harness.harness import ENVIRONMENT
-from benchmarks.serving.serving_equality import equality
+from benchmarks.harness.child import ENVIRONMENT
 from benchmarks.serving.serving_load import (
-    PREDICT,
     TIMEOUT_SECONDS,
     Load,
     closed_loop,
+    export,
+    methods,
     percentile,
     request_of,
     sentences,
 )
 
-ROOT = Path(__file__).parents[2]
 TEXTS, SATURATING_CLIENTS, SATURATION_SECONDS = 512, 64, 5.0
 # Scores near 0 fit every version; others are within this tolerance of twice the previous version's.
 LEAST_SCORE, TOLERANCE = 0.1, 0.01
 START_SECONDS = 0.5
 app = typer.Typer(add_completion=False)
-app.command()(equality)
 Model = Annotated[Path | None, typer.Option(help="A folder that bench_serving.py kept; else one is exported.")]
 
 
@@ -71,9 +65,7 @@ def exported(model: Path | None, folder: Path) -> Path:
     """The SavedModel of `bench_serving.py`: `model`, or a new one exported into `folder`."""
     if model is None:
         (folder / "texts.json").write_text(json.dumps(sentences(TEXTS)[0]))
-        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT)}
-        exporter = [sys.executable, "-m", "benchmarks.serving.serving_backends", "export", str(folder)]
-        subprocess.run(exporter, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        export(folder)
     return (model or folder) / "saved_model" / "1"
 
 
@@ -103,7 +95,7 @@ def served(base: Path) -> Iterator[tuple[str, int]]:
         [sys.executable, "-c", "from pipeline.cli import main; main()", *options],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         start_new_session=True,  # Linux shares the cores out by session
     )
     try:
@@ -119,17 +111,6 @@ def served(base: Path) -> Iterator[tuple[str, int]]:
 
 
 Method = Callable[..., bytes]
-
-
-@contextlib.contextmanager
-def methods(address: str, count: int) -> Iterator[list[Method]]:
-    """Predict methods of `count` clients, one connection each."""
-    import grpc
-
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-    with contextlib.ExitStack() as stack:
-        channels = [stack.enter_context(grpc.insecure_channel(address, options)) for _ in range(count)]
-        yield [channel.unary_unary(PREDICT) for channel in channels]
 
 
 def attempt(method: Method, request: bytes) -> tuple[str, bytes]:

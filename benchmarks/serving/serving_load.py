@@ -6,14 +6,18 @@ parsed only for comparison, so that on shared cores the clients take little from
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from benchmarks.harness.child import ENVIRONMENT
 
 # Time limit of the last requests after the end of the loop.
 TIMEOUT_SECONDS = 60.0
@@ -29,7 +33,7 @@ def sentences(count: int, seed: int = 0) -> tuple[list[str], str]:
     rng = random.Random(seed)
     folder = os.environ.get("BERT_DATA_DIR")
     if folder is None:
-        words = (
+        words = [
             "the",
             "a",
             "of",
@@ -42,7 +46,7 @@ def sentences(count: int, seed: int = 0) -> tuple[list[str], str]:
             "mountains",
             ",",
             "unbelievable",
-        )
+        ]
         return [" ".join(rng.choices(words, k=rng.randint(3, 40))) for _ in range(count)], "generated, 3 to 40 words"
     glue = Path(folder) / "glue"
     found = []
@@ -104,6 +108,23 @@ def closed_loop(calls: Sequence[Callable[[int], object]], seconds: float, texts:
     return [duration for client in taken for duration in client], time.perf_counter() - began
 
 
+def export(folder: Path) -> None:
+    """Write the model of all backends, for the texts in FOLDER/texts.json, in a process of its own."""
+    exporter = [sys.executable, "-m", "benchmarks.serving.serving_backends", "export", str(folder)]
+    subprocess.run(exporter, check=True, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def methods(address: str, count: int) -> Iterator[list[Callable[..., bytes]]]:
+    """Predict methods of `count` clients, one connection each."""
+    import grpc
+
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+    with contextlib.ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(address, options)) for _ in range(count)]
+        yield [channel.unary_unary(PREDICT) for channel in channels]
+
+
 class Load:
     """Clients of one server.
 
@@ -114,12 +135,8 @@ class Load:
     """
 
     def __init__(self, address: str, count: int, requests: Sequence[bytes]):
-        import grpc
-
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-        self._channels = [grpc.insecure_channel(address, options) for _ in range(count)]
-        self._requests = requests
-        self._methods = [channel.unary_unary(PREDICT) for channel in self._channels]
+        self._connections = contextlib.ExitStack()
+        self._requests, self._methods = requests, self._connections.enter_context(methods(address, count))
         for method in self._methods:
             method(requests[0], timeout=TIMEOUT_SECONDS)
 
@@ -152,8 +169,7 @@ class Load:
         return found
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
+        self._connections.close()
 
 
 def request_of(text: str) -> bytes:

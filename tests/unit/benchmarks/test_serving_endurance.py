@@ -1,25 +1,21 @@
-"""What the endurance of serving is measured with: arrivals, versions that differ, drift, answers in order."""
+"""What the endurance of serving is measured with: arrivals, versions that differ, drift."""
 
 import contextlib
 import importlib
 import itertools
-import types
 
 import pytest
 import tensorflow as tf
 
 
 @pytest.fixture(scope="module")
-def modules():
-    return types.SimpleNamespace(
-        endurance=importlib.import_module("benchmarks.serving.serving_endurance"),
-        equality=importlib.import_module("benchmarks.serving.serving_equality"),
-    )
+def endurance():
+    return importlib.import_module("benchmarks.serving.serving_endurance")
 
 
-def test_arrivals_are_the_same_each_time_and_of_their_rate(modules):
-    times = list(itertools.islice(modules.endurance.arrivals(50.0), 10_000))
-    assert times == list(itertools.islice(modules.endurance.arrivals(50.0), 10_000))
+def test_arrivals_are_the_same_each_time_and_of_their_rate(endurance):
+    times = list(itertools.islice(endurance.arrivals(50.0), 10_000))
+    assert times == list(itertools.islice(endurance.arrivals(50.0), 10_000))
     assert times == sorted(times)
     assert times[-1] == pytest.approx(200, rel=0.05)
 
@@ -28,11 +24,11 @@ def test_arrivals_are_the_same_each_time_and_of_their_rate(modules):
     ("values", "percent"),
     [([7.0], 0), ([100.0] * 8 + [110.0] * 2, 10), ([200.0, 1.0, 1.0, 1.0, 100.0], -50), ([10.0, 5.0, 11.0], 10)],
 )
-def test_drift_is_that_of_the_last_fifth_over_the_first(modules, values, percent):
-    assert modules.endurance.drift_percent(values) == pytest.approx(percent)
+def test_drift_is_that_of_the_last_fifth_over_the_first(endurance, values, percent):
+    assert endurance.drift_percent(values) == pytest.approx(percent)
 
 
-def test_all_that_is_due_is_asked_whatever_comes_of_it(modules, monkeypatch):
+def test_all_that_is_due_is_asked_whatever_comes_of_it(endurance, monkeypatch):
     @contextlib.contextmanager
     def methods(address, count):
         yield ["method"] * 4
@@ -40,16 +36,16 @@ def test_all_that_is_due_is_asked_whatever_comes_of_it(modules, monkeypatch):
     # One step of the interpreter takes the next: no other thread comes between.
     attempts = itertools.cycle(["OK", "UNAVAILABLE"])
 
-    monkeypatch.setattr(modules.endurance, "methods", methods)
-    monkeypatch.setattr(modules.endurance, "attempt", lambda method, request: (next(attempts), b""))
-    taken = modules.endurance.open_loop("address", [b"1", b"2"], 300.0, 0.3)
-    due = list(itertools.takewhile(lambda at: at < 0.3, modules.endurance.arrivals(300.0)))
+    monkeypatch.setattr(endurance, "methods", methods)
+    monkeypatch.setattr(endurance, "attempt", lambda method, request: (next(attempts), b""))
+    taken = endurance.open_loop("address", [b"1", b"2"], 300.0, 0.3)
+    due = list(itertools.takewhile(lambda at: at < 0.3, endurance.arrivals(300.0)))
     assert sorted(at for at, _, _ in taken) == due
     assert all(seconds >= 0 for _, seconds, _ in taken)
-    assert modules.endurance.failed([code for _, _, code in taken])["UNAVAILABLE"] == len(due) // 2
+    assert endurance.failed([code for _, _, code in taken])["UNAVAILABLE"] == len(due) // 2
 
 
-def test_each_version_answers_twice_what_the_one_before_does(modules, tmp_path):
+def test_each_version_answers_twice_what_the_one_before_does(endurance, tmp_path):
     class Scorer(tf.Module):
         def __init__(self):
             super().__init__()
@@ -62,7 +58,7 @@ def test_each_version_answers_twice_what_the_one_before_does(modules, tmp_path):
 
     scorer = Scorer()
     tf.saved_model.save(scorer, str(tmp_path / "source"), {"serving_default": scorer.score})
-    modules.endurance.write_versions(tmp_path / "source", tmp_path / "versions", 3)
+    endurance.write_versions(tmp_path / "source", tmp_path / "versions", 3)
     assert sorted(path.name for path in (tmp_path / "versions").iterdir()) == ["1", "2", "3"]
     rows = tf.constant([[1.0, 0.0], [0.7, -3.0]])
     wanted = scorer.score(rows)["score"].numpy()
@@ -70,14 +66,3 @@ def test_each_version_answers_twice_what_the_one_before_does(modules, tmp_path):
         model = tf.saved_model.load(str(tmp_path / "versions" / str(number)))
         found = model.signatures["serving_default"](inputs=rows)["score"].numpy()
         assert found.tolist() == (wanted * 2 ** (number - 1)).tolist()
-
-
-@pytest.mark.parametrize(("size", "at_once"), [(1, 4), (3, 2), (100, 1)])
-def test_answers_are_in_the_order_of_the_texts(modules, size, at_once):
-    texts = {"text": [str(number) for number in range(10)], "text_pair": ["x"] * 10}
-
-    def ask(given):
-        assert len(given["text"]) == len(given["text_pair"]) <= size
-        return {"score": [float(text) for text in given["text"]]}
-
-    assert modules.equality.answers(ask, texts, size, "score", at_once).tolist() == list(range(10))
