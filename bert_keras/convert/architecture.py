@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
     Model = BertForPreTraining | RobertaForMaskedLM | ElectraDiscriminator | ElectraGenerator | BertBackbone
 
-FAMILY_NAMES: dict[Family, str] = {"bert": "BERT", "roberta": "RoBERTa", "electra": "ELECTRA"}
+FAMILY_NAMES: dict[Family, str] = {
+    "bert": "BERT",
+    "roberta": "RoBERTa",
+    "electra": "ELECTRA",
+    "modernbert": "ModernBERT",
+}
+
+
+def has_vocabulary(family: Family, *, byte_bpe: bool) -> bool:
+    """Whether a family has such a vocabulary, byte-level BPE or word pieces; a ModernBERT may have either."""
+    return family == "modernbert" or byte_bpe == (family == "roberta")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +84,14 @@ def architecture_of(model: Model, family: Family | None = None) -> Architecture:
         ElectraDiscriminator: "electra",
         ElectraGenerator: "electra",
     }
+    backbone = backbone_of(model)
     own = families.get(type(model), family or "bert")
+    if own != "electra" and backbone.config.variations():
+        own = "modernbert"
     if family not in (None, own):
         raise InputError(f"{model.name} is a {FAMILY_NAMES[own]}; it cannot be written as a {FAMILY_NAMES[family]}")
-    backbone = backbone_of(model)
     if backbone.config.causal:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
-    if changed := backbone.config.variations():
-        raise InputError(f"model.{next(iter(changed))} is not as in the original's BERT; these formats cannot hold it")
     return Architecture(own, backbone.config, backbone.embedding_size)
 
 

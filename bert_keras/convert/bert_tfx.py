@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import files
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, generator_size
+from bert_keras.convert.architecture import Architecture, architecture_of, generator_size, has_vocabulary
 from bert_keras.convert.weight_copy import Outline, ReadModel, Written
 from bert_keras.convert.weight_map import Family
 from bert_keras.data.example_format import ExampleLayout
@@ -41,8 +41,8 @@ _ELECTRA_SIZES = ("embedding_size", "generator_size")
 def read_pushed(directory: str) -> ReadModel:
     """Read a model that the pipeline pushed or `write_pushed` wrote; only the encoder of a fine-tuned model.
 
-    A model with byte-level BPE is read as a RoBERTa. An ELECTRA is read as its discriminator, and its generator if the
-    folder has it (`bert_keras.saved_model.pretrained.export_saved_model`).
+    A model with byte-level BPE is read as a RoBERTa or a ModernBERT. An ELECTRA is read as its discriminator, and its
+    generator if the folder has it (`bert_keras.saved_model.pretrained.export_saved_model`).
 
     Raises:
         InputError: a file is missing, damaged, or does not fit the configuration.
@@ -53,14 +53,13 @@ def read_pushed(directory: str) -> ReadModel:
     config, electra = _read_config(directory)
     fields, embedding = _vocabulary_spec(directory), _read_embedding(directory)
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
-    weights = os.path.join(directory, WEIGHTS_FILE)
+    weights, family = os.path.join(directory, WEIGHTS_FILE), _family(config, electra, merges)
     _check_weights(directory)
     model, fine_tuned = _new_model(directory, electra or config)
     _load_weights(model, weights)
     lower_case = fields.get("lower_case")
     if fine_tuned is not None:
         remarks = (f"the output layer of {fine_tuned[0].name} in {directory} is dropped",)
-        family = _family(electra, merges)
         read = ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
         return dataclasses.replace(read, embedding=embedding)
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
@@ -70,9 +69,9 @@ def read_pushed(directory: str) -> ReadModel:
         roberta.build()
         weight_copy.copy_weights(model, roberta)
         drawn = tuple(part for part in untrained if part == "masked-LM head")
-        return ReadModel(roberta, tokens, lower_case, drawn, merges, "roberta", embedding=embedding)
+        return ReadModel(roberta, tokens, lower_case, drawn, merges, family, embedding=embedding)
     if not electra:
-        return ReadModel(model, tokens, lower_case, untrained, embedding=embedding)
+        return ReadModel(model, tokens, lower_case, untrained, family=family, embedding=embedding)
     generator = _generator(directory, electra)
     read = ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator)
     return dataclasses.replace(read, embedding=embedding)
@@ -135,15 +134,17 @@ def outline_pushed(directory: str) -> Outline:
     tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
     _check_weights(directory)
     width = electra.embedding_size if electra else config.hidden_size
-    architecture = Architecture(_family(electra, merges), config, width)
+    architecture = Architecture(_family(config, electra, merges), config, width)
     vocabulary = None if tokens is None else Vocabulary(tokens, merges)
     size = electra.generator_size if electra and _generator_file(directory) else None
     return Outline(architecture, vocabulary, fields.get("lower_case"), size)
 
 
-def _family(electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
-    """Only RoBERTa has a byte-level BPE vocabulary. A fine-tuned ELECTRA without a projection is a BERT."""
-    return "electra" if electra else "bert" if merges is None else "roberta"
+def _family(config: BertConfig, electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
+    """A BERT with byte-level BPE is a RoBERTa. A fine-tuned ELECTRA without a projection is a BERT."""
+    if electra or config.variations():
+        return "electra" if electra else "modernbert"
+    return "bert" if merges is None else "roberta"
 
 
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
@@ -258,7 +259,7 @@ def write_pushed(
     config, family = architecture.encoder, architecture.family
     if tokenizer is None:
         raise InputError("a model that takes raw text needs a vocabulary: give a source with a vocab.txt")
-    if isinstance(tokenizer, ByteBpeTokenizer) != (family == "roberta"):
+    if not has_vocabulary(family, byte_bpe=isinstance(tokenizer, ByteBpeTokenizer)):
         raise InputError(
             f"{architecture.title}: {_WHOSE} hold a RoBERTa with byte-level BPE and all others with word pieces; give "
             "the vocabulary that it was trained with"
@@ -277,7 +278,7 @@ def write_pushed(
     with files.staged(directory) as temporary:
         export = ExportSettings(embedding=embedding or EmbeddingSettings())
         export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=(*untrained, *drawn))
-    if family == "roberta":  # pushed as a BERT, whose other parts nothing reads
+    if family in ("roberta", "modernbert"):  # pushed as a BERT, whose other parts nothing reads
         drawn = tuple(part for part in drawn if part == "masked-LM head")
     return Written(drawn)
 

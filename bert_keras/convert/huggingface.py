@@ -1,5 +1,5 @@
-"""Hugging Face's folder of a BERT, RoBERTa or ELECTRA: `config.json`, `model.safetensors` (or shards and their
-index), and `vocab.txt`, `vocab.json` with `merges.txt`, or `tokenizer.json`.
+"""Hugging Face's folder of a BERT, RoBERTa, ELECTRA or ModernBERT: `config.json`, `model.safetensors` (or shards and
+their index), and `vocab.txt`, `vocab.json` with `merges.txt`, or `tokenizer.json`.
 
 Pickles are never read, because they can run code. Generator and discriminator of an ELECTRA are two folders; the
 generator's may lie in the discriminator's, as `generator/`.
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import sentence_transformers, weight_copy
+from bert_keras.convert import modernbert, sentence_transformers, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
-from bert_keras.convert.weight_map import HEADS, TIED, UNUSED_ROWS, Family
+from bert_keras.convert.weight_map import HEADS, PREFIXES, TIED, UNUSED_ROWS, Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct
 from bert_keras.saved_model.settings import EmbeddingSettings
@@ -46,7 +46,15 @@ _ACTIVATION_NAMES: dict[HiddenAct, str] = {"gelu_erf": "gelu", "gelu_tanh": "gel
 # Fields of `config.json` whose other values mean another model with the same tensors.
 _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
 # Positions of a RoBERTa start at the id of padding, plus 1.
-_MUST_BE_OF: dict[Family, dict[str, Any]] = {"bert": {}, "roberta": {"pad_token_id": 1}, "electra": {}}
+_MUST_BE_OF: dict[Family, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"pad_token_id": 1},
+    "electra": {},
+    "modernbert": {
+        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+        **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+    },
+}
 # The class of `transformers` with the same parts.
 _CLASSES = {
     "BertForPreTraining": "BertForPreTraining",
@@ -54,13 +62,18 @@ _CLASSES = {
     "ElectraDiscriminator": "ElectraForPreTraining",
     "ElectraGenerator": "ElectraForMaskedLM",
 }
-_BARE_CLASSES: dict[Family, str] = {"bert": "BertModel", "roberta": "RobertaModel", "electra": "ElectraModel"}
+_BARE_CLASSES: dict[Family, str] = {
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "electra": "ElectraModel",
+    "modernbert": "ModernBertModel",
+}
 
 
 def read_huggingface(directory: str) -> ReadModel:
-    """Read a BERT, RoBERTa or ELECTRA according to `config.json`, with the heads in the file.
+    """Read a BERT, RoBERTa, ELECTRA or ModernBERT according to `config.json`, with the heads in the file.
 
-    Tensors may have the prefix `bert.` (`roberta.`, `electra.`) or not.
+    Tensors may have the prefix `bert.` (`weight_map.PREFIXES`) or not.
 
     Raises:
         InputError: a file is missing or damaged, weights exist only as a pickle, the configuration is for another type
@@ -157,11 +170,13 @@ def write_huggingface(
     _check_head(model, architecture, "the model")
     fields = _config_fields(model, architecture, tokenizer)
     left_out = weight_copy.left_out(model, "huggingface", architecture.family)
-    tensors = weight_copy.tensors_of(model, "huggingface", architecture.family)
+    tensors = modernbert.joined(weight_copy.tensors_of(model, "huggingface", architecture.family))
     with files_.staged(directory) as temporary:
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = _tokenizer_settings(tokenizer, architecture.encoder)
+            if architecture.family == "modernbert":
+                settings |= modernbert.write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
         if embedding:
@@ -180,13 +195,20 @@ def write_huggingface(
 
 def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenizer | None) -> dict[str, Any]:
     config, family = architecture.encoder, architecture.family
+    activation = _ACTIVATION_NAMES[config.hidden_act]
     fields: dict[str, Any] = {
-        **config.stored_fields(),
         **_MUST_BE,
         **_MUST_BE_OF[family],
         "model_type": family,
         "architectures": [_CLASSES.get(type(model).__name__, _BARE_CLASSES[family])],
-        "hidden_act": _ACTIVATION_NAMES[config.hidden_act],
+    }
+    if family == "modernbert":
+        fields["architectures"] = ["ModernBertForMaskedLM" if hasattr(model, "mlm_head") else _BARE_CLASSES[family]]
+        return fields | modernbert.fields_there(config, activation, tokenizer)
+    weight_copy.check_plain(config, f"Hugging Face's {architecture.title}")
+    fields |= {
+        **config.stored_fields(),
+        "hidden_act": activation,
         "max_position_embeddings": config.max_position_embeddings + UNUSED_ROWS[family],
     }
     if family == "electra":
@@ -223,6 +245,8 @@ def _read_architecture(path: str) -> Architecture:
     try:
         if UNUSED_ROWS[family]:
             fields["max_position_embeddings"] = fields.get("max_position_embeddings", 512) - UNUSED_ROWS[family]
+        if family == "modernbert":
+            fields = modernbert.fields_here(fields)
         encoder = BertConfig.from_fields({**fields, "causal": False}, _ACTIVATIONS)
         width = fields["embedding_size"] if family == "electra" else encoder.hidden_size
         if not isinstance(width, int) or width < 1:
@@ -236,7 +260,7 @@ def _read_architecture(path: str) -> Architecture:
 
 def _check_head(model: Model, architecture: Architecture, where: str) -> None:
     """Raise InputError if `transformers` computes another function from the masked-LM head's tensors."""
-    if architecture.family == "bert" or not hasattr(model, "mlm_head"):
+    if architecture.family in ("bert", "modernbert") or not hasattr(model, "mlm_head"):
         return
     if architecture.encoder.hidden_act != "gelu_erf":
         raise InputError(
@@ -312,8 +336,9 @@ def _canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = Tr
     Tied ones are compared if `reads`.
     """
     named: dict[str, StoredTensor] = {}
-    for tensor in tensors:
-        name = tensor.name if tensor.name.startswith((f"{family}.", *HEADS[family])) else f"{family}.{tensor.name}"
+    prefix = PREFIXES[family]
+    for tensor in modernbert.split(tensors):
+        name = tensor.name if tensor.name.startswith((prefix, *HEADS[family])) else f"{prefix}{tensor.name}"
         # Old names, in files converted from the original's, such as the best-known models.
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         if name in named:
@@ -321,7 +346,7 @@ def _canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = Tr
             raise InputError(f"{tensor.file}: {tensor} and {other} of {other.file} are the same weight; keep one")
         named[name] = tensor
     # A buffer, 0, 1, 2, ..., in files before 4.31.
-    named.pop(f"{family}.embeddings.position_ids", None)
+    named.pop(f"{prefix}embeddings.position_ids", None)
     for copy, source in TIED[family].items():
         if copy not in named:
             continue

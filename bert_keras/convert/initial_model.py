@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from bert_keras.convert.architecture import FAMILY_NAMES, Architecture, backbone_of
+from bert_keras.convert.architecture import FAMILY_NAMES, Architecture, backbone_of, has_vocabulary
 from bert_keras.convert.detect import outline_any, read_any
 from bert_keras.convert.weight_copy import Outline, variables_by_path
 from bert_keras.convert.weight_map import Family
@@ -71,7 +71,7 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
     family, vocabulary = outline.architecture.family, outline.vocabulary
     if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
-    if (vocabulary.merges is not None) != (family == "roberta"):
+    if not has_vocabulary(family, byte_bpe=vocabulary.merges is not None):
         raise InputError(
             f"{directory}: is a {FAMILY_NAMES[family]} with a vocabulary of "
             f"{'word pieces' if vocabulary.merges is None else 'byte-level BPE'}; a RoBERTa is trained on with "

@@ -140,6 +140,7 @@ def write_keras_hub(model: Model, tokenizer: Tokenizer | None, directory: str, f
             Nothing is written.
     """
     architecture = architecture_of(model, family)
+    weight_copy.check_plain(architecture.encoder, "keras-hub's presets")
     config, preset = architecture.encoder, _PRESETS[architecture.family]
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     remarks = _check_function(config, preset)

@@ -189,6 +189,7 @@ def write_tf1(
 
     architecture = architecture_of(model, family)
     config = architecture.encoder
+    weight_copy.check_plain(config, _WHOSE)
     if architecture.family != "electra":
         weight_copy.only_bert(model, family, _WHOSE)
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)

@@ -122,6 +122,12 @@ def only_bert(model: Model, family: Family | None, whose: str) -> BertConfig:
     return architecture.encoder
 
 
+def check_plain(config: BertConfig, whose: str) -> None:
+    """Raise InputError for an encoder that is not the original's (`BertConfig.variations`), which `whose` is."""
+    for name, value in config.variations().items():
+        raise InputError(f"model.{name} is {value!r}; {whose} cannot hold such an encoder; write it with --to bert-tfx")
+
+
 def check_tensors(
     architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str
 ) -> list[Weight]:
@@ -241,7 +247,8 @@ def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:
 def variables_by_path(model: Model) -> dict[str, Any]:
     """The variables of a model by their path in the table, independent of the model's name and parents."""
     backbone = backbone_of(model)
-    inner = [backbone.embeddings, backbone.embeddings_project, *backbone.encoder_layers, backbone.pooler]
+    inner = [backbone.embeddings, backbone.embeddings_project, *backbone.encoder_layers, backbone.final_layer_norm]
+    inner.append(backbone.pooler)
     layers = {f"bert/{layer.name}": layer for layer in inner if layer is not None}
     layers |= {getattr(model, name).name: getattr(model, name) for name in _HEADS if hasattr(model, name)}
     return {

@@ -10,6 +10,7 @@ A RoBERTa's has the same name here, and `roberta.encoder. ...` in Hugging Face's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -19,7 +20,8 @@ from bert_keras.models.config import BertConfig, Part
 
 # A file has all weights of a part or none; only the encoder is required.
 # All families have the same layers in encoder and embeddings; they differ in heads and names.
-Family = Literal["bert", "roberta", "electra"]
+# "modernbert" is an encoder with any of `BertConfig.variations`, but an ELECTRA's; "bert" has none.
+Family = Literal["bert", "roberta", "electra", "modernbert"]
 Format = Literal["tf1", "huggingface", "keras_hub"]
 
 # Tensors that repeat another one of the file: output matrix and bias -> the tensor they are tied to.
@@ -33,16 +35,36 @@ TIED: dict[Family, dict[str, str]] = {
         "lm_head.decoder.bias": "lm_head.bias",
     },
     "electra": {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 }
 # Prefixes of Hugging Face's heads; all other tensors have the family's prefix.
 HEADS: dict[Family, tuple[str, ...]] = {
     "bert": ("cls.",),
     "roberta": ("lm_head.",),
     "electra": ("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+    "modernbert": ("head.", "decoder."),
 }
+# The prefix of all others.
+PREFIXES: dict[Family, str] = {"bert": "bert.", "roberta": "roberta.", "electra": "electra.", "modernbert": "model."}
 # Rows of Hugging Face's position embeddings before the first position: row 1 is for padding, row 0 is unused
 # (`bert_keras.models.roberta`).
-UNUSED_ROWS: dict[Family, int] = {"bert": 0, "roberta": 2, "electra": 0}
+UNUSED_ROWS: dict[Family, int] = {"bert": 0, "roberta": 2, "electra": 0, "modernbert": 0}
+# The names of a ModernBERT's tensors, from those of a BERT's (`modernbert.split`: one for query, key and value).
+_MODERNBERT_NAMES = (
+    (r"bert\.embeddings\.word_embeddings", "model.embeddings.tok_embeddings"),
+    (r"bert\.embeddings\.LayerNorm", "model.embeddings.norm"),
+    (r"bert\.encoder\.layer", "model.layers"),
+    (r"attention\.self\.(\w+)", r"attn.Wqkv.\1"),
+    (r"attention\.output\.dense", "attn.Wo"),
+    (r"attention\.output\.LayerNorm", "attn_norm"),
+    (r"intermediate\.dense", "mlp.Wi"),
+    (r"output\.dense", "mlp.Wo"),
+    (r"output\.LayerNorm", "mlp_norm"),
+    (r"bert\.final_norm", "model.final_norm"),
+    (r"cls\.predictions\.transform\.dense", "head.dense"),
+    (r"cls\.predictions\.transform\.LayerNorm", "head.norm"),
+    (r"cls\.predictions\.bias", "decoder.bias"),
+)
 
 
 class Stored(NamedTuple):
@@ -101,7 +123,24 @@ def weights(config: BertConfig, family: Family = "bert", embedding_size: int | N
     embedding_size = embedding_size or config.hidden_size
     table = [*_embeddings(config, family, embedding_size), *_encoder(config, family)]
     table += _HEADS[family](config, embedding_size)
+    if not config.use_bias:
+        table = [w for w in table if w.part not in _WITHOUT_BIASES or not w.path.endswith(("/bias", "/beta"))]
+    if family == "modernbert":
+        return [_of_modernbert(weight) for weight in table]
     return [weight._replace(tf1=None) for weight in table] if family == "roberta" else table
+
+
+_WITHOUT_BIASES: tuple[Part, ...] = ("encoder", "masked-LM head")
+
+
+def _of_modernbert(weight: Weight) -> Weight:
+    """A weight of a BERT, or of its variations, under its name in Hugging Face's ModernBERT."""
+    name = weight.huggingface.name if weight.huggingface else ""
+    for pattern, new in _MODERNBERT_NAMES:
+        name = re.sub(pattern, new, name)
+    known = weight.huggingface and name.startswith((PREFIXES["modernbert"], *HEADS["modernbert"]))
+    huggingface = weight.huggingface._replace(name=name) if weight.huggingface and known else None
+    return weight._replace(tf1=None, huggingface=huggingface, keras_hub=None)
 
 
 def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
@@ -134,23 +173,26 @@ def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored
 
 
 def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weight]:
+    family = "bert" if family == "modernbert" else family
+    positions = config.max_position_embeddings if config.position_embedding == "learned" else 0
     # keras-hub's RoBERTa has both tables in one layer, and no segments.
     inside = "embeddings/" if family == "roberta" else ""
     segments = None if family == "roberta" else "segment_embedding"
     for name, rows, keras_hub, unused_rows in (
         ("word_embeddings", config.vocab_size, f"{inside}token_embedding", 0),
-        ("position_embeddings", config.max_position_embeddings, f"{inside}position_embedding", UNUSED_ROWS[family]),
+        ("position_embeddings", positions, f"{inside}position_embedding", UNUSED_ROWS[family]),
         ("token_type_embeddings", config.type_vocab_size, segments, 0),
     ):
-        yield Weight(
-            "encoder",
-            f"bert/embeddings/{name}/embeddings",
-            (rows, width),
-            Stored(f"{family}/embeddings/{name}"),
-            Stored(f"{family}.embeddings.{name}.weight"),
-            _stored(keras_hub, "/embeddings"),
-            unused_rows,
-        )
+        if rows:
+            yield Weight(
+                "encoder",
+                f"bert/embeddings/{name}/embeddings",
+                (rows, width),
+                Stored(f"{family}/embeddings/{name}"),
+                Stored(f"{family}.embeddings.{name}.weight"),
+                _stored(keras_hub, "/embeddings"),
+                unused_rows,
+            )
     at: _Names = f"{family}/embeddings/LayerNorm", f"{family}.embeddings.LayerNorm", "embeddings_layer_norm"
     yield from _norm("encoder", "bert/embeddings/layer_norm", at, width)
     if width != config.hidden_size:
@@ -160,6 +202,7 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
 
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
     hidden, inner = config.hidden_size, config.intermediate_size
+    is_pre, family = config.norm_place == "pre", "bert" if family == "modernbert" else family
     for i in range(config.num_hidden_layers):
         here, tf1 = f"bert/layer_{i}", f"{family}/encoder/layer_{i}"
         hf, hub = f"{family}.encoder.layer.{i}", f"transformer_layer_{i}"
@@ -170,13 +213,16 @@ def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
         at = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
         yield from _dense("encoder", f"{here}/attention/output", at, hidden, hidden)
         at = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
-        yield from _norm("encoder", f"{here}/attention_layer_norm", at, hidden)
+        if i > 0 or not is_pre:
+            yield from _norm("encoder", f"{here}/attention_layer_norm", at, hidden)
         at = f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense", f"{hub}/feedforward_intermediate_dense"
-        yield from _dense("encoder", f"{here}/intermediate", at, hidden, inner)
+        yield from _dense("encoder", f"{here}/intermediate", at, hidden, inner * (1 + config.gated_feed_forward))
         at = f"{tf1}/output/dense", f"{hf}.output.dense", f"{hub}/feedforward_output_dense"
         yield from _dense("encoder", f"{here}/output", at, inner, hidden)
         at = f"{tf1}/output/LayerNorm", f"{hf}.output.LayerNorm", f"{hub}/feedforward_layer_norm"
         yield from _norm("encoder", f"{here}/output_layer_norm", at, hidden)
+    if is_pre:
+        yield from _norm("encoder", "bert/final_layer_norm", (None, "bert.final_norm", None), hidden)
 
 
 def _masked_lm_head(
@@ -237,4 +283,4 @@ def _electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", at, hidden, outputs)
 
 
-_HEADS = {"bert": _bert_heads, "roberta": _roberta_heads, "electra": _electra_heads}
+_HEADS = {"bert": _bert_heads, "roberta": _roberta_heads, "electra": _electra_heads, "modernbert": _bert_heads}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from bert_keras.convert.architecture import FAMILY_NAMES, backbone_of
+from bert_keras.convert.architecture import FAMILY_NAMES, backbone_of, has_vocabulary
 from bert_keras.convert.detect import read_any, tokenizer_of
 from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError, StageError
@@ -64,7 +64,7 @@ class InitCheckpoint:
         tokenizer = tokenizer_of(source, directory, cased)
         if tokenizer is None:
             raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
-        if isinstance(tokenizer, ByteBpeTokenizer) != (source.family == "roberta"):
+        if not has_vocabulary(source.family, byte_bpe=isinstance(tokenizer, ByteBpeTokenizer)):
             raise InputError(
                 f"{directory}: is a {FAMILY_NAMES[source.family]} with a vocabulary of "
                 f"{'word pieces' if isinstance(tokenizer, BertTokenizer) else 'byte-level BPE'}; a RoBERTa is "

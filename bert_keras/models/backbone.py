@@ -84,8 +84,7 @@ class BertBackbone(ConfiguredModel):
             EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), index == 0, name=f"layer_{index}")
             for index in range(config.num_hidden_layers)
         ]
-        if config.norm_place == "pre":
-            self.final_layer_norm = layer_norm(config, "final_layer_norm")
+        self.final_layer_norm = layer_norm(config, "final_layer_norm") if config.norm_place == "pre" else None
         self.pooler = keras.layers.Identity()
         if has_pooler:
             self.pooler = keras.layers.Dense(
@@ -102,7 +101,7 @@ class BertBackbone(ConfiguredModel):
             self.embeddings_project.build((None, None, self.embedding_size))
         for layer in self.encoder_layers:
             layer.build(None)
-        if self.config.norm_place == "pre":
+        if self.final_layer_norm is not None:
             self.final_layer_norm.build((None, None, self.config.hidden_size))
         self.pooler.build((None, self.config.hidden_size))
         self.built = True
@@ -116,7 +115,7 @@ class BertBackbone(ConfiguredModel):
         for index, layer in enumerate(self.encoder_layers):
             x = layer(x, *views[self.config.is_local(index)], training=training)
             outputs.append(x)
-        if self.config.norm_place == "pre":
+        if self.final_layer_norm is not None:
             x = outputs[-1] = self.final_layer_norm(x)
         pooled_output = self.pooler(self._pooled_tokens(x, inputs))
         return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}

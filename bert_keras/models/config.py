@@ -126,9 +126,10 @@ class BertConfig:
         return self.local_attention > 0 and layer % self.global_attn_every_n_layers > 0
 
     def variations(self) -> dict[str, Any]:
-        """The fields after `causal` whose value is not the default: what the original's model has not."""
+        """What the original's model has not: fields after `causal` without their default, and no segments."""
         later = list(dataclasses.asdict(self).items())[_ORIGINAL_FIELDS:]
-        return {name: value for name, value in later if value != getattr(BertConfig, name)}
+        changed = {name: value for name, value in later if value != getattr(BertConfig, name)}
+        return changed if self.type_vocab_size else {**changed, "type_vocab_size": 0}
 
     def stored_fields(self) -> dict[str, Any]:
         """The fields up to `causal`, and `variations`."""

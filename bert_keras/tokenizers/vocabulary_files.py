@@ -94,7 +94,13 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
         return Vocabulary(_by_id(model["vocab"], path, vocab_size, config_file))
     if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
         raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece and byte-level BPE are supported")
-    added = {token["content"]: token["id"] for token in fields.get("added_tokens") or ()}
+    added_tokens = fields.get("added_tokens") or ()
+    if fields.get("normalizer") or not all(token.get("special", True) for token in added_tokens):
+        raise InputError(
+            f"{path} normalizes texts or cuts out words before byte-level BPE, as ModernBERT's own; none here does: "
+            "remove the file to read the weights without a vocabulary"
+        )
+    added = {token["content"]: token["id"] for token in added_tokens}
     tokens = _by_id({**model["vocab"], **added}, path, vocab_size, config_file)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     return Vocabulary(tokens, _pairs(merges, path))

@@ -20,6 +20,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
         *(relatives.left_to_right_tiny, relatives.left_to_right_base),
         *(relatives.roberta_tiny, relatives.roberta_base, relatives.roberta_large),
         *(relatives.spanbert_tiny, relatives.spanbert_base),
+        *(relatives.modern_tiny, relatives.modern_small, relatives.modern_base),
         *(relatives.electra_tiny, relatives.electra_small, relatives.electra_base, relatives.electra_large),
         bert.continued,
     )

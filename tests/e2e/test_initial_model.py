@@ -1,5 +1,6 @@
 """`bert-tfx pretrain --init`: a pushed model is trained on with new words, and is the gate's baseline."""
 
+import dataclasses
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from pipeline.recipes.relatives import modern_tiny
 from pipeline.runs.lineage import latest_run
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.pipeline.command_line import arguments, bert_tfx
@@ -151,10 +153,17 @@ def test_a_reference_corpus_and_its_bound_need_each_other_and_a_model(corpus, fi
 
 WIDTH = {"hidden_act": "gelu_erf", "max_position_embeddings": 64}
 SHAPE = BertConfig(600, 32, 1, 2, 64, type_vocab_size=1, layer_norm_eps=1e-5, **WIDTH)
+MODERN = dataclasses.replace(SHAPE, **modern_tiny().model.variations())
 # Of Hugging Face's folders of random weights: model, settings, kept, drawn, signatures.
 RELATIVES = {
     "roberta": (
         lambda: RobertaForMaskedLM(SHAPE),
+        {},
+        ("encoder, masked-LM head", "pooler, next-sentence head"),
+        {"fill_mask", "encode", "encode_pair", "evaluate", "serving_default"},
+    ),
+    "modernbert": (
+        lambda: RobertaForMaskedLM(MODERN),
         {},
         ("encoder, masked-LM head", "pooler, next-sentence head"),
         {"fill_mask", "encode", "encode_pair", "evaluate", "serving_default"},

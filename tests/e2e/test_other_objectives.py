@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
+from bert_keras.convert.architecture import FAMILY_NAMES
 from bert_keras.convert.detect import read_any
 from bert_keras.finetuning.init_checkpoint import InitCheckpoint
 from bert_keras.objectives.table import PARTS
@@ -21,6 +22,7 @@ CASES = {
     "electra_tiny": ({"pretraining__embedding_size": 16}, "electra", FILLS),
     "roberta_tiny": ({"examples__masking__unit": "whole_word"}, "mlm", FILLS),
     "spanbert_tiny": ({}, "span_boundary", FILLS),
+    "modern_tiny": ({}, "mlm", FILLS),
 }
 ALL_KEYS = ("mlm", "nsp", "lm", "sbo", "disc")
 TEXT = "Returns a new array of the given shape."
@@ -78,8 +80,8 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     assert set(model.signatures) == {"serving_default", "evaluate", *signatures}
     assert model.signatures["encode"](text=tf.constant([TEXT]))["sequence_output"].shape[-1] == 32
     # Fine-tuning can start from it.
-    family = case.removesuffix("_tiny")
-    assert read_any(pushed).family == (family if family in ("roberta", "electra") else "bert")
+    family = case.removesuffix("_tiny").replace("modern", "modernbert")
+    assert read_any(pushed).family == (family if family in FAMILY_NAMES else "bert")
     start = InitCheckpoint.read(pushed)
     assert (start.config.causal, start.embedding_size) == (
         objective == "left_to_right",

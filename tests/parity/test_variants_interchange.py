@@ -1,7 +1,9 @@
-"""RoBERTa and ELECTRA from and to `transformers`: the same outputs at every layer, the same tensors around.
+"""RoBERTa, ELECTRA and ModernBERT from and to `transformers`: the same outputs at every layer, the same tensors around.
 
 `make parity`; torch and transformers are no requirement of the product.
 """
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -17,8 +19,10 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models import every_model
 
 TOLERANCE = 2e-5
+CLASSES = {"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert"}
 TEXT = "The cats sat, café!"
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe"], lower_case=True)
 BYTES = ByteBpeTokenizer(
@@ -36,6 +40,21 @@ ROBERTA = BertConfig(
     hidden_act="gelu_erf",
 )
 
+MODERN = dataclasses.replace(
+    every_model.MODERN,
+    vocab_size=len(WORDS.vocabulary),
+    **SIZES,
+    max_position_embeddings=T,
+    layer_norm_eps=1e-5,
+    hidden_act="gelu_erf",
+    global_attn_every_n_layers=3,
+)
+MODERN_BYTES = dataclasses.replace(MODERN, vocab_size=len(BYTES.vocabulary))
+
+
+def modern_backbone(config):
+    return BertBackbone(config, has_pooler=False)
+
 
 def electra_backbone(config):
     embeddings = BertEmbeddings(config.embeddings, name="embeddings")
@@ -51,6 +70,9 @@ CASES = [
     ("ElectraForPreTraining", ElectraDiscriminator, WIDE, "electra", WORDS),
     ("ElectraForMaskedLM", ElectraGenerator, ELECTRA, "electra", WORDS),
     ("ElectraModel", electra_backbone, ELECTRA, "electra", WORDS),
+    ("ModernBertForMaskedLM", RobertaForMaskedLM, MODERN, "modernbert", WORDS),
+    ("ModernBertForMaskedLM", RobertaForMaskedLM, MODERN_BYTES, "modernbert", BYTES),
+    ("ModernBertModel", modern_backbone, dataclasses.replace(MODERN, local_attention=0), "modernbert", WORDS),
 ]
 
 
@@ -74,7 +96,8 @@ def random_inputs(vocab_size, segments):
 def their_outputs(model, inputs):
     """Every layer's end, then the pooled output or the logits."""
     ids = np.where(inputs["input_mask"], inputs["input_ids"], model.config.pad_token_id)
-    tensors = [torch.from_numpy(x) for x in (ids, inputs["input_mask"], inputs["segment_ids"])]
+    names = ["input_mask", "segment_ids"][: 1 + hasattr(model.config, "type_vocab_size")]
+    tensors = [torch.from_numpy(x) for x in (ids, *(inputs[name] for name in names))]
     with torch.no_grad():
         result = model.eval()(*tensors, output_hidden_states=True)
     layers = [layer.numpy() for layer in result.hidden_states[1:]]
@@ -93,7 +116,7 @@ def our_outputs(model, inputs):
 
 def assert_same_function(ours, theirs):
     config = theirs.config
-    inputs = random_inputs(config.vocab_size, config.type_vocab_size)
+    inputs = random_inputs(config.vocab_size, getattr(config, "type_vocab_size", 1))
     mine, others = our_outputs(ours, inputs), their_outputs(theirs, inputs)
     assert len(mine) == len(others) >= config.num_hidden_layers
     real = inputs["input_mask"] == 1
@@ -115,7 +138,7 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
     theirs, report = getattr(transformers, name).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values()), report
     assert_same_function(ours, theirs)
-    assert type(transformers.AutoModel.from_pretrained(tmp_path)).__name__ == f"{family.title()}Model"
+    assert type(transformers.AutoModel.from_pretrained(tmp_path)).__name__ == f"{CLASSES[family]}Model"
 
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert their_tokenizer(TEXT, add_special_tokens=False).input_ids == list(tokenizer.encode([TEXT])[0])
@@ -139,10 +162,13 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
     if family == "roberta":
         # Theirs are two rows longer.
         common |= {"max_position_embeddings": T + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    else:
+    elif family == "electra":
         common |= {"max_position_embeddings": T, "embedding_size": config.embedding_size}
+    else:
+        ids = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
+        common |= {"max_position_embeddings": T, "local_attention": 4, **dict.fromkeys(ids, 0)}
     torch.manual_seed(0)
-    theirs = getattr(transformers, name)(getattr(transformers, f"{family.title()}Config")(**common))
+    theirs = getattr(transformers, name)(getattr(transformers, f"{CLASSES[family]}Config")(**common))
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
     read = read_huggingface(str(tmp_path))

@@ -1,5 +1,5 @@
-"""Record the outputs of `transformers` for a small random RoBERTa and ELECTRA, and for an ELECTRA-small of the released
-shape; not part of any test run.
+"""Record the outputs of `transformers` for a small random RoBERTa, ELECTRA and ModernBERT (with its gradients), and for
+an ELECTRA-small of the released shape; not part of any test run.
 
 python tests/support/models/golden_transformers_variants/make.py tests/unit/bert_keras/golden_transformers_variants
 (torch 2.13.0, transformers 5.23.0)
@@ -23,7 +23,7 @@ def randomised(model):
     """Random weights large enough that attention and activations matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            around = 1.0 if name.lower().endswith(("layernorm.weight", "layer_norm.weight")) else 0.0
+            around = 1.0 if name.lower().endswith("norm.weight") else 0.0
             parameter.copy_(around + 0.2 * torch.randn(parameter.shape))
     return model.eval()
 
@@ -47,9 +47,10 @@ def random_inputs(segments, rows=4, length=11, vocab_size=SIZES["vocab_size"]):
 def run(model, inputs, pad_token_id):
     """Logits and the last layer."""
     ids = np.where(inputs["input_mask"], inputs["input_ids"], pad_token_id)
-    tensors = [torch.from_numpy(x) for x in (ids, inputs["input_mask"], inputs["segment_ids"])]
+    # A ModernBERT has no segments.
+    names = ["input_mask", "segment_ids"][: 1 + hasattr(model.config, "type_vocab_size")]
     with torch.no_grad():
-        result = model(*tensors, output_hidden_states=True)
+        result = model(*map(torch.from_numpy, [ids, *(inputs[name] for name in names)]), output_hidden_states=True)
     return {"logits": result.logits.numpy(), "last_layer": result.hidden_states[-1].numpy()}
 
 
@@ -103,6 +104,24 @@ if __name__ == "__main__":
     generator = randomised(transformers.ElectraForMaskedLM(config))
     generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
     save("electra_generator", tensors_of(generator), inputs, run(generator, inputs, config.pad_token_id))
+
+    # Windows of two tokens on each side, and global layers with their own base.
+    config = transformers.ModernBertConfig(
+        **{**SIZES, "num_hidden_layers": 4, "intermediate_size": 24},
+        max_position_embeddings=12,
+        local_attention=4,
+        global_rope_theta=160.0,
+        local_rope_theta=10.0,
+        **dict.fromkeys(("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")),
+    )
+    model, inputs = randomised(transformers.ModernBertForMaskedLM(config)), random_inputs(segments=1)
+    outputs = run(model, inputs, 0)
+    labels = np.where(inputs["input_mask"], inputs["input_ids"], -100)
+    model(
+        *map(torch.from_numpy, (inputs["input_ids"], inputs["input_mask"])), labels=torch.from_numpy(labels)
+    ).loss.backward()
+    gradients = {f"gradients/{name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    save("modernbert", tensors_of(model) | gradients, inputs, outputs)
 
     model, inputs = electra_small(), random_inputs(segments=2, vocab_size=30522)
     count = {"parameters": np.array([sum(parameter.numel() for parameter in model.parameters())])}

@@ -249,7 +249,7 @@ def test_a_vocabulary_of_another_size_is_not_written(model, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; supported: 'bert', 'roberta', 'electra'"),
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'; supported: 'bert', 'roberta', 'electra', 'modernbert'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu'; it must be one of gelu, gelu_new, gelu_pytorch_tanh"),

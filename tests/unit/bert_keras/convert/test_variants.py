@@ -1,4 +1,4 @@
-"""Hugging Face's folders of RoBERTa and ELECTRA: recorded outputs of `transformers`, round trips, errors."""
+"""Hugging Face's folders of RoBERTa and others: recorded outputs of `transformers`, round trips, errors."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from bert_keras.convert.architecture import Architecture, new_model
 from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.convert.weight_copy import variables_by_path
-from bert_keras.convert.weight_map import HEADS, TIED
+from bert_keras.convert.weight_map import HEADS, PREFIXES, TIED
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
@@ -21,6 +21,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models import every_model
 from tests.support.models.variants_of_transformers import GOLDEN, TOLERANCE
 
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
@@ -28,11 +29,16 @@ BYTES = ByteBpeTokenizer([*BPE_TOKENS, *byte_alphabet(), "Ġc", "Ġca"], [("Ġ",
 BERT = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, type_vocab_size=2, hidden_act="gelu_erf")
 ROBERTA = dataclasses.replace(BERT, vocab_size=len(BYTES.vocabulary), type_vocab_size=1, layer_norm_eps=1e-5)
 ELECTRA = ElectraConfig(BERT, 6, 1.0)
+MODERN = dataclasses.replace(every_model.MODERN, vocab_size=9, hidden_act="gelu_erf")
 
 
 def electra_backbone(config, **kwargs):
     embeddings = BertEmbeddings(config.embeddings, name="embeddings")
     return BertBackbone(config.discriminator, has_pooler=False, embeddings=embeddings, **kwargs)
+
+
+def modern_backbone(config, **kwargs):
+    return BertBackbone(config, has_pooler=False, **kwargs)
 
 
 # Our class, its configuration, the family, the tokenizer, the class of `transformers`.
@@ -42,6 +48,13 @@ MODELS = {
     "ElectraForPreTraining": (ElectraDiscriminator, ELECTRA, "electra", WORDS),
     "ElectraForMaskedLM": (ElectraGenerator, ELECTRA, "electra", WORDS),
     "ElectraModel": (electra_backbone, ELECTRA, "electra", WORDS),
+    "ModernBertForMaskedLM": (RobertaForMaskedLM, MODERN, "modernbert", WORDS),
+    "ModernBertModel": (
+        modern_backbone,
+        dataclasses.replace(MODERN, local_attention=0, global_attn_every_n_layers=3),
+        "modernbert",
+        WORDS,
+    ),
 }
 SIZES = {"vocab_size": 24, "num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 64}
 # The configurations of golden_transformers_variants/make.py, which come with the tensors of none.
@@ -165,15 +178,16 @@ def test_generator_and_discriminator_of_one_electra_are_two_folders(random_bert,
     np.testing.assert_array_equal(tables[0][shared], tables[1][shared])
 
 
-@pytest.mark.parametrize("name", ["RobertaForMaskedLM", "ElectraForMaskedLM"])
+@pytest.mark.parametrize("name", ["RobertaForMaskedLM", "ElectraForMaskedLM", "ModernBertForMaskedLM"])
 def test_names_are_read_in_every_form(random_bert, tmp_path, name):
     model_class, config, family, tokenizer = MODELS[name]
     model = random_bert(config, model_class)
     write_huggingface(model, tokenizer, str(tmp_path))
-    extra = {f"{family}.embeddings.position_ids": np.arange(6)[None]}
+    prefix = PREFIXES[family]
+    extra = {f"{prefix}embeddings.position_ids": np.arange(6)[None]}
     change_tensors(tmp_path, lambda t: {**t, **{k: t[v] for k, v in TIED[family].items()}, **extra})
     assert_equal(read_huggingface(str(tmp_path)).model, model)
-    change_tensors(tmp_path, lambda t: {k.removeprefix(f"{family}."): v for k, v in t.items()})
+    change_tensors(tmp_path, lambda t: {k.removeprefix(prefix): v for k, v in t.items()})
     assert_equal(read_huggingface(str(tmp_path)).model, model)
     change_tensors(tmp_path, lambda t: {k: v + 1 if k in TIED[family] else v for k, v in t.items()})
     with pytest.raises(InputError, match=rf"{next(iter(TIED[family]))} .* is not equal to .*they must be tied"):
@@ -283,7 +297,7 @@ def roberta(tmp_path):
     return tmp_path
 
 
-def fast(directory, merges, model="BPE", pre_tokenizer="ByteLevel"):
+def fast(directory, merges, model="BPE", pre_tokenizer="ByteLevel", normalizer=None):
     """Puts a `tokenizer.json` in the place of the two files; special tokens are only added, as they may be."""
     for name in ("vocab.json", "merges.txt"):
         (directory / name).unlink(missing_ok=True)
@@ -291,7 +305,7 @@ def fast(directory, merges, model="BPE", pre_tokenizer="ByteLevel"):
     added = [{"content": token, "id": ids[token]} for token in BPE_TOKENS]
     words = {token: i for token, i in ids.items() if token not in BPE_TOKENS}
     fields = {"model": {"type": model, "vocab": words, "merges": merges}, "added_tokens": added}
-    text = json.dumps({**fields, "pre_tokenizer": {"type": pre_tokenizer}})
+    text = json.dumps({**fields, "pre_tokenizer": {"type": pre_tokenizer}, "normalizer": normalizer})
     (directory / "tokenizer.json").write_text(text)
 
 
@@ -321,6 +335,9 @@ def test_invalid_vocabularies_are_named(roberta):
         read_huggingface(str(roberta))
     fast(roberta, [], pre_tokenizer="Metaspace")
     with pytest.raises(InputError, match=r"tokenizer.json is a BPE tokenizer; only WordPiece and byte-level BPE"):
+        read_huggingface(str(roberta))
+    fast(roberta, [], normalizer={"type": "NFC"})
+    with pytest.raises(InputError, match=r"tokenizer.json normalizes texts or cuts out words before byte-level BPE"):
         read_huggingface(str(roberta))
 
 

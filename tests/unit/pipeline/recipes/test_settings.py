@@ -212,7 +212,15 @@ CHOICES = {
         for key, kind in _keys(RECIPES[name]()).items()
         if typing.get_origin(kind) is typing.Literal
     }
-    for name in ("tiny_cpu", "bert_base", "left_to_right_tiny", "roberta_tiny", "spanbert_tiny", "electra_tiny")
+    for name in (
+        "tiny_cpu",
+        "bert_base",
+        "left_to_right_tiny",
+        "roberta_tiny",
+        "spanbert_tiny",
+        "modern_tiny",
+        "electra_tiny",
+    )
 }
 
 

@@ -41,7 +41,7 @@ SHRUNK = {
     "training.jit_compile": "false",
 }
 # One of each family; the other sizes differ in numbers.
-FAMILIES = ("bert_tiny", "left_to_right_tiny", "roberta_tiny", "spanbert_tiny", "electra_small")
+FAMILIES = ("bert_tiny", "left_to_right_tiny", "roberta_tiny", "spanbert_tiny", "modern_tiny", "electra_small")
 LEARNED = {"left_to_right": "left_to_right", "spanbert": "span_boundary", "electra": "electra"}
 
 

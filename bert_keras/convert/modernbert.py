@@ -1,0 +1,147 @@
+"""Hugging Face's ModernBERT (arXiv 2412.13663): fields of its `config.json`, and its tensor of query, key and value.
+
+Released files have `global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`; `transformers` 5 writes
+`layer_types` and `rope_parameters` instead, and reads both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_keras.convert.weight_copy import StoredTensor
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE, Tokenizer
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers.implementations import BaseTokenizer
+
+# What every ModernBERT is.
+_ALWAYS: dict[str, Any] = {
+    "type_vocab_size": 0,
+    "position_embedding": "rotary",
+    "norm_place": "pre",
+    "gated_feed_forward": True,
+    "use_bias": False,
+}
+# Name here -> name there, and the value of a file that lacks it (`ModernBertConfig`).
+_FIELDS: dict[str, tuple[str, Any]] = {
+    "hidden_act": ("hidden_activation", "gelu"),
+    "layer_norm_eps": ("norm_eps", 1e-5),
+    "hidden_dropout_prob": ("embedding_dropout", 0.0),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.0),
+    "max_position_embeddings": ("max_position_embeddings", 8192),
+    "rotary_base": ("global_rope_theta", 160_000.0),
+    "local_rotary_base": ("local_rope_theta", 10_000.0),
+    "local_attention": ("local_attention", 128),
+    "global_attn_every_n_layers": ("global_attn_every_n_layers", 3),
+}
+_ROTARY = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+_FUSED, _PARTS = "attn.Wqkv.", ("query.", "key.", "value.")
+
+
+def fields_here(stored: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a `config.json` under the names of `BertConfig`.
+
+    Raises:
+        ValueError: no encoder here is the same.
+    """
+    stored = {**dict(_FIELDS.values()), **stored}
+    for kind, base in _ROTARY.items():
+        rotary = (stored.get("rope_parameters") or {}).get(kind) or {}
+        if rotary.get("rope_type", "default") != "default":
+            raise ValueError(f"rope_parameters.{kind}.rope_type is {rotary['rope_type']!r}; supported: 'default'")
+        stored[base] = rotary.get("rope_theta", stored[base])
+    if stored.get("classifier_activation", stored["hidden_activation"]) != stored["hidden_activation"]:
+        raise ValueError("classifier_activation and hidden_activation differ; supported: one function for both")
+    if layers := stored.get("layer_types"):
+        is_global = [kind == "full_attention" for kind in layers]
+        every = next((i for i in range(1, len(layers)) if is_global[i]), len(layers))
+        if is_global != [i % every == 0 for i in range(len(layers))]:
+            raise ValueError(f"layer_types is {layers}; supported: every n-th is 'full_attention', from the first")
+        stored["global_attn_every_n_layers"] = every
+    if stored["global_attn_every_n_layers"] == 1:
+        stored |= {"local_attention": 0, "global_attn_every_n_layers": 3}
+    return {**stored, **{here: stored[there] for here, (there, _) in _FIELDS.items()}, **_ALWAYS}
+
+
+def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """The settings of an encoder as fields of `config.json`; `activation` is its function's name there.
+
+    Raises:
+        InputError: it is no ModernBERT.
+    """
+    fields = dataclasses.asdict(config)
+    del fields["causal"]
+    for name, value in _ALWAYS.items():
+        if fields.pop(name) != value:
+            raise InputError(
+                f"model.{name} is {getattr(config, name)!r}, but Hugging Face's ModernBERT always has {value!r}; write "
+                "the model with --to bert-tfx"
+            )
+    if not config.local_attention:
+        fields |= {"local_attention": 2, "global_attn_every_n_layers": 1}
+    fields = {_FIELDS[name][0] if name in _FIELDS else name: value for name, value in fields.items()}
+    ids = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id) if tokenizer else (None, None, None)
+    names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
+    return {
+        **fields,
+        **dict(zip(names, (*ids, *ids[:2]), strict=True)),
+        "hidden_activation": activation,
+        "classifier_activation": activation,
+        "mlp_dropout": config.hidden_dropout_prob,
+    }
+
+
+def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Write `tokenizer.json`, the only form of a ModernBERT's tokenizer; return fields of `tokenizer_config.json`."""
+    from tokenizers import implementations, processors
+
+    tokens, ids = tokenizer.vocabulary, {token: i for i, token in enumerate(tokenizer.vocabulary)}
+    fast: BaseTokenizer
+    if isinstance(tokenizer, BertTokenizer):
+        fast = implementations.BertWordPieceTokenizer(ids, lowercase=tokenizer.lower_case)
+    else:
+        fast = implementations.ByteLevelBPETokenizer(ids, list(tokenizer.merges))
+        sep, cls = ((tokens[i], i) for i in (tokenizer.sep_id, tokenizer.cls_id))
+        fast.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    special = {name: tokens[getattr(tokenizer, f"{name}_id")] for name in ("cls", "sep", "pad", "unk", "mask")}
+    fast.add_special_tokens(list(special.values()))
+    fast.save(os.path.join(directory, FAST_TOKENIZER_FILE))
+    return {f"{name}_token": token for name, token in special.items()} | {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def split(tensors: Iterable[StoredTensor]) -> Iterator[StoredTensor]:
+    """Tensors, those of query, key and value as three; of another shape unchanged, for the message about it."""
+    for tensor in tensors:
+        if _FUSED not in tensor.name or len(tensor.shape) != 2 or tensor.shape[0] % 3:
+            yield tensor
+            continue
+
+        def read(number: int, tensor: StoredTensor = tensor) -> np.ndarray:
+            return np.split(tensor.read(), 3)[number]
+
+        for number, part in enumerate(_PARTS):
+            yield dataclasses.replace(
+                tensor,
+                name=tensor.name.replace(_FUSED, _FUSED + part),
+                shape=(tensor.shape[0] // 3, *tensor.shape[1:]),
+                read=functools.partial(read, number),
+            )
+
+
+def joined(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors by name, those of query, key and value as one: the inverse of `split`."""
+    whole: dict[str, list[np.ndarray]] = {}
+    for name, value in tensors.items():
+        for part in _PARTS:
+            name = name.replace(_FUSED + part, _FUSED)
+        whole.setdefault(name, []).append(value)
+    return {name: np.concatenate(values) if len(values) > 1 else values[0] for name, values in whole.items()}
