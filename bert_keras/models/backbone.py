@@ -8,7 +8,15 @@ import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import MASKED_SCORE, BertEmbeddings, EncoderLayer, initializer, layer_norm, rotary_table
+from bert_keras.models.layers import (
+    MASKED_SCORE,
+    BertEmbeddings,
+    EncoderLayer,
+    in_blocks,
+    initializer,
+    layer_norm,
+    rotary_table,
+)
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
@@ -121,27 +129,39 @@ class BertBackbone(ConfiguredModel):
         return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}
 
     def _views(self, inputs):
-        """What global layers (False) and local ones (True) see: `score_bias` and `rotary` of `EncoderLayer`."""
-        config, index = self.config, ops.arange(ops.shape(inputs["input_ids"])[1])
-        attended = ops.cast(inputs["input_mask"], "float32")[:, None, :]  # [B, 1 or T, T]
-        if "sequence_ids" in inputs:
-            sequence = inputs["sequence_ids"]
-            attended = attended * ops.cast(ops.equal(sequence[:, :, None], sequence[:, None, :]), "float32")
-        if config.causal:
-            attended = attended * ops.cast(index[:, None] >= index[None], "float32")
+        """What global layers (False) and local ones (True) see: `score_bias` and `rotary` of `EncoderLayer`.
 
-        def view(attended, base: float):
+        Local layers read only the blocks of keys that their window reaches, if the length is known and long enough.
+        """
+        config, index = self.config, ops.arange(ops.shape(inputs["input_ids"])[1])
+        window, length = config.local_attention // 2, inputs["input_ids"].shape[1]
+
+        def view(base: float, is_local: bool):
+            block = window if is_local and length and length > 3 * window else 0
+
+            def sides(x):
+                """[B, T] of the queries, [B, 1, T, 1], and of the keys, [B, 1, 1, T]; both possibly in blocks."""
+                if not block:
+                    return x[:, None, :, None], x[:, None, None, :]
+                x = x[:, None, :, None]
+                return in_blocks(x, block), ops.swapaxes(in_blocks(x, block, True), -1, -2)
+
+            attended = ops.cast(sides(inputs["input_mask"])[1], "float32")
+            query, key = sides(index[None])
+            if "sequence_ids" in inputs:
+                attended = attended * ops.cast(ops.equal(*sides(inputs["sequence_ids"])), "float32")
+            if config.causal:
+                attended = attended * ops.cast(query >= key, "float32")
+            if is_local:
+                attended = attended * ops.cast(ops.abs(query - key) <= window, "float32")
             rotary = None
             if config.position_embedding == "rotary":
                 # Only distances count: positions in the row serve each sequence that is packed in it.
                 rotary = rotary_table(index, config.hidden_size // config.num_attention_heads, base)
-            return (1.0 - attended[:, None]) * MASKED_SCORE, rotary
+            return (1.0 - attended) * MASKED_SCORE, rotary
 
-        views = {False: view(attended, config.rotary_base)}
-        if config.local_attention:
-            near = ops.abs(index[:, None] - index[None]) <= config.local_attention // 2
-            views[True] = view(attended * ops.cast(near, "float32"), config.local_rotary_base)
-        return views
+        local = {True: view(config.local_rotary_base, True)} if window else {}
+        return {False: view(config.rotary_base, False), **local}
 
     def _pooled_tokens(self, x, inputs):
         """Inputs of the pooler: float [B, H], for packed rows with next sentences [B, S, H]."""

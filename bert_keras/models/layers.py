@@ -60,6 +60,19 @@ def _rotate(x, table):
     return x * table[0] + ops.concatenate([second, first], axis=-1) * table[1]
 
 
+def in_blocks(x, size: int, with_neighbours: bool = False):
+    """Cuts [B, A, T, D] into blocks of `size` tokens, [B, A, blocks, size, D]; zeros fill the last one.
+
+    With neighbours: [B, A, blocks, 3 size, D], each block between the one before and the one after it, zeros beyond the
+    ends. So a block of queries finds all keys at most `size` tokens away.
+    """
+    batch, heads, length, width = ops.shape(x)
+    ends = (size, size) if with_neighbours else (0, 0)
+    x = ops.pad(x, ((0, 0), (0, 0), (ends[0], ends[1] + -length % size), (0, 0)))
+    x = ops.reshape(x, (batch, heads, -1, size, width))
+    return ops.concatenate([x[:, :, :-2], x[:, :, 1:-1], x[:, :, 2:]], axis=3) if with_neighbours else x
+
+
 class BertEmbeddings(keras.layers.Layer):
     """Sum of word, position and segment embeddings, then layer normalisation, then dropout.
 
@@ -115,7 +128,7 @@ class SelfAttention(keras.layers.Layer):
 
     Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] (0, or `MASKED_SCORE` at a key hidden from the
     query: padding, another sequence of the row), `rotary` a `rotary_table` or None -> float [B, T, H]. Padded queries
-    are computed too.
+    are computed too. A `score_bias` [B, 1, blocks, size, 3 size] has the keys of `in_blocks`: the others are not read.
 
     Attributes:
         is_fused: if set before `build`, the layer has one kernel and one bias for query, key and value, as `fuse` gives
@@ -173,9 +186,14 @@ class SelfAttention(keras.layers.Layer):
         query, key, value = ops.unstack(ops.transpose(projected, (2, 0, 3, 1, 4)), 3)  # [B, A, T, D]
         if rotary is not None:
             query, key = _rotate(query, rotary), _rotate(key, rotary)
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, A, T, T]
+        if is_blocked := len(score_bias.shape) == 5:
+            block = score_bias.shape[3]
+            query, key, value = in_blocks(query, block), in_blocks(key, block, True), in_blocks(value, block, True)
+        scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, A, T, T], or [B, A, blocks, size, 3 size]
         probs = ops.softmax(scores + ops.cast(score_bias, scores.dtype), axis=-1)
         context = ops.matmul(self.dropout(probs, training=training), value)  # [B, A, T, D]
+        if is_blocked:
+            context = ops.reshape(context, (batch, heads, -1, size))[:, :, :length]
         context = ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (batch, length, heads * size))
         return self.output_dense(context)
 

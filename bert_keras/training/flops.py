@@ -24,8 +24,10 @@ def training_flops(config: BertConfig, sequence_length: int, predictions: int) -
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     weights = 4 * hidden**2 + (3 if config.gated_feed_forward else 2) * hidden * inner
-    attention = 2 * sequence_length * hidden  # scores and context, a token
-    encoder = config.num_hidden_layers * sequence_length * (weights + attention)
+    near = min(sequence_length, 3 * config.local_attention // 2)  # keys of a local layer (`BertBackbone`)
+    keys = [near if config.is_local(layer) else sequence_length for layer in range(config.num_hidden_layers)]
+    attention = 2 * hidden * sum(keys)  # scores and context, a token
+    encoder = sequence_length * (config.num_hidden_layers * weights + attention)
     head = predictions * hidden * (hidden + config.vocab_size)
     pooler = hidden * (hidden + 2)
     return 6.0 * (encoder + head + pooler)

@@ -1,4 +1,4 @@
-"""`bert-tfx convert`: converts a BERT, RoBERTa or ELECTRA between file formats."""
+"""`bert-tfx convert`: converts a BERT, RoBERTa, ELECTRA or ModernBERT between file formats."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def convert(
 ) -> None:
     """Convert a model's weights, heads and vocabulary between file formats.
 
-    tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT, RoBERTa
-    or ELECTRA (generator or discriminator), safetensors only. keras-hub: presets of the three. bert-tfx: a pushed
-    model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its weights. An ELECTRA is
-    written with its generator where SRC has it: to generator/ of an hf folder, not to a preset. Pickle files are never
-    loaded.
+    tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT,
+    RoBERTa, ELECTRA (generator or discriminator) or ModernBERT, safetensors only. keras-hub: presets of the first
+    three. bert-tfx: a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its
+    weights. An ELECTRA is written with its generator where SRC has it: to generator/ of an hf folder, not to a preset.
+    Pickle files are never loaded.
     """
     from bert_keras.convert.architecture import architecture_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any

@@ -7,6 +7,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.models import layers
 from bert_keras.models.config import BertConfig
@@ -157,6 +158,23 @@ def test_forward_equals_an_independent_bert(change):
             path.split("/", 1)[1] for path in (v.path for v in model.weights) if path.endswith(("/bias", "/beta"))
         ]
         assert biases == ["bert/pooler/bias", "seq_relationship/bias"]
+
+
+@pytest.mark.parametrize("length", [7, 8, 9, 16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows_in_blocks_give_the_numbers_of_masked_ones(length, causal):
+    """A served graph, which knows no length, masks all keys beyond the window."""
+    backbone = random_model(dataclasses.replace(SMALL, **MODERN, causal=causal)).backbone
+    ids = np.random.default_rng(0).integers(1, SMALL.vocab_size, (3, length))
+    sequence = np.where(np.arange(length) < [[4], [3], [length]], 1, 2)
+    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids, "sequence_ids": sequence}
+    inputs["input_mask"][0, length - 1] = 0
+    inputs = {name: tf.constant(value) for name, value in inputs.items()}
+    spec = {name: tf.TensorSpec([None, None], value.dtype) for name, value in inputs.items()}
+    masked = tf.function(lambda x: backbone(x)["sequence_output"], [spec])
+    real = inputs["input_mask"] == 1
+    found = backbone(inputs)["sequence_output"]
+    np.testing.assert_allclose(found[real], masked(inputs)[real], rtol=0, atol=1e-6 * np.abs(found).max())
 
 
 def test_padding_changes_nothing(model):

@@ -18,6 +18,9 @@ def test_flops_of_a_base_model():
     # A gated feed-forward layer has a third matrix.
     gated = training_flops(BertConfig.size(12, 768, gated_feed_forward=True), 128, 20)
     assert gated - found == 6.0 * 12 * 128 * 768 * 3072
+    # Eight of twelve layers read three blocks of half a window's 32 tokens.
+    local = training_flops(BertConfig.size(12, 768, local_attention=32), 128, 20)
+    assert found - local == 6.0 * 8 * 128 * 2 * 768 * (128 - 48)
 
 
 def test_the_machine_has_a_matmul_rate():
