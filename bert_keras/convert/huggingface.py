@@ -46,15 +46,8 @@ _ACTIVATION_NAMES: dict[HiddenAct, str] = {"gelu_erf": "gelu", "gelu_tanh": "gel
 # Fields of `config.json` whose other values mean another model with the same tensors.
 _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
 # Positions of a RoBERTa start at the id of padding, plus 1.
-_MUST_BE_OF: dict[Family, dict[str, Any]] = {
-    "bert": {},
-    "roberta": {"pad_token_id": 1},
-    "electra": {},
-    "modernbert": {
-        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
-        **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
-    },
-}
+_MUST_BE_OF: dict[Family, dict[str, Any]] = {"bert": {}, "roberta": {"pad_token_id": 1}, "electra": {}}
+_MUST_BE_OF["modernbert"] = modernbert.MUST_BE
 # The class of `transformers` with the same parts.
 _CLASSES = {
     "BertForPreTraining": "BertForPreTraining",
@@ -62,12 +55,7 @@ _CLASSES = {
     "ElectraDiscriminator": "ElectraForPreTraining",
     "ElectraGenerator": "ElectraForMaskedLM",
 }
-_BARE_CLASSES: dict[Family, str] = {
-    "bert": "BertModel",
-    "roberta": "RobertaModel",
-    "electra": "ElectraModel",
-    "modernbert": "ModernBertModel",
-}
+_BARE_CLASSES = dict(zip(_MUST_BE_OF, ("BertModel", "RobertaModel", "ElectraModel", "ModernBertModel"), strict=True))
 
 
 def read_huggingface(directory: str) -> ReadModel:
@@ -203,8 +191,7 @@ def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenize
         "architectures": [_CLASSES.get(type(model).__name__, _BARE_CLASSES[family])],
     }
     if family == "modernbert":
-        fields["architectures"] = ["ModernBertForMaskedLM" if hasattr(model, "mlm_head") else _BARE_CLASSES[family]]
-        return fields | modernbert.fields_there(config, activation, tokenizer)
+        return fields | modernbert.fields_there(config, activation, tokenizer, hasattr(model, "mlm_head"))
     weight_copy.check_plain(config, f"Hugging Face's {architecture.title}")
     fields |= {
         **config.stored_fields(),

@@ -23,6 +23,11 @@ from bert_keras.tokenizers.wordpiece import BertTokenizer
 if TYPE_CHECKING:
     from tokenizers.implementations import BaseTokenizer
 
+# Fields of `config.json` whose other values mean another model.
+MUST_BE: dict[str, Any] = {
+    **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+    **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+}
 # What every ModernBERT is.
 _ALWAYS: dict[str, Any] = {
     "type_vocab_size": 0,
@@ -72,8 +77,8 @@ def fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, **{here: stored[there] for here, (there, _) in _FIELDS.items()}, **_ALWAYS}
 
 
-def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """The settings of an encoder as fields of `config.json`; `activation` is its function's name there.
+def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | None, has_head: bool) -> dict[str, Any]:
+    """The settings of a model as fields of `config.json`; `activation` is its function's name there.
 
     Raises:
         InputError: it is no ModernBERT.
@@ -94,6 +99,7 @@ def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | Non
     return {
         **fields,
         **dict(zip(names, (*ids, *ids[:2]), strict=True)),
+        "architectures": ["ModernBertForMaskedLM" if has_head else "ModernBertModel"],
         "hidden_activation": activation,
         "classifier_activation": activation,
         "mlp_dropout": config.hidden_dropout_prob,
