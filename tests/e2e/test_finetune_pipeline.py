@@ -15,6 +15,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tasks.submissions.prediction_files import read_predictions
 from bert_keras.tasks.table import task_of
 from components.task_example_gen.readers import read_rows
+from pipeline.recipes.relatives import modern_tiny
 from pipeline.runs.lineage import latest_run
 from serving.client import Client
 from serving.server import Server
@@ -73,43 +74,35 @@ def init(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def roberta(tmp_path_factory):
-    """A RoBERTa that knows nothing, in Hugging Face's format."""
+def relative(family, folder):
+    """A RoBERTa or ModernBERT that knows nothing, in Hugging Face's format; both with byte-level BPE."""
     tokenizer = tiny_byte_bpe()
-    config = BertConfig(
-        len(tokenizer.vocabulary),
-        64,
-        2,
-        2,
-        128,
-        max_position_embeddings=64,
-        type_vocab_size=1,
-        initializer_range=0.1,
-        hidden_act="gelu_erf",
-    )
+    sizes = {"max_position_embeddings": 64, "initializer_range": 0.1, "hidden_act": "gelu_erf"}
+    config = BertConfig(len(tokenizer.vocabulary), 64, 2, 2, 128, type_vocab_size=1, **sizes)
+    if family == "modernbert":
+        config = dataclasses.replace(config, **modern_tiny().model.variations())
     model = RobertaForMaskedLM(config, seed=1)
     model.build()
-    folder = tmp_path_factory.mktemp("init") / "roberta"
     write_huggingface(model, tokenizer, str(folder))
     return folder
 
 
 @pytest.fixture(scope="module")
-def fine_tune(init, roberta, tmp_path_factory):
+def fine_tune(init, tmp_path_factory):
     """`fine_tune(task)` is a run of a task, made once: its directory, data, exit code, summary, what it printed."""
 
     @functools.cache
-    def made(name, is_roberta):
+    def made(name, family):
         root = tmp_path_factory.mktemp(name)
         data = write_task(name, root / "data")
-        begins = {"training__learning_rate": 2e-3, "task__max_seq_length": 60} if is_roberta else {}
-        code, out, err = bert_tfx(*words_of(name, roberta if is_roberta else init, data, root / "run", **begins))
+        begins = {"training__learning_rate": 2e-3, "task__max_seq_length": 60} if family else {}
+        first = relative(family, root / "init") if family else init
+        code, out, err = bert_tfx(*words_of(name, first, data, root / "run", **begins))
         assert code == 0, out + err
         summary = json.loads((root / "run" / "summary.json").read_text())
         return types.SimpleNamespace(dir=root / "run", data=data, summary=summary, out=out)
 
-    return lambda name, is_roberta=False: made(name, is_roberta)
+    return lambda name, family=None: made(name, family)
 
 
 def served_answers(client, task, rows):
@@ -137,12 +130,12 @@ SLOW = ("sts-b", "codah", "squad1.1", "ner")
 
 
 @pytest.mark.parametrize(
-    "name, is_roberta",
-    [pytest.param(name, False, marks=pytest.mark.slow if name in SLOW else (), id=name) for name in EVAL_FILES]
-    + [pytest.param("sst-2", True, marks=pytest.mark.slow, id="sst-2 of a RoBERTa")],
+    "name, family",
+    [pytest.param(name, None, marks=pytest.mark.slow if name in SLOW else (), id=name) for name in EVAL_FILES]
+    + [pytest.param("sst-2", family, marks=pytest.mark.slow, id=family) for family in ("roberta", "modernbert")],
 )
-def test_a_task_is_learned_evaluated_pushed_and_served_with_equal_answers(fine_tune, name, is_roberta):
-    task, fine_tuned = task_of(name), fine_tune(name, is_roberta)
+def test_a_task_is_learned_evaluated_pushed_and_served_with_equal_answers(fine_tune, name, family):
+    task, fine_tuned = task_of(name), fine_tune(name, family)
     summary = fine_tuned.summary
     assert summary["blessed"] and summary["rows"]["eval"] == EVAL_ROWS
     assert [p.name for p in (fine_tuned.dir / "serving").iterdir()] == [summary["pushed_version"]]
