@@ -137,7 +137,6 @@ class Client:
         Args:
             inputs: a list or an array for each input. In lists, strings become bytes (UTF-8), floats float32 and
                 integers int64; arrays keep their dtype.
-            signature: name of the signature.
             outputs: names of the wanted outputs; empty for all.
 
         Returns: the outputs by name; strings are object arrays of bytes.

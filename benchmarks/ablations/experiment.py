@@ -55,11 +55,8 @@ class AblationExperiment:
     """An experiment of the paper, that is a table.
 
     Attributes:
-        name: name on the command line.
         title: title, with the paper and the number of its table.
         heads: headers of the arms' first cells.
-        arms: the rows.
-        columns: the columns.
         claims: (higher, lower) arms, for columns without figures in the paper.
         notes: sentences on differences from the paper.
         x_label: for experiments drawn as lines, one line per arm; empty: one panel per column, one point per arm.

@@ -270,7 +270,6 @@ def experiment_of(name: str, recipe: AblationRecipe, given: Tasks) -> AblationEx
     """Look up an experiment by name.
 
     Args:
-        recipe: the scale.
         given: names of the tasks with data.
 
     Raises:

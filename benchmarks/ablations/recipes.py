@@ -57,7 +57,6 @@ class AblationRecipe:
     """A scale: every setting of a pre-training and of a fine-tuning.
 
     Attributes:
-        name: name of the scale.
         model, corpus, vocabulary, examples, training, pretraining: text -> pre-trained model, as in a `Recipe`.
         data, task, finetuning: a task's files -> fine-tuned model; `finetuning` is `training` of a `FineTuneRecipe`.
         ablation: seeds, and scaling of the paper's sizes.

@@ -23,8 +23,6 @@ class PretrainingStep:
     """A step of a pre-training, whose weights a fine-tuning starts from.
 
     Attributes:
-        folder: folder of the pre-training.
-        recipe: settings of the pre-training.
         step: step of the checkpoint; None: the last; 0: random weights.
     """
 
@@ -62,10 +60,7 @@ class Job:
     """A unit with its place in the experiment.
 
     Attributes:
-        unit: the unit.
         title: name in progress messages.
-        arm: its arm.
-        recipe: its settings.
         column: its column; None for a pre-training.
         start: for a fine-tuning, the job of its initial checkpoint; None for a given model.
     """
@@ -84,10 +79,7 @@ def jobs_of(
     """All jobs of an experiment: each distinct pre-training, then the fine-tunings of each arm, column and seed.
 
     Args:
-        experiment: the experiment.
-        recipe: the scale.
         given: the user's settings; they override the scale's settings of a task, but not an arm's.
-        runner: runs the units.
     """
     pretrainings: dict[str, Job] = {}
     of_arm: dict[str, Job] = {}

@@ -21,9 +21,7 @@ class Summary:
     """The figures of a cell.
 
     Attributes:
-        mean: mean over the seeds.
         deviation: sample standard deviation (n - 1); None for one seed.
-        count: number of seeds.
     """
 
     mean: float

@@ -25,8 +25,6 @@ def page(experiment: AblationExperiment, figures: Figures, about: Mapping[str, s
     """Write the page.
 
     Args:
-        experiment: the experiment.
-        figures: our figures.
         about: conditions of the run by name, one line each.
         picture: path of the picture, relative to the page.
     """

@@ -59,7 +59,6 @@ class Corpus:
 
     Attributes:
         name: heading of its column.
-        text_bytes: bytes of plain text.
         bucket_bytes: `corpus.bucket_bytes`.
         passes: `examples.dupe_factor`; 1 with dynamic masking.
         parts: number of commands, one after another.

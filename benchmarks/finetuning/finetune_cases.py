@@ -55,10 +55,8 @@ class FinetuneCase:
             size is half the grid's minimum: with 1,196 questions, batches of 16 give so few steps that both backends
             stop early in learning, anywhere between 14 and 30 per cent.
         test_source: the file of the test rows; empty: they are taken from `source`.
-        header: whether the first line is a header.
         sample: numbers of random rows for training and for testing; (0, 0): all rows, every tenth for testing.
         seeds: more for CoLA, where three seeds were inconclusive.
-        task_settings: settings of the features.
     """
 
     task: str

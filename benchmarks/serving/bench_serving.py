@@ -67,9 +67,7 @@ class Aim:
     """A target and its measured values.
 
     Attributes:
-        what: description.
         values: one per round.
-        bound: bound of their median.
         is_most: whether `bound` is an upper bound; else a lower one.
     """
 

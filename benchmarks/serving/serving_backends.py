@@ -164,7 +164,6 @@ class Workers:
 
     Args:
         make: called in each thread; returns its scoring function.
-        count: number of threads.
         most: maximum number of texts per call.
     """
 

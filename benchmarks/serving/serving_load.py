@@ -126,13 +126,7 @@ def methods(address: str, count: int) -> Iterator[list[Callable[..., bytes]]]:
 
 
 class Load:
-    """Clients of one server.
-
-    Args:
-        address: HOST:PORT.
-        count: number of clients.
-        requests: serialised requests.
-    """
+    """Clients of one server."""
 
     def __init__(self, address: str, count: int, requests: Sequence[bytes]):
         self._connections = contextlib.ExitStack()

@@ -69,10 +69,6 @@ class DynamicMasking:
     process, as input pipelines do, and is never exported; Python's lock admits one batch at a time. That is
     sufficient: two cores read and mask 70,000 to 90,000 examples of 128 tokens per second in batches of 256, 26,000 to
     37,000 in batches of 32; eight A100 GPUs train 4,600 of BERT-large.
-
-    Attributes:
-        settings: the masking.
-        vocabulary: the vocabulary of the examples.
     """
 
     settings: MaskingSettings
@@ -102,7 +98,6 @@ class Group(NamedTuple):
     """Shards that are read and shuffled together.
 
     Attributes:
-        paths: paths of the files.
         seed: seed of the shuffling.
         skip: number of examples, in shuffled order, that were read before.
     """
@@ -181,7 +176,6 @@ def train_batches(
 
     Args:
         sources: examples in the same layout, which share each batch by their weights; one or more.
-        layout: layout of the examples.
         batch_size: size of the global batch, a multiple of `num_workers * replicas`.
         first_example: number of examples consumed before.
         dynamic_masking: masking for examples stored unmasked; None for examples stored masked.
@@ -222,7 +216,6 @@ def eval_batches(files: list[str], layout: ExampleLayout, *, batch_size: int, ma
     """The examples of `files` once, in order; the last batch may be smaller.
 
     Args:
-        layout: layout of the examples.
         masked: whether they are stored masked, as held-out examples always are; otherwise there is no masked_lm_*.
     """
     parse = _parse(layout, masked=masked)

@@ -38,9 +38,6 @@ class FineTuner:
     """Trains and scores models of one task, from one initial checkpoint, with any training settings.
 
     Attributes:
-        task: the task, with its labels.
-        settings: settings of the features.
-        init: the initial checkpoint.
         rows: rows by split; `eval` has the held-out ones.
         root: folder of all trainings.
         identity: a hash of everything that the models depend on, apart from their training settings.

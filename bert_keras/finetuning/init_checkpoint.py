@@ -53,7 +53,6 @@ class InitCheckpoint:
         head.
 
         Args:
-            directory: the folder.
             cased: whether the vocabulary keeps case; None: as recorded in the folder.
 
         Raises:
@@ -95,7 +94,6 @@ class InitCheckpoint:
         """Refuse a vocabulary that does not know the language of the texts.
 
         Args:
-            rows: rows whose texts are tokenized.
             max_unknown: maximum share of [UNK] tokens.
 
         Raises:

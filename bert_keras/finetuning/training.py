@@ -40,7 +40,6 @@ def fine_tune(
         task: with its labels.
         settings: how rows become features.
         config: the run.
-        init: the initial checkpoint.
         train: rows with golds.
         held_out: rows with golds, whose loss is logged.
         directory: where checkpoints and logs live; the same one with the same arguments resumes.

@@ -20,7 +20,6 @@ def label_objective(name: str, labels: str = "labels") -> Objective:
     a global batch count equally, times the `weights` float [B] of their examples. A batch without labels has loss 0.
 
     Args:
-        name: name of the objective.
         labels: key of the labels in a batch.
     """
 

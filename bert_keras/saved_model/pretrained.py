@@ -73,13 +73,10 @@ class ServedBert(tf.Module):
 
     Args:
         model: result of `served_copy`, for a model of `bert_keras.objectives.registry`.
-        tokenizer: the model's tokenizer.
         layout: layout of its training examples, which `evaluate` reads; T is its `max_seq_length`; longer texts are
             truncated at the end.
-        objective: the model's objective.
         unigram: result of `bert_keras.objectives.unigram.unigram_model`; None: unknown.
         untrained: its parts with random weights.
-        embedding: settings of `embed`.
     """
 
     def __init__(
@@ -204,11 +201,8 @@ def export_saved_model(
 
     Args:
         model: a model of `bert_keras.objectives.registry`, or an ELECTRA's discriminator alone.
-        tokenizer: the model's tokenizer.
-        directory: folder to write.
         layout: layout of the examples that `evaluate` reads.
         objective: objective of `evaluate`; None: BERT's, mlm_nsp.
-        export: settings of the export; None: the defaults.
         unigram: as in `ServedBert`.
         untrained: as in `ServedBert`, listed in `bert_config.json`; None: the parts that the objective does not train.
 

@@ -83,8 +83,6 @@ def write_warmup_requests(
     TensorFlow Serving ignores it.
 
     Args:
-        directory: folder of the SavedModel.
-        signatures: signatures of the model in memory.
         requests: requests, with inputs in the order of the signatures' arguments.
     """
     from tensorflow_serving.apis import prediction_log_pb2

@@ -26,32 +26,15 @@ from bert_keras.errors import StageError
 SAVED_MODEL_FILE = "saved_model.pb"
 # The old ops of TF Text 2.16.1: without names that begin with "TFText>", as newer ones' do, and without
 # FastBertNormalize and its companions FastWordpieceTokenizeWithOffsets and PhraseTokenize.
-TEXT_OPS = frozenset(
-    {
-        "CaseFoldUTF8",
-        "ConstrainedSequence",
-        "FindSourceOffsets",
-        "MaxSpanningTree",
-        "NormalizeUTF8",
-        "NormalizeUTF8WithOffsetsMap",
-        "RegexSplitWithOffsets",
-        "RougeL",
-        "SentenceFragments",
-        "SentenceFragmentsV2",
-        "SentencepieceDetokenizeOp",
-        "SentencepieceIdToStringOp",
-        "SentencepieceOp",
-        "SentencepieceStringToIdOp",
-        "SentencepieceTokenizeOp",
-        "SentencepieceTokenizeWithOffsetsOp",
-        "SentencepieceVocabSizeOp",
-        "SplitMergeTokenizeWithOffsets",
-        "TokenizerFromLogits",
-        "UnicodeScriptTokenizeWithOffsets",
-        "WhitespaceTokenizeWithOffsets",
-        "WordpieceTokenizeWithOffsets",
-    }
+_OLD_OPS = (
+    "CaseFoldUTF8 ConstrainedSequence FindSourceOffsets MaxSpanningTree NormalizeUTF8 "
+    "NormalizeUTF8WithOffsetsMap RegexSplitWithOffsets RougeL SentenceFragments SentenceFragmentsV2 "
+    "SentencepieceDetokenizeOp SentencepieceIdToStringOp SentencepieceOp SentencepieceStringToIdOp "
+    "SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp SentencepieceVocabSizeOp "
+    "SplitMergeTokenizeWithOffsets TokenizerFromLogits UnicodeScriptTokenizeWithOffsets "
+    "WhitespaceTokenizeWithOffsets WordpieceTokenizeWithOffsets"
 )
+TEXT_OPS = frozenset(_OLD_OPS.split())
 _PYTHON, _CUDNN = "calls Python, which a model server does not run", "runs only on NVIDIA's cuDNN"
 # TensorFlow's own ops that are linked but do not work in a server.
 UNSERVABLE_OPS = {

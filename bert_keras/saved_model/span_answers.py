@@ -72,9 +72,7 @@ class SpanAnswers(tf.Module):
 
     Args:
         model: a float32 `BertForSpanExtraction`.
-        tokenizer: the model's tokenizer.
         settings: settings of windows and answers. InputError if there is no room for a context.
-        task: the task, which may allow no answer.
     """
 
     def __init__(self, model: keras.Model, tokenizer: Tokenizer, settings: TaskSettings, task: Task):

@@ -72,10 +72,7 @@ class ServedTask(tf.Module):
 
     Args:
         model: result of `served_task_model`.
-        tokenizer: the model's tokenizer.
         task: the task, with its labels.
-        settings: settings of the training.
-        embedding: settings of `embed`.
     """
 
     def __init__(
@@ -135,10 +132,6 @@ def export_task_model(
         model: a task model (`bert_keras.models.task_models`, `bert_keras.models.feature_based`), or an `Ensemble` of
             task models.
         task: the task, with the labels of the data.
-        settings: settings of the training.
-        tokenizer: the model's tokenizer.
-        directory: folder of the SavedModel.
-        export: settings of the export; None: the defaults.
 
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).

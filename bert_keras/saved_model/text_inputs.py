@@ -46,7 +46,6 @@ class TextInputs(tf.Module):
     """Texts to the backbone's inputs, with the tokenizer in the graph.
 
     Args:
-        tokenizer: the model's tokenizer.
         max_seq_length: T; longer sequences are truncated.
         truncation: the tokens kept of single texts (`bert_keras.data.truncation`); pairs lose the end of the longer
             text.

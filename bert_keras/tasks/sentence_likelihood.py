@@ -49,7 +49,6 @@ def log_likelihoods(
 
     Args:
         model: a model with `mlm_head`, trained as masked or, with a causal encoder, as left-to-right language model.
-        tokenizer: the model's tokenizer.
         sentences: token ids of at most `longest_sentence(model)` tokens each.
         scoring: for masked language models; see above.
 

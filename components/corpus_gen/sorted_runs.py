@@ -53,9 +53,6 @@ def bucket_of_slot(slot: int, buckets: dict[str, int]) -> tuple[str, int]:
 def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
     """Number of shards of each split.
 
-    Args:
-        split_bytes: size of the documents of each split.
-
     Raises:
         InputError: `corpus.bucket_bytes` is too small for this amount of text.
     """

@@ -61,7 +61,6 @@ def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -
     """The pairs of all files that `patterns` match (paths, folders, globs; compressed or not), in order.
 
     Args:
-        patterns: the files.
         option: name of the option or setting, for errors.
         limit: the first so many pairs of each paradigm; None: all.
 
@@ -111,7 +110,6 @@ def score_pairs(
 
     Args:
         folder: a model that `bert-tfx convert` reads. Of an ELECTRA its generator is scored.
-        pairs: the pairs.
         scoring: for masked language models.
         cased: whether the vocabulary keeps case; None: the folder says it.
 

@@ -28,7 +28,6 @@ def evaluated(evaluation: str, model_name: str = CANDIDATE) -> dict[str, float]:
     """Metrics over all examples, by name.
 
     Args:
-        evaluation: folder of the `evaluation` artifact.
         model_name: the candidate, or the baseline if there was one.
     """
     return _metrics(_slices(evaluation, model_name)[()])
@@ -74,11 +73,7 @@ def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
 
 
 def gate_failures(evaluation: str) -> list[GateFailure]:
-    """Each threshold that was missed.
-
-    Args:
-        evaluation: the folder of the Evaluator's `evaluation` artifact.
-    """
+    """Each threshold that was missed."""
     result = tfma.load_validation_result(evaluation)
     failures = []
     for of_slice in result.metric_validations_per_slice:

@@ -51,7 +51,6 @@ class ServedModel:
     The child process ends when the context is left, or when this process ends in any way.
 
     Args:
-        directory: the SavedModel.
         max_load_seconds: time limit for loading.
 
     Raises:

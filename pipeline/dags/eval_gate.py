@@ -28,9 +28,7 @@ def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tf
     """TFMA's configuration for a pre-trained model.
 
     Args:
-        gate: the thresholds.
         objective: the model's objective (`bert_keras.objectives.table.PARTS`).
-        slices: slices for evaluation.
     """
     configs = []
     bounds = bounds_of(objective)

@@ -38,7 +38,6 @@ def evaluate_and_push(
     """Baseline, Evaluator, ServingValidator and ModelPush.
 
     Args:
-        trainer: trains the model.
         examples: examples whose `eval` split is used.
         eval_config: metrics and thresholds (`pipeline.dags.eval_gate`).
         limits: limits for a server with the model.

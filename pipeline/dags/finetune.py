@@ -37,7 +37,6 @@ def create_pipeline(
     """The pipeline of one run directory; a second run with equal arguments is served from the cache.
 
     Args:
-        recipe: settings of the run.
         files: files of each split, from `components.task_example_gen.split_files.find_splits`.
         init: folder of the initial checkpoint, in any format that `bert-tfx convert` reads; "" gives the same graph of
             nodes.

@@ -18,7 +18,6 @@ class StageProgress:
     Beam's local runners report nothing before they end, but their files are visible at once.
 
     Args:
-        name: name of the stage.
         folder: folder of its files, including subfolders.
     """
 

@@ -30,11 +30,6 @@ BEAT_SECONDS, SILENCE_SECONDS, SETTLING_SECONDS = 20.0, 90.0, 2.0
 def locked_output_dir(work_dir: str, output_dir: str, tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Lock the folder; yield a check that raises `StageError` if another command has taken it over.
 
-    Args:
-        work_dir: folder of the lock.
-        output_dir: output folder, for messages.
-        tell: prints a line for the user.
-
     Raises:
         InputError: another command is using the folder; names it.
     """

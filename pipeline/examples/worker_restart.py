@@ -26,11 +26,7 @@ _WORKER_GONE = "Channel closed prematurely"
 
 @contextlib.contextmanager
 def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within the block: if a worker process dies, kill the others and restart this command, up to `ATTEMPTS` times.
-
-    Args:
-        tell: prints a line for the user.
-    """
+    """Within the block: if a worker process dies, kill the others and restart this command, up to `ATTEMPTS` times."""
     running = threading.Event()
     running.set()
     previous_hook = threading.excepthook

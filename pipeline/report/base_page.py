@@ -36,9 +36,6 @@ class Frame:
     Attributes:
         gate_rows: every threshold.
         judged_on: the data that the gate measured on, in words.
-        pictures: the curves.
-        evaluations: the held-out evaluations as numbers.
-        lineage: the artifacts of the run.
         slices: metrics of slices of the held-out split.
         reference: legend of the curves' dashed line; empty if there is none.
         settings_note: a note below the versions; may be empty.
@@ -59,9 +56,6 @@ def render(template: str, run: Run, summary: Mapping[str, Any], frame: Frame, **
 
     Args:
         template: a template that extends `page.html`.
-        run: run from `pipeline.runs.lineage.latest_run`.
-        summary: content of `summary.json`.
-        frame: content of the common sections.
         own: variables of the template's own sections.
     """
     environment = jinja2.Environment(

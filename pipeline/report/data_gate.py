@@ -14,16 +14,7 @@ MARGIN = 1.25
 
 @dataclasses.dataclass(frozen=True)
 class DataRow:
-    """A figure of the data gate; `low`, `high` and `at` are positions on the row's scale, in [0, 1].
-
-    Attributes:
-        label: display name.
-        value: the figure as text.
-        wanted: its limits as text.
-        low: lower limit.
-        high: upper limit.
-        at: the figure.
-    """
+    """A figure of the data gate; `low` and `high`, its limits, and `at` are positions on the row's scale, in [0, 1]."""
 
     label: str
     value: str
@@ -34,11 +25,7 @@ class DataRow:
 
 
 def data_rows(figures: Sequence[Mapping[str, Any]]) -> list[DataRow]:
-    """A row for each evaluated figure, on a scale from 0 to beyond its limits.
-
-    Args:
-        figures: figures of `verdict.json`.
-    """
+    """A row for each evaluated figure of `verdict.json`, on a scale from 0 to beyond its limits."""
     return [_row(figure, figure.value) for figure in (Figure(**f) for f in figures) if figure.value is not None]
 
 

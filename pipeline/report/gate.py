@@ -20,10 +20,7 @@ class GateRow:
     """A threshold with its measurement.
 
     Attributes:
-        metric: display name.
         kind: `VALUE`, which includes chance, `CHANGE` against the last blessed model, or `FORGETTING`.
-        measured: the figure as text.
-        wanted: the threshold as text.
         passed: None if there was nothing to check.
     """
 
@@ -46,12 +43,7 @@ class Verdict:
 
 
 def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) -> list[GateRow]:
-    """Every threshold of the recipe with its measurement; the decisions are TFMA's.
-
-    Args:
-        summary: content of `summary.json`.
-        baseline: metrics of the last comparable blessed model on the same examples; None without one.
-    """
+    """Every threshold of the recipe with its measurement; the decisions are TFMA's."""
     gate, failed = summary["recipe"]["gate"], failed_thresholds(summary)
     rows = []
     for part in PARTS[summary["objective"]]:

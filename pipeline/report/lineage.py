@@ -24,10 +24,8 @@ class Row:
     """An artifact.
 
     Attributes:
-        title: display name.
         stage: stage that produced it; empty for inputs of the run.
         sources: titles of the artifacts it was produced from.
-        details: main figures.
         artifact: None if the run has none, e.g. no baseline.
     """
 
@@ -60,10 +58,7 @@ def pretrain_lineage(run: Run, summary: Mapping[str, Any], spec: Mapping[str, An
     """The lineage of a pre-training.
 
     Args:
-        run: run from `pipeline.runs.lineage.latest_run`.
-        summary: content of `summary.json`.
         spec: the examples' `example_spec.json`.
-        run_dir: run directory; the page shows no path above it.
     """
     examples = run.stages[stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, summary["phase"])]
     (corpus,), (vocabulary,) = examples.inputs[stages.DOCUMENTS], examples.inputs[stages.VOCABULARY]
@@ -106,15 +101,7 @@ def _initial_rows(run: Run, summary: Mapping[str, Any]) -> list[Row]:
 
 
 def task_lineage(run: Run, summary: Mapping[str, Any], form: ScoreForm, steps: int, run_dir: str) -> Lineage:
-    """The lineage of a fine-tuning.
-
-    Args:
-        run: run from `pipeline.runs.lineage.latest_run`.
-        summary: content of `summary.json`.
-        form: format of the task's main score.
-        steps: training steps.
-        run_dir: run directory; the page shows no path above it.
-    """
+    """The lineage of a fine-tuning."""
     started = json.loads(str(run.stages[stages.TRAINER].properties["custom_config"]))
     restarts, search = summary["restarts"], summary["search"]
     examples, (model,) = (run.stages[stages.EVALUATOR].inputs[key] for key in (stages.EXAMPLES, stages.MODEL))

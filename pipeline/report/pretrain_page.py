@@ -36,14 +36,7 @@ _ORIGINS = {
 
 
 def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
-    """Render the page's HTML.
-
-    Args:
-        run: run from `pipeline.runs.lineage.latest_run`.
-        summary: content of `summary.json`.
-        run_dir: run directory; the page shows no path above it.
-        baseline: metrics of the baseline model, or None.
-    """
+    """Render the page's HTML."""
     documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
     vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri
     examples = run.output(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, summary["phase"]), stages.EXAMPLES).uri

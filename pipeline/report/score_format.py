@@ -43,7 +43,6 @@ class ScoreForm:
     """Format of a score.
 
     Attributes:
-        title: display name.
         scale: factor to per cent; None for a correlation.
         note: explanation; `{rows}` stands for the number of rows.
     """

@@ -14,14 +14,7 @@ from pipeline.report.score_format import NO_SCORE, ScoreForm
 def task_gate_rows(
     summary: Mapping[str, Any], metric: str, form: ScoreForm, baseline: Mapping[str, float] | None
 ) -> list[GateRow]:
-    """The thresholds of the recipe with their measurements; the decisions are TFMA's.
-
-    Args:
-        summary: content of `summary.json`.
-        metric: name of the task's first score.
-        form: its format.
-        baseline: scores of the last comparable blessed model on the same rows; None without one.
-    """
+    """The thresholds of the recipe with their measurements; the decisions are TFMA's."""
     gate, failed = summary["recipe"]["gate"], failed_thresholds(summary)
     value, rows = summary["scores"][metric], []
     measured, wanted = form.number(value), f"at least {form.bound(gate['min_score'])}"

@@ -48,14 +48,7 @@ _LOGGED = {"accuracy": "Accuracy", "start_accuracy": "Accuracy of starts", "end_
 
 
 def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
-    """Render the page's HTML.
-
-    Args:
-        run: run from `pipeline.runs.lineage.latest_run`.
-        summary: content of `summary.json`.
-        run_dir: run directory; the page shows no path above it.
-        baseline: scores of the baseline model, or None.
-    """
+    """Render the page's HTML."""
     task = dataclasses.replace(task_of(summary["task"]), labels=tuple(summary["labels"]))
     forms = {name: score_form(task.kind, name) for name in task.metrics}
     metric, *_ = task.metrics

@@ -101,9 +101,6 @@ def min_ram_gigabytes(settings: DataflowSettings, bucket_bytes: int) -> int:
 def dataflow_args(settings: DataflowSettings, bucket_bytes: int) -> list[str]:
     """Beam's arguments, one per string, without spaces.
 
-    Args:
-        bucket_bytes: `corpus.bucket_bytes` of the job; it determines the workers' memory.
-
     Raises:
         InputError: there is neither an image nor a setup.py.
     """

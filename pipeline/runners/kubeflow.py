@@ -90,10 +90,8 @@ def write_pipeline(
     """Compile a pipeline into a file; equal arguments give equal bytes.
 
     Args:
-        path: the YAML file.
         request: the request of every run, before parameters are applied.
         graph: the nodes of the request and their upstream nodes (`pipeline.runners.run_steps.graph_of`).
-        settings: image, storage and retries of the steps.
         resources: resources of each of `steps_of(graph)`.
     """
     built = _Builder(request, graph, settings, resources).pipeline()
@@ -185,10 +183,8 @@ class _Builder:
         """A step that runs `bert-tfx` with the given words, the run directory and the run id.
 
         Args:
-            step: name of the step.
             words: maps placeholders by name to the words.
             given: parameters of the pipeline for the step.
-            types: types of its inputs and outputs.
         """
         # The id is a whole input: backends replace no placeholders inside longer texts.
         run = {} if step == PUSHED else {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER}

@@ -27,12 +27,10 @@ class StepRunner:
     """Runs the steps of one pipeline run.
 
     Args:
-        pipeline: the compiled file.
         run_id: id of the run, as a backend would assign it.
         folder: parent folder of the steps' logs and outputs, one subfolder per step.
         image: environment variables of the image; default: a PATH with this `bert-tfx`.
         secrets: values of Secrets by environment variable.
-        tell: prints one line per step.
 
     Attributes:
         outcomes: "done" or "skipped" for each step reached, in order.

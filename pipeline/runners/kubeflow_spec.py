@@ -25,7 +25,6 @@ class CompiledPipeline:
     """A compiled pipeline file.
 
     Attributes:
-        path: path of the file.
         spec: Kubeflow's PipelineSpec, as plain data.
         platform: Kubeflow's PlatformSpec for Kubernetes; empty for Vertex AI.
     """

@@ -30,14 +30,9 @@ def submit_to_cluster(
     """Start a run on a cluster; return the URL of its page.
 
     Args:
-        pipeline: the compiled file.
         values: parameter values; the others have their defaults.
-        host: URL of Kubeflow Pipelines.
-        run_name: display name of the run.
         experiment: experiment of the run; created if missing.
-        namespace: namespace of a multi-user cluster.
         service_account: Kubernetes account of the steps; None: the cluster's default.
-        token: bearer token.
 
     Raises:
         InputError: the token would be sent in the clear, or the cluster refuses the request.
@@ -83,9 +78,6 @@ def submit_to_vertex(
         pipeline: the compiled file, for the same bucket.
         values: parameter values; the others have their defaults.
         host: URL of an endpoint other than the region's.
-        run_name: display name of the run.
-        project: project of Google Cloud.
-        region: a region, such as europe-west4.
         bucket: bucket for the files between the steps.
         service_account: account of the steps; None: the project's default.
         token: an access token; None: the application default credentials.

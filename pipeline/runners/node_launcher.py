@@ -26,10 +26,8 @@ class NodeLauncher(launcher.Launcher):
     """Launches one node of a run.
 
     Args:
-        pipeline_node: the node in the compiled pipeline.
         again: re-run the node even if it succeeded, bypassing the cache. The run no longer uses the earlier outputs;
             their files stay. A node whose result was cached is not re-run: the result belongs to another run.
-        options: other arguments of TFX's launcher.
     """
 
     def __init__(self, pipeline_node: Any, again: bool, **options: Any):

@@ -43,9 +43,7 @@ def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:
     """Compile a run, and write the files of its later steps; return its nodes in a valid order of execution.
 
     Args:
-        request: request of the run.
         inputs: inputs of the workflow (`pipeline.workflows.workflow.Workflow.find_inputs`).
-        run_id: id of the run.
 
     Raises:
         InputError: an unusable file, model or location of ML Metadata, or its file is damaged or missing.
@@ -76,9 +74,6 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     Once CorpusGen has found no new text (`--init latest`), the other nodes have nothing to do, and are not launched.
 
     Args:
-        run_dir: run directory.
-        run_id: id of the run.
-        node_id: id of the node in the compiled pipeline.
         again: re-run the node even if it succeeded (`pipeline.runners.node_launcher`).
 
     Returns:

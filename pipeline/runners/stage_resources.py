@@ -77,7 +77,6 @@ def resources_of(path: str | None, steps: Iterable[str]) -> dict[str, StageResou
     Args:
         path: a YAML file of resources by step, such as `Trainer: {cpu: "16", accelerator: nvidia.com/gpu}`; an entry
             for a stage applies to its second phase too.
-        steps: the steps of the pipeline.
 
     Raises:
         InputError: the file cannot be read, or names an unknown step or resource.

@@ -89,7 +89,6 @@ def write_labels(folder: str, labels: dict[str, int], stable_so_far: Sequence[in
     """Replace `models.config` atomically.
 
     Args:
-        folder: folder of the versions and the file.
         labels: labels of the served versions; none: serve the newest.
         stable_so_far: the new `history`, which ends with the version to serve.
     """

@@ -28,7 +28,6 @@ class Administration:
     """Changes the models for authorised callers.
 
     Args:
-        models: models of the server.
         base_paths: folders below which models may be loaded, besides base paths of served models.
     """
 

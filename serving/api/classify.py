@@ -48,7 +48,6 @@ class ExampleCalls:
     Args:
         get: servable for a model_spec; called once per request, so that one version answers all of it.
         predict: outputs of one of its signatures.
-        limits: limits for the Examples.
     """
 
     def __init__(self, get: Callable[[ModelSpec], Servable], predict: Predict, limits: LimitSettings):

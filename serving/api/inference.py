@@ -70,7 +70,6 @@ class Inference:
         """Answer one request.
 
         Args:
-            target: the model and its version.
             signature_name: "" means serving_default.
             read_inputs: reads the request's arrays, in the dtypes of the signature.
             context: deadline and cancellation.

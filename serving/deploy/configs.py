@@ -35,7 +35,6 @@ def models_config(model_name: str, stable: int, canary: int) -> str:
 
     Args:
         model_name: name in requests, and of the model's folder below MODELS_PATH.
-        stable: version with that label.
         canary: version with that label; equal to `stable` without a canary, so that requests for it are answered.
     """
     config = ModelServerConfig()

@@ -80,7 +80,6 @@ def compose(app: App, models: str) -> str:
     """Docker Compose: one container, with its ports on the loopback address only.
 
     Args:
-        app: names and numbers of the deployment.
         models: the folder that models are pushed to, relative to the folder of this file.
     """
     ports = [GRPC_PORT] if app.settings.ssl else [GRPC_PORT, REST_PORT]

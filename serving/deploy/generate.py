@@ -41,11 +41,6 @@ class Deployment:
     Attributes:
         files: text by name, relative to the deployment's folder.
         image: name of the image to build, with its tag.
-        base_image: image that it is based on.
-        stable: version with that label.
-        canary: version with that label.
-        memory_mib: memory of a pod.
-        batching: whether the server batches.
     """
 
     files: dict[str, str]
@@ -65,8 +60,6 @@ def generate(
     Args:
         base: folder of `<version>/saved_model.pb`.
         output: folder for the files; they contain the path from there to `base`.
-        model_name: name in requests.
-        settings: user settings.
         stable: version with that label; None for the newest that is not the canary.
         canary: version with that label, loaded besides `stable`; None for no canary.
 

@@ -42,8 +42,6 @@ class App:
         name: name of every object, a DNS label.
         model_name: name in requests.
         image: name of the image, with its tag.
-        settings: user settings.
-        sizing: derived numbers.
         config: files in CONFIG_PATH, by name.
     """
 

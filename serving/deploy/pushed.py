@@ -27,7 +27,6 @@ class PushedVersion:
     """One version in the serving folder.
 
     Attributes:
-        version: version number.
         folder: name of its folder, which may have leading zeros.
         tensorflow_version: release of TensorFlow that exported it.
         files: existing files among `_SERVED_FILES`.

@@ -21,13 +21,10 @@ class Sizing:
     """Derived numbers of one server.
 
     Attributes:
-        batching: whether requests are batched.
         batch_threads: batches computed at once; also the intra-op and inter-op threads.
-        max_batch_size: maximum number of rows.
         batch_sizes: sizes that batches are padded to.
         max_enqueued_batches: capacity of the queue, in full batches; beyond it requests are UNAVAILABLE.
         request_threads: maximum number of concurrent requests, for gRPC and REST each.
-        memory_mib: memory in MiB.
     """
 
     batching: bool

@@ -47,7 +47,6 @@ class ModelConfig:
     """Configuration of one model.
 
     Attributes:
-        name: name in requests.
         base_path: folder of `<version>/saved_model.pb`; may be empty or missing for now.
         policy: selection of versions.
         labels: version numbers by label.

@@ -40,7 +40,6 @@ class Target(NamedTuple):
     """Model and version that a request refers to.
 
     Attributes:
-        name: name of the model.
         version: None for the highest that is available.
         label: takes precedence over `version`; "" for none.
     """

@@ -35,8 +35,6 @@ class Servable:
     Thread-safe.
 
     Args:
-        name: name of the model.
-        version: its version number.
         path: the SavedModel, of TensorFlow 2.
         batching: how requests are batched; None disables batching.
 
@@ -172,7 +170,6 @@ class PreparedRequest:
         signature_name: never "".
         wanted: names of the wanted outputs.
         parts: the request in parts, computed one after the other.
-        rows: number of rows of the request.
         answer_bytes: upper bound of the memory of the wanted outputs.
     """
 

@@ -85,8 +85,6 @@ class BatchedSignature:
     """One signature of a model's graph, batched.
 
     Args:
-        settings: settings of the batches.
-        name: name of the signature.
         signature: a signature that `can_batch`.
         part: the subgraph of the signature, a GraphDef (`serving.models.grappler`).
         graph: the model's graph; the batching ops are added to it.

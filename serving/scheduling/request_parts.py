@@ -97,7 +97,6 @@ class Part(NamedTuple):
     """Rows computed together.
 
     Attributes:
-        inputs: inputs of these rows, by name.
         rows: their indices in the request; None for all rows in order.
         shared: whether rows of other requests may join the batch.
     """
@@ -122,9 +121,6 @@ def parts_of(inputs: Mapping[str, np.ndarray], load: Load, most_rows: int, divis
     """Split a request into parts, short rows first; a single part if it fits.
 
     Args:
-        inputs: all inputs of the signature, by name.
-        load: their cost.
-        most_rows: maximum number of rows of a part.
         divisible: whether rows are independent.
 
     Raises:

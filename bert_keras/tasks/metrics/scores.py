@@ -37,7 +37,6 @@ def score(
     or for fewer than two rows.
 
     Args:
-        task: the task.
         golds: gold answers, one per row, in the form of `TaskRow.gold`.
         answers: a model's answers, in the same form and order; for spans "" for no answer, and None for a missing
             prediction: squad1.1 counts it as wrong, squad2.0 ignores it, as the official evaluators do.

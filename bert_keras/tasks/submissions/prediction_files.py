@@ -29,16 +29,8 @@ from bert_keras.tasks.submissions.squad import PREDICTIONS, read_texts, write_by
 from bert_keras.tasks.table import Task
 
 # File names required by gluebenchmark.com.
-GLUE_FILES = {
-    "cola": "CoLA.tsv",
-    "mrpc": "MRPC.tsv",
-    "qnli": "QNLI.tsv",
-    "qqp": "QQP.tsv",
-    "rte": "RTE.tsv",
-    "sst-2": "SST-2.tsv",
-    "sts-b": "STS-B.tsv",
-    "wnli": "WNLI.tsv",
-}
+GLUE_FILES = {name: f"{name.upper()}.tsv" for name in ("mrpc", "qnli", "qqp", "rte", "sst-2", "sts-b", "wnli")}
+GLUE_FILES["cola"] = "CoLA.tsv"
 _KIND_FILES = {"multiple_choice": "predictions.csv", "span": PREDICTIONS, "tagging": "predictions.txt"}
 _DELIMITERS = {"multiple_choice": ","}
 _HEADERS = {"multiple_choice": ["", "pred"]}

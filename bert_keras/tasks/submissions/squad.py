@@ -32,8 +32,6 @@ def write_details(
     """Write `nbest_predictions.json` and, if there are null odds, `null_odds.json`.
 
     Args:
-        rows: the questions.
-        directory: folder of the files.
         n_best: best answers per question, best first: `text`, `probability`, `start_logit`, `end_logit` each.
         null_odds: for SQuAD 2.0: score of no answer minus the best answer's, per question.
     """

@@ -30,9 +30,6 @@ _ASCII_NO_SYMBOLS = b"\t 0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 class Cleaner:
     """The filter of `CleaningSettings`; plain data, so Beam can pickle it.
 
-    Attributes:
-        on: whether the settings ask for anything.
-
     Raises:
         ValueError: `settings.languages` has an unknown language; lists the known ones.
     """

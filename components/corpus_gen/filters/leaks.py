@@ -54,7 +54,6 @@ class EvaluationSet:
 
     Attributes:
         name: a short name, unique among the sets.
-        sha256: hash of the content.
         texts: its texts, e.g. questions and contexts.
     """
 

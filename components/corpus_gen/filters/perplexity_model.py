@@ -38,7 +38,6 @@ def with_ngram_model(settings: CorpusSettings, files: Sequence[InputFile], direc
 
     Args:
         settings: settings; `decontaminate` has the table (`with_leak_table`).
-        files: the corpus.
 
     Raises:
         InputError: the model or the good text cannot be read, or the good text is empty; names it.

@@ -80,11 +80,7 @@ _POLICY = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "u
 
 
 class Quality:
-    """The filter of `QualitySettings`; plain data, so Beam can pickle it.
-
-    Attributes:
-        on: whether the settings ask for anything.
-    """
+    """The filter of `QualitySettings`; plain data, so Beam can pickle it."""
 
     def __init__(self, settings: QualitySettings):
         self._settings = settings

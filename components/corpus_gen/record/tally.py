@@ -86,9 +86,7 @@ class Tally:
     """Counts documents, and writes those that are dropped to a file.
 
     Args:
-        names: names of the sources.
         languages: whether documents are counted by language, too; the detector takes more time than all other counts.
-        dropped: the file.
     """
 
     def __init__(self, names: SourceNames, languages: bool, dropped: DroppedFile):
@@ -99,7 +97,6 @@ class Tally:
         """Add a document, given by its lines or segments; returns its bytes, without line ends.
 
         Args:
-            source: its file.
             source_name: the name that the user gave its source, or "".
         """
         text = "\n".join(lines)

@@ -35,13 +35,7 @@ class Confusion:
 
 
 def confusion(labels: Sequence[str], golds: Sequence[str], answers: Sequence[str]) -> Confusion:
-    """Count pairs of true and predicted labels.
-
-    Args:
-        labels: the task's labels.
-        golds: true labels, one per row.
-        answers: predicted labels, one per row.
-    """
+    """Count pairs of true and predicted labels."""
     counts = Counter(zip(golds, answers, strict=True))
     if len(labels) > MAX_LABELS:
         order = {label: number for number, label in enumerate(labels)}

@@ -128,7 +128,6 @@ def picture_of(draw: Callable[[Axes], None], key: str, title: str, description: 
     Args:
         draw: draws on the axes, in `INK` and the colours beside it.
         key: unique name on the page.
-        title: heading.
         description: text for screen readers.
         height: height in inches.
     """

@@ -31,10 +31,8 @@ class Restarts:
     """Scores by seed.
 
     Attributes:
-        titles: titles of the scores, one per column.
         rows: model (a seed, or the ensemble), whether it is chosen, and its scores.
         mean: mean and standard deviation of the main score.
-        picture: the main score by seed.
     """
 
     titles: list[str]

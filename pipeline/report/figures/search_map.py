@@ -28,8 +28,6 @@ class Search:
     """Tables of a search.
 
     Attributes:
-        headline: the best training in words.
-        rates: learning rates, one per column.
         maps: batch size and its lines: epochs, and one cell per learning rate.
         ranking: batch, learning rate, epochs and score of all trainings, the best first.
     """

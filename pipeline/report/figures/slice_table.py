@@ -25,7 +25,6 @@ def slice_table(summary: Mapping[str, Any], counted: str, lengths: str, columns:
     """The table of a run's slices.
 
     Args:
-        summary: content of `summary.json`.
         counted: title of the counts, such as "Rows".
         lengths: a sentence on the unit of the lengths.
         columns: metrics by name, in the order of the columns.

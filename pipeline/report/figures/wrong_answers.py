@@ -63,8 +63,6 @@ def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -
     """Up to `SHOWN` wrongly answered rows; for a regression those with the largest differences.
 
     Args:
-        task: the task, with its labels.
-        rows: held-out rows with golds.
         answers: the rows' answers, as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
     """
     pairs = list(zip(rows, answers, strict=True))
