@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import save_file
+from tokenizers import Tokenizer
 
 from bert_keras.convert import modernbert
 from bert_keras.convert.architecture import architecture_of
@@ -19,6 +20,9 @@ from bert_keras.convert.keras_hub import write_keras_hub
 from bert_keras.convert.tf1 import write_tf1
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.variants_of_transformers import GOLDEN
 
@@ -87,9 +91,12 @@ def test_outputs_and_gradients_equal_those_of_transformers(folder, arrays, field
         np.testing.assert_allclose(value, arrays[f"gradients/{name}"], rtol=0, atol=TOLERANCE, err_msg=name)
 
 
-def test_missing_fields_are_those_of_modernbert_base(folder):
+def test_missing_fields_are_those_of_modernbert_base_and_listed_layers_are_read(folder):
     config = read_huggingface(folder()).model.config
     assert (config.rotary_base, config.local_rotary_base, config.global_attn_every_n_layers) == (160_000, 10_000, 3)
+    layers = ["full_attention", "sliding_attention"] * 2
+    assert read_huggingface(folder(layer_types=layers)).model.config.global_attn_every_n_layers == 2
+    assert read_huggingface(folder(layer_types=layers[:1] * 4)).model.config.local_attention == 0
     assert (config.layer_norm_eps, config.hidden_act, config.hidden_dropout_prob) == (1e-5, "gelu_erf", 0.0)
 
 
@@ -110,7 +117,7 @@ def test_other_encoders_are_refused(folder, fields, says):
 def test_a_pushed_folder_holds_the_same_model(folder, tmp_path):
     """Its tokenizer, too, in either folder."""
     read = read_huggingface(folder(**RELEASED))
-    tokenizer = BertTokenizer([*SPECIAL_TOKENS, *map("[unused{}]".format, range(19))], lower_case=True)
+    tokenizer = BertTokenizer([*SPECIAL_TOKENS, "unused", "b", *map("[unused{}]".format, range(17))], lower_case=True)
     write_pushed(read.model, tokenizer, str(tmp_path / "pushed"), read.family, read.initialised)
     pushed = read_pushed(str(tmp_path / "pushed"))
     written = write_huggingface(pushed.model, tokenizer, str(tmp_path / "again"), pushed.family)
@@ -121,8 +128,18 @@ def test_a_pushed_folder_holds_the_same_model(folder, tmp_path):
     assert (pushed.family, pushed.initialised) == ("modernbert", ("pooler", "next-sentence head"))
     assert again.model.config == read.model.config == pushed.model.config
     assert (again.vocabulary, again.lower_case) == (list(tokenizer.vocabulary), True)
+    theirs = Tokenizer.from_file(str(tmp_path / "again" / "tokenizer.json"))
+    ids = [tokenizer.cls_id, *tokenizer.encode(["unused B"])[0], tokenizer.sep_id]
+    assert theirs.encode("unused B").ids == ids and len(set(ids)) == 4
     for one, other in zip(again.model.weights, read.model.weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_an_encoder_of_global_layers_alone_says_so(folder, tmp_path):
+    """A window of 0 would be one of a single token there."""
+    model = read_huggingface(folder(layer_types=["full_attention"] * 4)).model
+    write_huggingface(model, None, str(tmp_path / "written"))
+    assert json.loads((tmp_path / "written" / "config.json").read_text())["global_attn_every_n_layers"] == 1
 
 
 def test_formats_that_cannot_hold_the_encoder_refuse_it(folder, tmp_path):
@@ -130,6 +147,12 @@ def test_formats_that_cannot_hold_the_encoder_refuse_it(folder, tmp_path):
     for write in (write_tf1, write_keras_hub):
         with pytest.raises(InputError, match=r"model.position_embedding is 'rotary'; .* cannot hold such an encoder"):
             write(model, None, str(tmp_path / "new"))
+    segments = BertBackbone(BertConfig(9, 8, 1, 1, 8, type_vocab_size=0))
+    with pytest.raises(InputError, match=r"model.type_vocab_size is 0; .* cannot hold such an encoder"):
+        write_tf1(segments, None, str(tmp_path / "new"), "modernbert")
+    electra = ElectraDiscriminator(ElectraConfig(model.config, 16, 1.0))
+    with pytest.raises(InputError, match=r"model.position_embedding is 'rotary'; Hugging Face's ELECTRA cannot hold"):
+        write_huggingface(electra, None, str(tmp_path / "new"))
     post = type(model)(dataclasses.replace(model.config, norm_place="post"))
     with pytest.raises(InputError, match=r"model.norm_place is 'post', but Hugging Face's ModernBERT always has 'pre'"):
         write_huggingface(post, None, str(tmp_path / "new"))
