@@ -31,14 +31,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from benchmarks.finetuning.finetune_cases import PRECISION, SAMPLE_SEED
+from benchmarks.finetuning.finetune_cases import EVAL_BATCH_SIZE, PRECISION, SAMPLE_SEED
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import Task, task_of
 from components.task_example_gen.readers import read_rows
 
 SEEDS = (1, 2, 3, 4, 5)
-EVAL_BATCH_SIZE = 64
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,9 @@ data to the last answer, settings.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +20,15 @@ import numpy as np
 
 from benchmarks.finetuning.finetune_cases import (
     CASES,
-    REPORTED,
-    SEEDS,
+    EVAL_BATCH_SIZE,
     case_rows,
+    report_of,
+    run_command,
     training_config,
     weights_directory,
     write_case,
 )
 
-EVAL_BATCH_SIZE = 64
 # Settings of a case that fine-tuning has under the same names.
 _SAME = ("train_batch_size", "learning_rate", "schedule", "optimizer", "epsilon", "weight_decay", "clip_norm")
 
@@ -68,20 +66,14 @@ def run(name: str, seed: int) -> dict[str, Any]:
         answers = trained.answers(test_rows, EVAL_BATCH_SIZE)
     scores = score(task, [row.gold for row in test_rows], answers)
     percent = 1 if task.kind == "span" else 100
-    return {
-        "case": name,
-        "seed": seed,
-        "metrics": {metric: round(percent * scores[metric], 3) for metric in task.metrics},
-        "train_loss": round(train_loss, 4),
-        "train_rows": len(train_rows),
-        "test_rows": len(test_rows),
-        "settings": {
-            "epochs": case.epochs,
-            "max_seq_length": case.task_settings.max_seq_length,
-            **{field: getattr(wanted, field) for field in REPORTED},
-        },
-        "versions": {"tensorflow": tf.__version__, "keras": keras.__version__},
-    }
+    return report_of(
+        name,
+        wanted,
+        {metric: percent * scores[metric] for metric in task.metrics},
+        (train_rows, test_rows),
+        train_loss=round(train_loss, 4),
+        versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+    )
 
 
 def mean_train_loss(log: Path) -> float:
@@ -93,22 +85,12 @@ def mean_train_loss(log: Path) -> float:
     return float(np.average(losses, weights=np.diff([0, *steps])))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES)
-    parser.add_argument("--seed", type=int, default=SEEDS[0])
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
+def set_threads(threads: int) -> None:
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(arguments.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(arguments.threads)
-    started, started_cpu = time.perf_counter(), time.process_time()
-    report = run(arguments.case, arguments.seed)
-    report["seconds"] = round(time.perf_counter() - started, 1)
-    report["cpu_seconds"] = round(time.process_time() - started_cpu, 1)
-    print(json.dumps(report))
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(__doc__, run, set_threads)

@@ -13,12 +13,16 @@ bert-tfx's initial output layer for the seed; the seed also determines the order
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib.util
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +36,9 @@ SEEDS = (1, 2, 3)
 # Half the time of float32 on this machine, for both backends. tests/parity shows their equality in float32, step by
 # step.
 PRECISION = "mixed_bfloat16"
+EVAL_BATCH_SIZE = 64
 # Fields of both backends' reports.
-REPORTED = ("train_batch_size", "num_train_steps", "num_warmup_steps", "learning_rate", "mixed_precision")
+_REPORTED = ("train_batch_size", "num_train_steps", "num_warmup_steps", "learning_rate", "mixed_precision")
 # A split file's every tenth row is for testing, because STS-B and MRPC are sorted.
 TEST_EVERY = 10
 # Seed of the sampling of rows.
@@ -196,6 +201,40 @@ def case_rows(name: str, directory: str | Path) -> tuple[Task, list[TaskRow], li
     if not task.labels and task.kind == "tagging":
         task = dataclasses.replace(task, labels=tuple(sorted({tag for row in train for tag in row.gold})))
     return task, train, test
+
+
+def report_of(
+    name: str, config: TrainingConfig, metrics: dict[str, float], rows: tuple[list[TaskRow], list[TaskRow]], **own: Any
+) -> dict[str, Any]:
+    """A backend's report: metrics in per cent, numbers of training and test rows, settings, and fields of its `own`."""
+    case = CASES[name]
+    settings = {"epochs": case.epochs, "max_seq_length": case.task_settings.max_seq_length}
+    return {
+        "case": name,
+        "seed": config.seed,
+        "metrics": {metric: round(float(value), 3) for metric, value in metrics.items()},
+        "train_rows": len(rows[0]),
+        "test_rows": len(rows[1]),
+        "settings": settings | {field: getattr(config, field) for field in _REPORTED},
+        **own,
+    }
+
+
+def run_command(doc: str | None, run: Callable[..., dict], set_threads: Callable[[int], None], **flags: str) -> None:
+    """A backend's command: prints what `run(case, seed, **flags)` returns, with its times; `flags` have their help."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--seed", type=int, default=SEEDS[0])
+    parser.add_argument("--threads", type=int, default=2)
+    for flag, text in flags.items():
+        parser.add_argument(f"--{flag.replace('_', '-')}", action="store_true", help=text)
+    arguments = parser.parse_args()
+    set_threads(arguments.threads)
+    started, started_cpu = time.perf_counter(), time.process_time()
+    report = run(arguments.case, arguments.seed, **{flag: getattr(arguments, flag) for flag in flags})
+    report["seconds"] = round(time.perf_counter() - started, 1)
+    report["cpu_seconds"] = round(time.process_time() - started_cpu, 1)
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,8 @@ SciPy and seqeval.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,9 +21,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from benchmarks.finetuning.finetune_cases import (
     CASES,
-    REPORTED,
-    SEEDS,
+    EVAL_BATCH_SIZE,
     case_rows,
+    report_of,
+    run_command,
     training_config,
     weights_directory,
     write_case,
@@ -36,7 +34,6 @@ from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
 from bert_keras.training.config import TrainingConfig
 
-EVAL_BATCH_SIZE = 64
 # The label that torch ignores in the loss, also the Trainer's padding of logits.
 IGNORED = -100
 
@@ -70,14 +67,6 @@ def _text_examples(tokenizer, rows, task, settings):
     return examples
 
 
-def _classification_model(task):
-    return "BertForSequenceClassification", {"num_labels": len(task.labels)}
-
-
-def _classification_answers(logits, tokenizer, rows, task, settings):
-    return [task.labels[best] for best in logits.argmax(-1)]
-
-
 def _classification_scores(task, golds, answers):
     from sklearn import metrics
 
@@ -89,14 +78,6 @@ def _classification_scores(task, golds, answers):
     return scores
 
 
-def _regression_model(task):
-    return "BertForSequenceClassification", {"num_labels": 1, "problem_type": "regression"}
-
-
-def _regression_answers(logits, tokenizer, rows, task, settings):
-    return logits[:, 0].tolist()
-
-
 def _regression_scores(task, golds, answers):
     from scipy import stats
 
@@ -104,10 +85,6 @@ def _regression_scores(task, golds, answers):
 
 
 # ---------------------------------------------------------------------- a tag a word
-
-
-def _tagging_model(task):
-    return "BertForTokenClassification", {"num_labels": len(task.labels)}
 
 
 def _tagging_encoded(tokenizer, rows, settings):
@@ -154,10 +131,6 @@ def _tagging_scores(task, golds, answers):
 # ---------------------------------------------------------------------- a span of a text
 
 
-def _span_model(task):
-    return "BertForQuestionAnswering", {}
-
-
 def _windows(rows, settings):
     from bert_keras.tasks.span.features import span_features
     from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -198,10 +171,25 @@ def _span_scores(task, golds, answers):
 
 
 KINDS = {
-    "classification": Baseline(_classification_model, _text_examples, _classification_answers, _classification_scores),
-    "regression": Baseline(_regression_model, _text_examples, _regression_answers, _regression_scores),
-    "tagging": Baseline(_tagging_model, _tagging_examples, _tagging_answers, _tagging_scores),
-    "span": Baseline(_span_model, _span_examples, _span_answers, _span_scores),
+    "classification": Baseline(
+        lambda task: ("BertForSequenceClassification", {"num_labels": len(task.labels)}),
+        _text_examples,
+        lambda logits, tokenizer, rows, task, settings: [task.labels[best] for best in logits.argmax(-1)],
+        _classification_scores,
+    ),
+    "regression": Baseline(
+        lambda task: ("BertForSequenceClassification", {"num_labels": 1, "problem_type": "regression"}),
+        _text_examples,
+        lambda logits, tokenizer, rows, task, settings: logits[:, 0].tolist(),
+        _regression_scores,
+    ),
+    "tagging": Baseline(
+        lambda task: ("BertForTokenClassification", {"num_labels": len(task.labels)}),
+        _tagging_examples,
+        _tagging_answers,
+        _tagging_scores,
+    ),
+    "span": Baseline(lambda task: ("BertForQuestionAnswering", {}), _span_examples, _span_answers, _span_scores),
 }
 
 
@@ -294,39 +282,22 @@ def run(name: str, seed: int, own_draws: bool = False) -> dict[str, Any]:
         logits = trainer.predict(kind.examples(tokenizer, test_rows, task, settings)).predictions
     answers = kind.answers(logits, tokenizer, test_rows, task, settings)
     scores = kind.scores(task, [row.gold for row in test_rows], answers)
-    return {
-        "case": name,
-        "seed": seed,
-        "metrics": {metric: round(100 * float(scores[metric]), 3) for metric in task.metrics},
-        "train_loss": round(trained.training_loss, 4),
-        "train_rows": len(train_rows),
-        "test_rows": len(test_rows),
-        "train_tokens_an_epoch": sum(len(example["input_ids"]) for example in train),
-        "settings": {
-            "epochs": case.epochs,
-            "max_seq_length": settings.max_seq_length,
-            **{field: getattr(config, field) for field in REPORTED},
-        },
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-    }
+    return report_of(
+        name,
+        config,
+        {metric: 100 * scores[metric] for metric in task.metrics},
+        (train_rows, test_rows),
+        train_loss=round(trained.training_loss, 4),
+        train_tokens_an_epoch=sum(len(example["input_ids"]) for example in train),
+        versions={"torch": torch.__version__, "transformers": transformers.__version__},
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES)
-    parser.add_argument("--seed", type=int, default=SEEDS[0])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--own-draws", action="store_true", help="order and output layer as the Trainer draws them")
-    arguments = parser.parse_args()
+def set_threads(threads: int) -> None:
     import torch
 
-    torch.set_num_threads(arguments.threads)
-    started, started_cpu = time.perf_counter(), time.process_time()
-    report = run(arguments.case, arguments.seed, arguments.own_draws)
-    report["seconds"] = round(time.perf_counter() - started, 1)
-    report["cpu_seconds"] = round(time.process_time() - started_cpu, 1)
-    print(json.dumps(report))
+    torch.set_num_threads(threads)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(__doc__, run, set_threads, own_draws="order and output layer as the Trainer draws them")
