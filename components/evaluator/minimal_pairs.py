@@ -17,7 +17,6 @@ The Evaluator writes them to `minimal_pairs.json`, with `min_accuracy`, the thre
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections import Counter
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import list_files
-from components.io.shards import whole_file
+from components.io.shards import write_by_content
 from components.task_example_gen.archives import open_member
 from components.task_example_gen.readers.records import RowError, decoded, numbered_lines
 
@@ -97,10 +96,7 @@ def _pairs_of(path: str) -> Iterator[MinimalPair]:
 def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:
     """Write the pairs to one file named by its content, for stages that run elsewhere; returns its path."""
     content = "".join(f"{pair.to_json()}\n" for pair in pairs).encode("utf-8", "surrogatepass")
-    path = f"{directory}/minimal_pairs-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
-    with whole_file(path, directory) as file:
-        file.write(content)
-    return path
+    return write_by_content(directory, "minimal_pairs-{}.jsonl", content)
 
 
 def score_pairs(

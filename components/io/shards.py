@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import glob
+import hashlib
 import io
 import json
 import os
@@ -140,6 +141,14 @@ def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
         if FileSystems.exists(temporary):
             FileSystems.delete([temporary])
         raise
+
+
+def write_by_content(directory: str, name: str, content: bytes) -> str:
+    """Write a file whose name has a hash of its content, `name.format(HASH)`; returns its path."""
+    path = f"{directory}/{name.format(hashlib.sha256(content).hexdigest()[:16])}"
+    with whole_file(path, directory) as file:
+        file.write(content)
+    return path
 
 
 def write_shard(path: str, records: Iterable[bytes]) -> None:

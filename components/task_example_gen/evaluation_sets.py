@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
-from components.corpus_gen.filters.leaks import EvaluationSet, make_table, table_name
+from components.corpus_gen.filters.leaks import EvaluationSet, make_table
 from components.corpus_gen.inputs import list_files
 from components.corpus_gen.settings import CorpusSettings
-from components.io.shards import whole_file
+from components.io.shards import write_by_content
 from components.task_example_gen.archives import MEMBER, is_archive, is_folder, open_member, split_member
 from components.task_example_gen.readers import ReadReport, read_found
 from components.task_example_gen.readers.imdb import read_imdb
@@ -43,10 +43,8 @@ def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
     if not settings.decontaminate:
         return settings
     paths = _paths(settings.decontaminate)
-    content = make_table(map(read_evaluation_set, paths, _short_names(paths)), settings.leaks).to_bytes()
-    path = f"{directory}/{table_name(content)}"
-    with whole_file(path, directory) as file:
-        file.write(content)
+    table = make_table(map(read_evaluation_set, paths, _short_names(paths)), settings.leaks)
+    path = write_by_content(directory, "leaks-{}.npz", table.to_bytes())
     return dataclasses.replace(settings, decontaminate=(path,))
 
 

@@ -20,7 +20,6 @@ the long texts, and 14 a word and 42 a text of the short ones.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
 import re
@@ -294,8 +293,3 @@ def _without_treebank(text: str) -> str:
 def described(settings: CorpusSettings) -> dict[str, list[dict[str, Any]]]:
     """`LeakTable.sets` for `corpus.json`, by their name there; empty without a table."""
     return {"decontaminated": LeakTable.read(settings.decontaminate[0]).sets} if settings.decontaminate else {}
-
-
-def table_name(content: bytes) -> str:
-    """File name of a table by its content."""
-    return f"leaks-{hashlib.sha256(content).hexdigest()[:16]}.npz"

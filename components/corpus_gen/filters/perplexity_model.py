@@ -6,7 +6,6 @@ Both read a sample: the beginnings of at most _MOST_UNITS units of work, the sam
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import random
 from array import array
 from collections import Counter
@@ -21,7 +20,7 @@ from components.corpus_gen.filters.ngram_training import train
 from components.corpus_gen.inputs import InputFile, list_files
 from components.corpus_gen.readers import read_unit, read_units
 from components.corpus_gen.settings import CorpusSettings, PassageSettings, PerplexitySettings
-from components.io.shards import open_for_ranges, whole_file
+from components.io.shards import open_for_ranges, write_by_content
 
 _MOST_UNITS = 1000
 # Characters of the corpus that are read for the cut points.
@@ -46,10 +45,7 @@ def with_ngram_model(settings: CorpusSettings, files: Sequence[InputFile], direc
     if not (given.model or given.good_text):
         return settings
     model = read_arpa(given.model) if given.model else _trained(settings)
-    content = model.to_bytes()
-    path = f"{directory}/ngrams-{hashlib.sha256(content).hexdigest()[:16]}.npz"
-    with whole_file(path, directory) as file:
-        file.write(content)
+    path = write_by_content(directory, "ngrams-{}.npz", model.to_bytes())
     points = given.cut_points
     if given.keep and not points:
         points = _cut_points(settings, files, model)
