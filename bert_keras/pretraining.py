@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import keras
 import tensorflow as tf
@@ -24,7 +24,9 @@ from bert_keras.saved_model.pretrained import export_saved_model
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
+from bert_keras.training.budget import Budget
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
+from bert_keras.training.config import TrainingConfig
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.mixed_examples import mixtures, text_never_read
 from bert_keras.training.optimizer import LearnedRows
@@ -70,9 +72,6 @@ def pretrain(job: PretrainJob) -> None:
     directory = run_folder(job.training_root, depends_on, inputs)
     if not worker_number(strategy):
         tell_what_changed(directory, depends_on)
-        for example_set in examples:
-            if warning := text_never_read(phases, example_set):
-                logging.getLogger(__name__).warning(warning)
     learned_rows = _learned_rows(job.init) if job.training.freeze_initial else None
     tokenizer = load_tokenizer(judged, spec)
     create_model, objective = pretraining_model(
@@ -89,8 +88,20 @@ def pretrain(job: PretrainJob) -> None:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         return model
 
-    loop = TrainingLoop(create_initial_model, objective, job.training, phases, directory, strategy, learned_rows)
-    model = loop.run()
+    def create_loop(
+        training: TrainingConfig, phases: Sequence[Phase], directory: str, note: Callable[[int], None] | None = None
+    ) -> TrainingLoop:
+        return TrainingLoop(create_initial_model, objective, training, phases, directory, strategy, learned_rows, note)
+
+    training, note = job.training, None
+    if training.budget:
+        budget = Budget(directory, training, job.second_phase, examples, strategy)
+        training, second_phase = budget.fix(create_loop)
+        phases, note = phases_of(training, second_phase, examples), budget.note
+    for example_set in [] if worker_number(strategy) else examples:
+        if warning := text_never_read(phases, example_set):
+            logging.getLogger(__name__).warning(warning)
+    model = create_loop(training, phases, directory, note).run()
     if worker_number(strategy):
         return
     export_with_examples(model, objective, job, judged, tokenizer)

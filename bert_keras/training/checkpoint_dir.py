@@ -12,6 +12,7 @@ import tensorflow as tf
 from rich.console import Console
 
 from bert_keras.files import atomic_write_anywhere
+from bert_keras.training.config import BUDGET_FILE
 from bert_keras.training.log import LOG_FILE
 
 SETTINGS_FILE = "settings.json"
@@ -82,9 +83,11 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copy_logs(source: str, target: str) -> None:
-    """Copy the curves into the Trainer's `model_run` artifact (`log.jsonl` and TensorBoard's event files)."""
+    """Copy the curves into the Trainer's `model_run` artifact (`log.jsonl`, TensorBoard's event files, the budget)."""
     tf.io.gfile.makedirs(target)
     tf.io.gfile.copy(os.path.join(source, LOG_FILE), os.path.join(target, LOG_FILE), overwrite=True)
+    if tf.io.gfile.exists(os.path.join(source, BUDGET_FILE)):
+        tf.io.gfile.copy(os.path.join(source, BUDGET_FILE), os.path.join(target, BUDGET_FILE), overwrite=True)
     for folder, _, names in tf.io.gfile.walk(os.path.join(source, "tensorboard")):
         copied = os.path.join(target, os.path.relpath(folder, source))
         tf.io.gfile.makedirs(copied)

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Literal
 
 from bert_keras.data.mixture import parse_numbers
+
+# In the folder of a run with a budget (`bert_keras.training.budget`).
+BUDGET_FILE = "budget.json"
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?) ?([a-z-]+)", re.IGNORECASE)
+# The unit that is counted, and how many of it are one.
+_BUDGET_UNITS = {
+    "h": ("s", 3600),
+    "min": ("s", 60),
+    "s": ("s", 1),
+    "core-hours": ("core-seconds", 3600),
+    "core-minutes": ("core-seconds", 60),
+    "core-seconds": ("core-seconds", 1),
+    "flops": ("FLOPs", 1),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +32,10 @@ class TrainingConfig:
         train_batch_size: sequences per step, over all devices.
         num_train_steps: N, optimizer steps.
         num_warmup_steps: w, steps of linear warm-up from 0, at most N.
+        budget: decides N in place of `num_train_steps`: wall-clock time (`2h`, `30min`, `90s`), CPU time of all threads
+            (`16 core-hours`, `core-minutes`, `core-seconds`), or `1e18 FLOPs`. N is fixed once, before step 0
+            (`bert_keras.training.budget`). The warm-up, the batch ramp, the frozen steps and the second phase keep
+            their shares of `num_train_steps`; other intervals stay. None: no budget.
         learning_rate: peak rate; `schedule` says how it decays.
         schedule: `bert` decays linearly from step 0 to 0 at N, so the rate drops at the end of the warm-up
             (google-research/bert, optimization.py); `linear` decays from the peak at the end of the warm-up, `cosine`
@@ -64,6 +83,7 @@ class TrainingConfig:
     train_batch_size: int = 256
     num_train_steps: int = 1_000_000
     num_warmup_steps: int = 10_000
+    budget: str | None = None
     learning_rate: float = 1e-4
     schedule: Literal["bert", "linear", "cosine", "constant"] = "bert"
     optimizer: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
@@ -142,6 +162,7 @@ class TrainingConfig:
                 f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to "
                 f"training.num_train_steps, {self.num_train_steps}"
             )
+        _ = self.budget_limit
         ramp = self.batch_ramp_from, self.batch_ramp_steps
         if ramp != (0, 0) and min(ramp) <= 0:
             raise ValueError(
@@ -154,6 +175,25 @@ class TrainingConfig:
                 f"training.batch_ramp_from is {self.batch_ramp_from}; training.train_batch_size, "
                 f"{self.train_batch_size}, must be 2, 4, 8, ... times it"
             )
+
+    @property
+    def budget_limit(self) -> tuple[float, str] | None:
+        """`budget` as a number of seconds (`s`), `core-seconds` or `FLOPs`; None without one.
+
+        Raises:
+            ValueError: it is not a number above 0 with a known unit.
+        """
+        if self.budget is None:
+            return None
+        match = _BUDGET.fullmatch(self.budget.strip())
+        unit, size = _BUDGET_UNITS.get(match[2].lower(), ("", 0)) if match else ("", 0)
+        limit = float(match[1]) * size if match else 0.0
+        if not 0 < limit < math.inf:
+            raise ValueError(
+                f"training.budget is {self.budget!r}; it must be a number above 0 with h, min or s, with core-hours, "
+                "core-minutes or core-seconds, or with FLOPs, as 2h or '16 core-hours'"
+            )
+        return limit, unit
 
     @property
     def source_numbers(self) -> tuple[dict[str, float], dict[str, float]]:
@@ -187,3 +227,19 @@ class SecondPhase:
             raise ValueError(f"second_phase.num_train_steps is {self.num_train_steps}; it must be at least 0")
         if self.train_batch_size < 1:
             raise ValueError(f"second_phase.train_batch_size is {self.train_batch_size}; it must be at least 1")
+
+
+def with_steps(training: TrainingConfig, second: SecondPhase, steps: int) -> tuple[TrainingConfig, SecondPhase]:
+    """Settings with another number of steps; warm-up, ramp, frozen steps and second phase keep their shares of it."""
+
+    def scaled(count: int) -> int:
+        return max(1, round(count * steps / training.num_train_steps)) if count else 0
+
+    changed = dataclasses.replace(
+        training,
+        num_train_steps=steps,
+        num_warmup_steps=scaled(training.num_warmup_steps),
+        batch_ramp_steps=scaled(training.batch_ramp_steps),
+        freeze_steps=scaled(training.freeze_steps),
+    )
+    return changed, dataclasses.replace(second, num_train_steps=scaled(second.num_train_steps))

@@ -23,7 +23,7 @@ from bert_keras.training.config import TrainingConfig
 from bert_keras.training.flops import Ceiling, known_training_flops
 from bert_keras.training.log import TrainingLog
 from bert_keras.training.optimizer import LearnedRows, create_optimizer, create_schedule, num_encoder_layers
-from bert_keras.training.phases import Phase
+from bert_keras.training.phases import Phase, PhaseCost
 from bert_keras.training.preemption import Termination
 from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.step import RandomStates, TrainSteps
@@ -42,6 +42,7 @@ class TrainingLoop:
             resumes.
         strategy: result of `create_strategy(config)`, which several workers must call before anything else.
         learned_rows: of an initial model, what `config.freeze_initial` does not freeze.
+        on_checkpoint: called with the step after each checkpoint.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class TrainingLoop:
         directory: str,
         strategy: tf.distribute.Strategy | None = None,
         learned_rows: LearnedRows | None = None,
+        on_checkpoint: Callable[[int], None] | None = None,
     ):
+        self._on_checkpoint = on_checkpoint or (lambda step: None)
         self.objective, self.config, self.phases, self.directory = objective, config, phases, directory
         self.strategy = strategy or create_strategy(config)
         self._schedule = create_schedule(config)
@@ -100,6 +103,52 @@ class TrainingLoop:
                 self._run_phase(phase, log, bar, termination, ceiling)
         return self.model
 
+    def measure(
+        self, clock: Callable[[], float], enough: Callable[[float, int], bool]
+    ) -> tuple[list[PhaseCost], float]:
+        """Train some steps of each phase, evaluate and save: the costs of the phases and of a checkpoint.
+
+        The weights are then worthless. All workers stop at the same steps; only the first one evaluates.
+
+        Args:
+            clock: what is spent.
+            enough: whether this number of steps, since then on the clock, measures a phase.
+        """
+        log = TrainingLog(self.directory, 0) if self._worker == 0 else None
+        costs = []
+        for phase in self.phases:
+            laps, iterator = [clock()], iter(self._batches(phase, phase.first_step))
+            self._train_steps(iterator, 1)
+            laps.append(clock())
+            steps, stop = 0, False
+            while not stop:
+                # Short calls first, because a step may take a minute.
+                count = min(self.config.steps_per_execution, max(1, steps))
+                sums, stop = self._train_steps(iterator, count, stop=enough(laps[1], steps))
+                steps += count
+                if log:
+                    log.write("train", steps, self.objective.metrics(sums))
+            laps.append(clock())
+            for _ in range(2):
+                if log:
+                    log.write("eval", steps, self.evaluate(phase))
+                    log.write_histograms(steps, self.model)
+                laps.append(clock())
+            first, rest, compiling, evaluation = np.diff(laps).tolist()
+            step = rest / steps
+            costs.append(
+                PhaseCost(
+                    phase.batch_size,
+                    phase.examples.max_seq_length,
+                    max(0.0, first - step) + max(0.0, compiling - evaluation),
+                    step,
+                    evaluation,
+                )
+            )
+        started = clock()
+        self._checkpoints.save(0)
+        return costs, clock() - started
+
     def drop_optimizer(self) -> None:
         """Keep of a finished training only what loads its result again: a third of the space.
 
@@ -143,6 +192,7 @@ class TrainingLoop:
                     log.write_histograms(step, self.model)
             if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
                 self._checkpoints.save(step)
+                self._on_checkpoint(step)
             if stop and step < config.num_train_steps:
                 raise Preempted(f"stopped by {termination.cause} at step {step}; run the same command to resume")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bert_keras.data.example_format import ExampleSpec, Shard, read_shards
 from bert_keras.data.mixture import Source
@@ -142,6 +142,16 @@ class Phase:
     def examples_read(self, step: int) -> int:
         """Number of `examples` read before `step`, a step of this phase or its end."""
         return self.first_example + (step - self.first_step) * self.batch_size
+
+
+class PhaseCost(NamedTuple):
+    """What a phase costs in the budget's unit: `start` is compilation and the like, then each step and evaluation."""
+
+    batch_size: int
+    max_seq_length: int
+    start: float
+    step: float
+    evaluation: float
 
 
 def phases_of(config: TrainingConfig, second: SecondPhase, examples: Sequence[Examples]) -> list[Phase]:

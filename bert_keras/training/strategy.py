@@ -51,6 +51,27 @@ def worker_number(strategy: tf.distribute.Strategy) -> int:
     return 0 if resolver.task_type == "chief" else chiefs + resolver.task_id
 
 
+def num_workers(strategy: tf.distribute.Strategy) -> int:
+    """The number of processes that train."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    return max(1, sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values())))
+
+
+def of_first_worker(number: int, strategy: tf.distribute.Strategy) -> int:
+    """The number that the first worker has; all workers must call it at the same point."""
+    workers = num_workers(strategy)
+    if workers == 1:
+        return number
+
+    @tf.function
+    def add(value):
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(tf.identity, args=(value,)), axis=None)
+
+    own = tf.constant(0 if worker_number(strategy) else number, tf.float64)
+    return round(float(add(own)) * workers / strategy.num_replicas_in_sync)
+
+
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
     """The devices of this process, for people: "1 CPU, no GPU is visible (docs/gpus.md)", "4 GPU"."""
     devices = Counter(tf.DeviceSpec.from_string(name).device_type for name in strategy.extended.worker_devices)

@@ -220,6 +220,8 @@ def with_settings(
             # Pydantic's message for a choice would repeat the choices.
             reason = "" if error.errors()[0]["type"] == "literal_error" else f"; {error.errors()[0]['msg']}"
             raise InputError(f"--set {setting}: {key} must be {_type_name(known[key])}{reason}") from error
+    if changes.get("training.budget") and "training.num_train_steps" in changes:
+        raise InputError("--set training.budget decides the number of steps; leave training.num_train_steps out")
     try:
         return _replace(recipe, changes)
     except ValueError as error:

@@ -118,6 +118,12 @@ class _Builder:
     def __post_init__(self) -> None:
         self._workflow = workflow_of(self.request)
 
+    @property
+    def _tuned(self) -> Mapping[str, str]:
+        """The parameters that are settings; a budget decides the number of steps."""
+        budget = settings_of(self.request.resolved).get("training.budget")
+        return {name: of for name, of in self._workflow.tuned.items() if not (budget and of.endswith("_steps"))}
+
     def pipeline(self) -> BaseComponent:
         defaults = self._defaults()
         types = {name: str if value is None else type(value) for name, value in defaults.items()}
@@ -150,9 +156,8 @@ class _Builder:
     def _defaults(self) -> dict[str, Any]:
         """The parameters and their defaults; None: required."""
         request, values = self.request, settings_of(self.request.resolved)
-        tuned = self._workflow.tuned
-        others = [text for text in request.settings if text.partition("=")[0].strip() not in tuned.values()]
-        numbers = {name: values[setting] for name, setting in tuned.items()}
+        others = [text for text in request.settings if text.partition("=")[0].strip() not in self._tuned.values()]
+        numbers = {name: values[setting] for name, setting in self._tuned.items()}
         return {"recipe": request.recipe, **self._workflow.parameters(request), "settings": others, **numbers}
 
     def _compile_words(self, recipe: str, settings: str, **given: str) -> list[str]:
@@ -160,9 +165,7 @@ class _Builder:
         request = self.request
         words = ["compile", "nodes", recipe, "--name", request.pipeline_name, "--metadata", request.metadata_uri]
         words += ["--expect", ",".join(self.graph), "--set-json", settings]
-        words += [
-            word for name, setting in self._workflow.tuned.items() for word in ("--set", f"{setting}={given[name]}")
-        ]
+        words += [word for name, setting in self._tuned.items() for word in ("--set", f"{setting}={given[name]}")]
         words += ["--corpus-json", given["corpus"]] if "corpus" in given else []
         words += [word for name in ("data", "init") if name in given for word in (f"--{name}", given[name])]
         words += ["--vocab", request.vocab] if request.vocab else []

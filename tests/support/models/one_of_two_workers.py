@@ -1,7 +1,8 @@
 """One of two workers that train together, in a separate process: python one_of_two_workers.py EXAMPLES OUT.
 
 TF_CONFIG says which it is. Writes OUT/curve (50 steps), OUT/clipped.npz (what one step of gradient descent, clipped per
-replica, took off the weights), then trains in OUT/stopped until SIGTERM, and exits with the code 4.
+replica, took off the weights) and OUT/budget, prints the steps that fit into a budget, then trains in OUT/stopped until
+SIGTERM, and exits with the code 4.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ import numpy as np
 from bert_keras.errors import Preempted
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
+from bert_keras.training.budget import Budget
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import ExampleSet, phases_of
@@ -51,6 +53,12 @@ def main() -> None:
     steps(iter(loop._batches(loop.phases[0], 0)), 1)
     if worker_number(strategy) == 0:
         np.savez(out / "clipped.npz", *[old - new for old, new in zip(before, loop.model.get_weights(), strict=True)])
+
+    read = [ExampleSet.load(str(examples))]
+    limited = dataclasses.replace(config, budget="60s")
+    budget = Budget(str(out / "budget"), limited, SecondPhase(), read, strategy)
+    fixed, _ = budget.fix(lambda training, _, folder: make_loop(examples, Path(folder), training, strategy))
+    print(f"fixed {fixed.num_train_steps}", flush=True)
 
     endless = dataclasses.replace(config, num_train_steps=1_000_000, eval_every_steps=1_000_000)
     try:

@@ -88,6 +88,14 @@ def test_one_worker_s_sigterm_stops_all_at_the_same_step(out):
     assert (out / "stopped" / "checkpoints" / f"ckpt-{step}.index").exists()
 
 
+def test_all_workers_have_the_number_of_steps_of_the_first(out):
+    """Each measures with its own clock; what they wrote while measuring is gone."""
+    [steps], [other] = (re.findall(r"^fixed (\d+)$", (out / f"worker-{i}.txt").read_text(), re.M) for i in range(2))
+    written = json.loads((out / "budget" / "budget.json").read_text())
+    assert int(steps) == int(other) == written["num_train_steps"] >= 20
+    assert [path.name for path in (out / "budget").iterdir()] == ["budget.json"]
+
+
 def test_only_the_first_worker_keeps_checkpoints_and_logs(out):
     assert not list((out / "curve" / "checkpoints").glob("worker-*"))
     assert (out / "curve" / "checkpoints" / "ckpt-50.index").exists()

@@ -56,6 +56,16 @@ def test_a_bound_can_be_lifted_by_none():
     assert "gate.max_forgetting is -1.0; it must be above -1" in refusal("gate.max_forgetting=-1")
 
 
+def test_a_budget_and_a_number_of_steps_are_refused():
+    assert with_settings(tiny_cpu(), ["training.budget=16 core-hours"]).training.budget == "16 core-hours"
+    assert with_settings(tiny_cpu(), ["training.budget=None", "training.num_train_steps=600"]).training.budget is None
+    both = refusal("training.num_train_steps=600", "training.budget=2h")
+    assert both == "--set training.budget decides the number of steps; leave training.num_train_steps out"
+    assert "training.budget is '2 days'; it must be a number above 0 with h, min or s" in refusal(
+        "training.budget=2 days"
+    )
+
+
 def test_a_bound_of_minimal_pairs_needs_pairs():
     recipe = with_settings(tiny_cpu(), ["gate.minimal_pairs=a.jsonl,b/*", "gate.min_minimal_pairs=0.6"])
     assert (recipe.gate.minimal_pairs, recipe.gate.min_minimal_pairs) == (("a.jsonl", "b/*"), 0.6)

@@ -130,6 +130,15 @@ def test_parameters_default_to_the_recipe_s_values(tmp_path):
     assert sets == [f"{s}={{{{$.inputs.parameters['{n}']}}}}" for n, s in PretrainWorkflow.tuned.items()]
 
 
+def test_a_budget_takes_the_place_of_the_number_of_steps(tmp_path):
+    """Both would be refused in the first step."""
+    spec, _ = compiled(tmp_path / "p.yaml", graph=SHORT_GRAPH, request={"settings": ("training.budget=2h",)})
+    parameters = spec["root"]["inputDefinitions"]["parameters"]
+    assert parameters["settings"]["defaultValue"] == ["training.budget=2h"]
+    assert set(parameters) == {"recipe", "corpus", "settings", *PretrainWorkflow.tuned} - {"num_train_steps"}
+    assert not any("num_train_steps" in word for word in containers(spec)["compile"]["args"])
+
+
 def test_a_task_takes_its_data_its_model_and_its_score(tmp_path):
     path = tmp_path / "p.yaml"
     spec, _ = compiled(path, "sst-2", TASK_GRAPH, request={"init": "/runs/bert/serving/1", "cased": False})
