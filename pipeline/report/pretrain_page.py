@@ -19,6 +19,7 @@ from pipeline.report.figures import curves
 from pipeline.report.figures.corpus_funnel import funnel
 from pipeline.report.figures.slice_table import Column, slice_table
 from pipeline.report.lineage import pretrain_lineage
+from pipeline.summaries.budget import budget_line
 
 if TYPE_CHECKING:
     from pipeline.runs.lineage import Run
@@ -60,6 +61,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         summary,
         frame,
         parts=parts,
+        budget_line=budget_line,
         data_rows=data_gate.data_rows(summary["data_figures"]),
         perplexity_text=perplexity_text,
         samples=_samples(summary, set(pieces)) if "samples" in summary else None,

@@ -41,6 +41,7 @@ from pipeline.runs.lineage import ArtifactRecord, Run
 from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE, serving_dir
 from pipeline.runs.served_versions import served_version
 from pipeline.summaries.advice import advice
+from pipeline.summaries.budget import budget_line, with_budget
 from pipeline.summaries.fill_mask_samples import sample_predictions
 from pipeline.summaries.gate_failures import reasons
 from pipeline.summaries.sources import read_by_source, source_line
@@ -66,6 +67,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
     trained_on = run.stages[stages.TRAINER].inputs[stages.EXAMPLES]
     objective = recipe.pretraining_objective
     metrics, found, (first, *_) = evaluated(evaluation), chances(evaluation), PARTS[objective]
+    recipe, budget = with_budget(recipe, run.output(stages.TRAINER, stages.MODEL_RUN).uri, f"{first.key}_loss")
     samples = sample_predictions(model, documents, recipe.vocabulary.algorithm)
     summary = {
         "run": run.id,
@@ -85,6 +87,7 @@ def summarize(run: Run, recipe: Recipe, run_dir: str) -> dict[str, Any]:
         "unigram_perplexity": found[f"{first.key}_perplexity"][0],
         **{name: metrics[name] for name in bounds_of(objective)},
         **_least_original(metrics, examples),
+        **budget,
         **_initial_model(run, evaluation),
         **_word_perplexity(run, evaluation, examples, f"{first.key}_perplexity"),
         **({"minimal_pairs": pairs} if (pairs := pair_figures(evaluation)) else {}),
@@ -179,6 +182,7 @@ def print_summary(summary: dict[str, Any], run_dir: str) -> None:
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
         **({"sources": source_line(summary["sources"])} if summary["sources"] else {}),
         "data": data_line(summary["data_figures"]),
+        **({"budget": budget_line(summary["budget"])} if "budget" in summary else {}),
         **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
         **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),
         **({"minimal pairs": _pair_row(summary["minimal_pairs"])} if "minimal_pairs" in summary else {}),

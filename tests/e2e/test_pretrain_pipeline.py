@@ -104,12 +104,16 @@ def test_the_examples_match_their_spec(first_run):
         assert sum(1 for record in records if tf.io.parse_single_example(record, features)) == count
 
 
-def test_a_model_of_two_steps_is_not_pushed(first_run, corpus):
-    """Gated by thresholds and by the change against the first run's model, which stays served."""
+def test_a_model_of_a_small_budget_is_not_pushed(first_run, corpus):
+    """Gated by thresholds and by the change against the first run's model, which stays served.
+
+    A step has 101 million FLOPs: 22 fit, a twelfth of them as warm-up.
+    """
     before = versions(first_run.dir)
-    code, out, err = bert_tfx(
-        *arguments(corpus, first_run.dir, training__num_train_steps=2, training__num_warmup_steps=1)
-    )
+    words = arguments(corpus, first_run.dir, training__budget="2.3e9 FLOPs", gate__max_mlm_perplexity=100)
+    steps = words.index("training.num_train_steps=120")
+    del words[steps - 1 : steps + 1]
+    code, out, err = bert_tfx(*words)
     assert code == 3
     assert f"the gate refused this model, nothing was pushed; version {before[0]} stays served" in err
     assert "NOT blessed: mlm_perplexity" in out
@@ -117,6 +121,9 @@ def test_a_model_of_two_steps_is_not_pushed(first_run, corpus):
     assert not figures["blessed"]
     assert figures["pushed_version"] is None
     assert [figures["served_version"]] == versions(first_run.dir) == before
+    assert (figures["recipe"]["training"]["num_train_steps"], figures["budget"]["num_train_steps"]) == (22, 22)
+    assert figures["recipe"]["training"]["num_warmup_steps"] == 2
+    assert re.search(r"budget +2.3e9 FLOPs: 22 steps, 2.2\d+e\+09 of 2.3e\+09 FLOPs used \(9\d.\d%\)\n", out)
     run = latest_run(str(first_run.dir))
     assert run.stages["CorpusGen"].state == "CACHED"
     assert len(run.stages["Evaluator"].inputs["baseline_model"]) == 1

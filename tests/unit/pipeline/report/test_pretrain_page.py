@@ -106,6 +106,18 @@ def test_replayed_text_is_told_of_a_corpus_without_named_sources(fabricated):
     assert "Mixture: what was read of each source." in html and "Documents and text are those" not in html
 
 
+def test_a_budget_is_told_beside_the_steps(fabricated):
+    fabricated.summary["budget"] = {
+        "budget": "2h", "limit": 7200.0, "unit": "s", "num_train_steps": 40, "used": 7128.0, "last_loss": [4.0],
+        "twice": [3.8, 3.7, 3.9],
+    }  # fmt: skip
+    text = " ".join(lines(fabricated.write()).split())
+    assert (
+        "in 40 steps of 8. Budget 2h: 40 steps, 7128 of 7200 s used (99.0%); twice as much: held-out perplexity" in text
+    )
+    assert "54.6 -> 44.7 (95% CI 40.4 to 49.4), rather more" in text
+
+
 def test_a_refused_first_run_serves_nothing_and_has_no_baseline():
     refused = SUMMARY | {"blessed": False, "pushed_version": None, "served_version": None}
     assert verdict(refused).serving == "Nothing is served: no model has been pushed yet."
