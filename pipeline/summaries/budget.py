@@ -86,6 +86,6 @@ def budget_line(budget: Mapping[str, Any]) -> str:
         return text
     last, *twice = (perplexity_text(float(np.exp(loss))) for loss in (*budget["last_loss"], *budget["twice"]))
     return (
-        f"{text}; twice as much: held-out perplexity {last} -> {twice[0]} (95% CI {twice[1]} to {twice[2]}), rather "
-        "more, for the curve of the last half is taken to go on, and a part of its fall is the decay of the rate"
+        f"{text}; twice as much: held-out perplexity from {last} to {twice[0]} (95% CI {twice[1]} to {twice[2]}), "
+        "rather more, for the curve of the last half is taken to go on, and a part of its fall is the decay of the rate"
     )
