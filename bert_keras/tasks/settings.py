@@ -98,7 +98,7 @@ class FineTuningConfig:
     train_batch_size: int = 32
     learning_rate: float = 5e-5
     schedule: Literal["bert", "linear", "cosine", "constant"] = TrainingConfig.schedule
-    optimizer: Literal["bert_adam", "adamw", "lamb"] = TrainingConfig.optimizer
+    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = TrainingConfig.optimizer
     beta_2: float = TrainingConfig.beta_2
     epsilon: float = TrainingConfig.epsilon
     weight_decay: float = TrainingConfig.weight_decay

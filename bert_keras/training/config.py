@@ -41,7 +41,8 @@ class TrainingConfig:
             (google-research/bert, optimization.py); `linear` decays from the peak at the end of the warm-up, `cosine`
             too, by half a cosine; `constant` stays at the peak.
         optimizer: `bert_adam`, without bias correction (optimization.py, `AdamWeightDecayOptimizer`); `adamw`, with it
-            (RoBERTa, SpanBERT: fairseq, optim/adam.py); or `lamb` (arXiv 1904.00962), for large batches.
+            (RoBERTa, SpanBERT: fairseq, optim/adam.py); `lamb` (arXiv 1904.00962), for large batches; or `muon`
+            (arXiv 2502.16982), for the matrices of the encoder layers, with `adamw` for all else.
         beta_1: decay rate per step of the running mean of the gradient.
         beta_2: decay rate per step of the running mean of its square; .98 in RoBERTa.
         epsilon: added to the root of that mean; 1e-8 in SpanBERT.
@@ -86,7 +87,7 @@ class TrainingConfig:
     budget: str | None = None
     learning_rate: float = 1e-4
     schedule: Literal["bert", "linear", "cosine", "constant"] = "bert"
-    optimizer: Literal["bert_adam", "adamw", "lamb"] = "bert_adam"
+    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = "bert_adam"
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-6

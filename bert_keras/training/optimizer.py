@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules: the original's (google-research/bert, optimization.py) and others.
+"""Optimizers: the original's Adam (google-research/bert, optimization.py) and others.
 
 w, m, v, g: a variable, the running means of its gradient and of the gradient's square, and its gradient; b1, b2: the
 betas; t: the step, counted from 1; rate: the schedule's value times the variable's `layer_multiplier`.
@@ -15,68 +15,12 @@ import numpy as np
 from keras import ops
 
 from bert_keras.training.config import TrainingConfig
+from bert_keras.training.schedules import create_schedule
 
 # Variables with a matching path are not decayed (nor rescaled by LAMB). Embeddings are decayed.
 NO_WEIGHT_DECAY = re.compile(r"layer_norm|bias")
 
 _EMBEDDINGS, _ENCODER_LAYER = re.compile(r"(^|/)embeddings(_project)?/"), re.compile(r"(?:^|/)layer_(\d+)/")
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear decay from step 0 to 0 at `num_train_steps`; before `num_warmup_steps`, linear warm-up *instead*.
-
-    So the rate drops at the end of the warm-up, as in the original: with peak 1e-4 and 10,000 of 1,000,000 steps it is
-    0.9999e-4 at step 9,999 and 0.9900e-4 at step 10,000.
-    """
-
-    def __init__(self, learning_rate: float, num_train_steps: int, num_warmup_steps: int):
-        self.learning_rate = learning_rate
-        self.num_train_steps, self.num_warmup_steps = num_train_steps, num_warmup_steps
-
-    def __call__(self, step):
-        step = ops.cast(step, "float32")
-        warming_up = self.learning_rate * step / max(1, self.num_warmup_steps)
-        return ops.where(step < self.num_warmup_steps, warming_up, self._decayed(step))
-
-    def _decayed(self, step):
-        return self.learning_rate * ops.maximum(0.0, 1.0 - step / self.num_train_steps)
-
-    def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-        }
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class ContinuousWarmupLinearDecay(WarmupLinearDecay):
-    """Linear warm-up to the peak at step `num_warmup_steps`, then linear decay to 0 at `num_train_steps`.
-
-    As fairseq's `polynomial_decay` of power 1, but from 0 at step 0, as in the original.
-    """
-
-    def _decayed(self, step):
-        remaining = (self.num_train_steps - step) / max(1, self.num_train_steps - self.num_warmup_steps)
-        return self.learning_rate * ops.maximum(0.0, remaining)
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class WarmupCosineDecay(WarmupLinearDecay):
-    """Linear warm-up to the peak at step `num_warmup_steps`, then half a cosine to 0 at `num_train_steps`."""
-
-    def _decayed(self, step):
-        done = (step - self.num_warmup_steps) / max(1, self.num_train_steps - self.num_warmup_steps)
-        return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * ops.clip(done, 0.0, 1.0)))
-
-
-@keras.saving.register_keras_serializable("bert_keras")
-class WarmupConstant(WarmupLinearDecay):
-    """Linear warm-up to the peak at step `num_warmup_steps`, which then stays."""
-
-    def _decayed(self, step):
-        return self.learning_rate * ops.ones_like(step)
 
 
 def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
@@ -177,7 +121,9 @@ class DecoupledAdam(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self._momentums = [self.add_variable_from_reference(v, "momentum") for v in variables]
-        self._velocities = [self.add_variable_from_reference(v, "velocity") for v in variables]
+        self._velocities = [
+            self.add_variable_from_reference(v, "velocity") if self.has_velocity(v) else None for v in variables
+        ]
         # Determined here: on TensorFlow, `update_step` gets bare tf.Variables, which have no path.
         self._decayed = [self.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
         self._multipliers = [layer_multiplier(v.path, self.layer_decay, self.num_layers) for v in variables]
@@ -195,10 +141,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         rate = self._multiplier(index) * ops.cast(learning_rate, variable.dtype)
-        m, v = self._momentums[index], self._velocities[index]
-        self.assign(m, self.beta_1 * m + (1.0 - self.beta_1) * gradient)
-        self.assign(v, self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient))
-        update = self.direction(m, v)
+        update = self.update_of(gradient, self._momentums[index], self._velocities[index])
         if self._decayed[index]:
             update = self.rescaled(update + self.weight_decay_rate * variable, variable)
         self.assign_sub(variable, rate * update)
@@ -208,6 +151,16 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         if not self.freeze_steps:
             return self._frozen[index]
         return ops.where(self.iterations < self.freeze_steps, self._frozen[index], self._multipliers[index])
+
+    def has_velocity(self, variable) -> bool:
+        """Whether a variable has a `v`."""
+        return True
+
+    def update_of(self, gradient, m, v):
+        """Assign this step's means to `m` and `v`, and return the update before weight decay and rate."""
+        self.assign(m, self.beta_1 * m + (1.0 - self.beta_1) * gradient)
+        self.assign(v, self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient))
+        return self.direction(m, v)
 
     def direction(self, m, v):
         """The update before weight decay and rate; `m` and `v` are this step's."""
@@ -284,18 +237,41 @@ class LAMB(DecoupledAdam):
         return ops.where(both, variable_norm / update_norm, 1.0) * update
 
 
-SCHEDULES = {
-    "bert": WarmupLinearDecay,
-    "linear": ContinuousWarmupLinearDecay,
-    "cosine": WarmupCosineDecay,
-    "constant": WarmupConstant,
-}
-OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB}
+@keras.saving.register_keras_serializable("bert_keras")
+class Muon(AdamW):
+    """Muon (arXiv 2502.16982, section 2) for the matrices of the encoder layers, AdamW for all else.
+
+        m = .95 m + .05 g;  direction = .2 sqrt(max(rows, columns)) orthogonal(.95 m + .05 g)
+
+    `orthogonal` brings the singular values of a matrix near 1. The factor gives the update the root mean square of
+    Adam's, so rate and weight decay are AdamW's. Keras' own Muon has neither layer-wise rates nor freezing.
+    """
+
+    momentum = 0.95
+
+    def has_velocity(self, variable):
+        return not (len(variable.shape) == 2 and _ENCODER_LAYER.search(variable.path))
+
+    def update_of(self, gradient, m, v):
+        if v is not None:
+            return super().update_of(gradient, m, v)
+        self.assign(m, self.momentum * m + (1.0 - self.momentum) * gradient)
+        ahead = self.momentum * m + (1.0 - self.momentum) * gradient  # Nesterov's
+        return 0.2 * math.sqrt(max(m.shape)) * orthogonal(ahead)
 
 
-def create_schedule(config: TrainingConfig) -> WarmupLinearDecay:
-    """The learning-rate schedule of a training run."""
-    return SCHEDULES[config.schedule](config.learning_rate, config.num_train_steps, config.num_warmup_steps)
+def orthogonal(matrix):
+    """U V^T of a matrix U S V^T, nearly: five Newton-Schulz steps bring the singular values between .68 and 1.14."""
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = ops.transpose(matrix) if is_tall else matrix
+    x = x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7)
+    for _ in range(5):
+        gram = ops.matmul(x, ops.transpose(x))
+        x = 3.4445 * x + ops.matmul(-4.7750 * gram + 2.0315 * ops.matmul(gram, gram), x)
+    return ops.transpose(x) if is_tall else x
+
+
+OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
 
 
 def create_optimizer(config: TrainingConfig, num_layers: int, learned_rows: LearnedRows | None = None) -> DecoupledAdam:

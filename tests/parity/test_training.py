@@ -13,7 +13,8 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives.mlm_nsp import example_sums, metrics_of
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.optimizer import create_optimizer, create_schedule
+from bert_keras.training.optimizer import create_optimizer
+from bert_keras.training.schedules import create_schedule
 from tests.support.models.tiny_language import real_pairs
 
 STEPS, ROWS = 20, 16

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.optimizer import create_schedule
+from bert_keras.training.schedules import create_schedule
 
 
 def rate(schedule, step, peak=1e-4, num_train_steps=1_000_000, num_warmup_steps=10_000):
