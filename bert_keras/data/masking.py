@@ -50,6 +50,8 @@ class MaskingSettings:
         when: `static`: examples are stored masked. `dynamic`: the training split is stored unmasked and is masked
             during reading, differently in each epoch. The `eval` split is always stored masked, so that every
             model is measured on the same masks.
+        held_out_prob: share of the tokens of the `eval` split to predict, so that models that learn with other shares
+            are measured alike; 0: `masked_lm_prob`.
     """
 
     masked_lm_prob: float = 0.15
@@ -61,9 +63,10 @@ class MaskingSettings:
     special_tokens: bool = False
     random_tokens: Literal["vocabulary", "real", "corpus"] = "vocabulary"
     when: Literal["static", "dynamic"] = "static"
+    held_out_prob: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("masked_lm_prob", "mask_fraction", "keep_fraction"):
+        for name in ("masked_lm_prob", "mask_fraction", "keep_fraction", "held_out_prob"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"examples.masking.{name} is {getattr(self, name)}; it must be in [0, 1]")
         if self.mask_fraction + self.keep_fraction > 1.0 + 1e-9:
@@ -75,6 +78,11 @@ class MaskingSettings:
             raise ValueError(
                 f"examples.masking.max_predictions_per_seq is {self.max_predictions_per_seq}; it must be at least 1"
             )
+
+    @property
+    def held_out(self) -> MaskingSettings:
+        """The masking of the `eval` split."""
+        return dataclasses.replace(self, masked_lm_prob=self.held_out_prob or self.masked_lm_prob)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,7 +146,8 @@ def row_predictions(max_seq_length: int, max_sequences: int, settings: MaskingSe
 
     Every rounding adds less than one prediction to a sequence's share, or makes one prediction of none.
     """
-    share = int(np.ceil(max_seq_length * settings.masked_lm_prob)) + max_sequences
+    prob = max(settings.masked_lm_prob, settings.held_out_prob)
+    share = int(np.ceil(max_seq_length * prob)) + max_sequences
     return min(share, max_sequences * settings.max_predictions_per_seq, max_seq_length)
 
 

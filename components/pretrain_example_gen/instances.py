@@ -16,7 +16,7 @@ from bert_keras.tokenizers.protocol import Tokenizer
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
 from components.pretrain_example_gen.sentence_blocks import choose_blocks
 from components.pretrain_example_gen.sentence_pairs import choose_pairs, truncate_pairs, uniform_numbers
-from components.pretrain_example_gen.settings import PAIRS, ExampleSettings
+from components.pretrain_example_gen.settings import EVAL, PAIRS, ExampleSettings
 from components.pretrain_example_gen.tokenized_shard import Bucket, random_stream
 
 # A: a_length tokens from a_start. B: b_length tokens from b_start, or none. is_random_next: B is random, not the text
@@ -190,7 +190,7 @@ def make_examples(
                 features["input_ids"],
                 features["input_mask"],
                 rng,
-                settings.masking,
+                settings.masking.held_out if split == EVAL else settings.masking,
                 vocabulary,
                 settings.masking.max_predictions_per_seq,
             )

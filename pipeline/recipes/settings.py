@@ -151,15 +151,16 @@ class Recipe:
                 )
         byte_bpe = self.vocabulary.algorithm == "byte_bpe"
         self.pretraining.check(self.examples.objective, self.model.causal, byte_bpe=byte_bpe)
-        fraction, low, high = (
-            self.examples.masking.masked_lm_prob,
-            self.data.min_masked_fraction,
-            self.data.max_masked_fraction,
-        )
+        masking = self.examples.masking
+        # What is stored masked.
+        name, stored = "masked_lm_prob", masking
+        if masking.when == "dynamic" and masking.held_out_prob:
+            name, stored = "held_out_prob", masking.held_out
+        fraction, low, high = stored.masked_lm_prob, self.data.min_masked_fraction, self.data.max_masked_fraction
         if self.pretraining_objective != "left_to_right" and not low <= fraction <= high:
             # Checked here, because the data gate would refuse the examples only after they are made.
             raise ValueError(
-                f"examples.masking.masked_lm_prob is {fraction}, but data.min_masked_fraction is {low} and "
+                f"examples.masking.{name} is {fraction}, but data.min_masked_fraction is {low} and "
                 f"data.max_masked_fraction {high}: the data gate would refuse such examples; change both"
             )
 

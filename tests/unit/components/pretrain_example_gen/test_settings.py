@@ -61,6 +61,9 @@ def test_layout():
     packed = ExampleSettings(objective="segment_pair", packing=True, masking=DYNAMIC).layout
     # 15 % of 128 tokens, rounded up, and one for each of the sequences.
     assert packed == ExampleLayout("segment_pair", 128, 20 + 3, 3, "dynamic")
+    # The larger share of both splits.
+    more = ExampleSettings(objective="segment_pair", packing=True, masking=MaskingSettings(held_out_prob=0.3))
+    assert more.layout.max_predictions_per_seq == 39 + 3
 
 
 @pytest.mark.parametrize(
