@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
@@ -17,6 +18,7 @@ from bert_keras.data.tfrecord_batches import DynamicMasking
 from bert_keras.errors import InputError
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.config import BertConfig, Part
+from bert_keras.models.head_start import head_start
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
@@ -86,6 +88,8 @@ def pretrain(job: PretrainJob) -> None:
         model = create_model()
         if job.init:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
+        elif job.pretraining.head_start:
+            head_start(model, _unigram_model(spec, judged))
         return model
 
     def create_loop(
@@ -135,11 +139,16 @@ def export_with_examples(
     Args: as in `bert_keras.saved_model.pretrained.export_saved_model`; `examples_dir` has the examples.
     """
     spec = ExampleSpec.load(examples_dir)
-    unigram = unigram_model(spec, os.path.join(examples_dir, "Split-train", "*"))
+    unigram = _unigram_model(spec, examples_dir)
     export_saved_model(model, tokenizer, job.output_dir, spec.layout, objective, job.export, unigram, untrained)
     # The examples' spec belongs to the model.
     source, target = (os.path.join(folder, EXAMPLE_SPEC_FILE) for folder in (examples_dir, job.output_dir))
     tf.io.gfile.copy(source, target, overwrite=True)  # there if a finished `bert-tfx train` is repeated
+
+
+def _unigram_model(spec: ExampleSpec, examples_dir: str) -> np.ndarray:
+    """`bert_keras.objectives.unigram.unigram_model` of the training examples of an artifact."""
+    return unigram_model(spec, os.path.join(examples_dir, "Split-train", "*"))
 
 
 def by_length(folders: Sequence[str]) -> list[str]:

@@ -20,12 +20,15 @@ class PretrainingSettings:
             the released models.
         embedding_size: for `electra`: width of the embeddings; 128 in ELECTRA-small, `model.hidden_size` in the others.
         generator_size: for `electra`: the generator's width, as a share of `model.hidden_size`.
+        head_start: begin with weights that know how frequent each token is and which positions are next to each other
+            (`bert_keras.models.head_start`), in place of drawn ones. Not for a model that exists already.
     """
 
     model_family: Literal["bert", "spanbert", "electra"] = "bert"
     max_pair_targets: int = 20
     embedding_size: int = 128
     generator_size: float = 0.25
+    head_start: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_pair_targets", "embedding_size"):

@@ -20,6 +20,7 @@ from bert_keras.jobs import PretrainJob
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.next_token import next_tokens
+from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.objectives.unigram import guessed_sums, unigram_model
 from bert_keras.pretraining import (
     check_enough_examples,
@@ -314,13 +315,32 @@ def test_before_the_first_step_the_initial_model_answers_as_its_source(examples,
     np.testing.assert_allclose(outputs, their_outputs, rtol=1e-5, atol=1e-6)
 
 
+# One step that changes nothing.
+STANDING = TrainingConfig(
+    train_batch_size=8, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-9, steps_per_execution=1,
+    eval_batch_size=4, eval_batches=1,
+)  # fmt: skip
+
+
+def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypatch):
+    """Weights of nearly 0 leave the output bias: the text of the masked tokens is answered by its frequencies."""
+    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+    model = BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16, initializer_range=1e-6)
+    settings = PretrainingSettings(head_start=True)
+    job = pretrain_job(examples.dir, tmp_path, model=model, training=STANDING, pretraining=settings)
+    pretrain(job)
+    batch = next(iter(ExampleSet.load(examples.dir).eval_batches(4)))
+    log_p = unigram_model(ExampleSpec.load(examples.dir), f"{examples.dir}/Split-train/*")
+    sums = guessed_sums("mlm_nsp", batch, log_p)
+    weights = batch["masked_lm_weights"].numpy().sum()
+    (held_out,) = [json.loads(line) for line in (tmp_path / "model_run/log.jsonl").open() if '"eval"' in line]
+    assert held_out["mlm_loss"] == pytest.approx(sums["mlm_nll_guessed"].numpy().sum() / weights, rel=1e-4)
+    assert held_out["mlm_loss"] != pytest.approx(math.log(len(VOCABULARY)), rel=1e-2)
+
+
 def test_training_begins_with_the_initial_model(examples, trained_folder, tmp_path, monkeypatch):
     """Whose seed is another: a drawn model differs."""
-    slow = TrainingConfig(
-        train_batch_size=8, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-9, steps_per_execution=1,
-        eval_batch_size=4, eval_batches=1,
-    )  # fmt: skip
-    job = pretrain_job(examples.dir, tmp_path, training=slow)
+    job = pretrain_job(examples.dir, tmp_path, training=STANDING)
     with monkeypatch.context() as only_weights:
         only_weights.setattr("bert_keras.pretraining.export_saved_model", not_exported)
         export_initial_model(dataclasses.replace(job, output_dir=str(tmp_path / "initial")), trained_folder)
