@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bert_keras.data.masking import MaskingSettings
 from bert_keras.models.config import BertConfig
+from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.corpus_gen.settings import CorpusSettings
 from components.example_gate.limits import DataLimits
@@ -29,21 +30,29 @@ def tiny_cpu() -> Recipe:
             max_position_embeddings=128,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
+            initializer_range=0.06,
         ),
         corpus=CorpusSettings(),
         vocabulary=VocabularySettings(),
-        examples=ExampleSettings(max_seq_length=64, dupe_factor=2, masking=MaskingSettings(max_predictions_per_seq=10)),
-        data=DataLimits(),
+        examples=ExampleSettings(
+            max_seq_length=64,
+            dupe_factor=2,
+            masking=MaskingSettings(masked_lm_prob=0.3, held_out_prob=0.15, max_predictions_per_seq=20, when="dynamic"),
+        ),
+        data=DataLimits(max_masked_fraction=0.35),
         training=TrainingConfig(
             train_batch_size=64,
-            num_train_steps=3000,
-            num_warmup_steps=500,
-            learning_rate=2e-3,
-            save_checkpoints_steps=300,
-            eval_every_steps=300,
+            num_train_steps=1500,
+            num_warmup_steps=50,
+            learning_rate=1e-2,
+            schedule="linear",
+            optimizer="muon",
+            save_checkpoints_steps=150,
+            eval_every_steps=150,
             jit_compile=True,
         ),
         gate=GateSettings(),
+        pretraining=PretrainingSettings(head_start=True),
     )
 
 

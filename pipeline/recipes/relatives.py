@@ -24,9 +24,9 @@ _ROBERTA: dict[str, Any] = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidde
 
 
 def _tiny(name: str, examples: dict[str, Any], masking: dict[str, Any], **changes: Any) -> Recipe:
-    """The demo's recipe as another family's."""
+    """The demo's recipe as another family's, with that family's masking."""
     demo = tiny_cpu()
-    masked = dataclasses.replace(demo.examples.masking, **masking)
+    masked = MaskingSettings(**{"max_predictions_per_seq": 10, **masking})
     examples_ = dataclasses.replace(demo.examples, masking=masked, **examples)
     return dataclasses.replace(demo, **{"name": name, "examples": examples_, "gate": _TINY_GATE, **changes})
 
@@ -157,7 +157,7 @@ def spanbert_tiny() -> Recipe:
     """
     return _tiny(
         *("spanbert_tiny", _SPANBERT_EXAMPLES, _SPANBERT_MASKING),
-        pretraining=PretrainingSettings(model_family="spanbert"),
+        pretraining=PretrainingSettings(model_family="spanbert", head_start=True),
     )
 
 
@@ -233,7 +233,6 @@ def modern_tiny() -> Recipe:
         *("modern_tiny", _ROBERTA_EXAMPLES, {**_MODERN_MASKING, "max_predictions_per_seq": 20}),
         model=model,
         data=dataclasses.replace(demo.data, **_MODERN_DATA),
-        training=dataclasses.replace(demo.training, optimizer="adamw"),
     )
 
 
@@ -296,7 +295,9 @@ def electra_tiny() -> Recipe:
     return _tiny(
         *("electra_tiny", _ELECTRA_EXAMPLES, _ELECTRA_MASKING),
         model=dataclasses.replace(tiny_cpu().model, hidden_act="gelu_erf"),
-        pretraining=PretrainingSettings(model_family="electra", embedding_size=64, generator_size=1 / 2),
+        pretraining=PretrainingSettings(
+            model_family="electra", embedding_size=64, generator_size=1 / 2, head_start=True
+        ),
     )
 
 

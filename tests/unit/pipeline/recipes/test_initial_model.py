@@ -38,7 +38,7 @@ def test_architecture_vocabulary_and_case_are_the_initial_models(init):
     # Of the Hugging Face folder, whose gelu is named; the rest is the recipe's.
     assert recipe.model == dataclasses.replace(CONFIG, hidden_act=recipe.model.hidden_act)
     assert recipe.vocabulary.lower_case is False
-    assert (recipe.training.seed, recipe.training.learning_rate) == (7, 2e-3)
+    assert (recipe.training.seed, recipe.training.learning_rate) == (7, 1e-2)
 
 
 @pytest.mark.parametrize(("words", "size"), [(1, len(VOCABULARY)), (2, len(VOCABULARY)), (5, len(VOCABULARY) + 3)])

@@ -153,12 +153,12 @@ def test_the_choices_are_named_once():
         ("data.max_unknown_fraction=3", "data.max_unknown_fraction is 3.0; it must be in [0, 1]"),
         ("data.min_documents=0", "data.min_documents is 0; it must be at least 1"),
         (
-            "data.min_masked_fraction=0.3",
-            "data.min_masked_fraction is 0.3; it must be at most data.max_masked_fraction",
+            "data.min_masked_fraction=0.5",
+            "data.min_masked_fraction is 0.5; it must be at most data.max_masked_fraction",
         ),
         (
-            "examples.masking.masked_lm_prob=0.3",
-            "masked_lm_prob is 0.3, but data.min_masked_fraction is 0.1 and data.max",
+            "examples.masking.held_out_prob=0.4",
+            "held_out_prob is 0.4, but data.min_masked_fraction is 0.1 and data.max",
         ),
         ("examples.max_seq_length=4096", "above model.max_position_embeddings"),
     ],
@@ -169,8 +169,16 @@ def test_values_out_of_range_are_refused(setting, reason):
 
 
 def test_objectives_without_masks_have_no_limit_on_their_share():
-    settings = ["examples.objective=left_to_right", "model.causal=true", "examples.masking.masked_lm_prob=0.3"]
-    assert with_settings(tiny_cpu(), settings).pretraining_objective == "left_to_right"
+    settings = ["examples.masking.masked_lm_prob=0.3"]
+    assert with_settings(RECIPES["left_to_right_tiny"](), settings).pretraining_objective == "left_to_right"
+    with pytest.raises(
+        InputError, match=r"masked_lm_prob is 0\.3, but data\.min_masked_fraction is 0\.1 and data\.max"
+    ):
+        with_settings(RECIPES["bert_base"](), settings)
+    # What is not stored masked is not in the data's figures.
+    with_settings(
+        RECIPES["bert_base"](), [*settings, "examples.masking.when=dynamic", "examples.masking.held_out_prob=0.15"]
+    )
 
 
 def test_the_ends_of_the_gate_s_ranges_are_allowed():
@@ -187,10 +195,13 @@ def test_every_listed_setting_can_be_set_to_its_value():
     assert with_settings(recipe, ["slices.lengths="]).slices.lengths == ()
 
 
+LEFT_TO_RIGHT = ("examples.objective=left_to_right", "examples.masking.when=static")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        (["examples.objective=left_to_right"], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
+        ([*LEFT_TO_RIGHT], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
         (["model.causal=true"], "model.causal is True, but .* 'mlm_nsp': set model.causal=false"),
         (["pretraining.model_family=electra"], "model_family is 'electra', which does not .*objective='mlm_nsp'"),
         (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .* 'full_sentences' or"),
@@ -207,7 +218,7 @@ def test_settings_that_training_refuses_are_refused_before_the_examples_are_made
     "changes",
     [
         ["examples.objective=doc_sentences"],
-        ["examples.objective=left_to_right", "model.causal=true"],
+        [*LEFT_TO_RIGHT, "model.causal=true"],
         ["examples.objective=single_sequence", "pretraining.model_family=spanbert"],
         ["examples.objective=doc_sentences", "pretraining.model_family=electra"],
     ],
