@@ -102,10 +102,10 @@ def test_parameters_are_filled_in_as_a_backend_writes_them(steps, image):
 
 
 def test_whole_numbers_have_no_point(steps, file, image):
-    """The file has 3000.0, JSON's only type of number; a backend writes 3000."""
-    assert "defaultValue: 3000.0" in file.read_text()
+    """The file has 1500.0, JSON's only type of number; a backend writes 1500."""
+    assert "defaultValue: 1500.0" in file.read_text()
     steps.run({})
-    assert "training.num_train_steps=3000" in image.calls[0][0]
+    assert "training.num_train_steps=1500" in image.calls[0][0]
 
 
 def test_a_step_sees_only_the_file_s_environment(steps, image, monkeypatch):
