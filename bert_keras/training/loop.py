@@ -21,11 +21,10 @@ from bert_keras.objectives.objective import Objective
 from bert_keras.training.checkpoints import Checkpoints
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.flops import Ceiling, known_training_flops
-from bert_keras.training.log import TrainingLog
+from bert_keras.training.log import TrainingLog, TrainingProgress
 from bert_keras.training.optimizer import LearnedRows, create_optimizer, num_encoder_layers
 from bert_keras.training.phases import Phase, PhaseCost
 from bert_keras.training.preemption import Termination
-from bert_keras.training.progress import TrainingProgress
 from bert_keras.training.schedules import create_schedule
 from bert_keras.training.step import RandomStates, TrainSteps
 from bert_keras.training.strategy import create_strategy, describe_devices, worker_number
