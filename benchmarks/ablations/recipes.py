@@ -99,12 +99,17 @@ def laptop() -> AblationRecipe:
     demo = tiny_cpu()
     return AblationRecipe(
         name="laptop",
-        model=demo.model,
-        examples=dataclasses.replace(demo.examples, dupe_factor=3),
-        training=dataclasses.replace(
-            demo.training,
+        # BERT's own masks, optimizer and initial weights, not the demo's: the arms compare the paper's recipes.
+        model=dataclasses.replace(demo.model, initializer_range=0.02),
+        examples=ExampleSettings(
+            max_seq_length=64, dupe_factor=3, masking=MaskingSettings(max_predictions_per_seq=10)
+        ),
+        training=TrainingConfig(
+            train_batch_size=64,
             num_train_steps=1600,
             num_warmup_steps=400,
+            learning_rate=2e-3,
+            jit_compile=True,
             # All are kept, so that `steps` finds its checkpoints among those of `tasks`.
             save_checkpoints_steps=200,
             keep_checkpoint_max=8,
