@@ -101,9 +101,7 @@ def laptop() -> AblationRecipe:
         name="laptop",
         # BERT's own masks, optimizer and initial weights, not the demo's: the arms compare the paper's recipes.
         model=dataclasses.replace(demo.model, initializer_range=0.02),
-        examples=ExampleSettings(
-            max_seq_length=64, dupe_factor=3, masking=MaskingSettings(max_predictions_per_seq=10)
-        ),
+        examples=ExampleSettings(max_seq_length=64, dupe_factor=3, masking=MaskingSettings(max_predictions_per_seq=10)),
         training=TrainingConfig(
             train_batch_size=64,
             num_train_steps=1600,

@@ -1,0 +1,30 @@
+"""The score of a speedrun: core-seconds until a held-out loss is reached."""
+
+import argparse
+import json
+import math
+
+import pytest
+
+from benchmarks.speedrun.speedrun import core_seconds, table
+
+CURVE = [[100, 20.0, 5.0], [200, 40.0, 4.0], [300, 60.0, 3.0]]
+
+
+@pytest.mark.parametrize(("target", "seconds"), [(4.5, 30.0), (4.0, 40.0), (3.2, 56.0), (2.9, math.inf)])
+def test_core_seconds_are_interpolated_between_the_evaluations_around_the_target(target, seconds):
+    assert core_seconds(CURVE, target) == pytest.approx(seconds)
+
+
+def test_the_table_has_spread_ratio_and_the_seeds_that_reached_the_target(tmp_path, capsys):
+    slower = [[step, 2 * seconds, loss] for step, seconds, loss in CURVE]
+    never = [[step, seconds, loss + 2] for step, seconds, loss in CURVE]
+    for name, seed, curve in (("new", 1, CURVE), ("new", 2, slower), ("old", 1, slower), ("flat", 1, never)):
+        fields = {"name": name, "seed": seed, "settings": ["a.b=1"], "curve": curve, "target": 4.0}
+        (tmp_path / f"{name}-{seed}.json").write_text(json.dumps(fields))
+    table(argparse.Namespace(output=str(tmp_path), reference="old", target=4.0))
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| new | 2 of 2 | 60 (40 to 80) | 0.75 | 3.000 | a.b=1 |",
+        "| old | 1 of 1 | 80 (80 to 80) | 1.00 | 3.000 | a.b=1 |",
+        "| flat | 0 of 1 | inf (inf to inf) | inf | 5.000 | a.b=1 |",
+    ]
