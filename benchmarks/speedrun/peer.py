@@ -7,8 +7,9 @@
 
 EXAMPLES is the demo's artifact of PretrainExampleGen, whose training examples are unmasked. The model is
 `BertForMaskedLM` of the demo's size, with transformers' initial weights and dropout. Masks, optimizer, rate, batch and
-epochs are the defaults of its masked-LM script (examples/pytorch/language-modeling/run_mlm.py). The core-seconds are the process's, without the held-out evaluations and with the imports. The last model is saved to
-OUT/NAME-SEED, with vocab.txt beside it.
+epochs are the defaults of its masked-LM script (examples/pytorch/language-modeling/run_mlm.py). The core-seconds are
+those of the process, with the imports and without the held-out evaluations. The last model is saved to OUT/NAME-SEED,
+with vocab.txt beside it.
 """
 
 from __future__ import annotations
