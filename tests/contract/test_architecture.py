@@ -24,9 +24,9 @@ from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.config import SecondPhase, TrainingConfig
+from components.corpus_gen import settings as corpus_settings
 from components.corpus_gen.filters.passage_counts import HashPassages
 from components.corpus_gen.record.tally import SourceNames
-from components.corpus_gen.settings import CleaningSettings, CorpusSettings, LeakSettings, PassageSettings
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
 from components.evaluator.metrics import MlmPerplexity
@@ -119,10 +119,7 @@ SETTINGS = (
     FineTuningConfig,
     SearchSettings,
     RestartSettings,
-    CleaningSettings,
-    PassageSettings,
-    LeakSettings,
-    CorpusSettings,
+    *(of for of in vars(corpus_settings).values() if dataclasses.is_dataclass(of)),
     ExampleSettings,
     VocabularySettings,
     DataLimits,
@@ -276,9 +273,9 @@ for module in {modules}:
 (PERPLEXITY,) = MlmPerplexity().computations(model_names=["candidate"])
 (TASK_SCORE,) = getattr(task_scores, task_scores.class_name("mrpc"))().computations(model_names=["candidate"])
 FUNCTIONS = [
-    HashPassages(CorpusSettings(), "hashes"),
-    WriteRuns(CorpusSettings(), SourceNames(), "out"),
-    WriteBucket(CorpusSettings(), SourceNames(), "out"),
+    HashPassages(corpus_settings.CorpusSettings(), "hashes"),
+    WriteRuns(corpus_settings.CorpusSettings(), SourceNames(), "out"),
+    WriteBucket(corpus_settings.CorpusSettings(), SourceNames(), "out"),
     CountWords(VocabularySettings()),
     LearnVocabulary("out", 100, VocabularySettings(), True),
     MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),
@@ -319,8 +316,8 @@ def test_files_are_short():
 
 def test_defaults_are_declared_only_in_their_dataclass():
     """No function repeats the default of a setting."""
-    # `seed` is also an argument of every Keras layer.
-    settings = {field.name for of in SETTINGS for field in dataclasses.fields(of)} - {"seed"}
+    # `seed` is also an argument of every Keras layer, and `model` the name of a served one.
+    settings = {field.name for of in SETTINGS for field in dataclasses.fields(of)} - {"seed", "model"}
     wrong = []
     for path in PACKAGES:
         for node in ast.walk(parse(path)):
