@@ -58,3 +58,15 @@ def stage_of(node: str) -> str:
     'ExampleGate'
     """
     return node.removesuffix(SECOND_PHASE).removesuffix(REFERENCE).removesuffix(REPLAY)
+
+
+def group_of(node: str) -> str:
+    """The part of the pipeline that a node belongs to: "examples", "training" or "evaluation".
+
+    >>> group_of("StatisticsGen_second_phase")
+    'examples'
+    """
+    stage = stage_of(node)
+    if stage in (TUNER, INITIAL_SOURCE, INITIAL_MODEL, TRAINER):
+        return "training"
+    return "evaluation" if stage in (BASELINE, EVALUATOR, SERVING_VALIDATOR, MODEL_PUSH) else "examples"

@@ -13,4 +13,4 @@ if ! command -v mariadbd > /dev/null || ! ls /usr/lib/postgresql/*/bin/initdb > 
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql mariadb-server > /dev/null
 fi
 scripts/setup_airflow.sh
-exec .venv/bin/python scripts/airflow_demo.py "$@"
+exec .venv/bin/python -m scripts.airflow_demo "$@"

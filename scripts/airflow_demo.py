@@ -10,17 +10,20 @@ import argparse
 import contextlib
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from airflow_stack import AIRFLOW, ROOT, airflow_stack, background
+from scripts.airflow_api import USER, AirflowApi
+from scripts.airflow_stack import ROOT, airflow_stack
 
 BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
-WEB_PORT = "8080"
+WEB_PORT = 8080
+SECONDS_BETWEEN_LOOKS = 1.0
+ENDED = ("success", "failed", "skipped", "upstream_failed")
+SHOWN = ("success", "failed", "skipped", "up_for_retry")
 OK, FAILED, NOT_BLESSED = 0, 1, 3
 
 
@@ -28,41 +31,40 @@ def main() -> int:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/airflow"))
-    parser.add_argument("--web", action="store_true", help="Airflow's pages too; they stay until Ctrl-C")
+    parser.add_argument("--web", action="store_true", help=f"keep Airflow's pages, on port {WEB_PORT}, until Ctrl-C")
     arguments, rest = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     run_dir = arguments.run_dir.resolve()
     folder, dags = run_dir / "airflow", run_dir / "dags"
-    with airflow_stack(folder, dags) as environ:
+    with airflow_stack(folder, dags, WEB_PORT if arguments.web else None) as environ:
         compiled = [BERT_TFX, "warm", "compile", "airflow", *rest, "--run-dir", run_dir, "--output", dags]
         code = subprocess.run([*compiled, "--metadata", environ["BERT_TFX_METADATA_URI"]], env=environ).returncode
         if code:
             return code
         [plan] = [json.loads(path.read_text()) for path in dags.glob("*.json")]
-        if not arguments.web:
-            return run(plan["name"], environ)
-        with web_server(folder, environ):
-            code = run(plan["name"], environ)
-            print("until Ctrl-C: http://127.0.0.1:" + WEB_PORT, flush=True)
+        pages = f"{environ['AIRFLOW__API__BASE_URL']}: user {USER}, password in {folder / 'passwords.json'}"
+        if arguments.web:
+            print(pages, flush=True)
+        code = run(plan["name"], environ)
+        if arguments.web:
+            print("until Ctrl-C:", pages, flush=True)
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
     return code
 
 
 def run(dag: str, environ: dict[str, str]) -> int:
-    """Trigger a run and wait for its end; return its exit code."""
-    run_id = time.strftime("demo-%Y%m%dT%H%M%S")
-    airflow(environ, "dags", "reserialize")
-    airflow(environ, "dags", "trigger", dag, "--run-id", run_id)
-    watch = [AIRFLOW.with_name("python"), ROOT / "scripts" / "airflow_watch.py", dag, run_id]
+    """Trigger a run and wait for its end; print a line as each task ends; return the run's exit code."""
+    run_id, airflow = time.strftime("demo-%Y%m%dT%H%M%S"), AirflowApi(environ)
+    airflow.trigger(dag, run_id)
     begun, last = time.monotonic(), {}
-    with subprocess.Popen(watch, env=environ, stdout=subprocess.PIPE, text=True) as watching:
-        for line in watching.stdout or []:
-            task, state = line.split()
-            last[task] = state
-            print(f"{time.monotonic() - begun:6.0f} s  {task:20} {state}", flush=True)
-    if watching.returncode:
-        return FAILED
+    while not last or not set(last.values()) <= set(ENDED):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        states = airflow.states(dag, run_id)
+        for task, state in states.items():
+            if state in SHOWN and state != last.get(task):
+                print(f"{time.monotonic() - begun:6.0f} s  {task:20} {state}", flush=True)
+        last = states
     logs = Path(environ["AIRFLOW__LOGGING__BASE_LOG_FOLDER"], f"dag_id={dag}", f"run_id={run_id}")
     failed = [task for task, state in last.items() if state == "failed"]
     for task in failed:
@@ -70,27 +72,6 @@ def run(dag: str, environ: dict[str, str]) -> int:
     if failed:
         return FAILED
     return NOT_BLESSED if last["finish"] == "skipped" else OK
-
-
-def airflow(environ: dict[str, str], *words: str, answers: str = "") -> None:
-    """Run an Airflow command; `answers` is its input without a terminal."""
-    done = subprocess.run(
-        [AIRFLOW, *words], env=environ, input=answers, start_new_session=True, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise SystemExit(f"bert-tfx: airflow {' '.join(words[:2])} failed:\n{done.stderr[-2000:]}")
-
-
-def web_server(folder: Path, environ: dict[str, str]):
-    """Airflow's pages on 127.0.0.1; the password of `admin` is in a file."""
-    password, kept = secrets.token_urlsafe(12), folder / "web-password"
-    kept.write_text(password)
-    new = ["users", "create", "--username", "admin", "--role", "Admin", "--firstname", "A", "--lastname", "A"]
-    # Not as an argument, which other users of this machine can read.
-    airflow(environ, *new, "--email", "admin@localhost", answers=f"{password}\n" * 2)
-    print(f"http://127.0.0.1:{WEB_PORT}: user admin, password in {kept}", flush=True)
-    serve = [str(AIRFLOW), "webserver", "--hostname", "127.0.0.1", "--port", WEB_PORT, "--workers", "1"]
-    return background(serve, environ, folder / "logs" / "webserver.log")
 
 
 if __name__ == "__main__":

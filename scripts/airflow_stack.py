@@ -1,14 +1,16 @@
-"""A temporary Airflow on this machine: its scheduler, PostgreSQL for it, MariaDB for ML Metadata.
+"""A temporary Airflow 3 on this machine: API server, scheduler, DAG processor; its PostgreSQL; ML Metadata's MariaDB.
 
 The databases are Debian's packages (installed by `scripts/airflow.sh`), Airflow is from .venv-airflow. All listen on
-127.0.0.1 only. PostgreSQL has no password, but a socket that only this user can reach; MariaDB's password is new at
-each start and only in a file of mode 0600 and in the environment of the processes started here.
+127.0.0.1 only. PostgreSQL has no password, but a socket that only this user can reach; the passwords of MariaDB and of
+Airflow's pages are new at each start and only in files of mode 0600 and in the environment of what is started here.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import glob
+import json
 import os
 import secrets
 import shutil
@@ -20,6 +22,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from scripts.airflow_api import USER, AirflowApi
+
 ROOT = Path(__file__).resolve().parents[1]
 AIRFLOW = ROOT / ".venv-airflow" / "bin" / "airflow"
 SECONDS_TO_START = 120
@@ -29,15 +33,16 @@ POSTGRES_USER = "postgres"
 
 
 @contextlib.contextmanager
-def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
-    """Run databases and scheduler; stop all of them at the end, also after errors.
+def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator[dict[str, str]]:
+    """Run databases and Airflow; stop all of them at the end, also after errors.
 
     Args:
         folder: ML Metadata's database, Airflow's logs and its configuration; kept.
         dags: Airflow's folder of DAGs.
+        port: of Airflow's API and pages; None: a free one.
 
     Yields:
-        The environment for `airflow` and `bert-tfx`; BERT_TFX_METADATA_URI is the address of ML Metadata.
+        The environment for `airflow`, `AirflowApi` and `bert-tfx`; BERT_TFX_METADATA_URI is the address of ML Metadata.
     """
     os.umask(0o077)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -47,6 +52,9 @@ def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
         uri, password = running.enter_context(_mariadb(folder / "mariadb", folder / "logs"))
         # Warm processes end when their folder does.
         place = running.enter_context(tempfile.TemporaryDirectory(prefix="bert-tfx-"))
+        passwords = folder / "passwords.json"
+        passwords.write_text(json.dumps({USER: secrets.token_urlsafe(12)}))
+        port = port or _free_port()
         environ = {
             **os.environ,
             "XDG_RUNTIME_DIR": place,
@@ -64,14 +72,30 @@ def airflow_stack(folder: Path, dags: Path) -> Iterator[dict[str, str]]:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
-            "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "5",
-            "AIRFLOW__SCHEDULER__SCHEDULER_ZOMBIE_TASK_THRESHOLD": "60",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "15",
+            # The first request to the API server of a busy machine takes longer than Airflow's 5 seconds.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "AIRFLOW__WEBSERVER__SECRET_KEY": secrets.token_hex(),
+            "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+            "AIRFLOW__API__SECRET_KEY": secrets.token_hex(),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(),
+            "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         }
         _run([AIRFLOW, "db", "migrate"], environ, folder / "logs" / "migrate.log")
-        scheduler = [str(AIRFLOW), "scheduler", "--skip-serve-logs"]
-        running.enter_context(background(scheduler, environ, folder / "logs" / "scheduler.log"))
+        parts = {
+            "api-server": ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+            "dag-processor": [],
+            "scheduler": ["--skip-serve-logs"],
+        }
+        processes = {}
+        for part, words in parts.items():
+            started = background([str(AIRFLOW), part, *words], environ, folder / "logs" / f"{part}.log")
+            processes[part] = running.enter_context(started)
+        _wait(processes["api-server"], AirflowApi(environ).is_ready, folder / "logs")
         yield environ
 
 

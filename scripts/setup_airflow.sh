@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 minor=$(.venv/bin/python -c 'import sys; print("%d%d" % sys.version_info[:2])')
 lock=requirements/airflow-py$minor.txt
 if [ ! -e "$lock" ]; then
-    echo "bert-tfx: no $lock: Airflow 2.11 is locked for Python 3.11 alone; .venv has another one" >&2
+    echo "bert-tfx: no $lock: Airflow is locked for Python 3.11 alone; .venv has another one" >&2
     exit 2
 fi
 stamp=.venv-airflow/.made-from

@@ -1,4 +1,4 @@
-"""Builds an Airflow DAG from a plan of `bert-tfx compile airflow`.
+"""Builds an Airflow DAG from a plan of `bert-tfx compile airflow`; for Airflow 3, and for 2.11.
 
 Airflow's Python loads this file without TFX and TensorFlow: each task is a command in the pipeline's environment.
 """
@@ -9,22 +9,36 @@ import datetime
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from airflow.hooks.subprocess import SubprocessHook
-from airflow.models import DAG, BaseOperator, Param
-from airflow.models.taskinstancehistory import TaskInstanceHistory
-from airflow.utils.session import create_session
+try:
+    from airflow.sdk import DAG, Asset, BaseHook, BaseOperator, Param, TaskGroup
+except ImportError:  # Airflow 2
+    from airflow.datasets import Dataset as Asset
+    from airflow.hooks.base import BaseHook
+    from airflow.models import DAG, BaseOperator, Param
+    from airflow.utils.task_group import TaskGroup
+try:
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+except ImportError:
+    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+try:
+    from airflow.providers.standard.hooks.subprocess import SubprocessHook
+except ImportError:
+    from airflow.hooks.subprocess import SubprocessHook
 
 from components.processes import UNTIL_PARENT_ENDS, end_with_parent
-from pipeline.runners.airflow_plan import COMPILE, FINISH, AirflowPlan, parameter_schemas
+from pipeline.runners.airflow_plan import COMPILE, FINISH, PASSWORD, PUSHED, AirflowPlan, parameter_schemas
 from pipeline.runs.exit_codes import Exit
+from pipeline.stages import group_of
 
 # A node writes a checkpoint before it stops; Airflow kills a task 60 seconds after the request to stop.
 SECONDS_TO_STOP = 50
+# A bool in Airflow 2; in newer ones the factor, and True would be a factor of 1.
+DOUBLED = True if getattr(BaseOperator, "retry_exponential_backoff", False) is False else 2.0
 
 
 class CommandOperator(BaseOperator):
@@ -32,31 +46,36 @@ class CommandOperator(BaseOperator):
 
     Args:
         command: maps the task's context to the command's words.
+        password_connection: an Airflow connection whose password the command receives as ML Metadata's; none: it has
+            that of the worker's environment.
     """
 
     ui_color = "#e8f0fe"
 
-    def __init__(self, *, command: Callable[[Any], list[str]], **kwargs: Any):
+    def __init__(self, *, command: Callable[[Any], list[str]], password_connection: str = "", **kwargs: Any):
         super().__init__(**kwargs)
-        self._command, self._hook = command, SubprocessHook()
+        self._command, self._password_connection, self._hook = command, password_connection, SubprocessHook()
 
     def execute(self, context: Any) -> None:
         """Run the command; its output is the task's log.
 
         Raises:
             AirflowFailException: bad input; a retry would not help.
-            AirflowSkipException: the gate refused the model.
             AirflowException: any other failure; Airflow retries the task.
         """
+        self._run(self._command(context))
+
+    def _run(self, words: list[str]) -> None:
+        environ = dict(os.environ)
+        if self._password_connection:
+            environ[PASSWORD] = BaseHook.get_connection(self._password_connection).password or ""
         # Airflow abandons a task whose supervisor was killed, and starts another.
         end_with_parent(os.getppid())
-        result = self._hook.run_command([*UNTIL_PARENT_ENDS, *self._command(context)])
+        result = self._hook.run_command([*UNTIL_PARENT_ENDS, *words], env=environ)
         if result.exit_code < 0:
             raise AirflowException(f"the command was killed by {signal.Signals(-result.exit_code).name}")
         if result.exit_code == Exit.BAD_INPUT:
             raise AirflowFailException(result.output)
-        if result.exit_code == Exit.NOT_BLESSED:
-            raise AirflowSkipException(result.output)
         if result.exit_code != Exit.OK:
             raise AirflowException(f"{result.output} (exit code {result.exit_code})")
 
@@ -71,46 +90,81 @@ class CommandOperator(BaseOperator):
                 self.log.warning("the command does not stop; Airflow kills it with this task")
 
 
-def dag_of(plan: AirflowPlan) -> DAG:
-    """The DAG of a plan: `compile`, a task for each node, `finish`."""
-    with DAG(
-        plan.name,
-        description=f"bert-tfx: {plan.recipe}",
-        schedule=plan.schedule,
-        start_date=datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
-        catchup=False,
-        max_active_runs=1,  # a run directory allows one run at a time
-        params={
+class FinishOperator(CommandOperator):
+    """The last task: it succeeds if a model was pushed, and is skipped otherwise."""
+
+    def execute(self, context: Any) -> None:
+        """Run the command.
+
+        Raises:
+            AirflowSkipException: the gate refused the model, or there was no new text.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "outcome")
+            self._run([*self._command(context), "--outcome", str(path)])
+            outcome = path.read_text()
+        if outcome != PUSHED:
+            raise AirflowSkipException(f"nothing was pushed: {outcome}")
+
+
+def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
+    """The DAG of a plan: `compile`, a task for each node, `finish`.
+
+    Args:
+        options: arguments of Airflow's `DAG` in place of those set here, such as `on_failure_callback` or `deadline`.
+    """
+    defaults: dict[str, Any] = {
+        "description": f"bert-tfx: {plan.recipe}",
+        "schedule": [Asset(plan.schedule)] if plan.follows_asset else plan.schedule,
+        "start_date": datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
+        "catchup": False,
+        "max_active_runs": 1,  # a run directory allows one run at a time
+        "params": {
             name: Param(plan.parameters.get(name), description=what, **schema)
             for name, (_, schema, what) in parameter_schemas(plan.parameters).items()
         },
-        default_args={
+        "default_args": {
             "retries": plan.tasks.retries,
             "retry_delay": datetime.timedelta(seconds=plan.tasks.retry_delay_seconds),
-            "retry_exponential_backoff": True,
+            "retry_exponential_backoff": DOUBLED,
             "max_retry_delay": datetime.timedelta(seconds=plan.tasks.max_retry_delay_seconds),
         },
-        tags=["bert-tfx"],
-    ) as dag:
+        "tags": ["bert-tfx"],
+    }
+    with DAG(plan.name, **{**defaults, **options}) as dag:
         first = _task(plan, COMPILE, lambda context: _compile_words(plan, context))
+        groups = {group: TaskGroup(group, prefix_group_id=False) for group in dict.fromkeys(map(group_of, plan.nodes))}
         tasks = {}
         for node, upstreams in plan.nodes.items():
-            tasks[node] = _task(plan, node, _node_command(plan, node))
+            tasks[node] = _task(plan, node, _node_command(plan, node), task_group=groups[group_of(node)])
             tasks[node].set_upstream([tasks[upstream] for upstream in upstreams] or first)
-        last = _task(plan, FINISH, lambda context: plan.finish_words(context["run_id"]))
+        words = lambda context: plan.finish_words(context["run_id"])  # noqa: E731
+        last = _task(plan, FINISH, words, FinishOperator, outlets=[Asset(plan.pushed_models)])
         last.set_upstream([task for task in tasks.values() if not task.downstream_list])
     return dag
 
 
-def dags_below(folder: Path) -> dict[str, DAG]:
-    """The DAGs of all plans in a folder, by name of the DAG."""
+def dags_below(folder: Path, **options: Any) -> dict[str, DAG]:
+    """The DAGs of all plans in a folder, by name of the DAG; `options` as for `dag_of`."""
     plans = [AirflowPlan.read(path) for path in sorted(folder.glob("*.json"))]
-    return {plan.name: dag_of(plan) for plan in plans}
+    return {plan.name: dag_of(plan, **options) for plan in plans}
 
 
-def _task(plan: AirflowPlan, name: str, command: Callable[[Any], list[str]]) -> CommandOperator:
-    timeout = datetime.timedelta(seconds=plan.tasks.timeout_seconds(name))
-    return CommandOperator(task_id=name, command=command, execution_timeout=timeout)
+def _task(
+    plan: AirflowPlan,
+    name: str,
+    command: Callable[[Any], list[str]],
+    operator: type[CommandOperator] = CommandOperator,
+    **options: Any,
+) -> CommandOperator:
+    return operator(
+        task_id=name,
+        command=command,
+        password_connection=plan.password_connection,
+        execution_timeout=datetime.timedelta(seconds=plan.tasks.timeout_seconds(name)),
+        pool=plan.tasks.pool(name),
+        **options,
+    )
 
 
 def _compile_words(plan: AirflowPlan, context: Any) -> list[str]:
@@ -125,10 +179,10 @@ def _node_command(plan: AirflowPlan, node: str) -> Callable[[Any], list[str]]:
 
 
 def _was_cleared(task_instance: Any) -> bool:
-    """Whether the previous attempt succeeded, so that a user has cleared the task to re-run it."""
-    same = (getattr(TaskInstanceHistory, key) == getattr(task_instance, key) for key in ("dag_id", "task_id", "run_id"))
-    with create_session() as session:
-        before = session.query(TaskInstanceHistory.state).filter(
-            *same, TaskInstanceHistory.try_number == task_instance.try_number - 1
-        )
-        return before.scalar() == "success"
+    """Whether a user has cleared the task: this attempt and its retries repeat what had succeeded.
+
+    Tasks of Airflow 3 cannot read the states of earlier attempts. But clearing gives a task its retries anew: it sets
+    `max_tries` to the attempts so far plus `retries` (`clear_task_instances`, in Airflow 2 too).
+    """
+    attempts_before = task_instance.max_tries - task_instance.task.retries
+    return 0 < attempts_before < task_instance.try_number

@@ -1,7 +1,7 @@
 """A pipeline as plain data for Airflow: written by `bert-tfx compile airflow`, read by the DAG file.
 
-Its reader has neither TFX nor TensorFlow. The plan holds no credentials: a password of ML Metadata comes from the
-environment of Airflow's workers.
+Its reader has neither TFX nor TensorFlow. The plan holds no credentials: a password of ML Metadata comes from one of
+Airflow's connections or from the environment of its workers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from typing import Any
 from pipeline.stages import TRAINER, TUNER, stage_of
 
 COMPILE, FINISH = "compile", "finish"
+PUSHED = "pushed"
+PASSWORD = "BERT_TFX_METADATA_PASSWORD"
+DEFAULT_POOL = "default_pool"  # Airflow's own
+_TRAINING = (TRAINER, TUNER)
 # Run ids that are valid file names everywhere, such as Airflow's own.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 _Schemas = dict[str, tuple[str, dict[str, Any], str]]
@@ -52,7 +56,7 @@ def parameter_schemas(names: Iterable[str]) -> _Schemas:
 
 @dataclasses.dataclass(frozen=True)
 class AirflowTaskPolicy:
-    """Retries and timeouts of Airflow's tasks.
+    """Retries, timeouts and pools of Airflow's tasks.
 
     Attributes:
         retries: retries of a task that failed, was killed or preempted; bad input is not retried.
@@ -60,6 +64,7 @@ class AirflowTaskPolicy:
         max_retry_delay_seconds: longest delay.
         timeout_hours: time after which a task is stopped and retried.
         training_timeout_hours: the same for a training task.
+        training_pool: Airflow's pool of training tasks, such as one with a slot for each GPU.
     """
 
     retries: int = 3
@@ -67,10 +72,15 @@ class AirflowTaskPolicy:
     max_retry_delay_seconds: float = 600.0
     timeout_hours: float = 6.0
     training_timeout_hours: float = 168.0
+    training_pool: str = DEFAULT_POOL
 
     def timeout_seconds(self, node: str) -> float:
         """The timeout of a node's task, in seconds."""
-        return 3600 * (self.training_timeout_hours if stage_of(node) in (TRAINER, TUNER) else self.timeout_hours)
+        return 3600 * (self.training_timeout_hours if stage_of(node) in _TRAINING else self.timeout_hours)
+
+    def pool(self, node: str) -> str:
+        """The pool of a node's task."""
+        return self.training_pool if stage_of(node) in _TRAINING else DEFAULT_POOL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,8 +96,9 @@ class AirflowPlan:
         nodes: nodes and their upstream nodes, in a valid order of execution.
         parameters: defaults of all run parameters, named as in `parameter_schemas`.
         beam_args: runner and workers of the Beam stages; none: the worker's own machine.
-        schedule: cron schedule; None: only triggered runs.
-        tasks: retries and timeouts of the tasks.
+        schedule: cron schedule, or the URI of an asset whose updates start runs; None: only triggered runs.
+        tasks: retries, timeouts and pools of the tasks.
+        password_connection: Airflow's connection with ML Metadata's password; empty: the workers' environment has it.
     """
 
     name: str
@@ -100,6 +111,17 @@ class AirflowPlan:
     beam_args: Sequence[str]
     schedule: str | None
     tasks: AirflowTaskPolicy
+    password_connection: str = ""
+
+    @property
+    def follows_asset(self) -> bool:
+        """Whether an asset starts the runs, such as the models that another plan pushes."""
+        return "://" in (self.schedule or "")
+
+    @property
+    def pushed_models(self) -> str:
+        """URI of the asset that a pushed model updates: the folder of the served versions."""
+        return Path(self.run_dir, "serving").as_uri()
 
     def compile_words(self, parameters: Mapping[str, Any], run_id: str) -> list[str]:
         """The first task's command.

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+import urllib.error
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
 from pipeline.runs.metadata_store import connection_config
+from scripts.airflow_api import AirflowApi
 from scripts.airflow_stack import AIRFLOW, ROOT, airflow_stack
 from tests.support.pipeline.command_line import SMALL
 from tests.support.pipeline.task_files import write_task
@@ -32,26 +34,27 @@ ENDED = {"success", "failed", "skipped", "upstream_failed"}
 NOT_COMPARED = ("run", "seconds_by_stage", "pushed_version", "served_version", "serving")
 
 
-class Airflow:
-    """A running Airflow, queried by its command line."""
+class Airflow(AirflowApi):
+    """The Airflow of a stack."""
 
     def __init__(self, environ):
+        super().__init__(environ)
         self.environ = environ
-
-    def __call__(self, *words):
-        done = subprocess.run([AIRFLOW, *words], env=self.environ, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    def states(self, dag, run=RUN):
-        """State of each task of a run."""
-        out = self("tasks", "states-for-dag-run", dag, run, "--output", "json")
-        return {task["task_id"]: task["state"] for task in json.loads(out[out.index("[{") :])}
 
     def wait(self, *dags, run=RUN):
         """Wait until all tasks have ended."""
         while not all(set(self.states(dag, run).values()) <= ENDED for dag in dags):
-            time.sleep(10)
+            time.sleep(2)
+
+    def wait_for_file(self, dag):
+        """Wait until Airflow has read the tasks of a plan."""
+        dags = Path(self.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+        wanted = {"compile", "finish", *json.loads((dags / f"{dag}.json").read_text())["nodes"]}
+        while True:
+            with contextlib.suppress(urllib.error.HTTPError):
+                if {task["task_id"] for task in self("GET", f"dags/{dag}/tasks")["tasks"]} == wanted:
+                    return
+            time.sleep(1)
 
     def attempts(self, folder, dag, task):
         """The logs of a task's attempts."""
@@ -80,11 +83,10 @@ def runs(tmp_path_factory, corpus):
             compiled = [BERT_TFX, "warm", "compile", "airflow", "tiny_cpu", *words, "--output", dags]
             subprocess.run([*compiled, "--metadata", metadata], env=environ, check=True)
         airflow = Airflow(environ)
-        airflow("dags", "reserialize")
         os.environ["BERT_TFX_METADATA_PASSWORD"] = environ["BERT_TFX_METADATA_PASSWORD"]
         store = metadata_store.MetadataStore(connection_config(metadata))
         for name in ("one", "two"):
-            airflow("dags", "trigger", name, "--run-id", RUN)
+            airflow.trigger(name, RUN)
         # In one pipeline the process of Airflow's task, in the other the command.
         running(store, folder / "one", "PretrainExampleGen").parent().kill()
         running(store, folder / "two", "Trainer").kill()
@@ -142,8 +144,8 @@ def executions(store, name):
 def test_both_pipelines_succeed_and_killed_tasks_are_retried(runs):
     folder, airflow, store = runs
     for name, killed in (("one", "PretrainExampleGen"), ("two", "Trainer")):
-        assert set(airflow.states(name).values()) == {"success"}
-        tried = {task: len(airflow.attempts(folder, name, task)) for task in airflow.states(name)}
+        assert set(airflow.states(name, RUN).values()) == {"success"}
+        tried = {task: len(airflow.attempts(folder, name, task)) for task in airflow.states(name, RUN)}
         assert tried == {task: 2 if task == killed else 1 for task in tried}
         states = executions(store, name)
         assert states.pop(killed) == ["FAILED", "COMPLETE"]
@@ -166,7 +168,7 @@ def test_shards_weights_and_metrics_are_those_of_a_local_run(runs, local, name):
 
 def test_a_cleared_task_runs_again(runs):
     folder, airflow, store = runs
-    airflow("tasks", "clear", "one", "--task-regex", "^StatisticsGen$", "--yes")
+    airflow.clear("one", RUN, "StatisticsGen")
     airflow.wait("one")
     assert len(airflow.attempts(folder, "one", "StatisticsGen")) == 2
     assert executions(store, "one")["StatisticsGen"] == ["CANCELED", "COMPLETE"]
@@ -193,10 +195,9 @@ def test_a_fine_tuning_equals_a_local_run(runs, local, tmp_path):
     compiled = [BERT_TFX, "compile", "airflow", "sst-2", "--name", "tuned", *words, "--run-dir", folder / "tuned"]
     metadata = ["--metadata", environ["BERT_TFX_METADATA_URI"]]
     subprocess.run([*compiled, "--output", environ["AIRFLOW__CORE__DAGS_FOLDER"], *metadata], env=environ, check=True)
-    airflow("dags", "reserialize")
-    airflow("dags", "trigger", "tuned", "--run-id", RUN)
+    airflow.trigger("tuned", RUN)
     airflow.wait("tuned")
-    assert set(airflow.states("tuned").values()) == {"success"}
+    assert set(airflow.states("tuned", RUN).values()) == {"success"}
     for node, key, part in (("TaskExampleGen", "examples", "Split-*/*"), ("Trainer", "model", "**/variables/*")):
         mine, theirs = newest(folder / "tuned", node, key, part), newest(tmp_path / "local", node, key, part)
         assert mine == theirs and len(theirs) >= 2
@@ -207,17 +208,14 @@ def test_a_fine_tuning_equals_a_local_run(runs, local, tmp_path):
 
 def test_bad_input_fails_at_once(runs):
     folder, airflow, _ = runs
-    conf = json.dumps({"corpus": ["/not/there.txt"]})
-    airflow("dags", "trigger", "two", "--run-id", "bad-input", "--conf", conf)
-    log = folder / "logs" / "dag_id=two" / "run_id=bad-input" / "task_id=compile" / "attempt=1.log"
-    while not log.exists() or "Task exited" not in log.read_text():
-        time.sleep(2)
-    assert "AirflowFailException: bert-tfx: /not/there.txt: no such file" in log.read_text()
-    out = airflow("tasks", "states-for-dag-run", "two", "bad-input", "--output", "json")
-    states = {task["task_id"]: task["state"] for task in json.loads(out[out.index("[{") :])}
-    assert states["compile"] == "failed"
-    with pytest.raises(AssertionError, match=r"Invalid input for param corpus|is not valid under"):
-        airflow("dags", "trigger", "two", "--run-id", "not-absolute", "--conf", json.dumps({"corpus": ["here.txt"]}))
+    airflow.trigger("two", "bad-input", {"corpus": ["/not/there.txt"]})
+    airflow.wait("two", run="bad-input")
+    assert airflow.states("two", "bad-input")["compile"] == "failed"
+    logs = folder / "logs" / "dag_id=two" / "run_id=bad-input" / "task_id=compile"
+    (log,) = logs.glob("attempt=*.log")
+    assert "bert-tfx: /not/there.txt: no such file" in log.read_text()
+    with pytest.raises(urllib.error.HTTPError, match=r"here\.txt"):
+        airflow.trigger("two", "not-absolute", {"corpus": ["here.txt"]})
 
 
 def test_the_password_is_in_no_file(runs):

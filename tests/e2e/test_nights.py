@@ -68,10 +68,10 @@ def run_night(request, tmp_path):
         def run_in_airflow(night, init, settings):
             if night <= 2:  # the DAG of the later nights has a node more, for what was read before
                 subprocess.run([BERT_TFX, *words, init], env=environ, check=True)
-                airflow("dags", "reserialize")
+                airflow.wait_for_file("nightly")
             run = f"night-{night}"
             conf = {"corpus": [str(folder)], "init": str(init), "settings": settings}
-            airflow("dags", "trigger", "nightly", "--run-id", run, "--conf", json.dumps(conf))
+            airflow.trigger("nightly", run, conf)
             airflow.wait("nightly", run=run)
             states = set(airflow.states("nightly", run).values())
             assert states <= {"success", "skipped"}, states

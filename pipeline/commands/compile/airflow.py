@@ -19,7 +19,10 @@ from pipeline.runs.request import RunRequest
 from pipeline.workflows.workflow import workflow_of
 
 LOADER_NAME = "bert_tfx_dags.py"
-LOADER = '''"""The DAGs of all plans in this folder; Airflow's Python finds the package `pipeline` on its path."""
+LOADER = '''"""The DAGs of all plans in this folder; Airflow's Python finds the package `pipeline` on its path.
+
+Further arguments of `dags_below` go to each DAG, such as `on_failure_callback`. This file is not written again.
+"""
 
 from pathlib import Path
 
@@ -39,14 +42,29 @@ def airflow(
     options: dict[str, Any],
     recipe: RecipeOrTask = "tiny_cpu",
     schedule: Annotated[
-        str | None, typer.Option(metavar="CRON", help="Schedule of runs; without it runs start only by a trigger.")
+        str | None,
+        typer.Option(
+            metavar="CRON|URI",
+            help="Schedule of runs, or the URI of an Airflow asset that starts them, such as another plan's pushed "
+            "models; without it runs start only by a trigger.",
+        ),
     ] = None,
+    password_connection: Annotated[
+        str,
+        typer.Option(
+            metavar="CONN_ID",
+            help="Airflow's connection with ML Metadata's password; without it the workers' environment has it.",
+        ),
+    ] = "",
     retries: Annotated[int | None, typer.Option(help=f"Retries of a task ({DEFAULTS.retries}).")] = None,
     timeout_hours: Annotated[
         float | None, typer.Option(help=f"Time limit of a task ({DEFAULTS.timeout_hours:g}).")
     ] = None,
     training_timeout_hours: Annotated[
         float | None, typer.Option(help=f"Time limit of a training task ({DEFAULTS.training_timeout_hours:g}).")
+    ] = None,
+    training_pool: Annotated[
+        str | None, typer.Option(metavar="POOL", help=f"Airflow's pool of training tasks ({DEFAULTS.training_pool}).")
     ] = None,
 ) -> None:
     """Write an Airflow DAG: a plan, NAME.json, and the file that loads all plans of the folder.
@@ -78,9 +96,11 @@ def airflow(
         beam_args=list(context.obj or []),
         schedule=schedule,
         tasks=tasks,
+        password_connection=password_connection,
     )
     output.mkdir(parents=True, exist_ok=True)
-    (output / LOADER_NAME).write_text(LOADER)
+    if not (output / LOADER_NAME).exists():
+        (output / LOADER_NAME).write_text(LOADER)
     path = output / f"{plan.name}.json"
     plan.write(path)
     typer.echo(f"{path}: DAG {plan.name}, {len(plan.nodes)} nodes")

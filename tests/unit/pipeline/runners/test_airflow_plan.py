@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
+from pipeline.commands.compile.airflow import LOADER, LOADER_NAME
 from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy, parameter_schemas
 
 PLAN = AirflowPlan(
@@ -93,6 +94,30 @@ def test_training_has_its_own_timeout():
     assert seconds == {"CorpusGen": 6 * 3600, "Trainer_second_phase": 168 * 3600, "Tuner": 168 * 3600}
 
 
+def test_training_has_its_own_pool():
+    tasks = AirflowTaskPolicy(training_pool="gpus")
+    pools = {node: tasks.pool(node) for node in ("compile", "Trainer_second_phase", "Tuner", "Evaluator")}
+    assert pools == {
+        "compile": "default_pool",
+        "Trainer_second_phase": "gpus",
+        "Tuner": "gpus",
+        "Evaluator": "default_pool",
+    }
+
+
+def test_a_schedule_is_cron_s_or_an_asset():
+    assert not PLAN.follows_asset and not dataclasses.replace(PLAN, schedule="0 3 * * *").follows_asset
+    assert dataclasses.replace(PLAN, schedule=PLAN.pushed_models).follows_asset
+    assert dataclasses.replace(PLAN, run_dir="/runs/a b").pushed_models == "file:///runs/a%20b/serving"
+
+
+def test_plans_of_earlier_versions_are_read(tmp_path):
+    fields = dataclasses.asdict(PLAN)
+    del fields["password_connection"], fields["tasks"]["training_pool"]
+    (tmp_path / "mine.json").write_text(json.dumps(fields))
+    assert AirflowPlan.read(tmp_path / "mine.json") == PLAN
+
+
 def read(path):
     """A compiled plan; Airflow starts no run whose parameters do not match their schemas."""
     plan = AirflowPlan.read(path)
@@ -144,6 +169,19 @@ def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
     assert plan.parameters == {**dict.fromkeys(("vocab", "init", "cased")), **given}
     assert not (tmp_path / "run").exists()  # nothing has run yet
     assert not [path for path in (tmp_path / "dags").iterdir() if "planted" in path.read_text()]
+
+
+def test_the_file_of_the_dags_is_the_user_s_after_the_first_time(tmp_path):
+    words = ["--run-dir", tmp_path, "--output", tmp_path / "dags", "--name", "n", "--corpus", "/text"]
+    invoke("tiny_cpu", *words)
+    loader = tmp_path / "dags" / LOADER_NAME
+    assert loader.read_text() == LOADER
+    loader.write_text("mine")
+    options = ["--password-connection", "mlmd", "--training-pool", "gpus", "--schedule", "file:///runs/a/serving"]
+    invoke("tiny_cpu", *words, *options)
+    plan = read(tmp_path / "dags" / "n.json")
+    assert (plan.password_connection, plan.tasks.training_pool, plan.follows_asset) == ("mlmd", "gpus", True)
+    assert loader.read_text() == "mine"
 
 
 def test_a_task_is_compiled_for_airflow(tmp_path):
