@@ -57,7 +57,8 @@ def run(dag: str, environ: dict[str, str]) -> int:
     """Trigger a run and wait for its end; print a line as each task ends; return the run's exit code."""
     run_id, airflow = time.strftime("demo-%Y%m%dT%H%M%S"), AirflowApi(environ)
     airflow.trigger(dag, run_id)
-    begun, last = time.monotonic(), {}
+    begun = time.monotonic()
+    last: dict[str, str | None] = {}
     while not last or not set(last.values()) <= set(ENDED):
         time.sleep(SECONDS_BETWEEN_LOOKS)
         states = airflow.states(dag, run_id)
