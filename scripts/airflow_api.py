@@ -38,7 +38,7 @@ class AirflowApi:
         return self._send(method, f"/api/v2/{path}", body, {"Authorization": f"Bearer {token}"})
 
     def is_ready(self) -> bool:
-        """Whether the server answers, and scheduler and DAG processor run."""
+        """Return True if the server answers, and scheduler and DAG processor run."""
         try:
             health = self._send("GET", "/api/v2/monitor/health", None, {})
         except OSError:

@@ -179,7 +179,7 @@ def _node_command(plan: AirflowPlan, node: str) -> Callable[[Any], list[str]]:
 
 
 def _was_cleared(task_instance: Any) -> bool:
-    """Whether a user has cleared the task: this attempt and its retries repeat what had succeeded.
+    """Return True if a user has cleared the task: this attempt and its retries repeat the node, without the cache.
 
     Tasks of Airflow 3 cannot read the states of earlier attempts. But clearing gives a task its retries anew: it sets
     `max_tries` to the attempts so far plus `retries` (`clear_task_instances`, in Airflow 2 too).

@@ -115,7 +115,7 @@ class AirflowPlan:
 
     @property
     def follows_asset(self) -> bool:
-        """Whether an asset starts the runs, such as the models that another plan pushes."""
+        """True if an asset starts the runs, such as the models that another plan pushes."""
         return "://" in (self.schedule or "")
 
     @property
