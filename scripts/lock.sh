@@ -15,7 +15,7 @@ resolve() {  # python version, wheel platform, file, what is resolved
     mv "$file.unfinished" "$file"
 }
 lock() {  # python version, wheel platform, file, further arguments
-    resolve "$@" pyproject.toml --extra pipeline --extra keras-hub --overrides requirements/not-installed.txt
+    resolve "$@" pyproject.toml --extra pipeline --extra keras-hub --extra onnx --overrides requirements/not-installed.txt
 }
 if [ $# -gt 0 ]; then lock "$@" $EVERYTHING; exit; fi
 lock 3.11 x86_64-manylinux_2_28 requirements/py311.txt $EVERYTHING

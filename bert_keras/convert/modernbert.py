@@ -10,18 +10,15 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_keras.convert.weight_copy import StoredTensor
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE, Tokenizer
-from bert_keras.tokenizers.wordpiece import BertTokenizer
-
-if TYPE_CHECKING:
-    from tokenizers.implementations import BaseTokenizer
 
 # Fields of `config.json` whose other values mean another model.
 MUST_BE: dict[str, Any] = {
@@ -108,16 +105,8 @@ def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | Non
 
 def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]:
     """Write `tokenizer.json`, the only form of a ModernBERT's tokenizer; return fields of `tokenizer_config.json`."""
-    from tokenizers import implementations, processors
-
-    tokens, ids = tokenizer.vocabulary, {token: i for i, token in enumerate(tokenizer.vocabulary)}
-    fast: BaseTokenizer
-    if isinstance(tokenizer, BertTokenizer):
-        fast = implementations.BertWordPieceTokenizer(ids, lowercase=tokenizer.lower_case)
-    else:
-        fast = implementations.ByteLevelBPETokenizer(ids, list(tokenizer.merges))
-        sep, cls = ((tokens[i], i) for i in (tokenizer.sep_id, tokenizer.cls_id))
-        fast.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    tokens = tokenizer.vocabulary
+    fast = fast_tokenizer(tokenizer)
     special = {name: tokens[getattr(tokenizer, f"{name}_id")] for name in ("cls", "sep", "pad", "unk", "mask")}
     fast.add_special_tokens(list(special.values()))
     fast.save(os.path.join(directory, FAST_TOKENIZER_FILE))

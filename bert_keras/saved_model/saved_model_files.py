@@ -118,12 +118,16 @@ def write_model_files(directory: str, model, config_json: str, tokenizer: Tokeni
     The vocabulary is `vocab.txt`, or `vocab.json` and `merges.txt` for byte-level BPE, as named in its spec.
     """
     assert isinstance(tokenizer, (BertTokenizer, ByteBpeTokenizer))
-    spec: dict[str, Any] = {"algorithm": "byte_bpe"}
-    if isinstance(tokenizer, BertTokenizer):
-        spec = {"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}
-    texts = {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: json.dumps(spec) + "\n"}
+    texts = {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: json.dumps(vocabulary_spec(tokenizer)) + "\n"}
     write_texts(directory, texts | vocabulary_files(tokenizer))
     model.save_weights(os.path.join(directory, WEIGHTS_FILE))
+
+
+def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of `vocab_spec.json`."""
+    if isinstance(tokenizer, BertTokenizer):
+        return {"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}
+    return {"algorithm": "byte_bpe"}
 
 
 def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:

@@ -27,13 +27,13 @@ _CODE_POINTS, _PAGE = 0x110000, 0x100
 
 def words(texts: Iterable[str]) -> Iterator[str]:
     """Cut texts by GPT-2's pattern into words, in the 256 characters for bytes: "a cat" -> "a", "Ġcat"."""
-    split = _pre_tokenizer().pre_tokenize_str
+    split = pre_tokenizer().pre_tokenize_str
     for text in texts:
         yield from (word for word, _ in split(text))
 
 
 @functools.cache
-def _pre_tokenizer():
+def pre_tokenizer():
     from tokenizers import pre_tokenizers
 
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -186,7 +186,7 @@ def text_of(token: str) -> str:
 
 def byte_alphabet() -> list[str]:
     """The 256 characters for bytes, by code point."""
-    return sorted(_pre_tokenizer().alphabet())
+    return sorted(pre_tokenizer().alphabet())
 
 
 def byte_characters() -> list[str]:
@@ -200,5 +200,5 @@ def _encoder(ids: dict[str, int], merges: Sequence[tuple[str, str]]):
     from tokenizers import Tokenizer, models
 
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=list(merges)))
-    tokenizer.pre_tokenizer = _pre_tokenizer()
+    tokenizer.pre_tokenizer = pre_tokenizer()
     return tokenizer.encode_batch

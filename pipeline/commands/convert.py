@@ -5,11 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from enum import Enum
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bert_keras.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_keras.convert.weight_copy import ReadModel, Written
+    from bert_keras.saved_model.settings import EmbeddingSettings
+    from bert_keras.tokenizers.vocabulary_files import Tokenizer
 
 
 class ModelFormat(str, Enum):
@@ -19,6 +24,7 @@ class ModelFormat(str, Enum):
     HF = "hf"
     KERAS_HUB = "keras-hub"
     BERT_TFX = "bert-tfx"
+    ONNX = "onnx"
 
 
 def convert(
@@ -40,22 +46,30 @@ def convert(
     normalize: Annotated[
         bool | None, typer.Option("--normalize/--no-normalize", help="Whether that vector gets length 1.")
     ] = None,
+    quantize: Annotated[
+        Literal["none", "int8"],
+        typer.Option(help="onnx: int8 has matrix products of 8-bit integers, in a smaller file."),
+    ] = "none",
 ) -> None:
     """Convert a model's weights, heads and vocabulary between file formats.
 
     tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT,
     RoBERTa, ELECTRA (generator or discriminator) or ModernBERT, safetensors only. keras-hub: presets of the first
     three. bert-tfx: a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its
-    weights. An ELECTRA is written with its generator where SRC has it: to generator/ of an hf folder, not to a preset.
+    weights. onnx: model.onnx for ONNX Runtime and other engines, token ids in, with tokenizer.json beside it; it is
+    written, not read; a fine-tuned bert-tfx model with its task's head. An ELECTRA is written with its generator where
+    SRC has it: to generator/ of an hf folder, not to a preset or to onnx.
     Pickle files are never loaded.
     """
-    from bert_keras.convert.architecture import architecture_of
+    from bert_keras.convert.architecture import backbone_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any
 
     if not os.path.isdir(source):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
     if os.path.isdir(target) and os.listdir(target):
         raise InputError(f"{target}: not empty; give a new folder")
+    if from_ is ModelFormat.ONNX or (quantize != "none" and to is not ModelFormat.ONNX):
+        raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
     converted = READERS[from_.value](source)
     tokenizer = tokenizer_of(converted, source, cased)
     found = converted.embedding
@@ -63,17 +77,40 @@ def convert(
     embedding = dataclasses.replace(found, pooling=pooling or found.pooling, normalize=normalized)
     if normalize is not None and embedding.pooling == "none":
         raise InputError(f"{source}: does not say how a text gets one vector; give --pooling mean or cls, too")
-    parts = converted.family, converted.initialised, converted.generator
-    written = write_any(to.value, converted.model, tokenizer, target, *parts, embedding)
-    config = architecture_of(converted.model, converted.family).encoder
-    drawn = [*converted.initialised, *written.drawn]
+    remarks = converted.remarks
+    if to is ModelFormat.ONNX:
+        written, remarks = _write_onnx(converted, tokenizer, target, embedding, quantize)
+    else:
+        parts = converted.family, converted.initialised, converted.generator
+        written = write_any(to.value, converted.model, tokenizer, target, *parts, embedding)
+    config = backbone_of(converted.model).config
+    # Parts without weights are not written as ONNX.
+    drawn = [] if to is ModelFormat.ONNX else [*converted.initialised, *written.drawn]
     notes = [f"NOT in {source}, initialised at random: {', '.join(drawn)}"] if drawn else []
     if converted.generator:
         left_out = f"the generator in {source} is left out"
-        notes += [left_out if to is ModelFormat.KERAS_HUB else "with its generator"]
+        notes += [left_out if to in (ModelFormat.KERAS_HUB, ModelFormat.ONNX) else "with its generator"]
     if embedding.pooling != "none":
         length = ", normalised" if embedding.normalize else ""
-        kept = to in (ModelFormat.HF, ModelFormat.BERT_TFX)
+        kept = to in (ModelFormat.HF, ModelFormat.BERT_TFX, ModelFormat.ONNX)
         notes += [f"one vector a text: {embedding.pooling}{length}" if kept else f"{to.value} has no sentence vectors"]
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
-    typer.echo("; ".join([f"{target}: {shape}", *notes, *converted.remarks, *written.remarks]))
+    typer.echo("; ".join([f"{target}: {shape}", *notes, *remarks, *written.remarks]))
+
+
+def _write_onnx(
+    converted: ReadModel, tokenizer: Tokenizer | None, target: str, embedding: EmbeddingSettings, quantize: str
+) -> tuple[Written, tuple[str, ...]]:
+    """Write the folder; return what to say, and the reader's remarks that still hold."""
+    from bert_keras.convert.weight_copy import Written
+
+    try:
+        from bert_keras.convert.onnx_folder import write_onnx
+        from bert_keras.convert.onnx_graph import OPSET
+    except ImportError as error:
+        raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
+    model, task, settings = converted.fine_tuned or (converted.model, None, None)
+    write_onnx(model, tokenizer, target, embedding, quantize, converted.initialised, task, settings)
+    written = Written(remarks=(f"opset {OPSET}" + (", int8" if quantize == "int8" else ""),))
+    # The reader says that it drops a fine-tuned model's output layer.
+    return written, () if task else converted.remarks

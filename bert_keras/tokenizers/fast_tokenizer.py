@@ -1,0 +1,78 @@
+"""A tokenizer as `tokenizer.json`, the format of the `tokenizers` library, for programs that are not this one.
+
+Its ids are those of the tokenizer here: word pieces are normalized by regular expressions made of the same tables
+(`unicode_tables`), not by the library's own BertNormalizer, which deletes unassigned code points and knows no final
+sigma. Lower-casing and decomposition are the library's, by a later version of Unicode: 55 letters that Unicode 14 does
+not have are lower-cased there, and U+11938 is not decomposed. Special tokens in a text are text, as here: a program
+that wants "[MASK]" as one token adds it (`tokenizers.Tokenizer.add_special_tokens`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bert_keras.tokenizers import unicode_tables as ut
+from bert_keras.tokenizers.byte_bpe import pre_tokenizer
+from bert_keras.tokenizers.vocabulary_files import Tokenizer
+from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, UNK, BertTokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """The library's tokenizer with the ids of `tokenizer`, which also adds [CLS] and [SEP], or <s> and </s>."""
+    from tokenizers import Tokenizer as Fast
+    from tokenizers import models, processors
+
+    ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
+    if isinstance(tokenizer, BertTokenizer):
+        fast = Fast(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARS_PER_WORD))
+        _split_words(fast, tokenizer.lower_case)
+    else:
+        fast = Fast(models.BPE(ids, list(tokenizer.merges)))
+        fast.pre_tokenizer = pre_tokenizer()
+    cls, sep = (tokenizer.vocabulary[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
+    between, second = f" {sep}" * tokenizer.pair_separators, int(tokenizer.has_segments)
+    fast.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A{between} $B:{second} {sep}:{second}",
+        special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
+    )
+    return fast
+
+
+def _split_words(fast: tokenizers.Tokenizer, lower_case: bool) -> None:
+    """Set the rules of `normalize.normalize` and `normalize.split_at_spaces`."""
+    from tokenizers import Regex, normalizers, pre_tokenizers
+
+    kind = ut.fold_table(lower_case).kind
+    cased = ut.fold_table(lower_case=False)
+    length = cased.kind & ut.LENGTH_MASK
+    space = (length == 1) & (cased.replacement[:, 0] == ut.SPACE)
+    steps: list[Any] = [
+        normalizers.Replace(Regex(_class(length == 0)), ""),
+        normalizers.Replace(Regex(_class(space)), " "),
+    ]
+    if lower_case:
+        any_cased, skipped = _class((kind & ut.CASED) != 0), _class((kind & ut.IGNORABLE) != 0)
+        # \K: what precedes it is looked for, not replaced.
+        final = Regex(f"{any_cased}{skipped}*\\K{chr(ut.CAPITAL_SIGMA)}(?!{skipped}*{any_cased})")
+        deleted = Regex(_class((kind & ut.LENGTH_MASK) == 0))
+        steps += [normalizers.Replace(final, chr(ut.FINAL_SIGMA)), normalizers.Lowercase(), normalizers.NFD()]
+        steps.append(normalizers.Replace(deleted, ""))
+    fast.normalizer = normalizers.Sequence(steps)
+    isolated = Regex(_class((kind & ut.ISOLATED) != 0))
+    fast.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", "removed"), pre_tokenizers.Split(isolated, "isolated")]
+    )
+
+
+def _class(members: np.ndarray) -> str:
+    """A regular expression for one of the code points where `members` bool [0x110000] is true; no surrogates."""
+    members = members.copy()
+    members[0xD800:0xE000] = False
+    edges = np.flatnonzero(np.diff(members, prepend=False, append=False)).reshape(-1, 2)
+    return "[" + "".join(f"\\x{{{first:X}}}-\\x{{{end - 1:X}}}" for first, end in edges.tolist()) + "]"
