@@ -1,12 +1,12 @@
 #!/bin/sh
 # Debian's packages for bert-tfx, as root, in an image or a root filesystem of Debian 13.
 # Usage: docker/packages.sh run           what running needs
-#        docker/packages.sh build         what setting up needs beside: pyfarmhash has no wheel for Python 3.13
+#        docker/packages.sh build         what setting up needs beside
 #        docker/packages.sh test          what `make test` needs beside: the page of the server is tested in Chromium
 set -eu
 case "$1" in
     run) packages="python3 python3-venv" ;;
-    build) packages="python3 python3-venv python3-dev g++ ca-certificates" ;;
+    build) packages="python3 python3-venv ca-certificates" ;;
     test) packages="make git procps openssl chromium" ;;
     *) echo "docker/packages.sh: run, build or test, not '$1'" >&2; exit 2 ;;
 esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolves pyproject.toml into one hashed lock for each supported Python, the image's part of the last one, and Airflow's.
+# Resolves pyproject.toml into one hashed lock for each supported Python, the image's part of the last one, Airflow's and the site's.
 # Usage: scripts/lock.sh                           (make lock)
 #        scripts/lock.sh PYTHON PLATFORM FILE      one resolution, into FILE
 # No index address is written, so the locks work behind any mirror.
@@ -15,7 +15,7 @@ resolve() {  # python version, wheel platform, file, what is resolved
     mv "$file.unfinished" "$file"
 }
 lock() {  # python version, wheel platform, file, further arguments
-    resolve "$@" pyproject.toml --extra pipeline --extra keras-hub --extra onnx --overrides requirements/not-installed.txt
+    resolve "$@" pyproject.toml --extra pipeline --extra keras-hub --extra onnx --overrides requirements/overrides.txt
 }
 if [ $# -gt 0 ]; then lock "$@" $EVERYTHING; exit; fi
 lock 3.11 x86_64-manylinux_2_28 requirements/py311.txt $EVERYTHING
@@ -23,3 +23,4 @@ lock 3.12 x86_64-manylinux_2_40 requirements/py312.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313-image.txt --constraints requirements/py313.txt
 resolve 3.11 x86_64-manylinux_2_28 requirements/airflow-py311.txt --group airflow
+resolve 3.11 x86_64-manylinux_2_28 requirements/docs.txt --group docs

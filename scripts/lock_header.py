@@ -12,9 +12,9 @@ ROOT = Path(__file__).parents[1]
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     # The inputs of scripts/lock.sh; the group `bench` is not locked.
-    groups = {name: project["dependency-groups"][name] for name in ("test", "lint", "airflow")}
+    groups = {name: project["dependency-groups"][name] for name in ("test", "lint", "airflow", "docs")}
     resolved = [project["project"][key] for key in ("requires-python", "dependencies", "optional-dependencies")]
-    overrides = (ROOT / "requirements" / "not-installed.txt").read_text()
+    overrides = (ROOT / "requirements" / "overrides.txt").read_text()
     script = (ROOT / "scripts" / "lock.sh").read_text()
     digest = hashlib.sha256(json.dumps([resolved, groups, overrides, script], sort_keys=True).encode())
     print(f"# Made by `make lock`; dependencies {digest.hexdigest()[:16]}")

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import jinja2
@@ -29,8 +28,8 @@ from serving.deploy.settings import DeploySettings
 from serving.deploy.sizing import sizing_of
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
-_RELEASE = re.compile(r"(\d+)\.(\d+)\.\d+")
-_SERVING_API = "tensorflow-serving-api"
+# Releases of TensorFlow Serving by the TensorFlow of each stack (docs/platforms.md), oldest first.
+_RELEASES = {"2.16": "2.16.1", "2.21": "2.21.0"}
 _CONTENT_DIGITS = 10
 
 
@@ -117,22 +116,18 @@ def _select_versions(base: Path, stable: int | None, canary: int | None) -> tupl
 
 
 def _base_image(versions: Sequence[PushedVersion]) -> str:
-    """Default base image: TensorFlow Serving has a release for each minor release of TensorFlow, as its API has."""
-    release = metadata.version(_SERVING_API)
+    """Default base image: TensorFlow Serving's release of the newest TensorFlow that exported a version."""
+    releases = []
     for version in versions:
-        exported = _RELEASE.match(version.tensorflow_version)
-        if exported is None or exported.groups() != _minor(release):
+        release = _RELEASES.get(version.tensorflow_version.rpartition(".")[0])
+        if release is None:
             by = version.tensorflow_version or "(unknown)"
             raise CannotDeploy(
-                f"version {version.version} was exported by TensorFlow {by}, and {_SERVING_API} here is {release}: "
-                "give --base-image tensorflow/serving:TAG, a release not older than that TensorFlow"
+                f"version {version.version} was exported by TensorFlow {by}, and the images known here are those of "
+                f"{', '.join(_RELEASES)}: give --base-image tensorflow/serving:TAG, not older than that TensorFlow"
             )
-    return f"tensorflow/serving:{release}"
-
-
-def _minor(release: str) -> tuple[str, ...] | None:
-    match = _RELEASE.match(release)
-    return match and match.groups()
+        releases.append(release)
+    return f"tensorflow/serving:{max(releases, key=list(_RELEASES.values()).index)}"
 
 
 def _readme(app: App, models: str, versions: Sequence[PushedVersion], stable: int, canary: int) -> str:

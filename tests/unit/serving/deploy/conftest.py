@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from serving.deploy.generate import Deployment, generate
 from serving.deploy.settings import DeploySettings
 from serving.protos import SavedModel
 
-# Release of the installed tensorflow-serving-api, from which the base image is derived.
-TENSORFLOW = f"{metadata.version('tensorflow-serving-api').rpartition('.')[0]}.99"
+TENSORFLOW = "2.16.99"
 FULL = DeploySettings(ssl=True, namespace="models", repository="registry.example.com:5000/team/bert", cpus=4)
 
 

@@ -104,6 +104,14 @@ def test_the_base_image_matches_the_exporting_tensorflow(push, tmp_path, exporte
     assert generate(tmp_path, tmp_path / "out", "bert", chosen, None, None).base_image == chosen.base_image
 
 
+def test_the_base_image_is_that_of_the_newest_tensorflow(push, tmp_path):
+    for exported, release in (("2.16.2", "2.16.1"), ("2.21.0", "2.21.0"), ("2.16.2", "2.21.0")):
+        push(tmp_path, len(list(tmp_path.iterdir())) + 1, tensorflow=exported)
+        versions = sorted(int(path.name) for path in tmp_path.iterdir())
+        made = generate(tmp_path, tmp_path.parent / "out", "bert", DeploySettings(), versions[-1], versions[-2:][0])
+        assert made.base_image == f"tensorflow/serving:{release}"
+
+
 def test_a_change_of_the_configuration_is_a_new_revision(make):
     def revision(**settings):
         result = make(DeploySettings(**settings))
