@@ -4,5 +4,9 @@ from setuptools import find_packages, setup
 
 setup(
     packages=find_packages(include=["bert_keras*", "components*", "pipeline*", "serving*"]),
-    package_data={"": ["*.npz", "*.html", "*.md"], "serving": ["page/*.css", "page/*.html", "page/*.js"]},
+    package_data={
+        "": ["*.npz", "*.md"],
+        "pipeline.report": ["templates/*.html"],
+        "serving": ["page/*.css", "page/*.html", "page/*.js"],
+    },
 )

@@ -5,6 +5,7 @@ workers, which need the tokenizers alone, have neither.
 """
 
 import importlib
+import importlib.metadata
 from typing import Any
 
 # The public names, by module. No module may have the name of one: importing it would hide the name (decision 22).
@@ -30,6 +31,8 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.metadata.version("bert-tfx")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

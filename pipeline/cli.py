@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline.commands import convert, finetune, minimal_pairs, pretrain, score, text, train
+from pipeline.commands import convert, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -36,9 +36,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import importlib.metadata
-
-        typer.echo(f"bert-tfx {importlib.metadata.version('bert-tfx')}")
+        typer.echo(f"bert-tfx {bert_keras.__version__}")
         raise typer.Exit
 
 
@@ -61,7 +59,15 @@ _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
     "Orchestration: Airflow, Kubeflow, Vertex AI, Dataflow",
 )
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    _MAIN: (pretrain.demo, pretrain.pretrain, finetune.finetune, pretrain.recipes, finetune.tasks, pretrain.report),
+    _MAIN: (
+        pretrain.demo,
+        pretrain.pretrain,
+        finetune.finetune,
+        pretrain.recipes,
+        finetune.tasks,
+        pretrain.report,
+        doctor.doctor,
+    ),
     _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
     _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish, compile_kubeflow.run_steps, compile_kubeflow.submit),
