@@ -3,7 +3,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo airflow-demo test test-quick test-debian13 parity lint lock licences audit docs
+.PHONY: help setup demo airflow-demo test test-quick test-debian13 parity lint lock licences audit docs docs-site
 help:           ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 16
 setup:          ## make .venv from the hashed lock, if it is not there
@@ -32,5 +32,9 @@ licences: setup ## requirements/licences.md from the installed packages' metadat
 	$(RUN)/python scripts/licences.py
 audit: setup    ## known vulnerabilities of the locked packages (needs PyPI's advisories)
 	@scripts/audit.sh $(ARGS)
+docs-site: setup ## the documentation as a site, in site/html: every link checked
+	@test -x .venv-docs/bin/zensical || .uv/bin/uv venv --quiet --clear --python .venv/bin/python .venv-docs
+	@.uv/bin/uv pip sync --quiet --python .venv-docs --require-hashes requirements/docs.txt
+	@.venv-docs/bin/python scripts/docs_site.py
 docs: setup     ## docs/cli.md from the command line's own help
 	$(RUN)/typer pipeline.cli utils docs --name bert-tfx --output docs/cli.md
