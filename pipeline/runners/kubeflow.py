@@ -19,6 +19,8 @@ from kfp.dsl.pipeline_task import PipelineTask
 from bert_keras.errors import InputError
 from bert_keras.files import replacing
 from pipeline.recipes.settings import settings_of
+from pipeline.runners.kubeflow_artifacts import ARTIFACT_TYPES
+from pipeline.runners.kubeflow_spec import EXECUTOR_INPUT
 from pipeline.runners.stage_resources import StageResources
 from pipeline.runs.request import RunRequest
 from pipeline.workflows.workflow import workflow_of
@@ -142,8 +144,11 @@ class _Builder:
                 task.after(*([before] if in_turn else [done[name] for name in upstream] or [first]))
                 done[node] = before = task
             followed = {name for upstream in self.graph.values() for name in upstream}
+            artifacts = {name: dsl.Output[getattr(dsl, kind)] for name, kind in ARTIFACT_TYPES.items()}
             last = self._step(
-                FINISH, lambda outcome, **_: ["finish", "--outcome", outcome], types={"outcome": dsl.OutputPath(str)}
+                FINISH,
+                lambda outcome, **_: ["finish", "--outcome", outcome, "--executor-input", EXECUTOR_INPUT],
+                types={"outcome": dsl.OutputPath(str), **artifacts},
             )
             last.after(*(task for node, task in done.items() if node not in followed))
             with dsl.If(last.outputs["outcome"] == PUSHED, name=PUSHED):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_keras.errors import InputError, StageError
-from pipeline.runners.kubeflow_spec import CompiledPipeline
+from pipeline.runners.kubeflow_spec import EXECUTOR_INPUT, CompiledPipeline
 
 _EQUALS = re.compile(r"inputs\.parameter_values\['([^']+)'\] == '([^']*)'")
 DONE, SKIPPED = "done", "skipped"
@@ -117,6 +117,10 @@ class StepRunner:
         container: dict[str, list[str]] = self._executors[label]["container"]
         filled = {f"{{{{$.inputs.parameters['{key}']}}}}": _text(value) for key, value in values.items()}
         filled |= {f"{{{{$.outputs.parameters['{key}'].output_file}}}}": file for key, file in files.items()}
+        artifacts = component.get("outputDefinitions", {}).get("artifacts", {})
+        outputs = {key: {"artifacts": [{"uri": os.path.join(folder, key)}]} for key in artifacts}
+        message = {"outputs": {"artifacts": outputs, "outputFile": os.path.join(folder, "output_metadata.json")}}
+        filled[EXECUTOR_INPUT] = json.dumps(message)
         # Backends replace no placeholders in the program's name.
         program, *words = [*container["command"], *container.get("args", [])]
         command = [program, *(_fill(word, filled) for word in words)]

@@ -12,6 +12,8 @@ import yaml
 
 from bert_keras.errors import InputError
 
+# The placeholder for KFP's message to a step: its inputs, and where its outputs go.
+EXECUTOR_INPUT = "{{$}}"
 # Description and Python types of each parameter type.
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "NUMBER_INTEGER": ("a whole number", (int,)),

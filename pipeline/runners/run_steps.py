@@ -14,7 +14,6 @@ import tempfile
 from typing import Any
 
 from google.protobuf import text_format
-from ml_metadata.errors import StatusError
 from tfx.dsl.compiler import compiler, constants
 from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
@@ -25,10 +24,10 @@ from tfx.proto.orchestration import pipeline_pb2
 from bert_keras.errors import InputError, StageError
 from components.io.shards import whole_file
 from pipeline.examples import generate
+from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
-from pipeline.runs.exit_codes import storage_trouble
 from pipeline.runs.lineage import DONE, Run, run_named
-from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy
+from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy, reachable
 from pipeline.runs.request import RunRequest, intermediate_representation
 from pipeline.runs.run_dir import artifacts_dir
 from pipeline.stages import CORPUS_GEN
@@ -55,12 +54,12 @@ def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:
     runtime_parameter_utils.substitute_runtime_parameter(
         ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
     )
-    try:
-        with metadata.Metadata(connection_config(request.metadata_uri)):
-            pass  # creates the tables, since nodes may start concurrently
-    except Exception as error:
-        reason = storage_trouble(error) or f"cannot be reached: {error}"
-        raise StageError(f"--metadata {request.metadata_uri}: {reason}") from error
+    with (
+        reachable(request.metadata_uri, all_errors=True),
+        metadata.Metadata(connection_config(request.metadata_uri)) as store,
+    ):
+        # Creates the tables, since nodes may start concurrently. A gRPC server is not asked before the first call.
+        store.store.get_context_types()
     request.write(run_id)
     path = intermediate_representation(request.run_dir, run_id)
     with whole_file(path, os.path.dirname(path)) as file:
@@ -81,7 +80,7 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
 
     Raises:
         InputError: the run is not compiled, or has no such node.
-        StageError: the node's inputs are missing.
+        StageError: the node's inputs are missing, or ML Metadata cannot be reached.
         Exception: any error of the node.
     """
     request = RunRequest.read(run_dir, run_id)
@@ -89,10 +88,15 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     if node_id not in nodes:
         raise InputError(f"{node_id}: no such node in run {run_id}; there are {', '.join(nodes)}")
+    with reachable(request.metadata_uri):
+        return _launch(request, ir, nodes[node_id], run_id, again)
+
+
+def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: str, again: bool) -> bool:
+    node_id = node.node_info.id
     if node_id != CORPUS_GEN and run_named(request, run_id).read_before:
         logging.getLogger(__name__).info("%s: not run, for there is no new text", node_id)
         return False
-    node = nodes[node_id]
     deployment = runner_utils.extract_local_deployment_config(ir)
     store = metadata.Metadata(connection_config(request.metadata_uri))
     launcher = NodeLauncher(
@@ -104,12 +108,7 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
         custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
     )
-    try:
-        launcher.launch()
-    except StatusError as error:
-        if trouble := storage_trouble(error):
-            raise StageError(f"{request.metadata_uri}: {trouble}") from error
-        raise
+    launcher.launch()
     keep_copy(request.metadata_uri)
     # TFX's launcher records missing inputs as a failure, but does not raise.
     run = run_named(request, run_id)
@@ -118,19 +117,31 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     return not run.read_before
 
 
-def finish(run_dir: str, run_id: str) -> dict[str, Any]:
+def finish(run_dir: str, run_id: str, executor_input: str | None = None) -> dict[str, Any]:
     """Write `summary.json` and `report.html` of a run, print its summary and return it.
 
     A run without new text leaves those of the run before; its summary has `new_text` false.
 
+    Args:
+        executor_input: Kubeflow's message to the step, whose artifacts are written too
+            (`pipeline.runners.kubeflow_artifacts`).
+
     Raises:
         InputError: the run is not compiled.
-        StageError: a node has not run.
+        StageError: a node has not run, or ML Metadata cannot be reached.
     """
+    request = RunRequest.read(run_dir, run_id)
+    with reachable(request.metadata_uri):
+        run = run_named(request, run_id)
+    summary = _summary(request, run, run_dir, run_id)
+    if executor_input is not None:
+        write_artifacts(executor_input, run, summary, run_dir)
+    return summary
+
+
+def _summary(request: RunRequest, run: Run, run_dir: str, run_id: str) -> dict[str, Any]:
     from pipeline.workflows.report import write_report
 
-    request = RunRequest.read(run_dir, run_id)
-    run = run_named(request, run_id)
     if run.read_before:
         print(
             f"no new text: version {request.latest} has read all {run.read_before:,} documents, in its run or before; "

@@ -1,8 +1,8 @@
 """Location of ML Metadata as one line of text, without its password; damage and copies of its file.
 
-sqlite:/runs/demo/metadata.sqlite         a file: for steps that run one after another, on one machine
+sqlite:/runs/demo/metadata.sqlite         a file: for tasks of one machine, or steps of several one after another
 mysql://user@host:3306/database           MySQL or MariaDB; PostgreSQL loses strings (docs/decisions/0014)
-grpc://host:8080                          ML Metadata's own server; open-source Kubeflow has one
+grpc://host:8080                          ML Metadata's own server; Kubeflow Pipelines had one
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
+from ml_metadata import errors
 from ml_metadata.proto import metadata_store_pb2
 
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, StageError
 from bert_keras.files import replacing
+from pipeline.runs.exit_codes import storage_trouble
 
 PASSWORD_VARIABLE = "BERT_TFX_METADATA_PASSWORD"
 _MYSQL_PORT = 3306
@@ -62,6 +65,29 @@ def connection_config(uri: str) -> metadata_store_pb2.ConnectionConfig | metadat
     config.mysql.host, config.mysql.port, config.mysql.database = host, port or _MYSQL_PORT, database
     config.mysql.user, config.mysql.password = parts.username, os.environ.get(PASSWORD_VARIABLE, "")
     return config
+
+
+@contextlib.contextmanager
+def reachable(uri: str, all_errors: bool = False) -> Iterator[None]:
+    """Turn errors of ML Metadata that no program can mend into one line.
+
+    Args:
+        all_errors: turn every other error too, where nothing but the connection can be wrong.
+
+    Raises:
+        StageError: ML Metadata cannot be reached, or its disk is full or read-only.
+    """
+    try:
+        yield
+    except Exception as error:
+        gone = all_errors or isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))
+        trouble = storage_trouble(error) if gone or isinstance(error, errors.StatusError) else None
+        if not (gone or trouble):
+            raise
+        reason = trouble or f"cannot be reached: {(str(error) or type(error).__name__).splitlines()[0]}"
+        if uri.startswith("grpc:"):
+            reason += "; newer releases of Kubeflow Pipelines have no such server: compile without it (--metadata)"
+        raise StageError(f"--metadata {uri}: {reason}") from error
 
 
 def check_sqlite(uri: str, artifacts_dir: str) -> None:

@@ -12,7 +12,6 @@ from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask
 from pipeline.commands.options import chosen, with_options
 from pipeline.runs.request import RunRequest
 
-CLUSTER_METADATA = "grpc://metadata-grpc-service.kubeflow:8080"
 CompiledFile = Annotated[str, typer.Argument(metavar="FILE", help="Output of `bert-tfx compile kubeflow`.")]
 Parameters = Annotated[
     list[str] | None,
@@ -35,8 +34,8 @@ def compile_kubeflow(
         str | None,
         typer.Option(
             metavar="URI",
-            help="Location of ML Metadata, as for `compile nodes`; default: the server of Kubeflow Pipelines in the "
-            "namespace kubeflow.",
+            help="Location of ML Metadata, as for `compile nodes`; default: a SQLite file in the run directory, on the "
+            "volume; the steps then run one after another.",
         ),
     ] = None,
     volume: Annotated[
@@ -66,13 +65,12 @@ def compile_kubeflow(
     if not output.endswith((".yaml", ".yml")):
         raise InputError(f"--output {output}: must end in .yaml, for Kubeflow's client")
     if bucket is not None and metadata is None:
-        raise InputError("--bucket: Vertex AI has no server for TFX's ML Metadata; give a --metadata that it can reach")
+        raise InputError("--bucket: Cloud Storage cannot hold a SQLite file; give a --metadata that it can reach")
     from pipeline.runners.kubeflow import KubeflowSettings, run_dir_of, steps_of, write_pipeline
     from pipeline.runners.stage_resources import resources_of
 
     cluster = chosen(KubeflowSettings, context)
-    metadata = CLUSTER_METADATA if metadata is None else metadata
-    request = RunRequest(recipe, "", metadata=metadata, beam_args=tuple(context.obj or []), **options)
+    request = RunRequest(recipe, "", metadata=metadata or "", beam_args=tuple(context.obj or []), **options)
     request = run_dir_of(request, cluster)
     _ = request.resolved  # invalid settings are reported before TFX is imported
     from pipeline.runners.run_steps import graph_of

@@ -53,6 +53,17 @@ def test_every_step_is_a_container_and_nothing_else(documents):
     assert {container["image"] for container in containers(documents[0]).values()} == {"bert-tfx:0.1.0"}
 
 
+def test_the_last_step_has_typed_artifacts(documents):
+    """Kubeflow's pages show HTML and metrics; `{{$}}` tells the step where they go."""
+    spec = documents[0]
+    outputs = spec["components"]["comp-finish"]["outputDefinitions"]["artifacts"]
+    types = {name: about["artifactType"]["schemaTitle"] for name, about in outputs.items()}
+    assert types == {
+        "report": "system.HTML", "metrics": "system.Metrics", "model": "system.Model", "examples": "system.Dataset",
+    }  # fmt: skip
+    assert option(containers(spec)["finish"]["args"], "--executor-input") == "{{$}}"
+
+
 def test_steps_follow_the_upstream_nodes(documents):
     tasks = documents[0]["root"]["dag"]["tasks"]
     names = dict(zip(GRAPH, STEPS[1:-1], strict=True))

@@ -1,8 +1,10 @@
 """A run in steps, each launched in this process: the first two stages for real, on some text."""
 
 import json
+import socket
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ml_metadata.errors import InternalError
@@ -117,12 +119,29 @@ def test_a_full_disk_under_ml_metadata_is_one_line(request_of, monkeypatch):
     monkeypatch.setattr(run_steps.NodeLauncher, "launch", fail)
     with pytest.raises(StageError) as stopped:
         run_node(request.run_dir, "a", "CorpusGen")
-    line = f"{request.metadata_uri}: Error when executing query: database or disk is full; make it writable or free"
+    line = f"--metadata {request.metadata_uri}: Error when executing query: database or disk is full; make it writable"
     assert str(stopped.value).startswith(line)
     monkeypatch.setattr(run_steps.metadata, "Metadata", fail)
     with pytest.raises(StageError) as stopped:
         compiled(request, "b")
-    assert str(stopped.value).startswith(f"--metadata {line}") and "\n" not in str(stopped.value)
+    assert str(stopped.value).startswith(line) and "\n" not in str(stopped.value)
+
+
+def test_without_a_server_of_ml_metadata_the_first_step_says_so(request_of):
+    """Releases of Kubeflow Pipelines without it: the first step passed, the second burned its retries."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        request = request_of(metadata=f"grpc://127.0.0.1:{closed.getsockname()[1]}")
+        with pytest.raises(
+            StageError, match=r"^--metadata grpc://127.*cannot be reached: .*compile without it"
+        ) as stopped:
+            compiled(request, "a")
+    assert "\n" not in str(stopped.value) and not run_ids(request.run_dir)
+    # A server that goes away later: each node says it, too.
+    compiled(request_of(), "b")
+    request.write("b")
+    with pytest.raises(StageError, match=r"^--metadata grpc://127.*cannot be reached"):
+        run_node(request.run_dir, "b", "CorpusGen")
 
 
 def test_two_pipelines_share_a_store_and_a_run_id(request_of, tmp_path):
@@ -177,7 +196,7 @@ def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):
     assert not Path(request.run_dir, "compiled").exists()
 
     reached = []
-    monkeypatch.setattr(run_steps.metadata, "Metadata", lambda config: reached.append(config) or nullcontext())
+    monkeypatch.setattr(run_steps.metadata, "Metadata", lambda config: reached.append(config) or nullcontext(Mock()))
     compiled(request, "a")
     assert [config.mysql.password for config in reached] == ["planted-secret"]
     files = {path.name: path.read_text() for path in Path(request.run_dir, "compiled").iterdir()}

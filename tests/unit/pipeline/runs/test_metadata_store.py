@@ -1,9 +1,10 @@
 """Location of ML Metadata as one line of text; its password comes from the environment only."""
 
 import pytest
+from ml_metadata import errors
 
-from bert_keras.errors import InputError
-from pipeline.runs.metadata_store import PASSWORD_VARIABLE, connection_config
+from bert_keras.errors import InputError, StageError
+from pipeline.runs.metadata_store import PASSWORD_VARIABLE, connection_config, reachable
 
 
 def test_each_kind_of_store_has_its_connection(monkeypatch):
@@ -35,3 +36,27 @@ def test_a_password_is_refused_and_not_repeated():
         connection_config("mysql://me:planted-secret@host/db")
     assert "planted-secret" not in str(refused.value)
     assert "mysql://me:***@host" in str(refused.value)
+
+
+def told(uri, error):
+    """The line that an error inside `reachable` ends with."""
+    with pytest.raises(StageError) as stopped, reachable(uri):
+        raise error
+    assert "\n" not in str(stopped.value)
+    return str(stopped.value)
+
+
+@pytest.mark.parametrize("error", [errors.UnavailableError("no route\nto host"), errors.DeadlineExceededError("late")])
+def test_a_store_that_does_not_answer_is_one_line(error):
+    first = str(error).splitlines()[0]
+    assert told("mysql://me@h/d", error) == f"--metadata mysql://me@h/d: cannot be reached: {first}"
+    line = told("grpc://h:1", error)
+    assert line.startswith(f"--metadata grpc://h:1: cannot be reached: {first}; newer") and "Kubeflow" in line
+
+
+def test_a_full_disk_is_told_and_a_stages_own_error_stays_what_it_is():
+    full = errors.InternalError("query: database or disk is full")
+    assert "database or disk is full; make it writable" in told("sqlite:/x", full)
+    for error in (errors.InvalidArgumentError("a defect"), ValueError("a stage's"), OSError(28, "disk", "/x")):
+        with pytest.raises(type(error)), reachable("grpc://h:1"):
+            raise error

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bert_keras.errors import InputError
 from pipeline.cli import app
 from pipeline.runners.kubeflow_spec import CompiledPipeline
-from tests.support.pipeline.compiled_for_kubeflow import GRAPH, compiled, containers
+from tests.support.pipeline.compiled_for_kubeflow import GRAPH, METADATA, compiled, containers
 
 COMPILE = ["compile", "kubeflow", "--image", "bert-tfx:0.1.0"]
 
@@ -35,7 +35,11 @@ def test_the_nodes_are_those_of_the_recipe(tmp_path):
     spec, _ = yaml.safe_load_all(path.read_text())
     words = containers(spec)["compile"]["args"]
     assert words[words.index("--expect") + 1].split(",") == [*_nodes(spec)]
-    assert words[words.index("--metadata") + 1] == "grpc://metadata-grpc-service.kubeflow:8080"
+    # On the volume, where no server is needed; one step after another.
+    assert words[words.index("--metadata") + 1] == "sqlite:/runs/bert-pretrain/metadata.sqlite"
+    assert all(len(before) <= 1 for name, before in _after(spec).items() if name != "condition-1")
+    run(*COMPILE, "--metadata", METADATA, "--output", path)
+    spec, _ = yaml.safe_load_all(path.read_text())
     assert spec["root"]["inputDefinitions"]["parameters"]["corpus"]["defaultValue"] == []
     # The other tests assume this graph.
     compiled(tmp_path / "taken.yaml")
@@ -139,7 +143,7 @@ def test_set_json_comes_before_single_settings(tmp_path, monkeypatch):
 def test_finish_writes_the_outcome_and_exits_with_0(tmp_path, monkeypatch, blessed, said):
     from pipeline.runners import run_steps
 
-    monkeypatch.setattr(run_steps, "finish", lambda run_dir, run_id: {"blessed": blessed, "served_version": None})
+    monkeypatch.setattr(run_steps, "finish", lambda *_: {"blessed": blessed, "served_version": None})
     words = ["finish", "--run-dir", tmp_path, "--run-id", "r"]
     run(*words, "--outcome", tmp_path / "outcome")
     assert (tmp_path / "outcome").read_text() == said
