@@ -37,6 +37,7 @@ PORTS = {8500: "--grpc-port", 8501: "--rest-port"}
 EXTRAS = {
     "pipeline": ("tfx", "all but examples and tokenize"),
     "keras-hub": ("keras-hub", "convert from and to keras-hub"),
+    "onnx": ("onnx", "convert to onnx and serve with onnxruntime"),
     "kubeflow": ("kfp", "compile kubeflow, run-steps and submit"),
 }
 _LOCKS = Path(__file__).parents[2] / "requirements"

@@ -1,6 +1,7 @@
 """`bert-tfx doctor`: each thing that will not work is told with its remedy, from facts of the machine alone."""
 
 import dataclasses
+import importlib.metadata
 import socket
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def judged(lock="", **facts):
 
 def test_a_machine_that_fits_says_what_is_missing_only():
     found = judged()
-    assert [f.subject for f in found.values() if f.level != OK] == ["bert-tfx[keras-hub]", "bert-tfx[kubeflow]"]
+    assert [f.subject for f in found.values() if f.level != OK] == [
+        f"bert-tfx[{extra}]" for extra in ("keras-hub", "onnx", "kubeflow")
+    ]
     assert found["bert-tfx[kubeflow]"].remedy.endswith("pip install 'bert-tfx[kubeflow]'")
     assert found["bert-tfx"].found == "bert-tfx 0.1.0; 2 packages fit"
     assert found["bert-tfx[pipeline]"].found == "tfx 1.21.0; 2 packages fit"
@@ -101,6 +104,11 @@ def test_a_port_in_use_is_seen():
         port = server.getsockname()[1]
         assert doctor._is_used(port)
     assert not doctor._is_used(port)
+
+
+def test_every_extra_has_its_commands():
+    requires = importlib.metadata.metadata("bert-tfx").get_all("Provides-Extra")
+    assert doctor.EXTRAS.keys() == set(requires)
 
 
 def test_it_imports_nothing_heavy():
