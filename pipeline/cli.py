@@ -108,7 +108,7 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
     """Split off the words after `--`, for commands that pass them to Beam."""
-    if words[:1] not in (["examples"], ["compile"]) or "--" not in words:
+    if words[:1] not in (["examples"], ["pretrain"], ["compile"]) or "--" not in words:
         return words, []
     end = words.index("--")
     return words[:end], words[end + 1 :]

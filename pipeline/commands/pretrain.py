@@ -26,14 +26,19 @@ DEMO_TEXT = "The function returns a new array."
 
 
 @_with_options
-def pretrain(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
+def pretrain(
+    context: typer.Context,
+    options: dict[str, Any],
+    recipe: RecipeName = "tiny_cpu",
+    run_dir: RunDir = DEFAULT_RUN_DIR,
+) -> None:
     """Pre-train and push a model: corpus, vocabulary, examples, validation, training, gate, push.
 
-    The same command resumes an interrupted run, and takes finished stages from the cache.
+    The same command resumes an interrupted run, and takes finished stages from the cache. Words after `--` go to Beam.
     Exit codes: 0 pushed (or served from the cache, or no new text), 1 a stage failed, 2 bad input, 3 the gate refused
     the model, 4 stopped by SIGTERM while training: run the same command to resume.
     """
-    summary = _pretrain(recipe, run_dir, options)
+    summary = _pretrain(recipe, run_dir, options | {"beam_args": tuple(context.obj or [])})
     exit_if_refused(summary)
 
 

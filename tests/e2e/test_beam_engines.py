@@ -1,16 +1,18 @@
 """Examples made by other Beam engines, and by workers without TFX, equal those of this process byte by byte."""
 
+import contextlib
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.support.pipeline.command_line import bert_tfx
+from tests.support.pipeline.command_line import bert_tfx, start
 from tests.support.pipeline.example_shards import SMALL_SHARDS, digests, make
 
 ROOT = Path(__file__).parents[2]
@@ -112,34 +114,74 @@ def test_a_bad_record_is_named_through_the_job_service(tmp_path):
     assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
 
 
-# Engines in Java: Beam's job server for them runs the stages in an embedded cluster.
+# Flink and Spark, each on three machines. ci/flink.sh and ci/spark.sh start them, and then these tests.
 
-
-def needs_job_server(variable):
-    """Mark of a test that needs Java and the job server's jar, whose path is in an environment variable."""
-    missing = [f"{variable} is unset"] * (not os.environ.get(variable)) + ["there is no java"] * (
-        not shutil.which("java")
-    )
-    return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)}: no job server to run on")
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        pytest.param(
-            ("--runner=FlinkRunner", "--flink_master=[local]", "--flink_job_server_jar={FLINK_JOB_SERVER_JAR}"),
-            marks=needs_job_server("FLINK_JOB_SERVER_JAR"),
-            id="flink",
-        ),
-        pytest.param(
-            ("--runner=SparkRunner", "--spark_master_url=local[2]", "--spark_job_server_jar={SPARK_JOB_SERVER_JAR}"),
-            marks=needs_job_server("SPARK_JOB_SERVER_JAR"),
-            id="spark",
-        ),
-    ],
+needs_cluster = pytest.mark.skipif(
+    "ENGINE_ARGS" not in os.environ, reason="ENGINE_ARGS is unset: ci/flink.sh and ci/spark.sh set it"
 )
-def test_a_job_server_makes_the_same_bytes(made, corpus, tmp_path, args):
+SECONDS_INTO_THE_STAGE = 8
+LAST_FILES = {"documents": "corpus.json", "vocabulary": "vocab_spec.json", "examples": "example_spec.json"}
+# Each of them is killed in every stage: a name of $ENGINE_RUN/NAME.pid.
+VICTIMS = ["worker-pool-2", "engine-2", "job-server"]
+STAGES = ["documents", "vocabulary", "examples"]
+
+
+def engine_args():
+    return os.environ["ENGINE_ARGS"].split()
+
+
+def kill(victim):
+    """Kill a process and its children at once, as a machine that fails does."""
+    process = psutil.Process(int((Path(os.environ["ENGINE_RUN"]) / f"{victim}.pid").read_text()))
+    for one in [*process.children(recursive=True), process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+@needs_cluster
+def test_a_cluster_makes_the_same_bytes(made, corpus, tmp_path):
+    output, figures = made
+    assert make(corpus, tmp_path / "out", *SMALL_SHARDS, "--", *engine_args())["tokens"] == figures["tokens"]
+    assert digests(tmp_path / "out") == digests(output)
+
+
+@needs_cluster
+def test_workers_in_the_command_itself(made, corpus, tmp_path):
+    """LOOPBACK reaches the workers by the name localhost: the engine runs within the job server, on this machine."""
     output, _ = made
-    words = (arg.format(**os.environ) for arg in args)
-    make(corpus, tmp_path / "out", *SMALL_SHARDS, "--", *words, "--environment_type=LOOPBACK", "--parallelism=2")
+    make(corpus, tmp_path / "out", *SMALL_SHARDS, "--", *os.environ["LOOPBACK_ARGS"].split())
+    assert digests(tmp_path / "out") == digests(output)
+
+
+@needs_cluster
+def test_a_bad_record_is_named_through_a_cluster(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One sentence."}\n' * 5 + '{"txt": "Another."}\n')
+    code, _, err = bert_tfx("examples", "--corpus", path, "--output", tmp_path / "out", "--", *engine_args())
+    last = err.splitlines()[-1]
+    assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
+
+
+@needs_cluster
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_process_killed_in_each_stage(made, corpus, tmp_path, victim):
+    """The engine starts the stage again, or the command fails, and does the stage again when it is given again."""
+    output, _ = made
+    killed, codes = [], []
+    while len(codes) < 8 and codes[-1:] != [0]:
+        words = ("examples", "--corpus", corpus, "--output", tmp_path / "out", *SMALL_SHARDS, "--", *engine_args())
+        command = start(*words)
+        lines = []
+        for line in command.stdout:
+            lines.append(line)
+            stage = line.removeprefix("bert-tfx: ").partition(": sent as job")
+            if stage[1] and stage[0] not in killed:
+                time.sleep(SECONDS_INTO_THE_STAGE)
+                # It has not ended before.
+                assert not list((tmp_path / "out/work.part").glob(f"*/{LAST_FILES[stage[0]]}"))
+                kill(victim)
+                killed.append(stage[0])
+        codes.append(command.wait())
+    print(victim, killed, codes)
+    assert killed == STAGES and codes[-1] == 0, lines[-20:]
     assert digests(tmp_path / "out") == digests(output)
