@@ -119,7 +119,7 @@ def test_a_bad_record_is_named_through_the_job_service(tmp_path):
 needs_cluster = pytest.mark.skipif(
     "ENGINE_ARGS" not in os.environ, reason="ENGINE_ARGS is unset: ci/flink.sh and ci/spark.sh set it"
 )
-SECONDS_INTO_THE_STAGE = 8
+SECONDS_INTO_THE_STAGE = 3
 LAST_FILES = {"documents": "corpus.json", "vocabulary": "vocab_spec.json", "examples": "example_spec.json"}
 # Each of them is killed in every stage: a name of $ENGINE_RUN/NAME.pid.
 VICTIMS = ["worker-pool-2", "engine-2", "job-server"]
@@ -136,6 +136,10 @@ def kill(victim):
     for one in [*process.children(recursive=True), process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
+
+
+def workers_started():
+    return (Path(os.environ["ENGINE_RUN"]) / "worker-pool-2.log").read_text().count("Starting worker")
 
 
 @needs_cluster
@@ -171,16 +175,19 @@ def test_a_process_killed_in_each_stage(made, corpus, tmp_path, victim):
     while len(codes) < 8 and codes[-1:] != [0]:
         words = ("examples", "--corpus", corpus, "--output", tmp_path / "out", *SMALL_SHARDS, "--", *engine_args())
         command = start(*words)
-        lines = []
+        started, lines = workers_started(), []
         for line in command.stdout:
             lines.append(line)
-            stage = line.removeprefix("bert-tfx: ").partition(": sent as job")
-            if stage[1] and stage[0] not in killed:
+            stage, sent, _ = line.removeprefix("bert-tfx: ").partition(": sent as job")
+            if sent and stage not in killed:
+                # Within the stage: a worker of its job has started, and its last file is not there.
+                while workers_started() == started:
+                    time.sleep(0.5)
                 time.sleep(SECONDS_INTO_THE_STAGE)
-                # It has not ended before.
-                assert not list((tmp_path / "out/work.part").glob(f"*/{LAST_FILES[stage[0]]}"))
+                assert not list((tmp_path / "out/work.part").glob(f"*/{LAST_FILES[stage]}"))
                 kill(victim)
-                killed.append(stage[0])
+                killed.append(stage)
+            started = workers_started() if sent else started
         codes.append(command.wait())
     print(victim, killed, codes)
     assert killed == STAGES and codes[-1] == 0, lines[-20:]
