@@ -16,6 +16,7 @@ from pipeline.runs.lineage import latest_run, run_named
 from pipeline.runs.request import RunRequest, run_ids
 from pipeline.workflows.finetune import FineTuneWorkflow
 from pipeline.workflows.workflow import workflow_of
+from tests.support.pipeline.metadata_server import metadata_server
 
 SETTINGS = ("model.vocab_size=40", "examples.max_seq_length=32", "model.max_position_embeddings=32")
 
@@ -142,6 +143,23 @@ def test_without_a_server_of_ml_metadata_the_first_step_says_so(request_of):
     request.write("b")
     with pytest.raises(StageError, match=r"^--metadata grpc://127.*cannot be reached"):
         run_node(request.run_dir, "b", "CorpusGen")
+
+
+def test_a_server_of_ml_metadata_and_a_file_give_the_same_bytes(request_of, tmp_path):
+    """Releases of Kubeflow Pipelines with and without the server; a second run takes all from the cache."""
+    shards = {}
+    with metadata_server(tmp_path / "server.sqlite") as server:
+        for name, store in (("file", ""), ("server", server)):
+            request = request_of(run_dir=str(tmp_path / name), metadata=store)
+            for run_id, state in (("a", "COMPLETE"), ("b", "CACHED")):
+                compiled(request, run_id)
+                nodes = ("CorpusGen", "VocabGen", "PretrainExampleGen")
+                for node in nodes:
+                    run_node(request.run_dir, run_id, node)
+                assert states(request, run_id) == dict.fromkeys(nodes, state)
+            examples = Path(run_named(request, "b").output("PretrainExampleGen", "examples").uri)
+            shards[name] = {str(p.relative_to(examples)): p.read_bytes() for p in examples.glob("Split-*/*")}
+    assert shards["file"] == shards["server"] and len(shards["file"]) > 1
 
 
 def test_two_pipelines_share_a_store_and_a_run_id(request_of, tmp_path):
