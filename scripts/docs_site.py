@@ -12,55 +12,47 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "site"
-# Of code, too: a page's listings hold `](` but rarely a path that exists.
+PAGES = SITE / "pages"
 _LINK = re.compile(r"(?<=\]\()[^)\s:#]+(?=[)#])")
 sys.path.insert(0, str(ROOT))
 
 
 def main() -> None:
-    pages = SITE / "pages"
     shutil.rmtree(SITE, ignore_errors=True)
     waiting, done = [Path("README.md"), Path("CONTRIBUTING.md"), Path("CHANGELOG.md")], set()
     while waiting:
-        path = waiting.pop()
-        if path in done:
-            continue
-        done.add(path)
-        (pages / path).parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".md":
-            text = (ROOT / path).read_text() if (ROOT / path).is_file() else _listing(path.parent)
-            text = _LINK.sub(lambda link, path=path: _target(path, link[0]), text)
-            (pages / path).write_text(text)
-            waiting += [_resolved(path, link) for link in _LINK.findall(text) if _exists(path, link)]
-        else:
-            shutil.copyfile(ROOT / path, pages / path)
-    (pages / "docs" / "api.md").write_text(_api())
+        if (path := waiting.pop()) not in done:
+            done.add(path)
+            waiting += _lay(path)
+    (PAGES / "docs" / "api.md").write_text(_api())
     settings = (ROOT / "docs" / "zensical.toml").read_text()
     # Zensical itself says nothing of these.
-    if missing := [page for page in re.findall(r'= "(.*\.md)"', settings) if not (pages / page).is_file()]:
+    if missing := [page for page in re.findall(r'= "(.*\.md)"', settings) if not (PAGES / page).is_file()]:
         sys.exit(f"docs/zensical.toml: no such page, or no page of the README's leads to it: {', '.join(missing)}")
     (SITE / "zensical.toml").write_text(settings)
-    build = [Path(sys.executable).with_name("zensical"), "build", "--strict"]
-    sys.exit(subprocess.run([*build, "--config-file", SITE / "zensical.toml"], cwd=SITE).returncode)
+    build = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--config-file", "zensical.toml"]
+    sys.exit(subprocess.run(build, cwd=SITE).returncode)
 
 
-def _resolved(page: Path, link: str) -> Path:
-    return (ROOT / page.parent / link).resolve().relative_to(ROOT)
+def _lay(path: Path) -> list[Path]:
+    """Lay a file at its place in the site; return the files that it leads to, for a folder its page."""
+    (PAGES / path).parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix != ".md":
+        shutil.copyfile(ROOT / path, PAGES / path)
+        return []
+    found = []
 
+    def follow(link: re.Match[str]) -> str:
+        target, page = (ROOT / path.parent / link[0]).resolve(), ""
+        if target.is_dir():
+            page = "README.md" if (target / "README.md").is_file() else "index.md"
+        if page or target.is_file():
+            found.append((target / page).relative_to(ROOT))
+        return f"{link[0].rstrip('/')}/{page}" if page else link[0]
 
-def _exists(page: Path, link: str) -> bool:
-    path = ROOT / page.parent / link
-    return path.is_file() or (path.name in ("README.md", "index.md") and path.parent.is_dir())
-
-
-def _target(page: Path, link: str) -> str:
-    """The link, of a folder to its page."""
-    folder = ROOT / page.parent / link
-    return (
-        f"{link.rstrip('/')}/{'README' if (folder / 'README.md').is_file() else 'index'}.md"
-        if folder.is_dir()
-        else link
-    )
+    text = (ROOT / path).read_text() if (ROOT / path).is_file() else _listing(path.parent)
+    (PAGES / path).write_text(_LINK.sub(follow, text))
+    return found
 
 
 def _listing(folder: Path) -> str:

@@ -30,14 +30,12 @@ def write_artifacts(executor_input: str, run: Run, summary: Mapping[str, Any], r
     Args:
         executor_input: KFP's message, as JSON, with the outputs `ARTIFACT_TYPES`.
     """
-    outputs = json.loads(executor_input)["outputs"]
-    described = {}
+    outputs, described = json.loads(executor_input)["outputs"], {}
     for name, metadata in _described(run, summary, run_dir).items():
         path = _local_path(outputs["artifacts"][name]["artifacts"][0]["uri"])
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        report = os.path.join(run_dir, REPORT_FILE)
-        if name == REPORT and os.path.exists(report):
-            shutil.copyfile(report, path)
+        if name == REPORT and os.path.exists(metadata["path"]):
+            shutil.copyfile(metadata["path"], path)
         else:
             write_json(path, metadata)
         described[name] = {"artifacts": [{"metadata": metadata}]}
@@ -46,24 +44,16 @@ def write_artifacts(executor_input: str, run: Run, summary: Mapping[str, Any], r
 
 
 def _described(run: Run, summary: Mapping[str, Any], run_dir: str) -> dict[str, dict[str, Any]]:
-    """The metadata of each artifact; KFP takes numbers only for metrics."""
-    examples = [
-        artifact.uri
-        for stage in run.stages.values()
-        for artifacts in stage.outputs.values()
-        for artifact in artifacts
-        if artifact.type == "Examples"
-    ]
+    """The metadata of each artifact; KFP refuses metrics that are no numbers."""
+    outputs = [artifact for stage in run.stages.values() for key in stage.outputs for artifact in stage.outputs[key]]
+    examples = next((artifact.uri for artifact in outputs if artifact.type == "Examples"), None)
+    numbers = {name: value for name, value in summary.items() if type(value) in (int, float) and math.isfinite(value)}
     version = summary.get("pushed_version")
     return {
         REPORT: {"path": os.path.join(run_dir, REPORT_FILE)},
-        METRICS: {
-            key: value
-            for key, value in summary.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        },
+        METRICS: numbers,
         MODEL: {"version": version, "path": os.path.join(serving_dir(run_dir), version)} if version else {},
-        EXAMPLES: {"path": examples[0]} if examples else {},
+        EXAMPLES: {"path": examples} if examples else {},
     }
 
 
