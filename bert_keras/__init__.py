@@ -19,6 +19,7 @@ _NAMES = {
     "bert_keras.models.task_models": (
         "BertForMultipleChoice",
         "BertForRegression",
+        "BertForSentenceSimilarity",
         "BertForSequenceClassification",
         "BertForSpanExtraction",
         "BertForTokenClassification",

@@ -16,6 +16,7 @@ from bert_keras.finetuning.init_checkpoint import InitCheckpoint
 from bert_keras.finetuning.prediction import predict
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.similarity import check_training
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -52,9 +53,11 @@ def fine_tune(
     kind = task_type_of(task)
     features = []
     for split, rows in (("training", train), ("held-out", held_out)):
-        if not rows or rows[0].gold is None:
+        if not rows or (rows[0].gold is None and not (task.contrastive and split == "training")):
             raise InputError(f"{task.name} has {len(rows)} {split} rows{', without golds' if rows else ''}; give some")
         features.append(kind.features(rows, task, settings, init.tokenizer))
+    if task.contrastive:
+        check_training(train, settings, init.config, config)
     learned = features[0].arrays["weights"] > 0
     # As in run_squad.py, a step counts rows, not windows.
     training = config.training_config(len(np.unique(features[0].row_of[learned])))

@@ -147,10 +147,49 @@ class BertForMultipleChoice(_TaskModel):
         super().__init__(config, 1, seed, has_bias=False, **kwargs)
 
     def call(self, inputs, training=False):
-        names = ("input_ids", "input_mask", "segment_ids")
-        batch, choices, length = ops.shape(inputs["input_ids"])
-        flat = {name: ops.reshape(inputs[name], (batch * choices, length)) for name in names}
-        return ops.reshape(self._classify_pooled(flat, training), (batch, choices))
+        batch, choices, _ = ops.shape(inputs["input_ids"])
+        return ops.reshape(self._classify_pooled(_flat(inputs), training), (batch, choices))
+
+
+def _flat(inputs):
+    """Backbone's inputs int [B, C, T] -> int [B C, T]."""
+    names = ("input_ids", "input_mask", "segment_ids")
+    return {name: ops.reshape(inputs[name], (-1, ops.shape(inputs[name])[2])) for name in names}
+
+
+def pooled(states, mask, pooling):
+    """One vector for each text: `mean` of the vectors [B, T, H] of its tokens (`mask` [B, T]), or that of the first."""
+    if pooling == "cls":
+        return states[:, 0]
+    # A matrix product: the padding's vectors are finite, and count nothing.
+    return ops.matmul(mask[:, None], states)[:, 0] / ops.sum(mask, axis=1, keepdims=True)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForSentenceSimilarity(ConfiguredModel):
+    """Vectors of texts, float32 of length 1, without new weights (arXiv 1908.10084, section 3; arXiv 2104.08821).
+
+    Call with the backbone's inputs for C texts a row, int [B, C, T] -> [B, C, H].
+    """
+
+    arguments = ("pooling", "embedding_size")
+
+    def __init__(self, config: BertConfig, pooling: str, seed: int = 0, embedding_size: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.backbone = BertBackbone(config, seed, embedding_size=embedding_size, name="bert")
+        self.pooling, self.embedding_size = pooling, self.backbone.embedding_size
+        # Unused, so it has no gradient, and Keras would warn at every start.
+        self.backbone.pooler.trainable = False
+
+    def build(self, input_shape=None):
+        self.backbone.build(None)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        flat = _flat(inputs)
+        states = ops.cast(self.backbone(flat, training=training)["sequence_output"], "float32")
+        vectors = pooled(states, ops.cast(flat["input_mask"], "float32"), self.pooling)
+        return ops.reshape(ops.normalize(vectors), (*ops.shape(inputs["input_ids"])[:2], self.config.hidden_size))
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -11,7 +11,7 @@ Batch = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """An objective. All sums are additive, so a global batch may be split in any way.
+    """An objective. All sums are additive, so a global batch may be split in any way, but for `whole_batch`.
 
     Attributes:
         name: name in recipes and example specs.
@@ -22,6 +22,8 @@ class Objective:
         loss: (dict of the sums of some examples, totals of the global batch) -> their part of the loss, a scalar;
             the parts of a batch add up to its loss.
         metrics: dict of sums over any number of examples, floats -> metrics for logs and progress bars, `loss` first.
+        whole_batch: whether the sums of an example depend on the other examples, as with negatives from the batch. The
+            training loop then gives `example_sums` the outputs and `weights` of the whole global batch, on each device.
     """
 
     name: str
@@ -30,3 +32,4 @@ class Objective:
     totals: Callable[[Batch], tuple[Any, ...]]
     loss: Callable[[dict[str, Any], tuple[Any, ...]], Any]
     metrics: Callable[[Mapping[str, float]], dict[str, float]]
+    whole_batch: bool = False

@@ -25,7 +25,7 @@ class ServedAnswers(Protocol):
         """The outputs."""
 
     def written(self, outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The outputs of `evaluate`: `answer` string [B], which `bert_keras.tasks.answers.parse_answer` parses."""
+        """The outputs of `evaluate`: `answer` string [B], as `bert_keras.tasks.answers.parse_answers` parses them."""
 
 
 class LabelAnswers:
@@ -59,8 +59,7 @@ class NumberAnswers:
         return {"score": tf.cast(self._outputs(self._inputs(*texts)), tf.float32)}
 
     def written(self, outputs):
-        # Nine digits distinguish any two float32 values.
-        return {"answer": tf.strings.as_string(outputs["score"], precision=9, shortest=True)}
+        return {"answer": _number(outputs["score"])}
 
 
 class ChoiceAnswers:
@@ -86,6 +85,33 @@ class ChoiceAnswers:
 
     def written(self, outputs):
         return {"answer": tf.strings.as_string(outputs["choice"])}
+
+
+class VectorAnswers:
+    """text, text_pair string[B] -> vectors float[B, 2, H] of length 1, and score float[B], their cosine.
+
+    Args:
+        embed: the signature `embed`.
+        written: name of the output that is the answer.
+    """
+
+    def __init__(self, embed: Callable[[tf.Tensor], Mapping[str, tf.Tensor]], written: str):
+        self.specs = text_specs("text", "text_pair")
+        self._embed, self._written = embed, written
+
+    def __call__(self, text, text_pair):
+        vectors = tf.stack([self._embed(texts)["embedding"] for texts in (text, text_pair)], axis=1)
+        vectors = tf.math.l2_normalize(vectors, axis=-1)
+        return {"vectors": vectors, "score": tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)}
+
+    def written(self, outputs):
+        answer = outputs[self._written]
+        return {"answer": answer if self._written == "vectors" else _number(answer)}
+
+
+def _number(values):
+    # Nine digits distinguish any two float32 values.
+    return tf.strings.as_string(values, precision=9, shortest=True)
 
 
 class TextAnswers(tf.Module):

@@ -8,15 +8,17 @@ Signatures (B rows):
         span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
                           start, end int64[B] (`bert_keras.saved_model.span_answers`)
         tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
+        similarity, retrieval    as `embed`
     classify              classification: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
                           classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
     regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
     encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
-                          pooled_output only if the task's head reads the pooler (not for spans and tags)
-    embed                 likewise, with `export.embedding`
+                          pooled_output only if the task's head reads the pooler (not for spans, tags and vectors)
+    embed                 likewise, with `export.embedding`; of similarity and retrieval always, by `task.pooling`
     evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
                           `serving_default` in the format of `bert_keras.tasks.answers`; for spans also
-                          null_score_difference float[B]
+                          null_score_difference float[B]; of a similarity the cosine of the row's texts, of a retrieval
+                          their vectors by `embed`, float[B, 2, H]
 """
 
 from __future__ import annotations
@@ -42,7 +44,14 @@ from bert_keras.saved_model.servable_ops import save_servable
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.span_answers import SpanAnswers
 from bert_keras.saved_model.tagging_answers import TagAnswers
-from bert_keras.saved_model.task_answers import ChoiceAnswers, LabelAnswers, NumberAnswers, ServedAnswers, TextAnswers
+from bert_keras.saved_model.task_answers import (
+    ChoiceAnswers,
+    LabelAnswers,
+    NumberAnswers,
+    ServedAnswers,
+    TextAnswers,
+    VectorAnswers,
+)
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, text_specs
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.table import Task
@@ -84,12 +93,19 @@ class ServedTask(tf.Module):
         embedding: EmbeddingSettings | None = None,
     ):
         super().__init__()
-        self._embedding = embedding or NO_EMBEDDING
+        self.embedding = embedding or NO_EMBEDDING
+        if task.contrastive:
+            self.embedding = dataclasses.replace(self.embedding, pooling=settings.pooling)
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
         self._model, self._task = lambda: model, task
-        self._answers = _answers(model, self._inputs, tokenizer, task, settings)
+        self._answers = VectorAnswers(self._embed, "vectors" if task.kind == "retrieval" else "score")
+        if not task.contrastive:
+            self._answers = _answers(model, self._inputs, tokenizer, task, settings)
+
+    def _embed(self, text):
+        return embed(self._model().backbone, self._inputs, self.embedding, text)
 
     def signatures(self) -> dict[str, Signature]:
         """Signatures by name; they use tables of this module, which must outlive them."""
@@ -108,10 +124,10 @@ class ServedTask(tf.Module):
                     lambda *texts: encode(model.backbone, self._inputs, self._task.kind in _POOLED, *texts),
                     text_specs(*texts),
                 )
-            if self._embedding.pooling != "none":
-                signatures["embed"] = traced(
-                    lambda text: embed(model.backbone, self._inputs, self._embedding, text), text_specs("text")
-                )
+            if self.embedding.pooling != "none":
+                signatures["embed"] = traced(self._embed, text_specs("text"))
+            if self._task.contrastive:
+                signatures["serving_default"] = signatures["embed"]
         return signatures
 
 
@@ -152,7 +168,7 @@ def export_task_model(
     first = model.models[0] if isinstance(model, Ensemble) else model
     size = first.backbone.embedding_size
     narrow = {} if size == first.config.hidden_size else {"embedding_size": size}
-    config = first.config.to_json(**narrow, **embedding_fields(export.embedding))
+    config = first.config.to_json(**narrow, **embedding_fields(module.embedding))
     write_model_files(directory, first, config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.data.truncation import head_room, truncate_pair
+from bert_keras.models import task_models
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.byte_bpe_graph import GraphByteBpe
@@ -139,11 +140,7 @@ def embed(backbone, inputs: TextInputs, settings: EmbeddingSettings, text: tf.Te
     packed = inputs.limited(settings.max_seq_length)(text)
     states = tf.cast(backbone(packed, training=False)["sequence_output"], tf.float32)
     mask = tf.cast(packed["input_mask"], tf.float32)
-    if settings.pooling == "mean":
-        # A matrix product: the padding's vectors are finite, and count nothing.
-        vectors = tf.linalg.matvec(states, mask, transpose_a=True) / tf.reduce_sum(mask, axis=1, keepdims=True)
-    else:
-        vectors = states[:, 0]
+    vectors = task_models.pooled(states, mask, settings.pooling)
     if settings.normalize:
         vectors = tf.math.l2_normalize(vectors, axis=1)
     return {"embedding": vectors, "num_tokens": tf.reduce_sum(packed["input_mask"], axis=1)}

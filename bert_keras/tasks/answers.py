@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from bert_keras.tasks.table import Kind
+
+# Texts of an answer of a retrieval, and rows that are computed at once.
+NEAREST, _ROWS = 10, 1000
 
 
 def parse_answer(kind: Kind, answer: bytes) -> Any:
@@ -14,8 +20,39 @@ def parse_answer(kind: Kind, answer: bytes) -> Any:
     `["O", "B-person"]`; for spans the text, `""` for no answer.
     """
     text = answer.decode("utf-8", "replace")
-    if kind == "regression":
+    if kind in ("regression", "similarity"):
         return float(text)
     if kind == "multiple_choice":
         return int(text)
     return text.split() if kind == "tagging" else text
+
+
+def parse_answers(kind: Kind, golds: Sequence[Any], answers: Sequence[bytes]) -> list[Any]:
+    """Parse the answers to all rows; of a retrieval they are two vectors a row, float32 [2, H], as bytes."""
+    if kind != "retrieval":
+        return [parse_answer(kind, answer) for answer in answers]
+    vectors = np.stack([np.frombuffer(answer, "<f4").reshape(2, -1) for answer in answers])
+    return nearest_texts(golds, vectors[:, 0], vectors[:, 1])
+
+
+def nearest_texts(texts: Sequence[str], queries: np.ndarray, vectors: np.ndarray) -> list[list[str]]:
+    """The `NEAREST` texts with the largest products with each query, the largest first, each text once.
+
+    A row's own text comes after others of exactly its product, so that equal vectors for all texts find nothing.
+
+    Args:
+        texts: a text a row, N.
+        queries: float [N, H].
+        vectors: those of the texts, float [N, H].
+    """
+    first: dict[str, int] = {}
+    own = np.array([first.setdefault(text, len(first)) for text in texts])
+    distinct, found = list(first), []
+    candidates = vectors[np.unique(own, return_index=True)[1]].T  # [H, distinct]
+    for start in range(0, len(own), _ROWS):
+        products = queries[start : start + _ROWS] @ candidates
+        rows, places = np.arange(len(products)), own[start : start + _ROWS]
+        products[rows, places] = np.nextafter(products[rows, places], np.float32(-np.inf))
+        order = np.argsort(-products, axis=1, kind="stable")[:, :NEAREST]
+        found += [[distinct[place] for place in row] for row in order.tolist()]
+    return found

@@ -10,6 +10,9 @@ the served model's input; and, if the file names the source of a row, `source` b
     span             question [1], context [1]                   {"answers": [{"text": "in May", "answer_start": 17}]}
                                                                  (no answers: unanswerable)
     tagging          text [1], words separated by spaces         ["B-person", "I-person", "O"]   one tag per word
+    similarity       text [1]; perhaps text_pair [1], its        4.2   of scored pairs; None in training
+                     positive; perhaps negative [1]
+    retrieval        the same                                    the text_pair; None without one
 """
 
 from __future__ import annotations

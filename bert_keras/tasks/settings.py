@@ -39,6 +39,9 @@ class TaskSettings:
         lstm_units: units of that BiLSTM per direction.
         bilstm: a BiLSTM, H wide, between a trained encoder and the output layer ("+ BiLSTM" in the paper's section
             5.1, to compensate for a left-to-right encoder).
+        pooling: vectors of texts: `mean` of the last layer's vectors, or `cls`, as in
+            `bert_keras.saved_model.settings.EmbeddingSettings`.
+        dropout: vectors of texts: dropout of the encoder in training; 0: as in its configuration.
     """
 
     max_seq_length: int = 128
@@ -51,6 +54,8 @@ class TaskSettings:
     features: str = ""
     lstm_units: int = 768
     bilstm: bool = False
+    pooling: Literal["mean", "cls"] = "mean"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units"):
@@ -60,6 +65,8 @@ class TaskSettings:
             raise ValueError(f"task.max_seq_length is {self.max_seq_length}; it must be at least 8")
         if self.truncation not in typing.get_args(Truncation):
             raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"task.dropout is {self.dropout}; it must be at least 0, and below 1")
         if self.bilstm and self.features:
             raise ValueError(
                 f"task.bilstm is True and task.features is {self.features!r}, which has its own BiLSTM; set only one"

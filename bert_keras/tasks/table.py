@@ -7,7 +7,7 @@ from typing import Literal
 
 from bert_keras.errors import InputError
 
-Kind = Literal["classification", "regression", "multiple_choice", "span", "tagging"]
+Kind = Literal["classification", "regression", "multiple_choice", "span", "tagging", "similarity", "retrieval"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Task:
     label_from: float = 0.0
     label_to: float = 1.0
     unanswerable: bool = False
+
+    @property
+    def contrastive(self) -> bool:
+        """Whether it trains vectors of texts, from positive pairs or single texts, without labels."""
+        return self.kind in ("similarity", "retrieval")
 
 
 def _classification(name: str, *metrics: str, pair: bool = True, labels: tuple[str, ...] = ("0", "1"), reader="glue"):
@@ -65,6 +70,8 @@ TASKS: dict[str, Task] = {
         Task("squad1.1", "span", "squad", ("f1", "exact_match")),
         Task("squad2.0", "span", "squad", ("f1", "exact"), unanswerable=True),
         Task("ner", "tagging", "conll", _ENTITIES),
+        Task("sentence-similarity", "similarity", "sentences", ("spearman", "pearson")),
+        Task("sentence-retrieval", "retrieval", "sentences", ("mrr@10", "recall@1", "recall@10")),
     )
 }
 

@@ -9,7 +9,7 @@ import keras
 
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.objective import Objective
-from bert_keras.tasks import classification, multiple_choice, regression, tagging
+from bert_keras.tasks import classification, multiple_choice, regression, similarity, tagging
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span import task_type
@@ -58,6 +58,8 @@ TASK_TYPES: dict[str, TaskType] = {
     "multiple_choice": multiple_choice,
     "span": task_type,
     "tagging": tagging,
+    "similarity": similarity,
+    "retrieval": similarity,
 }
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from bert_keras.tasks.answers import NEAREST
 from bert_keras.tasks.metrics.scores import POSITIVE
 from bert_keras.tasks.table import Task
 
@@ -41,14 +42,17 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
     """Constant or random answers for all rows, made without reading; none for numbers: constants have no correlation.
 
     They are: the most frequent label, and "1", whose F1 some tasks are scored by; the most frequent choice; each tag
-    for all words; the most frequent answers and, if contexts are known, random parts of them.
+    for all words; the most frequent answers and, if contexts are known, random parts of them; random texts to find.
 
     Args:
         golds: labels of the rows, in the form of `TaskRow.gold`.
         contexts: for spans, the contexts of all rows, or empty.
     """
-    if task.kind == "regression":
+    if task.kind in ("regression", "similarity"):
         return []
+    if task.kind == "retrieval":
+        rng, texts = random.Random(0), sorted(set(golds))
+        return [[rng.sample(texts, min(NEAREST, len(texts))) for _ in golds]]
     if task.kind == "tagging":
         tags = sorted({tag for gold in golds for tag in gold})
         return [[[tag] * len(gold) for gold in golds] for tag in tags]

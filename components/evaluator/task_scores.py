@@ -20,7 +20,7 @@ import tensorflow_model_analysis as tfma
 from scipy import stats
 from tensorflow_model_analysis.metrics.metric_types import StandardMetricInputsPreprocessor
 
-from bert_keras.tasks.answers import parse_answer
+from bert_keras.tasks.answers import parse_answers
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.table import TASKS, Task, task_of
 from components.evaluator.chance import guesses, over_chance
@@ -81,6 +81,8 @@ class ScoreCombiner(beam.CombineFn):
         # TFMA keys outputs by model name if there is a baseline; otherwise it ignores the name.
         outputs = inputs.get_predictions(self.keys[0].model_name)
         columns = [np.ravel(outputs[name]).tolist() for name in ("gold", "answer")]
+        if outputs["answer"].dtype == np.float32:  # the vectors of one row
+            columns[1] = [outputs["answer"].astype("<f4").tobytes()]
         texts = inputs.get(tfma.FEATURES_KEY, {}).get(_CONTEXT)
         if texts is not None:
             columns.append(np.ravel(texts).tolist())
@@ -94,7 +96,7 @@ class ScoreCombiner(beam.CombineFn):
         # Rows come in any order, and floating-point sums depend on it.
         rows = sorted(accumulator)
         golds = [json.loads(gold) for gold, *_ in rows]
-        answers = [parse_answer(self.task.kind, answer) for _, answer, *_ in rows]
+        answers = parse_answers(self.task.kind, golds, [answer for _, answer, *_ in rows])
         order = list(range(len(rows)))
         random.Random(0).shuffle(order)
         groups = min(GROUPS, len(rows))

@@ -51,6 +51,8 @@ def generate_rows(
         rows[TRAIN] = [found.row for _, found in train]
     else:
         rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed)
+    if task.contrastive:
+        _check_contrastive(task, rows)
     for line in report.lines():
         logging.warning("%s", line)
     return _write(task, rows, settings, report, output_dir)
@@ -73,6 +75,22 @@ def _read(
             f"give a file of {task.name} with rows"
         )
     return rows
+
+
+def _check_contrastive(task: Task, rows: Mapping[str, Sequence[TaskRow]]) -> None:
+    scored = "scored pairs (text, text_pair, label)" if task.kind == "similarity" else "pairs (text, text_pair)"
+    for split, split_rows in rows.items():
+        for row in split_rows:
+            if split == TRAIN and task.kind == "similarity" and row.gold is not None:
+                raise InputError(
+                    f"row {row.row_id} of the training rows has a score; {task.name} trains on texts, or on pairs that "
+                    "belong together: leave the others and the column out, and give scored pairs with --eval FILE"
+                )
+            if split != TRAIN and ("text_pair" not in row.inputs or (row.gold is None and split in LABELLED)):
+                raise InputError(
+                    f"row {row.row_id} of the {split} rows is not one of {scored}, by which {task.name} is judged; "
+                    f"give a file of them with --{split} FILE"
+                )
 
 
 def _labels(task: Task, rows: Sequence[TaskRow], paths: Sequence[str]) -> tuple[str, ...]:

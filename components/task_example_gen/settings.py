@@ -17,15 +17,17 @@ class Columns:
         text_pair: the second text, for tasks with two.
         label: the label; optional in tables of texts to predict.
         source: the origin of the text; held-out rows are also scored by origin; "": no column.
+        negative: a hard negative, for vectors of texts; optional.
     """
 
     text: str = "text"
     text_pair: str = "text_pair"
     label: str = "label"
     source: str = ""
+    negative: str = "negative"
 
     def __post_init__(self) -> None:
-        for name in ("text", "text_pair", "label"):
+        for name in ("text", "text_pair", "negative", "label"):
             if not getattr(self, name):
                 raise ValueError(f"data.columns.{name} is empty; it must be a column's name")
 
@@ -40,7 +42,7 @@ class TaskDataSettings:
         max_train_rows: maximum number of training rows, a seeded sample of all; 0: all.
         max_eval_rows: likewise for each eval split; test splits are complete.
         seed: seed for the held-out rows and the samples.
-        columns: columns of the user's own tables (tasks `text` and `text-pair`).
+        columns: columns of the user's own tables (tasks `text`, `text-pair` and `sentence-...`).
         max_unknown_fraction: limit for the share of [UNK] among the tokens of the rows, with the vocabulary of the
             initial checkpoint; a run above it stops before training. English texts have less than 0.006 with BERT's
             English vocabularies, Korean ones 0.04 to 0.08, Chinese ones 0.6.

@@ -9,7 +9,7 @@ In a folder, or an archive (at its root, or in its top-level folders):
                                                  (eval_mismatched)                  (test_mismatched)
     mrpc        also msr_paraphrase_train.txt                                       msr_paraphrase_test.txt
     imdb        the folder train (aclImdb/train)                                    test
-    text, text-pair, ag-news  train.tsv .csv .jsonl ...  dev, valid, val or eval    test
+    text, text-pair, ag-news, sentence-...  train.tsv .csv .jsonl ...  dev, valid, val or eval    test
     swag        train.csv                        val.csv                            test.csv
     codah       train.tsv full_data.tsv          dev.tsv                            test.tsv
     squad1.1    train-v1.1.json                  dev-v1.1.json                      (KorQuAD_v1.0_... too)
@@ -101,6 +101,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         TEST: ("test.txt", "eng.testb", "testb", "emerging.test.annotated", "test.conll", "test"),
     },
 }
+_NAMES["sentences"] = _NAMES["table"]
 _COMPRESSED = ".gz"
 _IMDB_ARCHIVES = ("aclimdb_v1.tar.gz", "aclimdb_train_[0-9]*.tar.gz")
 

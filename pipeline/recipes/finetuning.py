@@ -100,6 +100,15 @@ class FineTuneRecipe:
                 groups = f"; lengths are {', '.join(self.slices.length_groups) or 'none'}" if by == "length" else ""
                 raise ValueError(f"gate.min_slice_scores has {by} {value!r}, which slices does not have{groups}")
 
+        if self.row.contrastive:
+            if self.restarts.ensemble > 1:
+                raise ValueError("restarts.ensemble: vectors of several models have no mean; set 1")
+            if self.export.embedding.pooling not in ("none", self.task.pooling):
+                raise ValueError(
+                    f"export.embedding.pooling is {self.export.embedding.pooling}, and the trained one, task.pooling, "
+                    f"{self.task.pooling}; set only task.pooling"
+                )
+
     @property
     def row(self) -> Task:
         """The task; its labels may still be unknown until the data are read."""
@@ -153,6 +162,21 @@ def ner(task: str = "ner") -> FineTuneRecipe:
     return _recipe(task, 0.3)
 
 
+def sentences(task: str) -> FineTuneRecipe:
+    """Vectors of texts, from pairs or single texts (docs/finetuning.md#vectors-of-texts).
+
+    Command:   bert-tfx finetune sentence-similarity --train texts.jsonl --eval STS-B/dev.tsv --init bert-base/
+    """
+    min_score = 0.4 if task_of(task).kind == "similarity" else 0.1
+    # SimCSE's (arXiv 2104.08821, appendix A) for single texts, with BERT's warm-up.
+    training = FineTuningConfig(num_train_epochs=1.0, train_batch_size=64, learning_rate=3e-5)
+    recipe = _recipe(task, min_score, TaskSettings(max_seq_length=64), training)
+    if task_of(task).kind == "similarity":
+        return recipe
+    # A part of the rows would be searched for a part of the texts, which is easier.
+    return dataclasses.replace(recipe, slices=TaskSliceSettings((), by_source=False))
+
+
 # The recipe of each task, by the reader of its files (`bert_keras.tasks.table`).
 TASK_RECIPES: dict[str, Callable[[str], FineTuneRecipe]] = {
     "glue": glue,
@@ -162,6 +186,7 @@ TASK_RECIPES: dict[str, Callable[[str], FineTuneRecipe]] = {
     "codah": multiple_choice,
     "squad": squad,
     "conll": ner,
+    "sentences": sentences,
 }
 
 

@@ -15,6 +15,9 @@ _TITLES = {
     "matthews_correlation": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
+    "mrr@10": "MRR@10",
+    "recall@1": "Recall@1",
+    "recall@10": "Recall@10",
 }
 _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 MINUS = "\N{MINUS SIGN}"
@@ -34,6 +37,11 @@ _NOTES = {
     ("tagging", "f1"): "of whole entities in {rows} held-out sentences, as conlleval counts them.",
     ("tagging", "precision"): "of the entities that the model finds are right.",
     ("tagging", "recall"): "of the right entities are found.",
+    ("similarity", "spearman"): "of the ranks of right scores and cosines of {rows} held-out pairs.",
+    ("similarity", "pearson"): "of right scores and cosines of {rows} held-out pairs.",
+    ("retrieval", "mrr@10"): "of {rows} held-out pairs: the mean of 1 / place of the right text, 0 beyond the tenth.",
+    ("retrieval", "recall@1"): "of {rows} held-out texts are nearest to their own pair.",
+    ("retrieval", "recall@10"): "of {rows} held-out texts have their own pair among the ten nearest.",
     ("tagging", "accuracy"): "of the tags of all words are right; most words have none.",
 }
 

@@ -9,7 +9,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,15 @@ def parse_request(body: bytes) -> tuple[Target, list[str], dict[str, Any]]:
     if request.get("encoding_format", "float") not in _FORMATS:
         raise errors.invalid(f"encoding_format must be one of {', '.join(_FORMATS)}")
     return Target(model), texts, request
+
+
+def check(model: str, signatures: Container[str]) -> None:
+    """Refuse a model without vectors; INVALID_ARGUMENT says how it gets them."""
+    if SIGNATURE not in signatures:
+        raise errors.invalid(
+            f"{model} has no vectors of texts: push one of `bert-tfx finetune sentence-similarity`, or add them with "
+            "`bert-tfx convert MODEL NEW_VERSION --from bert-tfx --to bert-tfx --pooling mean`"
+        )
 
 
 def inputs(texts: list[str], signature: SignatureDef) -> dict[str, np.ndarray]:

@@ -172,6 +172,7 @@ class _RestApi:
 
     def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         target, texts, request = embeddings.parse_request(body)
+        embeddings.check(request["model"], self._inference.models.get(target).signature_defs)
         answer = self._inference.predict(
             target,
             embeddings.SIGNATURE,

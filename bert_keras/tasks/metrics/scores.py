@@ -6,6 +6,7 @@ scipy and seqeval return them (conlleval prints percentages).
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,9 @@ def score(
 
         task type        scores
         classification   those of `task.metrics`: accuracy; f1 of the label "1"; matthews_correlation
-        regression       pearson, spearman
+        regression       pearson, spearman; of a similarity too
+        retrieval        recall@k: the share of rows whose gold is among the first k texts of the answer; mrr@10: the
+                         mean of 1 / its place among them, 0 without it
         multiple_choice  accuracy
         span             squad1.1: exact_match, f1; squad2.0: exact, f1, total, HasAns_exact, HasAns_f1, HasAns_total,
                          NoAns_..., and with null odds best_exact, best_exact_thresh, best_f1, best_f1_thresh
@@ -110,10 +113,22 @@ def _correlation(function: Callable[..., Any], golds: Sequence[float], answers: 
         return function(golds, answers)[0]
 
 
+def _recall(golds: Sequence[str], answers: Sequence[Sequence[str]], k: int) -> float:
+    return sum(gold in answer[:k] for gold, answer in zip(golds, answers, strict=True)) / len(golds)
+
+
+def _reciprocal_rank(golds: Sequence[str], answers: Sequence[Sequence[str]]) -> float:
+    ranked = zip(golds, answers, strict=True)
+    return sum(1 / (1 + answer.index(gold)) if gold in answer else 0.0 for gold, answer in ranked) / len(golds)
+
+
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": _accuracy,
     "f1": _f1,
     "matthews_correlation": _matthews_correlation,
     "pearson": _pearson,
     "spearman": _spearman,
+    "mrr@10": _reciprocal_rank,
+    "recall@1": functools.partial(_recall, k=1),
+    "recall@10": functools.partial(_recall, k=10),
 }

@@ -4,6 +4,7 @@
     GLUE          CoLA.tsv, MNLI-m.tsv, MNLI-mm.tsv, ...  index TAB prediction, with a header of these names: the
                                                           label's name; for STS-B 3.812
     other labels  predictions.tsv                         the same
+    retrieval     predictions.tsv                         likewise, of the ten nearest texts as JSON, the nearest first
     SWAG, CODAH   predictions.csv                         0,2 under the header `,pred` (its authors' csv_predict.py)
     SQuAD         predictions.json, null_odds.json,       {id: text}, {id: odds}, {id: [answers with scores]}
                   nbest_predictions.json                  (google-research/bert's run_squad.py)
@@ -16,6 +17,7 @@ Writes are atomic. All files are UTF-8, on a local file system (no gs://).
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -102,7 +104,7 @@ def _write_table(task: Task, file: TextIO, rows: Sequence[TaskRow], answers: Seq
     for row, answer in zip(rows, answers, strict=True):
         if task.kind == "regression":
             answer = f"{min(max(answer, task.label_from), task.label_to):.3f}"
-        writer.writerow([row.row_id, answer])
+        writer.writerow([row.row_id, json.dumps(answer, ensure_ascii=False) if task.kind == "retrieval" else answer])
 
 
 def _read_table(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any]:
@@ -169,4 +171,11 @@ def _parser(task: Task) -> Callable[[str, TaskRow], Any]:
             raise ValueError(f"a choice from 0 to {choices - 1}")
         return int(text)
 
-    return {"regression": number, "multiple_choice": choice}.get(task.kind, label)
+    def texts(text: str, row: TaskRow) -> list[str]:
+        found = json.loads(text) if text.startswith("[") else None
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise ValueError("a JSON list of texts")
+        return found
+
+    parsers = {"regression": number, "similarity": number, "multiple_choice": choice, "retrieval": texts}
+    return parsers.get(task.kind, label)

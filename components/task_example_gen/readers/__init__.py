@@ -70,7 +70,7 @@ def _read(task: Task, path: str, columns: Columns) -> Iterator[Found | BadRow | 
     with open_member(path) as file:
         if task.reader == "glue":
             yield from read_glue(task, file, path)
-        elif task.reader == "table":
+        elif task.reader in ("table", "sentences"):
             yield from read_table(task, file, path, columns)
         elif task.reader == "swag":
             yield from read_swag(file, path)
@@ -86,7 +86,7 @@ def _read(task: Task, path: str, columns: Columns) -> Iterator[Found | BadRow | 
 
 def _problem(task: Task, row: TaskRow, labelled: bool) -> str:
     """Reason why a row cannot be used, in any format; "" if it can."""
-    if row.gold is None:
+    if row.gold is None and not (labelled and task.contrastive):
         # Every row of a test set needs a prediction, even an empty text.
         return "has no label, which training and eval rows need" if labelled else ""
     for name, value in row.inputs.items():

@@ -21,7 +21,6 @@ the genre of STS-B and MNLI.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import chain
 from typing import BinaryIO
@@ -36,6 +35,7 @@ from components.task_example_gen.readers.records import (
     RowError,
     by_name,
     decoded,
+    number_of,
     numbered_lines,
     rows_of,
     tab_columns,
@@ -92,18 +92,8 @@ def read_glue(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRo
         return TaskRow(
             columns.get(row_id) or str(number),
             inputs,
-            _number(gold, label) if gold is not None and task.kind == "regression" else gold,
+            number_of(gold, label) if gold is not None and task.kind == "regression" else gold,
             columns.get(_SOURCES[task.name], "") if task.name in _SOURCES else "",
         )
 
     yield from rows_of(lines, parse)
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise RowError(f"{name} is {text!r}, not a number")
-    return value

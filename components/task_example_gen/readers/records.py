@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
@@ -162,6 +163,17 @@ def by_name(columns: list[str], header: list[str]) -> dict[str, str]:
     if len(columns) != len(header):
         raise RowError(f"has {len(columns)} columns, not the header's {len(header)}")
     return dict(zip(header, columns, strict=True))
+
+
+def number_of(text: str, what: str) -> float:
+    """Parse a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise RowError(f"{what} is {text!r}, not a number")
+    return value
 
 
 def index_of(text: str, what: str) -> int:

@@ -1,4 +1,4 @@
-"""The user's own tables (tasks `text` and `text-pair`), and AG News.
+"""The user's own tables (tasks `text`, `text-pair` and `sentence-...`), and AG News.
 
 The format depends on the extension, before that of a compressed file:
 
@@ -10,6 +10,10 @@ is TaskRow("0", {"text": "Well, yes"}, "good"). Columns have the names in `Colum
 name; a whole number in JSON becomes its decimal form. Without the label's column (or key, or with null) a row has no
 label.
 
+For vectors of texts only `text` is required; `text_pair`, its positive, and `negative` are read where they are there. A
+label is a score there, of pairs to be judged by; STS-B's columns sentence1, sentence2 and score are read without being
+named.
+
 AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "class","title","description", whose
 classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
 """
@@ -17,7 +21,7 @@ classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
@@ -33,6 +37,7 @@ from components.task_example_gen.readers.records import (
     csv_records,
     decoded,
     index_of,
+    number_of,
     numbered_lines,
     rows_of,
     tab_columns,
@@ -43,6 +48,7 @@ AG_NEWS_CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = (".tsv", ".txt", ".csv", *JSON_LINES)
 _HEADLESS = "ag-news"
+_STS_B = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
 
 
 def read_table(task: Task, file: BinaryIO, source: str, columns: Columns) -> Iterator[Found | BadRow | Note]:
@@ -75,7 +81,7 @@ def _read_columns(
     except RowError as error:
         raise InputError(f"{source}, {where}: {error}; give the table in UTF-8") from error
     for field in ("text", "text_pair") if task.pair else ("text",):
-        name = getattr(columns, field)
+        name = _name(task, columns, field, header)
         if name not in header:
             raise InputError(
                 f"{source}, {where}: has no column {name!r}, but {', '.join(map(repr, header))}; "
@@ -89,22 +95,38 @@ def _read_columns(
     yield from rows_of(records, parse)
 
 
+def _name(task: Task, columns: Columns, field: str, record: Container[str]) -> str:
+    """The column of a field."""
+    name = getattr(columns, field)
+    of_sts_b = _STS_B.get(field, name)
+    return of_sts_b if task.contrastive and name not in record and of_sts_b in record else name
+
+
 def _row(task: Task, number: int, record: dict[str, Any], columns: Columns) -> TaskRow:
     inputs = {}
-    for field in ("text", "text_pair") if task.pair else ("text",):
-        name = getattr(columns, field)
+    optional = ("text_pair", "negative") if task.contrastive else ()
+    for field in ("text", "text_pair") if task.pair else ("text", *optional):
+        name = _name(task, columns, field, record)
         if name not in record:
+            if field in optional:
+                continue
             raise RowError(f"has no key {name!r}, but {', '.join(map(repr, record))}")
         if not isinstance(record[name], str):
             raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")
         inputs[field] = record[name]
-    label = record.get(columns.label)
-    if label is not None and (isinstance(label, bool) or not isinstance(label, (str, int))):
+    label = record.get(_name(task, columns, "label", record))
+    if label is not None and task.contrastive:
+        label = number_of(str(label), columns.label)
+    elif label is not None and (isinstance(label, bool) or not isinstance(label, (str, int))):
         raise RowError(f"{columns.label!r} is {type(label).__name__}, not a label's name")
     source = record.get(columns.source, "") if columns.source else ""
     if not isinstance(source, str):
         raise RowError(f"{columns.source!r} is {type(source).__name__}, not text")
-    return TaskRow(str(number), inputs, None if label is None else str(label), source)
+    if task.kind == "retrieval":
+        if label is not None:
+            raise RowError("has a label; rows of pairs that belong together have none: leave the others out")
+        label = inputs.get("text_pair")
+    return TaskRow(str(number), inputs, label if label is None or task.contrastive else str(label), source)
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -7,6 +7,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from scipy.stats import rankdata
+
 from bert_keras.tasks.metrics.squad import scores_of_answerable, scores_of_answered
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
@@ -66,9 +69,14 @@ def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -
         answers: the rows' answers, as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
     """
     pairs = list(zip(rows, answers, strict=True))
-    if task.kind == "regression":
-        farthest = sorted(pairs, key=lambda pair: -abs(pair[1] - pair[0].gold))[:SHOWN]
-        note = f"The {len(farthest)} of {len(rows):,} held-out rows whose answer is farthest from the right one."
+    if task.kind in ("regression", "similarity"):
+        golds = [row.gold for row in rows]
+        compared, what = (golds, answers), "answer"
+        if task.kind == "similarity":
+            compared, what = (rankdata(golds), rankdata(answers)), "rank by cosine"
+        far = np.argsort(-np.abs(np.subtract(*compared)), kind="stable")[:SHOWN].tolist()
+        farthest = [pairs[number] for number in far]
+        note = f"The {len(farthest)} of {len(rows):,} held-out rows whose {what} is farthest from the right one."
         differences = [(row.row_id, _number(row, answer)) for row, answer in farthest]
         return WrongAnswers("Largest differences", note, differences)
     is_wrong, fields = _KINDS[task.kind]
@@ -119,6 +127,10 @@ def _label(task: Task, row: TaskRow, answer: str) -> list[Field]:
 def _number(row: TaskRow, answer: float) -> list[Field]:
     difference = f"{answer - row.gold:+.2f}".replace("-", MINUS)
     return [*_texts(row), *_answers(f"{row.gold:g}", f"{answer:g} ({difference})")]
+
+
+def _nearest_text(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
+    return [*_texts(row)[:1], *_answers(row.gold, answer[0])]
 
 
 def _choice(task: Task, row: TaskRow, answer: int) -> list[Field]:
@@ -254,5 +266,6 @@ _KINDS: dict[str, tuple[Callable[[Task, TaskRow, Any], bool], Callable[[Task, Ta
     "classification": (_differs, _label),
     "multiple_choice": (_differs, _choice),
     "span": (_is_inexact, _span),
+    "retrieval": (lambda task, row, answer: answer[0] != row.gold, _nearest_text),
     "tagging": (_has_other_entities, _tags),
 }

@@ -29,7 +29,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.labels import label_objective
-from bert_keras.tasks import regression
+from bert_keras.tasks import regression, similarity
 from bert_keras.tasks.span import task_type
 from tests.support.models.whole_loss import whole
 
@@ -201,6 +201,11 @@ CASES = {
         lambda: heads.BertForMultipleChoice(TINY),
         choices,
         lambda outputs, x: loss_of(CLASSES, outputs, labels=labels(x)),
+    ),
+    "similarity": Case(
+        lambda: heads.BertForSentenceSimilarity(TINY, "mean"),
+        choices,
+        lambda outputs, x: loss_of(similarity.objective, outputs, labels=labels(x)),
     ),
     "span": Case(
         lambda: heads.BertForSpanExtraction(TINY),

@@ -23,12 +23,24 @@ from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.models.spanbert import SpanBertForPreTraining
+from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.tasks import similarity
 from bert_keras.training.config import SecondPhase
 from bert_keras.training.phases import phases_of
 from bert_keras.training.step import TrainSteps
 from bert_keras.training.strategy import create_strategy
-from tests.support.models.every_model import ELECTRA, LEFT_TO_RIGHT, SHAPE, TINY, V, best_guess, features, packed
+from tests.support.models.every_model import (
+    ELECTRA,
+    LEFT_TO_RIGHT,
+    SHAPE,
+    TINY,
+    V,
+    best_guess,
+    choices,
+    features,
+    packed,
+)
 from tests.support.models.small_training import RUN, Descent
 
 LENGTHS = (12, 12, 12, 11, 4, 5, 4, 7)
@@ -46,6 +58,12 @@ CASES = {
         features(LENGTHS, segments=1),
     ),
     "left_to_right": (lambda: LeftToRightLM(LEFT_TO_RIGHT), next_token.OBJECTIVE, features(LENGTHS, segments=1)),
+    # Its negatives are the other rows: those of the other device too.
+    "similarity": (
+        lambda: BertForSentenceSimilarity(TINY, "mean"),
+        similarity.objective,
+        {**choices(LENGTHS), "weights": np.linspace(0.1, 1, len(LENGTHS), dtype="float32") ** 2},
+    ),
     "bidirectional": (
         lambda: BiLM(BiLMConfig(V, 8, 2, 12, 0.0)),
         next_token.BIDIRECTIONAL_OBJECTIVE,

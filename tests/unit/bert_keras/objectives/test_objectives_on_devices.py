@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.processes import run_python
 
-# A loss of two sums that rows have several of, and one of two models; the others are slow.
-FIRST = ("mlm_nsp, packed", "electra")
+# A loss of two sums that rows have several of, one of two models, and one that compares rows; the others are slow.
+FIRST = ("mlm_nsp, packed", "electra", "similarity")
 OTHERS = ("mlm_nsp", "mlm", "span_boundary", "left_to_right", "bidirectional")
 
 

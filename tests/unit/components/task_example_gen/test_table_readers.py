@@ -300,3 +300,34 @@ def test_written_tables_are_read_back(tmp_path_factory, texts):
     flat = [tuple("".join(" " if c in "\t\n\r" else c for c in value).strip() or "x" for value in one) for one in texts]
     tsv = "text\ttext_pair\tlabel\n" + "".join("\t".join(one) + "\n" for one in flat)
     assert rows("text-pair", written(folder, "a.tsv", tsv)) == [pair(str(i), *one) for i, one in enumerate(flat)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "inputs", "gold"),
+    [
+        ("a.tsv", 'text\n"A, b\n', {"text": '"A, b'}, None),
+        ("a.csv", "text,text_pair,other\nA,B,1\n", {"text": "A", "text_pair": "B"}, None),
+        ("a.csv", "text,text_pair,negative,label\nA,B,C,4.5\n", {"text": "A", "text_pair": "B", "negative": "C"}, 4.5),
+        ("a.jsonl", '{"text": "A", "text_pair": "B", "label": 3.25}\n', {"text": "A", "text_pair": "B"}, 3.25),
+        ("a.tsv", "index\tsentence1\tsentence2\tscore\n0\tA\tB\t2.6\n", {"text": "A", "text_pair": "B"}, 2.6),
+    ],
+    ids=["single texts", "pairs", "a hard negative and a score", "JSON lines", "STS-B"],
+)
+def test_rows_for_vectors_of_texts(tmp_path, name, content, inputs, gold):
+    """A score is the gold of a similarity; that of a retrieval is the text to find."""
+    path = written(tmp_path, name, content)
+    assert rows("sentence-similarity", path) == [TaskRow("0", inputs, gold)]
+    if gold is None:
+        assert rows("sentence-retrieval", path) == [TaskRow("0", inputs, inputs.get("text_pair"))]
+    else:
+        assert "has a label; rows of pairs that belong together have none" in error("sentence-retrieval", path)
+
+
+def test_bad_rows_for_vectors_of_texts(tmp_path):
+    path = written(tmp_path, "a.jsonl", '{"text": "A", "text_pair": "B", "label": "good"}\n')
+    assert "label is 'good', not a number" in error("sentence-similarity", path)
+    path = written(tmp_path, "a.csv", "sentence,text_pair\nA,B\n")
+    assert "has no column 'text', but 'sentence', 'text_pair'" in error("sentence-similarity", path)
+    path = written(tmp_path, "b.csv", "text,text_pair\nA, \n")
+    found = read_found(TASKS["sentence-similarity"], path, "skip", report := ReadReport(), Columns(), labelled=True)
+    assert list(found) == [] and report.skipped[path] == 1

@@ -241,3 +241,41 @@ def test_invalid_settings_are_refused(values, message):
         TaskDataSettings(**values)
     with pytest.raises(ValueError, match=r"data\.columns\.label is empty"):
         Columns(label="")
+
+
+def sentence_table(folder, name, *columns, rows=20):
+    path = folder / name
+    lines = [
+        "\t".join(columns),
+        *("\t".join(f"{c} {i}" if c != "label" else str(i % 6) for c in columns) for i in range(rows)),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_texts_are_trained_on_and_scored_pairs_judged_by(tmp_path):
+    texts = sentence_table(tmp_path, "train.tsv", "text")
+    pairs = sentence_table(tmp_path, "pairs.tsv", "text", "text_pair")
+    scored = sentence_table(tmp_path, "scored.tsv", "text", "text_pair", "label")
+    spec = made("sentence-similarity", {"train": [texts], "eval": [scored], "test": [pairs]}, tmp_path / "out")
+    assert spec.counts == {"train": 20, "eval": 20, "test": 20} and spec.task.labels == ()
+    assert stored(tmp_path / "out", "train")[3] == TaskRow("3", {"text": "text 3"})
+    assert stored(tmp_path / "out", "eval")[3] == TaskRow("3", {"text": "text 3", "text_pair": "text_pair 3"}, 3.0)
+
+    name = "sentence-similarity"
+    why = error(name, {"train": [scored], "eval": [scored]}, tmp_path / "a")
+    assert "has a score" in why and "give scored pairs with --eval FILE" in why
+    for files in ({"train": [pairs]}, {"train": [texts], "eval": [pairs]}, {"train": [texts], "eval": [texts]}):
+        why = error(name, files, tmp_path / "b")
+        assert "of the eval rows is not one of scored pairs (text, text_pair, label)" in why
+    assert "of the test rows is not" in error(
+        name, {"train": [texts], "eval": [scored], "test": [texts]}, tmp_path / "c"
+    )
+
+
+def test_pairs_are_held_out_to_be_found(tmp_path):
+    texts, pairs = (sentence_table(tmp_path, f"{n}.tsv", *("text", "text_pair")[:n]) for n in (1, 2))
+    assert made("sentence-retrieval", {"train": [pairs]}, tmp_path / "out").counts == {"train": 18, "eval": 2}
+    row = stored(tmp_path / "out", "eval")[0]
+    assert row.gold == row.inputs["text_pair"]
+    assert "not one of pairs (text, text_pair)" in error("sentence-retrieval", {"train": [texts]}, tmp_path / "a")

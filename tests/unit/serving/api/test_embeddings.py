@@ -8,6 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
+from serving.api import embeddings
 from serving.server import Server
 
 
@@ -68,6 +69,18 @@ def test_refusals_are_objects(http: httpx.Client, body: dict[str, Any], status: 
     found, answer = post(http, **body)
     assert found == status and set(answer["error"]) == {"message", "type", "param", "code"}
     assert message in answer["error"]["message"] and answer["error"]["type"] == "invalid_request_error"
+
+
+def test_a_model_without_vectors_is_refused_with_the_remedy(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embeddings, "SIGNATURE", "missing")
+    status, answer = post(http, model="bert", input="a")
+    assert status == 400 and "signature def" not in answer["error"]["message"]
+    assert answer["error"]["message"].startswith(
+        "bert has no vectors of texts: push one of `bert-tfx finetune sentence-"
+    )
+    assert post(http, model="other", input="a")[0] == 404
 
 
 def test_another_method_is_a_bad_request(http: httpx.Client) -> None:

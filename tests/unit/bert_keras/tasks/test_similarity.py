@@ -1,0 +1,235 @@
+"""Vectors of texts: the contrastive loss against plain loops, rows against a table, answers and exports."""
+
+import dataclasses
+import json
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.convert.bert_tfx import read_pushed
+from bert_keras.data.array_batches import ArrayExamples
+from bert_keras.errors import InputError
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.training import TrainedTask, fine_tune
+from bert_keras.models.config import BertConfig
+from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.task_signatures import export_task_model
+from bert_keras.tasks import similarity
+from bert_keras.tasks.answers import nearest_texts, parse_answers
+from bert_keras.tasks.metrics.scores import score
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+
+LETTERS = "abcdefghij"
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS)], True)
+CONFIG = BertConfig(len(TOKENIZER.vocabulary), 32, 1, 2, 64, max_position_embeddings=16, initializer_range=0.2)
+SIMILARITY, RETRIEVAL = task_of("sentence-similarity"), task_of("sentence-retrieval")
+SETTINGS = TaskSettings(max_seq_length=16)
+
+
+def rows(*texts, golds=None):
+    names = ("text", "text_pair", "negative")
+    return [
+        TaskRow(str(i), dict(zip(names, of_row, strict=False)), golds[i] if golds else None)
+        for i, of_row in enumerate(texts)
+    ]
+
+
+def plain_loss(vectors, weights):
+    """The mean of -log softmax over the positives and negatives of all rows that count, in loops."""
+    vectors = vectors / np.sqrt((vectors**2).sum(-1, keepdims=True))
+    total = 0.0
+    for i, weight in enumerate(weights):
+        odds = {
+            (j, k): np.exp(vectors[i, 0] @ vectors[j, k] / 0.05)
+            for j in range(len(vectors))
+            if weights[j] > 0
+            for k in range(1, vectors.shape[1])
+        }
+        total -= weight * np.log(odds[i, 1] / sum(odds.values())) if weight else 0.0
+    return total / sum(weights)
+
+
+@pytest.mark.parametrize(
+    ("texts", "weights"), [(2, (1, 1, 1, 1)), (3, (1, 1, 1, 1)), (3, (1.0, 0.25, 0.0, 0.5))], ids=str
+)
+def test_loss_and_gradient_are_those_of_plain_loops(texts, weights):
+    """The gradient by central differences in float64; 1e-4 of its largest is float32's."""
+    vectors = np.random.default_rng(texts).normal(size=(4, texts, 3))
+    variable = tf.Variable(vectors, dtype=tf.float32)
+    batch = {"weights": np.array(weights, np.float32)}
+    with tf.GradientTape() as tape:
+        sums = similarity.objective.example_sums(tf.math.l2_normalize(variable, -1), batch)
+        sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
+        loss = similarity.objective.loss(sums, similarity.objective.totals(batch))
+    np.testing.assert_allclose(loss, plain_loss(vectors, weights), rtol=1e-5)
+    expected, step = np.zeros_like(vectors), 1e-6
+    for place in np.ndindex(*vectors.shape):
+        ahead, behind = vectors.copy(), vectors.copy()
+        ahead[place] += step
+        behind[place] -= step
+        expected[place] = (plain_loss(ahead, weights) - plain_loss(behind, weights)) / (2 * step)
+    np.testing.assert_allclose(tape.gradient(loss, variable), expected, atol=1e-4 * np.abs(expected).max())
+
+
+def spelt(ids):
+    return "".join({"[PAD]": "-", "[CLS]": "C", "[SEP]": "S"}.get(t := TOKENIZER.vocabulary[i], t) for i in ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (rows(("a b",), ("c",)), [["CabS", "CabS"], ["CcS-", "CcS-"]]),
+        (rows(("a", "b c"), ("d", "e")), [["CaS-", "CbcS"], ["CdS-", "CeS-"]]),
+        (rows(("a", "b", "c"), ("d", "e", "f")), [["CaS", "CbS", "CcS"], ["CdS", "CeS", "CfS"]]),
+    ],
+    ids=["single texts twice", "pairs", "hard negatives"],
+)
+def test_rows_are_texts_of_their_own(given, expected):
+    found = similarity.features(given, SIMILARITY, SETTINGS, TOKENIZER).arrays
+    assert [[spelt(ids) for ids in row] for row in found["input_ids"]] == expected
+    assert found["weights"].tolist() == [1, 1]
+
+
+def test_scored_pairs_weigh_by_their_score():
+    scored = rows(("a", "b"), ("c", "d"), ("e", "f"), golds=[1.0, 4.0, 0.0])
+    assert similarity.features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0]
+
+
+def test_rows_of_other_texts_are_refused():
+    with pytest.raises(InputError, match="row 1 of sentence-similarity has text, row 0 has text and text_pair"):
+        similarity.features(rows(("a", "b"), ("c",)), SIMILARITY, SETTINGS, TOKENIZER)
+
+
+def test_a_single_text_has_two_views_in_training():
+    """With dropout they differ; without it they would be equal, and the training is refused."""
+    model = similarity.create_model(CONFIG, SIMILARITY, SETTINGS, 1)
+    model.build()
+    arrays = similarity.features(rows(("a b c",), ("d e",)), SIMILARITY, SETTINGS, TOKENIZER).arrays
+    batch = {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    trained, served = (np.array(model(batch, training=training)) for training in (True, False))
+    np.testing.assert_allclose((trained**2).sum(-1), 1, rtol=1e-5)
+    assert np.abs(trained[:, 0] - trained[:, 1]).max() > 0.05
+    np.testing.assert_allclose(served[:, 0], served[:, 1], atol=1e-6)
+
+
+def test_trainings_that_cannot_work_are_refused():
+    without = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    with pytest.raises(InputError, match=r"task\.dropout=0\.1"):
+        similarity.check_training(rows(("a",)), SETTINGS, without, FineTuningConfig())
+    similarity.check_training(rows(("a", "b")), SETTINGS, without, FineTuningConfig())
+    similarity.check_training(rows(("a",)), dataclasses.replace(SETTINGS, dropout=0.1), without, FineTuningConfig())
+    with pytest.raises(InputError, match="gradient_accumulation_steps is 2"):
+        similarity.check_training(rows(("a",)), SETTINGS, CONFIG, FineTuningConfig(gradient_accumulation_steps=2))
+
+
+def test_dropout_of_the_training():
+    model = similarity.create_model(CONFIG, SIMILARITY, dataclasses.replace(SETTINGS, dropout=0.3), 1)
+    assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.3
+
+
+def test_nearest_texts():
+    """By hand: the query (1, 0) is nearest to x, then y; x is there twice."""
+    vectors = np.array([[1, 0], [0.6, 0.8], [0, 1], [1, 0]], np.float32)
+    assert nearest_texts(["x", "y", "z", "x"], vectors, vectors) == [
+        ["x", "y", "z"],
+        ["y", "z", "x"],
+        ["z", "y", "x"],
+        ["x", "y", "z"],
+    ]
+    many = [str(i) for i in range(30)]
+    found = nearest_texts(many, np.ones((30, 2), np.float32), np.ones((30, 2), np.float32))
+    assert {len(answer) for answer in found} == {10}
+    assert score(RETRIEVAL, many, found)["mrr@10"] < 0.02  # equal vectors find nothing
+
+
+def test_scores_of_a_retrieval():
+    """Found first, third, and not at all: (1 + 1/3 + 0) / 3."""
+    found = score(RETRIEVAL, ["a", "b", "c"], [["a", "b"], ["x", "y", "b"], ["x"]])
+    assert found == {
+        "mrr@10": pytest.approx(4 / 9),
+        "recall@1": pytest.approx(1 / 3),
+        "recall@10": pytest.approx(2 / 3),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained():
+    config = dataclasses.replace(CONFIG, initializer_range=0.5)
+    model = similarity.create_model(config, SIMILARITY, dataclasses.replace(SETTINGS, pooling="cls"), 1)
+    model.build()
+    return model
+
+
+@pytest.mark.parametrize("task", [SIMILARITY, RETRIEVAL], ids=["similarity", "retrieval"])
+def test_the_pushed_model_embeds(task, trained, tmp_path):
+    settings = dataclasses.replace(SETTINGS, pooling="cls")
+    export = ExportSettings(embedding=EmbeddingSettings(normalize=False))
+    export_task_model(trained, task, settings, TOKENIZER, str(tmp_path / "1"), export)
+    signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
+    assert set(signatures) == {"serving_default", "embed", "evaluate", "encode", "encode_pair"}
+    texts = tf.constant(["a b", "c", "a b c d e f"])
+    encoded = signatures["encode"](text=texts)
+    assert "pooled_output" not in encoded  # of a pooler that nobody trained
+    for name in ("serving_default", "embed"):
+        answer = signatures[name](text=texts)
+        np.testing.assert_allclose(answer["embedding"], encoded["sequence_output"][:, 0], rtol=1e-6)
+        assert answer["num_tokens"].numpy().tolist() == [4, 3, 8]
+    assert json.loads((tmp_path / "1" / "bert_config.json").read_text())["embedding"]["pooling"] == "cls"
+    assert read_pushed(str(tmp_path / "1")).embedding == EmbeddingSettings("cls", False)
+
+    pairs = [("a b", "a c"), ("d", "e f"), ("g", "g h"), ("i j", "a"), ("b", "a c")]
+    golds = [b for _, b in pairs] if task is RETRIEVAL else [1.0, 2.0, 3.0, 4.0, 5.0]
+    given = rows(*pairs, golds=golds)
+    examples = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+                    for name, values in row.to_features().items()
+                }
+            )
+        ).SerializeToString()
+        for row in given
+    ]
+    found = signatures["evaluate"](examples=tf.constant(examples))
+    written = [a.tobytes() if task is RETRIEVAL else a for a in found["answer"].numpy()]
+    answers = TrainedTask(trained, task, settings, TOKENIZER).answers(given, 2)
+    parsed = parse_answers(task.kind, golds, written)
+    if task is RETRIEVAL:
+        assert parsed == answers and {len(answer) for answer in answers} == {4}  # "a c" is there twice
+    else:
+        np.testing.assert_allclose(parsed, answers, atol=1e-6)
+
+
+def test_pairs_are_learned(tmp_path):
+    """The positive of a text of two letters has its letters in another case of words; random weights find few."""
+    rng = np.random.default_rng(3)
+    texts = sorted({" ".join(sorted(rng.choice(list(LETTERS), 3, replace=False))) for _ in range(80)})[:48]
+    pairs = rows(*((text, text.replace(" ", "")) for text in texts), golds=[text.replace(" ", "") for text in texts])
+    config = FineTuningConfig(num_train_epochs=20, train_batch_size=16, learning_rate=2e-3, eval_batch_size=16)
+    init = InitCheckpoint(CONFIG, TOKENIZER)
+    untrained = similarity.create_model(CONFIG, RETRIEVAL, SETTINGS, config.seed)
+    untrained.build()
+    scores = types.SimpleNamespace()
+    for name, model in {
+        "before": untrained,
+        "after": fine_tune(RETRIEVAL, SETTINGS, config, init, pairs, pairs, str(tmp_path)),
+    }.items():
+        answers = TrainedTask(model, RETRIEVAL, SETTINGS, TOKENIZER).answers(pairs, 16)
+        setattr(scores, name, score(RETRIEVAL, [row.gold for row in pairs], answers)["mrr@10"])
+    print(vars(scores))
+    assert scores.before < 0.5 and scores.after > scores.before + 0.3
+
+
+def test_the_last_batch_has_no_copies_as_negatives():
+    """Held-out rows that fill up a batch have weight 0: 3 rows in batches of 2 give the loss of 2 and of 1."""
+    arrays = similarity.features(rows(("a", "b"), ("c", "d"), ("e", "f")), SIMILARITY, SETTINGS, TOKENIZER).arrays
+    *_, last = ArrayExamples(arrays, arrays).eval_batches(2)
+    assert last["weights"].numpy().tolist() == [1, 0]
+    vectors = tf.math.l2_normalize(tf.random.stateless_normal((2, 2, 4), [1, 2]), -1)
+    assert similarity.objective.example_sums(vectors, last)["nll"].numpy().tolist() == [0, 0]
