@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -100,9 +100,7 @@ class ServedTask(tf.Module):
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
         self._model, self._task = lambda: model, task
-        self._answers = VectorAnswers(self._embed, "vectors" if task.kind == "retrieval" else "score")
-        if not task.contrastive:
-            self._answers = _answers(model, self._inputs, tokenizer, task, settings)
+        self._answers = _answers(model, self._inputs, tokenizer, task, settings, self._embed)
 
     def _embed(self, text):
         return embed(self._model().backbone, self._inputs, self.embedding, text)
@@ -175,7 +173,7 @@ def export_task_model(
 
 
 def _answers(
-    model: keras.Model, inputs: TextInputs, tokenizer: Tokenizer, task: Task, settings: TaskSettings
+    model: keras.Model, inputs: TextInputs, tokenizer: Tokenizer, task: Task, settings: TaskSettings, embed: Callable
 ) -> ServedAnswers:
     def outputs(packed):
         return model(packed, training=False)
@@ -188,6 +186,8 @@ def _answers(
         return ChoiceAnswers(outputs, inputs)
     if task.kind == "tagging":
         return TagAnswers(outputs, inputs, task.labels)
+    if task.contrastive:
+        return VectorAnswers(embed, "vectors" if task.kind == "retrieval" else "score")
     return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
 
 

@@ -34,7 +34,7 @@ from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
 
-# SimCSE's (section 6.3), and the inverse of sentence-transformers' scale.
+# SimCSE's, and the inverse of sentence-transformers' scale.
 TEMPERATURE = 0.05
 _TEXTS = ("text", "text_pair", "negative")
 
@@ -64,8 +64,8 @@ def create_model(
 ) -> BertForSentenceSimilarity:
     """See `bert_keras.tasks.task_types.TaskType`."""
     if settings.dropout:
-        rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), settings.dropout)
-        config = dataclasses.replace(config, **rates)
+        rate = settings.dropout
+        config = dataclasses.replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
     return BertForSentenceSimilarity(config, settings.pooling, seed, embedding_size)
 
 

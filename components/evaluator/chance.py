@@ -51,8 +51,8 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
     if task.kind in ("regression", "similarity"):
         return []
     if task.kind == "retrieval":
-        rng, texts = random.Random(0), sorted(set(golds))
-        return [[rng.sample(texts, min(NEAREST, len(texts))) for _ in golds]]
+        rng, distinct = random.Random(0), sorted(set(golds))
+        return [[rng.sample(distinct, min(NEAREST, len(distinct))) for _ in golds]]
     if task.kind == "tagging":
         tags = sorted({tag for gold in golds for tag in gold})
         return [[[tag] * len(gold) for gold in golds] for tag in tags]

@@ -168,7 +168,7 @@ def sentences(task: str) -> FineTuneRecipe:
     Command:   bert-tfx finetune sentence-similarity --train texts.jsonl --eval STS-B/dev.tsv --init bert-base/
     """
     min_score = 0.4 if task_of(task).kind == "similarity" else 0.1
-    # SimCSE's (arXiv 2104.08821, appendix A) for single texts, with BERT's warm-up.
+    # SimCSE's for single texts (arXiv 2104.08821), with BERT's warm-up.
     training = FineTuningConfig(num_train_epochs=1.0, train_batch_size=64, learning_rate=3e-5)
     recipe = _recipe(task, min_score, TaskSettings(max_seq_length=64), training)
     if task_of(task).kind == "similarity":

@@ -62,7 +62,9 @@ def test_the_format_is_found(tmp_path, name):
 
 def test_every_reader_is_tried():
     # Those of `sentences` are tables.
-    assert {TASKS[name].reader for name in evaluation_sets._TRIED} | {"imdb", "sentences"} == {t.reader for t in TASKS.values()}
+    assert {TASKS[name].reader for name in evaluation_sets._TRIED} | {"imdb", "sentences"} == {
+        t.reader for t in TASKS.values()
+    }
 
 
 def test_reviews_are_one_set_in_a_folder_and_in_an_archive(tmp_path):
