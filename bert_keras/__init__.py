@@ -19,7 +19,6 @@ _NAMES = {
     "bert_keras.models.task_models": (
         "BertForMultipleChoice",
         "BertForRegression",
-        "BertForSentenceSimilarity",
         "BertForSequenceClassification",
         "BertForSpanExtraction",
         "BertForTokenClassification",

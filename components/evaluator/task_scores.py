@@ -81,8 +81,8 @@ class ScoreCombiner(beam.CombineFn):
         # TFMA keys outputs by model name if there is a baseline; otherwise it ignores the name.
         outputs = inputs.get_predictions(self.keys[0].model_name)
         columns = [np.ravel(outputs[name]).tolist() for name in ("gold", "answer")]
-        if outputs["answer"].dtype == np.float32:  # the vectors of one row
-            columns[1] = [outputs["answer"].astype("<f4").tobytes()]
+        if self.task.kind == "retrieval":  # the vectors of one row
+            columns[1] = [np.asarray(outputs["answer"], "<f4").tobytes()]
         texts = inputs.get(tfma.FEATURES_KEY, {}).get(_CONTEXT)
         if texts is not None:
             columns.append(np.ravel(texts).tolist())

@@ -134,12 +134,12 @@ def test_dropout_of_the_training():
 
 def test_nearest_texts():
     """By hand: the query (1, 0) is nearest to x, then y; x is there twice."""
-    vectors = np.array([[1, 0], [0.6, 0.8], [0, 1], [1, 0]], np.float32)
-    assert nearest_texts(["x", "y", "z", "x"], vectors, vectors) == [
+    vectors = np.array([[1, 0], [1, 0], [0.6, 0.8], [0, 1]], np.float32)
+    assert nearest_texts(["x", "x", "y", "z"], vectors, vectors) == [
+        ["x", "y", "z"],
         ["x", "y", "z"],
         ["y", "z", "x"],
         ["z", "y", "x"],
-        ["x", "y", "z"],
     ]
     many = [str(i) for i in range(30)]
     found = nearest_texts(many, np.ones((30, 2), np.float32), np.ones((30, 2), np.float32))
