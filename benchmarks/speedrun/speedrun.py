@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> None:
     cores = args.cores or sorted(os.sched_getaffinity(0))
     running: dict[int, subprocess.Popen] = {}
     while waiting or running:
-        for core in [core for core in cores if core not in running and waiting]:
+        free = [core for core in cores if core not in running]
+        for core in free[: len(waiting)]:
             words = [*sys.argv[1:], "--seeds", str(waiting.pop(0)), "--here"]
             command = [sys.executable, "-m", "benchmarks.speedrun.speedrun", *words]
             running[core] = subprocess.Popen(command, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}))

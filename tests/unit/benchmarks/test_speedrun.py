@@ -3,10 +3,12 @@
 import argparse
 import json
 import math
+import types
 
 import pytest
 
-from benchmarks.speedrun.speedrun import core_seconds, table
+from benchmarks.speedrun import speedrun
+from benchmarks.speedrun.speedrun import core_seconds, run, table
 
 CURVE = [[100, 20.0, 5.0], [200, 40.0, 4.0], [300, 60.0, 3.0]]
 
@@ -28,3 +30,17 @@ def test_the_table_has_spread_ratio_and_the_seeds_that_reached_the_target(tmp_pa
         "| old | 1 of 1 | 80 (80 to 80) | 1.00 | 3.000 | a.b=1 |",
         "| flat | 0 of 1 | inf (inf to inf) | inf | 5.000 | a.b=1 |",
     ]
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2, 3]])
+def test_each_seed_runs_once_also_if_there_are_fewer_seeds_than_cores(tmp_path, monkeypatch, seeds):
+    started = []
+
+    def start(command, preexec_fn):
+        started.append(int(command[command.index("--seeds", -3) + 1]))
+        return types.SimpleNamespace(poll=lambda: 0, returncode=0)
+
+    monkeypatch.setattr(speedrun.subprocess, "Popen", start)
+    monkeypatch.setattr(speedrun.time, "sleep", lambda seconds: None)
+    run(argparse.Namespace(output=str(tmp_path), name="demo", seeds=seeds, cores=[0, 1]))
+    assert started == seeds
