@@ -41,7 +41,7 @@ def ablate(
         list[str] | None,
         typer.Option(metavar="NAME=DIR", help="A task and the folder of its official files; repeatable."),
     ] = None,
-    scale: Annotated[str, typer.Option(help="Size of models and training: laptop or tiny.")] = "laptop",
+    scale: Annotated[str, typer.Option(help="Size of models and training: laptop, demo or tiny.")] = "laptop",
     init: Annotated[
         str | None, typer.Option(metavar="DIR", help="For `features`: a model to use in place of pre-training one.")
     ] = None,

@@ -18,7 +18,7 @@ from pipeline.recipes.settings import with_settings
 Tasks = Sequence[str]
 Make = Callable[[AblationRecipe, Tasks], AblationExperiment]
 
-LEFT_TO_RIGHT = ("examples.objective=left_to_right", "model.causal=true")
+LEFT_TO_RIGHT = ("examples.objective=left_to_right", "examples.masking.when=static", "model.causal=true")
 # Sentence pairs as BERT's, all real: only the next-sentence loss is left out.
 NO_NSP = ("examples.objective=segment_pair",)
 _MNLI = Column("MNLI-m", "accuracy", "mnli")

@@ -16,6 +16,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe
     for recipe in (
         bert.tiny_cpu,
+        bert.ten_million_words,
         *(bert.bert_tiny, bert.bert_mini, bert.bert_small, bert.bert_medium, bert.bert_base, bert.bert_large),
         *(relatives.left_to_right_tiny, relatives.left_to_right_base),
         *(relatives.roberta_tiny, relatives.roberta_base, relatives.roberta_large),

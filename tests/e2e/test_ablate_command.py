@@ -147,7 +147,7 @@ def test_bad_input_is_one_line(data, tmp_path):
         ("tasks", "--task", f"mrpc={data}", "--init", data): "--init is for features only",
         ("tasks", "--corpus", data / "text.txt", "--task", f"mrpc={data}"): "has no training file for mrpc",
         ("tasks", "--corpus", data / "none", "--task", f"mrpc={data / 'mrpc'}"): "none: no such file; --corpus takes",
-        ("tasks", "--corpus", data, "--scale", "huge"): "huge: no such scale; there are laptop, tiny",
+        ("tasks", "--corpus", data, "--scale", "huge"): "huge: no such scale; there are laptop, demo, tiny",
         ("tasks", "--corpus", data, "--set", "ablation.seed=1"): "the nearest one is ablation.seeds",
         ("size", "--corpus", data, "--task", f"mrpc={data}", "--set", "ablation.width_divisor=5"): "do not divide the",
     }.items():
