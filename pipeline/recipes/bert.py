@@ -64,7 +64,7 @@ def ten_million_words() -> Recipe:
     Command:   bert-tfx pretrain ten_million_words --corpus text.txt --run-dir runs/words
     Hardware:  2 CPU cores, 4 GB of memory
     Time:      16 core-hours; the same command resumes
-    Expect:    docs/results.md has what one core-hour gives; 16 were not run
+    Expect:    not run to its end yet
     """
     demo = tiny_cpu()
     return dataclasses.replace(

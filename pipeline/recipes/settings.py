@@ -221,12 +221,18 @@ def with_settings(
             # Pydantic's message for a choice would repeat the choices.
             reason = "" if error.errors()[0]["type"] == "literal_error" else f"; {error.errors()[0]['msg']}"
             raise InputError(f"--set {setting}: {key} must be {_type_name(known[key])}{reason}") from error
-    if changes.get("training.budget") and "training.num_train_steps" in changes:
-        raise InputError("--set training.budget decides the number of steps; leave training.num_train_steps out")
     try:
-        return _replace(recipe, changes)
+        changed = _replace(recipe, changes)
     except ValueError as error:
         raise InputError(f"--set {' '.join(settings)}: {error}") from error
+    if "training.num_train_steps" in changes and (
+        budget := getattr(getattr(changed, "training", None), "budget", None)
+    ):
+        raise InputError(
+            f"training.budget is {budget}: it decides the number of steps; leave training.num_train_steps out, or set "
+            "training.budget=None"
+        )
+    return changed
 
 
 def _parse(annotation: Any, text: str) -> object:

@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.errors import InputError
 from pipeline.examples.generate import ExampleJob
-from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.bert import ten_million_words, tiny_cpu
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import GateSettings, _keys, settings_of, with_settings
 
@@ -59,8 +59,11 @@ def test_a_bound_can_be_lifted_by_none():
 def test_a_budget_and_a_number_of_steps_are_refused():
     assert with_settings(tiny_cpu(), ["training.budget=16 core-hours"]).training.budget == "16 core-hours"
     assert with_settings(tiny_cpu(), ["training.budget=None", "training.num_train_steps=600"]).training.budget is None
-    both = refusal("training.num_train_steps=600", "training.budget=2h")
-    assert both == "--set training.budget decides the number of steps; leave training.num_train_steps out"
+    expected = ": it decides the number of steps; leave training.num_train_steps out, or set training.budget=None"
+    assert refusal("training.num_train_steps=600", "training.budget=2h") == f"training.budget is 2h{expected}"
+    with pytest.raises(InputError, match=f"^training.budget is 16 core-hours{expected}$"):
+        with_settings(ten_million_words(), ["training.num_train_steps=600"])
+    with_settings(ten_million_words(), ["training.num_train_steps=600", "training.budget=None"])
     assert "training.budget is '2 days'; it must be a number above 0 with h, min or s" in refusal(
         "training.budget=2 days"
     )

@@ -31,6 +31,7 @@ SHRUNK = {
     "second_phase.num_train_steps": 0,
     "training.train_batch_size": 8,
     "training.gradient_accumulation_steps": 1,
+    "training.budget": "None",
     "training.num_train_steps": 2,
     "training.num_warmup_steps": 1,
     "training.eval_batches": 1,
