@@ -105,3 +105,10 @@ def test_a_summary_is_a_line_a_row_at_any_width(monkeypatch, capsys):
         "  data           [UNK] 0.03%, [bold] :smile: [/x]",
         f"  predictions    {path}",
     ]
+
+
+def test_a_shell_completes_commands():
+    code = "import sys; sys.argv[0] = 'bert-tfx'; from pipeline import cli; cli.main()"
+    asked = {"_BERT_TFX_COMPLETE": "complete_bash", "COMP_WORDS": "bert-tfx pre", "COMP_CWORD": "1"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **asked})
+    assert told.stdout.split() == ["pretrain", "predict"]
