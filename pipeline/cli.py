@@ -14,7 +14,7 @@ import typer
 
 import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline.commands import convert, doctor, finetune, minimal_pairs, pretrain, score, text, train
+from pipeline.commands import apply, convert, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
@@ -69,7 +69,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         doctor.doctor,
     ),
     _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
-    _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode),
+    _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode, apply.apply),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish, compile_kubeflow.run_steps, compile_kubeflow.submit),
 }
 for _panel, _commands in _COMMANDS.items():
@@ -108,7 +108,7 @@ def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 
 def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
     """Split off the words after `--`, for commands that pass them to Beam."""
-    if words[:1] not in (["examples"], ["pretrain"], ["compile"]) or "--" not in words:
+    if words[:1] not in (["apply"], ["examples"], ["pretrain"], ["compile"]) or "--" not in words:
         return words, []
     end = words.index("--")
     return words[:end], words[end + 1 :]

@@ -34,7 +34,8 @@ from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.split_files import EVAL, TRAIN, find_splits, input_files
-from pipeline.examples.generate import BEAM_PIPELINE_ARGS, ExampleJob, generate
+from pipeline.examples.beam_jobs import BEAM_PIPELINE_ARGS
+from pipeline.examples.generate import ExampleJob, generate
 from pipeline.report.figures.curves import HELD_OUT, read_log
 
 _MODEL, _LOGS, _TRAINING = "model", "logs", "training"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from bert_keras.errors import InputError
 from components.corpus_gen.plain_text import assemble, read_lines, read_text, text_lines
@@ -103,17 +103,25 @@ def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]
     size = min(work_bytes(settings), max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
     large = [file.path for file in files if file.size > size]
     cut = dict(zip(large, in_threads(lambda path: _can_be_cut(path, settings), large), strict=True))
+    return packed(files, size, lambda file: range(0, file.size, size) if cut.get(file.path) else (0,))
+
+
+def packed(files: Iterable, size: int, starts_of: Callable[[Any], Sequence[int]]) -> list[list[ReadUnit]]:
+    """Units of work of about `size` bytes, in the order of the files (`inputs.InputFile`).
+
+    Args:
+        starts_of: positions, from 0, at which a file is divided.
+    """
     pieces: list[list[ReadUnit]] = [[]]
     filled = 0
     for file in files:
-        starts = range(0, file.size, size) if cut.get(file.path) else (0,)
-        for start in starts:
-            last = start == starts[-1]
-            unit_size = min(size, file.size - start) if len(starts) > 1 else file.size
+        starts = [*starts_of(file)]
+        for start, end in zip(starts, [*starts[1:], None], strict=True):
+            unit_size = (file.size if end is None else end) - start
             if pieces[-1] and filled + unit_size > size:
                 pieces.append([])
                 filled = 0
-            pieces[-1].append(ReadUnit(file.path, start, None if last else start + size, file.source_name))
+            pieces[-1].append(ReadUnit(file.path, start, end, file.source_name))
             filled += unit_size
     return pieces
 
@@ -137,7 +145,7 @@ def _can_be_cut(path: str, settings: CorpusSettings) -> bool:
         head = peekable(file).peek(SNIFFED_BYTES)
     if compression_of(head) or archive_kind(head):
         return False
-    kind = _format(head, path, settings)
+    kind = format_of(head, path, settings)
     return kind == "jsonl" or (kind == "text" and settings.documents == "blank_lines")
 
 
@@ -203,7 +211,7 @@ def _read_content(
             head = peekable(whole).peek(SNIFFED_BYTES)[:SNIFFED_BYTES]
     if not head:
         return
-    kind = _format(head, source, settings)
+    kind = format_of(head, source, settings)
     if kind == "text":
         _check_text(head, source)
         documents = read_text(file, source, settings, counts, unit.start, unit.end)
@@ -235,8 +243,8 @@ def _documents_of_records(
         yield from assemble(lines, where, settings, counts)
 
 
-def _format(head: bytes, source: str, settings: CorpusSettings) -> str:
-    """Format of a file, from the setting, its name, or its first bytes."""
+def format_of(head: bytes, source: str, settings: CorpusSettings) -> str:
+    """Format of a file, from the setting, its name, or its first bytes: jsonl, csv, tsv, parquet, tfrecord, ..."""
     if settings.format != "auto":
         return settings.format
     if named := _FORMATS.get(extension(source)):

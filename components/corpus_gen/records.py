@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
+from components.io.line_ranges import lines_between
 from components.io.tfrecord import Example, read_records
 
 _PARQUET_ROWS = 256
-_BLOCK_BYTES = 1 << 20
 # Maximum size of a CSV field, as large as a record in memory.
 _MAX_FIELD = 2**31 - 1
 
@@ -24,22 +24,8 @@ def read_jsonl(
     file: BinaryIO, source: str, text_field: str, start: int = 0, end: int | None = None
 ) -> Iterator[tuple[str, str | None]]:
     """One object per line, for the lines that begin in bytes [start, end)."""
-    position = start
-    if start:
-        # The end of a line begun earlier is not read as a whole: it may be gigabytes, over many ranges.
-        file.seek(start - 1)
-        position -= 1
-        while block := file.readline(_BLOCK_BYTES):
-            position += len(block)
-            if block.endswith(b"\n"):
-                break
-            if end is not None and position >= end:
-                return
-    for number, line in enumerate(iter(file.readline, b""), 1):
-        if end is not None and position >= end:
-            return
+    for number, (position, line) in enumerate(lines_between(file, start, end), 1):
         where = f"{source}, line {number}" if not start else f"{source}, the line at byte {position}"
-        position += len(line)
         # Without the byte order mark, if the file has one.
         if content := line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip():
             try:

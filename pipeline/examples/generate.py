@@ -21,15 +21,12 @@ import glob
 import hashlib
 import json
 import os
-import re
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import InputError
@@ -43,18 +40,17 @@ from components.corpus_gen.record.dropped import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import generate_documents, remove_intermediate
-from components.io.shards import make_folder, open_file, read_json, remove_folder, shard_paths, whole_file, write_json
+from components.io.shards import make_folder, open_file, read_json, remove_folder, shard_paths, whole_file
 from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
 from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
+from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors
 from pipeline.examples.beam_progress import StageProgress
 from pipeline.examples.output_claim import locked_output_dir
 
-# Explicit, because Beam's default first tries to download a runner in another language.
-BEAM_PIPELINE_ARGS = ("--runner=FnApiRunner",)
 _MOVED_AT_A_TIME = 100
 
 
@@ -99,13 +95,13 @@ def generate(
     """
     output_dir = output_dir.rstrip("/")
     # Beam sets these options when a pipeline is made, but file systems are used before the first one.
-    FileSystems.set_options(_beam_options(beam_args))
+    FileSystems.set_options(beam_options(beam_args))
     work_dir = f"{output_dir}/work.part"
     _refuse_examples(output_dir)
     inputs = find_inputs(patterns, job.corpus)
     with locked_output_dir(work_dir, output_dir, tell) as check:
         _refuse_examples(output_dir)
-        jobs = _Jobs(f"{work_dir}/jobs.json", tell)
+        jobs = SentJobs(f"{work_dir}/jobs.json", tell)
         seconds: dict[str, float] = {}
 
         def run(name: str, folder: str, done: str, expand: Callable[[beam.Pipeline], None]) -> None:
@@ -115,7 +111,7 @@ def generate(
             check()
             started = time.monotonic()
             noted = functools.partial(jobs.note, name)
-            with StageProgress(name, folder), _input_errors(), _beam_pipeline(beam_args, noted) as pipeline:
+            with StageProgress(name, folder), input_errors(), beam_pipeline(beam_args, noted) as pipeline:
                 expand(pipeline)
             seconds[name] = round(time.monotonic() - started, 2)
 
@@ -215,69 +211,6 @@ def _content(vocab_file: str) -> str:
         with contextlib.suppress(OSError), open_file(path) as file:
             digest.update(file.read())
     return digest.hexdigest()
-
-
-class _Jobs:
-    """Record of jobs sent to a remote runner, which outlive the command.
-
-    Args:
-        path: path of the JSON list of [stage, runner, job id].
-        tell: prints a line for the user; called at once for jobs of an earlier command.
-    """
-
-    def __init__(self, path: str, tell: Callable[[str], None]):
-        self._path, self._tell = path, tell
-        self._sent: list[list[str]] = read_json(path) if FileSystems.exists(path) else []
-        for stage, runner, identity in self._sent:
-            tell(
-                f"{stage}: an earlier command sent job {identity} to {runner}; cancel it if it still runs: "
-                "its output is made again"
-            )
-
-    def note(self, stage: str, result: PipelineResult) -> None:
-        """Record a job that was sent; local runners have no job ids."""
-        identity = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
-        if identity := identity() if callable(identity) else identity:
-            self._sent.append([stage, type(result).__name__.removesuffix("PipelineResult"), str(identity)])
-            write_json(self._path, self._sent)
-            self._tell(f"{stage}: sent as job {identity}")
-
-
-@contextlib.contextmanager
-def _beam_pipeline(
-    beam_args: Sequence[str], noted: Callable[[PipelineResult], None] = lambda result: None
-) -> Iterator[beam.Pipeline]:
-    """A pipeline that runs at the end of the block.
-
-    Args:
-        noted: receives Beam's result object when the job was sent.
-    """
-    pipeline = beam.Pipeline(options=_beam_options(beam_args))
-    run = pipeline.run
-
-    def run_and_note(*args, **options) -> PipelineResult:
-        result = run(*args, **options)
-        noted(result)
-        return result
-
-    pipeline.run = run_and_note  # type: ignore[method-assign]  # the block's end calls it, and then waits
-    with pipeline:
-        yield pipeline
-
-
-def _beam_options(beam_args: Sequence[str]) -> PipelineOptions:
-    return PipelineOptions([*BEAM_PIPELINE_ARGS, *beam_args])
-
-
-@contextlib.contextmanager
-def _input_errors() -> Iterator[None]:
-    """Restore an `InputError` of a worker process, which arrives here as text."""
-    try:
-        yield
-    except Exception as error:  # each runner has its own type
-        if messages := re.findall(rf"{InputError.__module__}\.InputError: (.*)", str(error)):
-            raise InputError(messages[-1]) from error
-        raise
 
 
 def _copy(source: str, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Lock of an output folder, local or in a store, so that one command at a time makes examples in it.
+"""Lock of an output folder, local or in a store, so that one command at a time writes to it.
 
 WORK/lock        for a local folder: a file lock, released however the command ends
 WORK/owner.json  for a store, which has no locks: the owner, updated repeatedly while its command runs
@@ -84,7 +84,7 @@ def locked_output_dir(work_dir: str, output_dir: str, tell: Callable[[str], None
 
 def _taken(output_dir: str, name: str) -> InputError:
     process = f" ({name})" if name else ""
-    return InputError(f"{output_dir}: in use by another bert-tfx examples{process}; wait, or give another --output")
+    return InputError(f"{output_dir}: in use by another bert-tfx{process}; wait, or give another --output")
 
 
 def _read(path: str) -> dict:

@@ -76,7 +76,7 @@ def request_inputs(request: Mapping[str, Any], signature: SignatureDef) -> dict[
 
 def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
     """JSON answer to `request`, in rows or columns like the request."""
-    values = {name: _json_values(name, array) for name, array in outputs.items()}
+    values = {name: json_values(name, array) for name, array in outputs.items()}
     result: Any = values
     if ROWS in request:
         sizes = {name: array.shape[:1] for name, array in outputs.items()}
@@ -169,9 +169,10 @@ def _leaf(value: Any, dtype: np.dtype) -> Any:
     return value
 
 
-def _json_values(name: str, array: np.ndarray) -> Any:
+def json_values(name: str, array: np.ndarray) -> Any:
+    """An output as JSON: numbers, strings, nested lists of them."""
     if array.dtype == object:
-        encode = _b64 if name.endswith(_BYTES_SUFFIX) else _text
+        encode = b64_value if name.endswith(_BYTES_SUFFIX) else text_value
         encoded = np.empty(array.shape, object)
         encoded.ravel()[:] = [encode(item) for item in array.ravel()]
         return encoded.tolist()
@@ -184,15 +185,16 @@ def _json_values(name: str, array: np.ndarray) -> Any:
     return array.tolist()
 
 
-def _b64(item: bytes) -> dict[str, str]:
+def b64_value(item: bytes) -> dict[str, str]:
     return {"b64": base64.b64encode(item).decode()}
 
 
-def _text(item: bytes) -> str | dict[str, str]:
+def text_value(item: bytes) -> str | dict[str, str]:
+    """A string as JSON; `{"b64": "..."}` if it is not UTF-8."""
     try:
         return item.decode()
     except UnicodeDecodeError:
-        return _b64(item)
+        return b64_value(item)
 
 
 def show(value: Any) -> str:

@@ -125,7 +125,7 @@ class BatchedSignature:
             return None
         outputs = dict(zip(self._outputs, values, strict=True))
         if self._varying:
-            width = _own_width(outputs[self._marker])
+            width = own_width(outputs[self._marker])
             outputs |= {key: outputs[key][:, :width] for key in self._varying}
         return outputs
 
@@ -214,7 +214,7 @@ def is_varying(info: TensorInfo) -> bool:
     return -1 in sizes(info)[1:]
 
 
-def _own_width(marker: np.ndarray) -> int:
+def own_width(marker: np.ndarray) -> int:
     """Number of columns of [B, width, ...] up to the last that is not padding in all rows."""
     padding = np.zeros(marker.shape, bool)
     for token in _PADDING:

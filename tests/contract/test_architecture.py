@@ -87,7 +87,7 @@ LAYERS = {
         ),
     ),
     "pipeline": (
-        *("stages", "recipes", "examples", "runs", "dags", "summaries", "report", "workflows", "runners"),
+        *("stages", "recipes", "examples", "apply", "runs", "dags", "summaries", "report", "workflows", "runners"),
         *("fork_server", "commands", "cli", "fork_server_main"),
     ),
     "serving": (

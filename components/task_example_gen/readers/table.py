@@ -61,7 +61,7 @@ def read_table(task: Task, file: BinaryIO, source: str, columns: Columns) -> Ite
     if kind not in TABLES:
         raise InputError(f"{source} is not a table by its name, which must end in {', '.join(TABLES)}")
     if kind in JSON_LINES:
-        return rows_of(numbered_lines(file), lambda number, line: _row(task, number, _object(line), columns))
+        return rows_of(numbered_lines(file), lambda number, line: _row(task, number, json_object(line), columns))
     if task.name == _HEADLESS:
         return _read_csv_of_news(file) if kind == ".csv" else _read_tsv_of_news(file)
     return _read_columns(task, file, source, kind, columns)
@@ -129,9 +129,12 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns) -> T
     return TaskRow(str(number), inputs, label if label is None or task.contrastive else str(label), source)
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def json_object(line: bytes) -> dict[str, Any]:
+    """The object in a line of JSON; RowError if it is none."""
     try:
         record = json.loads(decoded(line))
+    except RecursionError as error:
+        raise RowError("is not JSON (nested too deeply)") from error
     except json.JSONDecodeError as error:
         raise RowError(f"is not JSON ({error.msg} at character {error.colno})") from error
     if not isinstance(record, dict):

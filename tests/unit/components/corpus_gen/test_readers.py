@@ -141,7 +141,7 @@ def test_a_json_line_over_many_ranges_is_read_once():
     """A line begun in an earlier range is skipped, but not beyond the end of the range."""
     file = io.BytesIO(json.dumps({"text": "a few words " * 400_000}).encode() + b'\n{"text": "b"}\n')
     assert list(records.read_jsonl(file, "a", "text", 1_000_000, 1_100_000)) == []
-    assert file.tell() <= 1_100_000 + records._BLOCK_BYTES
+    assert file.tell() <= 1_100_000 + line_ranges._BLOCK_BYTES
     assert [text for _, text in records.read_jsonl(file, "a", "text", 1_000_000, None)] == ["b"]
 
 

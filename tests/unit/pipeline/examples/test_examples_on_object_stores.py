@@ -10,7 +10,8 @@ import pytest
 from bert_keras.errors import InputError
 from components.pretrain_example_gen import transforms
 from pipeline.examples import output_claim
-from pipeline.examples.generate import ExampleJob, _Jobs, generate
+from pipeline.examples.beam_jobs import SentJobs
+from pipeline.examples.generate import ExampleJob, generate
 from pipeline.recipes.settings import with_settings
 from tests.support.examples.object_stores import SCHEMES, Killed, in_memory
 
@@ -107,7 +108,7 @@ def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):
     output = tmp_path / "out"
     with output_claim.locked_output_dir(f"{output}/work.part", str(output), print):
         (output / "work.part/documents-0").mkdir()
-        with pytest.raises(InputError, match="in use by another bert-tfx examples; wait, or give another --output"):
+        with pytest.raises(InputError, match="in use by another bert-tfx; wait, or give another --output"):
             make(corpus, str(output), 4000)
         assert (output / "work.part/documents-0").exists()
     # The lock is free again.
@@ -117,7 +118,7 @@ def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):
 
 def test_jobs_are_recorded_and_reported_by_the_next_command(tmp_path):
     path, said = str(tmp_path / "jobs.json"), []
-    jobs = _Jobs(path, said.append)
+    jobs = SentJobs(path, said.append)
     jobs.note("documents", types.SimpleNamespace())  # a local runner's result
     assert not Path(path).exists()
     jobs.note("documents", types.SimpleNamespace(job_id=lambda: "2026-11-22_1"))
@@ -128,7 +129,7 @@ def test_jobs_are_recorded_and_reported_by_the_next_command(tmp_path):
         ["examples", "job-2"],
     ]
     said.clear()
-    _Jobs(path, said.append)
+    SentJobs(path, said.append)
     assert (
         len(said) == 2 and "documents: an earlier command sent job 2026-11-22_1" in said[0] and "cancel it" in said[0]
     )

@@ -30,7 +30,7 @@ from components.vocab_gen.files import import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.cli import app
 from pipeline.examples import generate
-from pipeline.examples.generate import _input_errors
+from pipeline.examples.beam_jobs import input_errors
 from pipeline.runners import dataflow
 from pipeline.runners.dataflow import DataflowSettings, dataflow_args, min_ram_gigabytes
 
@@ -57,7 +57,7 @@ def built(tmp_path, monkeypatch):
     def build(settings, expand):
         template = tmp_path / "job.json"
         args = [*dataflow_args(settings, BUCKET_BYTES), "--no_auth", f"--template_location={template}"]
-        with generate._beam_pipeline(args) as pipeline:
+        with generate.beam_pipeline(args) as pipeline:
             expand(pipeline)
         return json.loads(template.read_text()), uploaded
 
@@ -214,7 +214,7 @@ def test_workers_that_cannot_install_the_package_cause_a_warning():
 def test_a_worker_s_input_error_is_one_line(monkeypatch):
     """Dataflow's error is the traceback of a worker, as text, and no `RuntimeError`."""
     said = "Traceback ...\nbert_keras.errors.InputError: a.txt: not UTF-8 [while running 'Read']\n"
-    with pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"), _input_errors():
+    with pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"), input_errors():
         raise DataflowRuntimeException(said, None)
-    with pytest.raises(DataflowRuntimeException, match="quota"), _input_errors():
+    with pytest.raises(DataflowRuntimeException, match="quota"), input_errors():
         raise DataflowRuntimeException("quota", None)

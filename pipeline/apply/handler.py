@@ -1,0 +1,179 @@
+"""RunInference's handler: a range of input in, its shard of answers written.
+
+A range leaves two files, each of which exists only whole:
+
+    answers-00003-of-00020.jsonl    a line of JSON per row: kept columns, then outputs
+    work.part/00003.json            {"rows": 812, "units": [{"records": 813, "bad": [[17, "has no 'text'"]]}]}; the last
+                                    one written, so it marks a finished range; units are those of the range
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.ml.inference.base import ModelHandler
+
+from components.corpus_gen.readers import ReadUnit
+from components.io.shards import whole_file, write_json
+from components.task_example_gen.readers.records import RowError
+from pipeline.apply.row_model import RowModel
+from pipeline.apply.rows import read_rows
+from serving.api.json_tensors import text_value
+
+# Rows sorted by length before they are batched: 32 batches. And their characters, for bounded memory.
+WINDOW_ROWS, WINDOW_CHARACTERS = 1024, 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class ApplyJob:
+    """What is applied to what.
+
+    Attributes:
+        model: folder of the SavedModel, local or in a store.
+        signature: name of the signature.
+        columns: columns of each input; of several columns an input is the list of their values.
+        optional: inputs that a row may lack.
+        keep: columns that are copied to the answers, by their names there.
+        output_dir: folder of the shards.
+        ranges: number of ranges.
+    """
+
+    model: str
+    signature: str
+    columns: Mapping[str, Sequence[str]]
+    optional: Sequence[str]
+    keep: Mapping[str, str]
+    output_dir: str
+    ranges: int
+
+    @property
+    def work_dir(self) -> str:
+        return f"{self.output_dir}/work.part"
+
+    def shard(self, index: int) -> str:
+        """Path of the answers to a range."""
+        return f"{self.output_dir}/answers-{index:05d}-of-{self.ranges:05d}.jsonl"
+
+    def marker(self, index: int) -> str:
+        """Path of the counts of a range."""
+        return f"{self.work_dir}/{index:05d}.json"
+
+    @property
+    def required(self) -> set[str]:
+        """Columns that a header must have."""
+        inputs = {column for name, many in self.columns.items() if name not in self.optional for column in many}
+        return inputs | set(self.keep.values())
+
+    @property
+    def read(self) -> set[str]:
+        """All columns that are read."""
+        return self.required | {column for many in self.columns.values() for column in many}
+
+
+class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
+    """Answers the rows of a range, and writes its shard; returns the range's index.
+
+    Args:
+        model_copies: models on a machine, shared by its processes; None: one per process, shared by its threads.
+    """
+
+    def __init__(self, job: ApplyJob, model_copies: int | None = None):
+        super().__init__(min_batch_size=1, max_batch_size=1, model_copies=model_copies)
+        self._job = job
+
+    def load_model(self) -> RowModel:
+        return RowModel(self._job.model, self._job.signature)
+
+    def run_inference(
+        self,
+        batch: Sequence[tuple[int, list[ReadUnit]]],
+        model: RowModel,
+        inference_args: dict[str, Any] | None = None,
+    ) -> Iterable[int]:
+        for index, units in batch:
+            # A runner may repeat a bundle: what is finished is not computed again.
+            if not FileSystems.exists(self._job.marker(index)):
+                self._write(index, units, model)
+        return [index for index, _ in batch]
+
+    def get_num_bytes(self, batch: Sequence[tuple[int, list[ReadUnit]]]) -> int:
+        return sum((unit.end or unit.start) - unit.start for _, units in batch for unit in units)
+
+    def _write(self, index: int, units: list[ReadUnit], model: RowModel) -> None:
+        tally = [{"records": 0, "bad": []} for _ in units]
+        rows = 0
+        with whole_file(self._job.shard(index), self._job.work_dir) as file:
+            for window in _windows(self._read(units, tally)):
+                for row, answer in zip(window, model.answers([row.inputs for row in window]), strict=True):
+                    line = answer if isinstance(answer, str) else _line({**row.kept, **answer})
+                    if isinstance(line, bytes):
+                        file.write(line)
+                        rows += 1
+                    else:
+                        tally[row.unit]["bad"].append([row.number, line])
+        for unit in tally:
+            unit["bad"].sort()
+        write_json(self._job.marker(index), {"rows": rows, "units": tally})
+
+    def _read(self, units: list[ReadUnit], tally: list[dict[str, Any]]) -> Iterator[_InputRow]:
+        """Rows with all inputs; numbers and reasons of the others go to `tally`, one entry per unit."""
+        for at, unit in enumerate(units):
+            for number, values in read_rows(unit, self._job.required, self._job.read):
+                tally[at]["records"] = number
+                try:
+                    if isinstance(values, RowError):
+                        raise values
+                    if values is not None:
+                        kept = {name: values.get(column) for name, column in self._job.keep.items()}
+                        yield _InputRow(at, number, self._inputs(values), kept)
+                except RowError as error:
+                    tally[at]["bad"].append([number, str(error)])
+
+    def _inputs(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        inputs = {}
+        for name, columns in self._job.columns.items():
+            given = [values.get(column) for column in columns]
+            if None not in given:
+                inputs[name] = given[0] if len(given) == 1 else given
+            elif name not in self._job.optional:
+                raise RowError(f"has no {columns[given.index(None)]!r}")
+        return inputs
+
+
+class _InputRow(NamedTuple):
+    """A row: position of its unit in the range, number in the unit, JSON values of the inputs, kept columns."""
+
+    unit: int
+    number: int
+    inputs: dict[str, Any]
+    kept: dict[str, Any]
+
+
+def _windows(rows: Iterable[_InputRow]) -> Iterator[list[_InputRow]]:
+    window: list[_InputRow] = []
+    characters = 0
+    for row in rows:
+        window.append(row)
+        characters += len(str(row))
+        if len(window) == WINDOW_ROWS or characters >= WINDOW_CHARACTERS:
+            yield window
+            window, characters = [], 0
+    if window:
+        yield window
+
+
+def _line(values: Mapping[str, Any]) -> bytes | str:
+    """A line of JSON, or the reason why there is none."""
+    try:
+        return (json.dumps(values, ensure_ascii=False, default=_plain) + "\n").encode()
+    except UnicodeEncodeError:
+        return "a kept column holds half of a surrogate pair"
+
+
+def _plain(value: object) -> Any:
+    """JSON of a value that only Parquet has: bytes, a date, a decimal number."""
+    return text_value(value) if isinstance(value, bytes) else str(value)

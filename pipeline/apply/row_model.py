@@ -1,0 +1,139 @@
+"""Answers of a signature row by row, as the embedded server gives them, without a server."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+
+from bert_keras.errors import InputError
+from components.io.shards import make_folder, open_file
+from serving.api.json_tensors import ROWS, json_values, request_inputs
+from serving.errors import ServingError
+from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE, Servable
+from serving.protos import SavedModel, SignatureDef
+from serving.scheduling.batching import is_varying, marker, own_width, sizes
+
+# Upper bound of the outputs of one call, such as the vectors of all tokens.
+_ANSWER_BYTES = 64 << 20
+
+
+def find_model(model: str) -> str:
+    """The folder of a SavedModel: `model` itself, or the highest version in it.
+
+    Raises:
+        InputError: there is none.
+    """
+    model = model.rstrip("/")
+    if FileSystems.exists(f"{model}/{SAVED_MODEL_FILE}"):
+        return model
+    (found,) = FileSystems.match([f"{model}/*/{SAVED_MODEL_FILE}"])
+    folders = [metadata.path.rpartition("/")[0] for metadata in found.metadata_list]
+    versions = {int(folder.rpartition("/")[2]): folder for folder in folders if folder.rpartition("/")[2].isdigit()}
+    if not versions:
+        raise InputError(
+            f"{model}: no {SAVED_MODEL_FILE}, and no version that has one; give a pushed or converted model"
+        )
+    return versions[max(versions)]
+
+
+def read_signature(model: str, name: str = DEFAULT_SIGNATURE) -> SignatureDef:
+    """A signature of the SavedModel in a folder, read without TensorFlow.
+
+    Raises:
+        InputError: it has no such signature, or one without an answer for each row.
+    """
+    with open_file(f"{model}/{SAVED_MODEL_FILE}") as file:
+        graphs = SavedModel.FromString(file.read()).meta_graphs
+    signatures = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags).signature_def
+    known = sorted(key for key in signatures if not key.startswith("__"))
+    if name not in known:
+        raise InputError(f"{model}: has no signature {name!r}, but {', '.join(known)}; choose one with --signature")
+    infos = {**signatures[name].inputs, **signatures[name].outputs}
+    if without := [key for key, info in infos.items() if sizes(info)[:1] != [-1]]:
+        raise InputError(f"{model}: {name}: {', '.join(sorted(without))} has no rows; choose another --signature")
+    return signatures[name]
+
+
+class RowModel:
+    """A signature of a loaded model. Thread-safe; rows of similar length are computed together (`serving.scheduling`).
+
+    Args:
+        model: folder of a SavedModel, local or in a store.
+    """
+
+    def __init__(self, model: str, signature_name: str):
+        with tempfile.TemporaryDirectory() as folder:
+            self._servable = Servable("model", 0, Path(_local(model, folder)))
+        self._name = signature_name
+        self._signature = self._servable.signature(signature_name)
+        self._marker = marker(self._signature)
+        self._varying = {key for key, info in self._signature.outputs.items() if self._marker and is_varying(info)}
+
+    def answers(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | str]:
+        """For each row the outputs by name, as JSON, or the reason why there are none.
+
+        Args:
+            rows: JSON values of the inputs by name, as in the "instances" of a REST request.
+
+        Raises:
+            ServingError: other errors than invalid rows.
+        """
+        found: list[dict[str, Any] | str] = [""] * len(rows)
+        alike: dict[tuple, list[tuple[int, dict[str, np.ndarray]]]] = {}
+        for number, row in enumerate(rows):
+            try:
+                arrays = request_inputs({ROWS: [row]}, self._signature)
+            except ServingError as error:
+                found[number] = str(error)
+                continue
+            # All rows of a request need the same number of choices.
+            alike.setdefault(tuple((key, arrays[key].shape) for key in sorted(arrays)), []).append((number, arrays))
+        for members in alike.values():
+            self._answer(members, found)
+        return found
+
+    def _answer(self, members: list[tuple[int, dict[str, np.ndarray]]], found: list[dict[str, Any] | str]) -> None:
+        inputs = {key: np.concatenate([arrays[key] for _, arrays in members]) for key in members[0][1]}
+        half = len(members) // 2
+        try:
+            request = self._servable.prepare(self._name, inputs)
+            fits = half == 0 or request.answer_bytes <= _ANSWER_BYTES
+            outputs = request.run() if fits else {}
+        except ServingError as error:
+            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            fits = half == 0
+            if fits:
+                found[members[0][0]] = str(error)
+                return
+        if not fits:
+            self._answer(members[:half], found)
+            self._answer(members[half:], found)
+            return
+        values = {key: json_values(key, array) for key, array in outputs.items()}
+        for at, (number, _) in enumerate(members):
+            # As wide as if the row were alone.
+            width = own_width(outputs[self._marker][at : at + 1]) if self._varying else None
+            found[number] = {
+                key: value[at][:width] if key in self._varying else value[at] for key, value in values.items()
+            }
+
+
+def _local(model: str, folder: str) -> str:
+    """A local folder with the model: TensorFlow reads no store without extra packages."""
+    if "://" not in model:
+        return model
+    (found,) = FileSystems.match([f"{model}/**"])
+    for metadata in found.metadata_list:
+        path = f"{folder}/{metadata.path.removeprefix(model).lstrip('/')}"
+        make_folder(path.rpartition("/")[0])
+        with open_file(metadata.path) as source, open(path, "wb") as copy:
+            while block := source.read(1 << 24):
+                copy.write(block)
+    return folder

@@ -1,0 +1,193 @@
+"""Plans, resumes and sums up `bert-tfx apply`.
+
+The output folder:
+
+    answers-00003-of-00020.jsonl   the answers to a range, in the order of the input
+    bad_rows.jsonl                 {"file": "a.jsonl", "record": 17, "reason": "has no 'text'"}
+    apply.json                     the job, and counts of rows; written last, so it marks a complete folder
+    work.part/                     of a running or killed command: job.json, counts of finished ranges, jobs.json
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.ml.inference.base import RunInference
+
+from bert_keras.errors import InputError
+from components.code_version import code_fingerprint
+from components.corpus_gen.inputs import fingerprint, list_files
+from components.corpus_gen.readers import ReadUnit, in_threads
+from components.io.shards import read_json, remove_folder, whole_file, write_json
+from pipeline.apply.handler import ApplyJob, ShardHandler
+from pipeline.apply.ranges import plan
+from pipeline.apply.row_model import find_model, read_signature
+from pipeline.apply.rows import read_rows
+from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors
+from pipeline.examples.beam_progress import StageProgress
+from pipeline.examples.output_claim import locked_output_dir
+
+BAD_ROWS_FILE, SPEC_FILE = "bad_rows.jsonl", "apply.json"
+
+
+def apply(
+    model: str,
+    patterns: Sequence[str],
+    output_dir: str,
+    *,
+    signature: str,
+    columns: Sequence[str],
+    keep: Sequence[str],
+    model_copies: int | None,
+    beam_args: Sequence[str],
+    tell: Callable[[str], None] = lambda line: None,
+) -> dict:
+    """Answer all rows of the files; return the figures that the command prints.
+
+    Args:
+        model: folder of a SavedModel, or of its versions.
+        patterns: files, folders or globs.
+        columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
+        keep: columns to copy; NAME=COLUMN copies under another name.
+        model_copies: as of `ShardHandler`.
+        beam_args: Beam's arguments for runner and workers.
+        tell: prints a line for the user.
+
+    Raises:
+        InputError: unusable model, signature, files or columns; a folder with other answers; no row was answered.
+    """
+    output_dir = output_dir.rstrip("/")
+    # Beam sets these options when a pipeline is made, but file systems are used before the first one.
+    FileSystems.set_options(beam_options(beam_args))
+    model = find_model(model)
+    files = list_files(patterns, "--input")
+    ranges = plan(files)
+    job = _job(model, signature, columns, keep, output_dir, len(ranges))
+    identity = {
+        "signature": signature,
+        "columns": {name: list(many) for name, many in job.columns.items()},
+        "keep": dict(job.keep),
+        "input": fingerprint(files),
+        "model": fingerprint(list_files([model], "--model")),
+        "code": code_fingerprint("pipeline.apply.handler"),
+    }
+    if done := _same_job(f"{output_dir}/{SPEC_FILE}", identity, output_dir):
+        tell(f"{output_dir}: finished by an earlier command")
+        return _figures(output_dir, done["counts"], 0, 0.0)
+    _check_first_row(ranges, job)
+    started = time.monotonic()
+    with locked_output_dir(job.work_dir, output_dir, tell) as check:
+        if _same_job(f"{job.work_dir}/job.json", identity, output_dir) is None:
+            write_json(f"{job.work_dir}/job.json", {"job": identity})
+        (found,) = FileSystems.match([f"{job.work_dir}/*.json"])
+        finished = {metadata.path for metadata in found.metadata_list}
+        todo = [(index, units) for index, units in enumerate(ranges) if job.marker(index) not in finished]
+        if len(todo) < len(ranges):
+            tell(f"{len(ranges) - len(todo)} of {len(ranges)} shards were finished by an earlier command")
+        noted = functools.partial(SentJobs(f"{job.work_dir}/jobs.json", tell).note, "apply")
+        try:
+            if todo:
+                with StageProgress("apply", output_dir), input_errors(), beam_pipeline(beam_args, noted) as pipeline:
+                    _ = pipeline | beam.Create(todo) | RunInference(ShardHandler(job, model_copies))
+        except BaseException:
+            tell(f"finished shards are kept in {output_dir}: the same command resumes from there")
+            raise
+        check()
+        counts = _sum_up(job, ranges)
+        write_json(f"{output_dir}/{SPEC_FILE}", {"job": identity, "counts": counts})
+        remove_folder(job.work_dir)
+    if counts["bad_rows"] and not counts["rows"]:
+        raise InputError(f"{output_dir}/{BAD_ROWS_FILE}: no row could be answered; it has the reasons")
+    return _figures(output_dir, counts, len(todo), time.monotonic() - started)
+
+
+def _job(
+    model: str, signature: str, columns: Sequence[str], keep: Sequence[str], output_dir: str, ranges: int
+) -> ApplyJob:
+    declared = read_signature(model, signature)
+    given: dict[str, list[str]] = {}
+    for name, column in _pairs(columns, "--column"):
+        if name not in declared.inputs:
+            raise InputError(
+                f"--column {name}={column}: {signature} has no input {name!r}, but {', '.join(sorted(declared.inputs))}"
+            )
+        given.setdefault(name, []).append(column)
+    kept = dict(_pairs([word if "=" in word else f"{word}={word}" for word in keep], "--keep"))
+    if taken := sorted(set(kept) & set(declared.outputs)):
+        raise InputError(f"--keep {taken[0]}: is an output's name; give --keep NAME={kept[taken[0]]} with another NAME")
+    of_inputs = {name: given.get(name, [name]) for name in sorted(declared.inputs)}
+    optional = sorted(set(declared.defaults) - set(given))
+    return ApplyJob(model, signature, of_inputs, optional, kept, output_dir, ranges)
+
+
+def _pairs(words: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+    for word in words:
+        name, _, column = word.partition("=")
+        if not name or not column:
+            raise InputError(f"{option} {word}: is not NAME=COLUMN")
+        yield name, column
+
+
+def _same_job(path: str, identity: Mapping[str, Any], output_dir: str) -> dict | None:
+    """What an earlier command wrote to `path`, or None; InputError if it was for another job."""
+    if not FileSystems.exists(path):
+        return None
+    earlier = read_json(path)
+    if changed := [key for key in identity if earlier["job"].get(key) != identity[key]]:
+        raise InputError(
+            f"{output_dir}: contains answers of another job (changed: {', '.join(changed)}); "
+            "remove it, or give another --output"
+        )
+    return earlier
+
+
+def _check_first_row(ranges: Sequence[Sequence[ReadUnit]], job: ApplyJob) -> None:
+    """Refuse a missing column at once, not in every row."""
+    values: Any = None
+    for unit in ranges[0]:
+        rows = read_rows(unit, job.required, job.read)
+        values = next((values for _, values in rows if isinstance(values, dict)), None)
+        if values is not None:
+            break
+    if values is not None and (missing := sorted(job.required - set(values))):
+        raise InputError(
+            f"{unit.path}: its first row has no {missing[0]!r}, but {', '.join(map(repr, values))}; "
+            "name it with --column INPUT=COLUMN"
+        )
+
+
+def _sum_up(job: ApplyJob, ranges: Sequence[Sequence[ReadUnit]]) -> dict[str, int]:
+    """Write the file of bad rows, and return the counts; of one range at a time is more than a count in memory."""
+    counts: Counter[str] = Counter(shards=len(ranges), rows=0, bad_rows=0)
+    before: Counter[str] = Counter()  # records of a file in earlier ranges
+    with whole_file(f"{job.output_dir}/{BAD_ROWS_FILE}", job.work_dir) as file:
+        markers = in_threads(read_json, [job.marker(index) for index in range(len(ranges))])
+        for units, marker in zip(ranges, markers, strict=True):
+            counts["rows"] += marker["rows"]
+            for unit, tally in zip(units, marker["units"], strict=True):
+                for number, reason in tally["bad"]:
+                    row = {"file": unit.path, "record": before[unit.path] + number, "reason": reason}
+                    file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+                    counts["bad_rows"] += 1
+                before[unit.path] += tally["records"]
+    return dict(counts)
+
+
+def _figures(output_dir: str, counts: Mapping[str, int], computed: int, seconds: float) -> dict:
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return {
+        "output": output_dir,
+        **counts,
+        "computed_shards": computed,
+        "seconds": round(seconds, 2),
+        # The larger of this process and its largest worker; Linux counts kilobytes.
+        "peak_memory_bytes": peak * 1024,
+    }
