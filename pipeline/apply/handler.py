@@ -36,7 +36,6 @@ class ApplyJob:
         model: folder of the SavedModel, local or in a store.
         signature: name of the signature.
         columns: columns of each input; of several columns an input is the list of their values.
-        optional: inputs that a row may lack.
         keep: columns that are copied to the answers, by their names there.
         output_dir: folder of the shards.
         ranges: number of ranges.
@@ -45,7 +44,6 @@ class ApplyJob:
     model: str
     signature: str
     columns: Mapping[str, Sequence[str]]
-    optional: Sequence[str]
     keep: Mapping[str, str]
     output_dir: str
     ranges: int
@@ -53,6 +51,11 @@ class ApplyJob:
     @property
     def work_dir(self) -> str:
         return f"{self.output_dir}/work.part"
+
+    @property
+    def needed(self) -> set[str]:
+        """All columns that are read."""
+        return {column for many in self.columns.values() for column in many} | {*self.keep.values()}
 
     def shard(self, index: int) -> str:
         """Path of the answers to a range."""
@@ -62,27 +65,15 @@ class ApplyJob:
         """Path of the counts of a range."""
         return f"{self.work_dir}/{index:05d}.json"
 
-    @property
-    def required(self) -> set[str]:
-        """Columns that a header must have."""
-        inputs = {column for name, many in self.columns.items() if name not in self.optional for column in many}
-        return inputs | set(self.keep.values())
-
-    @property
-    def read(self) -> set[str]:
-        """All columns that are read."""
-        return self.required | {column for many in self.columns.values() for column in many}
-
 
 class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
     """Answers the rows of a range, and writes its shard; returns the range's index.
 
-    Args:
-        model_copies: models on a machine, shared by its processes; None: one per process, shared by its threads.
+    The threads of a process share its model.
     """
 
-    def __init__(self, job: ApplyJob, model_copies: int | None = None):
-        super().__init__(min_batch_size=1, max_batch_size=1, model_copies=model_copies)
+    def __init__(self, job: ApplyJob):
+        super().__init__(min_batch_size=1, max_batch_size=1)
         self._job = job
 
     def load_model(self) -> RowModel:
@@ -100,11 +91,8 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
                 self._write(index, units, model)
         return [index for index, _ in batch]
 
-    def get_num_bytes(self, batch: Sequence[tuple[int, list[ReadUnit]]]) -> int:
-        return sum((unit.end or unit.start) - unit.start for _, units in batch for unit in units)
-
     def _write(self, index: int, units: list[ReadUnit], model: RowModel) -> None:
-        tally = [{"records": 0, "bad": []} for _ in units]
+        tally: list[dict[str, Any]] = [{"records": 0, "bad": []} for _ in units]
         rows = 0
         with whole_file(self._job.shard(index), self._job.work_dir) as file:
             for window in _windows(self._read(units, tally)):
@@ -122,7 +110,7 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
     def _read(self, units: list[ReadUnit], tally: list[dict[str, Any]]) -> Iterator[_InputRow]:
         """Rows with all inputs; numbers and reasons of the others go to `tally`, one entry per unit."""
         for at, unit in enumerate(units):
-            for number, values in read_rows(unit, self._job.required, self._job.read):
+            for number, values in read_rows(unit, self._job.needed):
                 tally[at]["records"] = number
                 try:
                     if isinstance(values, RowError):
@@ -137,10 +125,9 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
         inputs = {}
         for name, columns in self._job.columns.items():
             given = [values.get(column) for column in columns]
-            if None not in given:
-                inputs[name] = given[0] if len(given) == 1 else given
-            elif name not in self._job.optional:
+            if None in given:
                 raise RowError(f"has no {columns[given.index(None)]!r}")
+            inputs[name] = given[0] if len(given) == 1 else given
         return inputs
 
 

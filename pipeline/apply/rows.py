@@ -1,4 +1,4 @@
-"""Rows of a range of a file: JSON lines, CSV, TSV, Parquet, TFRecords of tf.Examples.
+"""Input files in ranges, each of which becomes one output shard, and their rows.
 
     {"text": "Well, yes", "id": 7}          a line of JSON
     text,id                                 CSV (RFC 4180) or TSV (no quoting), after a header; all values are text
@@ -6,32 +6,35 @@
 
 is Row(1, {"text": "Well, yes", "id": 7}), and Row(2, {"text": "Well, yes", "id": "7"}) in CSV. A feature of a
 tf.Example with one value is that value, with more a list; the column `examples` is the whole record, for signatures
-that take it.
+that take it. Of Parquet, rows have the needed columns.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from pyarrow import parquet
 
 from bert_keras.errors import InputError
-from components.corpus_gen.readers import ReadUnit, cannot_be_read
+from components.corpus_gen.inputs import InputFile
+from components.corpus_gen.readers import SNIFFED_BYTES, ReadUnit, cannot_be_read, format_of, in_threads, packed
+from components.corpus_gen.settings import CorpusSettings
 from components.io.archives import ARCHIVE_ERRORS
-from components.io.compression import READ_ERRORS, decompressed
+from components.io.compression import READ_ERRORS, compression_of, decompressed, peekable
 from components.io.line_ranges import lines_between
-from components.io.shards import open_file
+from components.io.shards import open_file, open_for_ranges
 from components.io.tfrecord import Example, read_records
 from components.task_example_gen.readers.records import RowError, by_name, csv_records, decoded
 from components.task_example_gen.readers.table import json_object
-from pipeline.apply.ranges import group_starts, kind_of
 from serving.api.json_tensors import b64_value, text_value
 
+_FORMATS = ("jsonl", "csv", "tsv", "parquet", "tfrecord")
+# Bytes of a range: a kill loses the work on one range of each worker, minutes at most; a remote store gets few files.
+MIN_RANGE_BYTES, MAX_RANGE_BYTES, RANGES = 1 << 18, 8 << 20, 64
 _BOM = b"\xef\xbb\xbf"
 _PARQUET_ROWS = 256
-_EXAMPLES = "examples"
 
 
 class Row(NamedTuple):
@@ -46,53 +49,99 @@ class Row(NamedTuple):
     values: dict[str, Any] | RowError | None
 
 
-def read_rows(unit: ReadUnit, required: Collection[str], wanted: Collection[str]) -> Iterator[Row]:
+def plan(files: Sequence[InputFile]) -> list[list[ReadUnit]]:
+    """Ranges of the files, in order; the number of workers does not change them.
+
+    Uncompressed lines are divided at any line, Parquet at row groups, other files not at all; small files are combined.
+
+    Raises:
+        InputError: a file has another format; names it.
+    """
+    size = min(MAX_RANGE_BYTES, max(MIN_RANGE_BYTES, sum(file.size for file in files) // RANGES))
+    starts = dict(zip(files, in_threads(lambda file: _starts(file, size), files), strict=True))
+    return packed(files, size, starts.__getitem__)
+
+
+def read_rows(unit: ReadUnit, columns: Collection[str]) -> Iterator[Row]:
     """Rows of a range, one at a time.
 
     Args:
-        required: columns that a header must have.
-        wanted: columns that are read from Parquet, if they are there.
+        columns: the needed ones.
 
     Raises:
         InputError: the file is damaged, or its header lacks a column; names it.
     """
     try:
-        kind, compressed = kind_of(unit.path)
+        kind, _ = _kind(unit.path)
         with open_file(unit.path) as file:
-            content: BinaryIO = decompressed(file, unit.path) if compressed else file
             if kind == "parquet":
-                yield from _parquet_rows(content, unit, required, wanted)
+                yield from _parquet_rows(file, unit, columns)
             elif kind == "tfrecord":
-                yield from _examples(content, unit.path)
+                yield from _examples(decompressed(file, unit.path), unit.path)
             elif kind:
-                yield from _lines(content, unit, kind, required)
+                yield from _lines(file, unit, kind, columns)
     except (*READ_ERRORS, *ARCHIVE_ERRORS) as error:
         raise cannot_be_read(unit.path, error) from error
 
 
-def _lines(file: BinaryIO, unit: ReadUnit, kind: str, required: Collection[str]) -> Iterator[Row]:
+def _kind(path: str) -> tuple[str, bool]:
+    """The format of a file, "" if it is empty, and whether it is compressed."""
+    with open_for_ranges(path) as file:
+        content = peekable(file)
+        compressed = compression_of(content.peek(8)[:8]) is not None
+        head = decompressed(content, path).peek(SNIFFED_BYTES)[:SNIFFED_BYTES]
+    kind = format_of(head, path, CorpusSettings()) if head else ""
+    if head and kind not in _FORMATS:
+        raise InputError(
+            f"{path}: is not JSON lines, CSV, TSV, Parquet or TFRecords by its name; "
+            "give it the extension .jsonl, .csv, .tsv, .parquet or .tfrecord"
+        )
+    return kind, compressed
+
+
+def _starts(file: InputFile, size: int) -> Sequence[int]:
+    kind, compressed = _kind(file.path)
+    if compressed or file.size <= size or kind == "tfrecord":
+        return (0,)
+    if kind != "parquet":
+        return range(0, file.size, size)
+    with open_file(file.path) as content:
+        starts = _group_starts(parquet.ParquetFile(content))
+    # The first row group at or after each multiple of `size`.
+    return sorted({0, *(next((at for at in starts if at >= low), 0) for low in range(size, file.size, size))})
+
+
+def _group_starts(table: parquet.ParquetFile) -> list[int]:
+    columns = [table.metadata.row_group(group).column(0) for group in range(table.num_row_groups)]
+    return [column.dictionary_page_offset or column.data_page_offset for column in columns]
+
+
+def _lines(file: BinaryIO, unit: ReadUnit, kind: str, columns: Collection[str]) -> Iterator[Row]:
     header: list[str] = []
     if kind != "jsonl":
         with open_file(unit.path) as whole:
-            _, first = next(lines_between(decompressed(whole, unit.path), quoted=kind == "csv"), (0, b""))
-        header = _columns(first.removeprefix(_BOM), kind)
-        _check_columns(unit.path, header, required)
+            _, first = next(lines_between(decompressed(whole, unit.path), quoted=kind == "csv"))
+        try:
+            header = _cells(first.removeprefix(_BOM), kind)
+        except RowError as error:
+            raise InputError(f"{unit.path}: its first line is no header: {error}; correct it") from error
+        _check_columns(unit.path, header, columns)
     number = 0
-    for position, line in lines_between(file, unit.start, unit.end, quoted=kind == "csv"):
+    # Only whole files are compressed.
+    content = file if unit.start or unit.end is not None else decompressed(file, unit.path)
+    for position, line in lines_between(content, unit.start, unit.end, quoted=kind == "csv"):
         number += line.count(b"\n") + (not line.endswith(b"\n"))
-        content = line.removeprefix(_BOM) if not position else line
-        blank = not content.strip() or (header and not position)
-        yield Row(number, None if blank else _attempt(content, kind, header))
+        if not line.strip() or (header and not position):
+            yield Row(number, None)
+            continue
+        try:
+            text = line.removeprefix(_BOM) if not position else line
+            yield Row(number, json_object(text) if kind == "jsonl" else dict(by_name(_cells(text, kind), header)))
+        except RowError as error:
+            yield Row(number, error)
 
 
-def _attempt(line: bytes, kind: str, header: list[str]) -> dict[str, Any] | RowError:
-    try:
-        return json_object(line) if kind == "jsonl" else dict(by_name(_columns(line, kind), header))
-    except RowError as error:
-        return error
-
-
-def _columns(line: bytes, kind: str) -> list[str]:
+def _cells(line: bytes, kind: str) -> list[str]:
     if kind == "tsv":
         return decoded(line.rstrip(b"\r\n")).split("\t")
     records = [record for _, record in csv_records(io.BytesIO(line))]
@@ -103,22 +152,21 @@ def _columns(line: bytes, kind: str) -> list[str]:
     return records[0]
 
 
-def _check_columns(path: str, found: Collection[str], required: Collection[str]) -> None:
-    if missing := sorted(set(required) - set(found)):
+def _check_columns(path: str, found: Collection[str], columns: Collection[str]) -> None:
+    if missing := sorted({*columns} - {*found}):
         raise InputError(
             f"{path}: has no column {missing[0]!r}, but {', '.join(map(repr, found))}; "
             "name it with --column INPUT=COLUMN"
         )
 
 
-def _parquet_rows(file: BinaryIO, unit: ReadUnit, required: Collection[str], wanted: Collection[str]) -> Iterator[Row]:
+def _parquet_rows(file: BinaryIO, unit: ReadUnit, columns: Collection[str]) -> Iterator[Row]:
     table = parquet.ParquetFile(file)
-    _check_columns(unit.path, table.schema_arrow.names, required)
-    columns = [name for name in table.schema_arrow.names if name in wanted]
+    _check_columns(unit.path, table.schema_arrow.names, columns)
     end = unit.end
-    groups = [n for n, at in enumerate(group_starts(table)) if unit.start <= at and (end is None or at < end)]
+    groups = [n for n, at in enumerate(_group_starts(table)) if unit.start <= at and (end is None or at < end)]
     number = 0
-    for batch in table.iter_batches(_PARQUET_ROWS, row_groups=groups, columns=columns):
+    for batch in table.iter_batches(_PARQUET_ROWS, row_groups=groups, columns=[*columns]):
         for row in range(batch.num_rows):
             number += 1
             try:
@@ -130,17 +178,17 @@ def _parquet_rows(file: BinaryIO, unit: ReadUnit, required: Collection[str], wan
 def _examples(file: BinaryIO, path: str) -> Iterator[Row]:
     try:
         for number, record in enumerate(read_records(file), 1):
-            yield Row(number, _values(record))
+            yield Row(number, _features(record))
     except ValueError as error:
         raise InputError(f"{path}, {error}; give a whole file") from error
 
 
-def _values(record: bytes) -> dict[str, Any] | RowError:
+def _features(record: bytes) -> dict[str, Any] | RowError:
     try:
         features = Example.FromString(record).features.feature
     except Exception:  # protobuf's own error class differs between its implementations
         return RowError("is not a tf.Example")
-    values: dict[str, Any] = {_EXAMPLES: b64_value(record)}
+    values: dict[str, Any] = {"examples": b64_value(record)}
     for name, feature in features.items():
         kind = feature.WhichOneof("kind")
         many = [text_value(v) if kind == "bytes_list" else v for v in (getattr(feature, kind).value if kind else ())]

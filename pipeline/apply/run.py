@@ -28,9 +28,8 @@ from components.corpus_gen.inputs import fingerprint, list_files
 from components.corpus_gen.readers import ReadUnit, in_threads
 from components.io.shards import read_json, remove_folder, whole_file, write_json
 from pipeline.apply.handler import ApplyJob, ShardHandler
-from pipeline.apply.ranges import plan
 from pipeline.apply.row_model import find_model, read_signature
-from pipeline.apply.rows import read_rows
+from pipeline.apply.rows import plan, read_rows
 from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors
 from pipeline.examples.beam_progress import StageProgress
 from pipeline.examples.output_claim import locked_output_dir
@@ -46,7 +45,6 @@ def apply(
     signature: str,
     columns: Sequence[str],
     keep: Sequence[str],
-    model_copies: int | None,
     beam_args: Sequence[str],
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict:
@@ -57,7 +55,6 @@ def apply(
         patterns: files, folders or globs.
         columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
         keep: columns to copy; NAME=COLUMN copies under another name.
-        model_copies: as of `ShardHandler`.
         beam_args: Beam's arguments for runner and workers.
         tell: prints a line for the user.
 
@@ -96,7 +93,7 @@ def apply(
         try:
             if todo:
                 with StageProgress("apply", output_dir), input_errors(), beam_pipeline(beam_args, noted) as pipeline:
-                    _ = pipeline | beam.Create(todo) | RunInference(ShardHandler(job, model_copies))
+                    _ = pipeline | beam.Create(todo) | RunInference(ShardHandler(job))
         except BaseException:
             tell(f"finished shards are kept in {output_dir}: the same command resumes from there")
             raise
@@ -123,9 +120,9 @@ def _job(
     kept = dict(_pairs([word if "=" in word else f"{word}={word}" for word in keep], "--keep"))
     if taken := sorted(set(kept) & set(declared.outputs)):
         raise InputError(f"--keep {taken[0]}: is an output's name; give --keep NAME={kept[taken[0]]} with another NAME")
-    of_inputs = {name: given.get(name, [name]) for name in sorted(declared.inputs)}
-    optional = sorted(set(declared.defaults) - set(given))
-    return ApplyJob(model, signature, of_inputs, optional, kept, output_dir, ranges)
+    # An input with a default is read if it is named.
+    inputs = {name: given.get(name, [name]) for name in sorted({*declared.inputs} - {*declared.defaults} | {*given})}
+    return ApplyJob(model, signature, inputs, kept, output_dir, ranges)
 
 
 def _pairs(words: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
@@ -151,15 +148,12 @@ def _same_job(path: str, identity: Mapping[str, Any], output_dir: str) -> dict |
 
 def _check_first_row(ranges: Sequence[Sequence[ReadUnit]], job: ApplyJob) -> None:
     """Refuse a missing column at once, not in every row."""
-    values: Any = None
-    for unit in ranges[0]:
-        rows = read_rows(unit, job.required, job.read)
-        values = next((values for _, values in rows if isinstance(values, dict)), None)
-        if values is not None:
-            break
-    if values is not None and (missing := sorted(job.required - set(values))):
+    unit = ranges[0][0]
+    rows = (row.values for row in read_rows(unit, job.needed))
+    first = next((values for values in rows if isinstance(values, dict)), None)
+    if first is not None and (missing := sorted(job.needed - {*first})):
         raise InputError(
-            f"{unit.path}: its first row has no {missing[0]!r}, but {', '.join(map(repr, values))}; "
+            f"{unit.path}: its first row has no {missing[0]!r}, but {', '.join(map(repr, first))}; "
             "name it with --column INPUT=COLUMN"
         )
 

@@ -33,10 +33,6 @@ def apply(
         list[str] | None,
         typer.Option(metavar="[NAME=]COLUMN", help="Column to copy to the answers, under NAME; repeatable."),
     ] = None,
-    model_copies: Annotated[
-        int | None,
-        typer.Option(min=1, help="Copies of the model on a machine, shared by its processes (default: one a process)."),
-    ] = None,
 ) -> None:
     """Apply a signature of a model to all rows of files, through Beam; write lines of JSON.
 
@@ -61,7 +57,6 @@ def apply(
             signature=signature,
             columns=column or [],
             keep=keep or [],
-            model_copies=model_copies,
             beam_args=context.obj or [],
             tell=tell,
         )

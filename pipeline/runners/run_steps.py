@@ -23,7 +23,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from bert_keras.errors import InputError, StageError
 from components.io.shards import whole_file
-from pipeline.examples import generate
+from pipeline.examples import beam_jobs
 from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, run_named
@@ -35,7 +35,7 @@ from pipeline.workflows.workflow import workflow_of
 
 # Workers run in this process and need no image. Without this argument TFX builds its own package for remote workers at
 # every stage, and leaves 45 MB of it in the temporary folder.
-BEAM_PIPELINE_ARGS = (*generate.BEAM_PIPELINE_ARGS, "--sdk_container_image=none")
+BEAM_PIPELINE_ARGS = (*beam_jobs.BEAM_PIPELINE_ARGS, "--sdk_container_image=none")
 
 
 def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import orjson
 
 from serving import errors, tensors
 from serving.protos import SignatureDef, TensorInfo
@@ -178,11 +179,18 @@ def json_values(name: str, array: np.ndarray) -> Any:
         return encoded.tolist()
     if array.dtype == np.float32:
         # The shortest decimal that reads back as the same float32: 0.2, not 0.20000000298023224.
-        # One row at a time: a number takes 128 bytes in between.
-        rows = array if array.ndim else array[None]
-        values = [row.astype("U").astype(np.float64).tolist() for row in rows]
+        # One row at a time, for bounded memory.
+        if array.ndim > 1:
+            return [_decimals(row) for row in array]
+        values = _decimals(np.atleast_1d(array))
         return values if array.ndim else values[0]
     return array.tolist()
+
+
+def _decimals(row: np.ndarray) -> Any:
+    if np.isfinite(row).all():  # JSON has no other numbers; orjson writes null for them
+        return orjson.loads(orjson.dumps(np.ascontiguousarray(row), option=orjson.OPT_SERIALIZE_NUMPY))
+    return row.astype("U").astype(np.float64).tolist()
 
 
 def b64_value(item: bytes) -> dict[str, str]:

@@ -18,6 +18,7 @@ from components.corpus_gen import readers, records
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import COUNTS, ReadUnit, read_unit, read_units
 from components.corpus_gen.settings import CorpusSettings
+from components.io import line_ranges
 from components.io.tfrecord import bytes_example, frame
 from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, read, refusal, write
 

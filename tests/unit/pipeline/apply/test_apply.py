@@ -1,0 +1,278 @@
+"""`bert-tfx apply` with a toy model: answers as the server's, shards, resumption, bad rows, stores."""
+
+import functools
+import json
+import pickle
+import random
+import shutil
+
+import httpx
+import pytest
+import tensorflow as tf
+
+from bert_keras.errors import InputError
+from components.io.tfrecord import bytes_example, frame
+from pipeline.apply import handler, row_model, rows, run
+from pipeline.examples import output_claim
+from serving.models.servable import Servable
+from serving.server import Server
+from tests.support.examples.object_stores import in_memory
+from tests.support.pipeline.command_line import bert_tfx
+from tests.support.serving import toy
+
+RNG = random.Random(0)
+TEXTS = [" ".join(RNG.choices(["a", "bcd", "[MASK]", "word"], k=RNG.randint(1, 30))) + " [MASK]" for _ in range(120)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    base = tmp_path_factory.mktemp("models")
+    toy.save(base / "3", 3, on_examples=True)
+    return base
+
+
+@pytest.fixture(scope="module")
+def served(model):
+    with Server(model, grpc_port=0, rest_port=0) as server:
+        assert server.wait_until_available(120)
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=60) as http:
+            yield http
+
+
+@functools.cache
+def loaded(name, version, path):
+    return Servable(name, version, path)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """About seven ranges, and several windows in each; a model is loaded once for all tests."""
+    monkeypatch.setattr(row_model, "Servable", loaded)
+    monkeypatch.setattr(rows, "MIN_RANGE_BYTES", 2000)
+    monkeypatch.setattr(handler, "WINDOW_ROWS", 7)
+    monkeypatch.setattr(output_claim, "SETTLING_SECONDS", 0.0)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"id": n, "text": text}) + "\n" for n, text in enumerate(TEXTS)))
+    return path
+
+
+def apply(model, texts, output, *, beam_args=(), columns=(), keep=("id",), signature="fill_mask", tell=lambda line: 0):
+    return run.apply(
+        str(model),
+        [str(texts)],
+        str(output),
+        signature=signature,
+        columns=columns,
+        keep=keep,
+        beam_args=beam_args,
+        tell=tell,
+    )
+
+
+def content(output):
+    return {path.name: path.read_bytes() for path in output.iterdir()}
+
+
+def answers(output):
+    return [json.loads(line) for path in sorted(output.glob("answers-*")) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("signature", ["fill_mask", "sequence", "length", "embed"])
+def test_answers_are_the_server_s(signature, served, model, texts, tmp_path):
+    """Of each text alone, and named as by REST; a signature with one output, too."""
+    figures = apply(model, texts, tmp_path / "out", signature=signature, keep=["number=id"])
+    assert figures["rows"] == len(TEXTS) and figures["bad_rows"] == 0 and figures["shards"] > 5
+    found = answers(tmp_path / "out")
+    assert [row.pop("number") for row in found] == list(range(len(TEXTS)))
+    for text, row in zip(TEXTS, found, strict=True):
+        body = {"instances": [{"text": text}], "signature_name": signature}
+        (answer,) = served.post("/v1/models/bert:predict", json=body).json()["predictions"]
+        assert (answer if isinstance(answer, dict) else {next(iter(row)): answer}) == row
+
+
+@pytest.mark.parametrize(
+    "beam_args",
+    [
+        ("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
+        ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"),
+    ],
+    ids=["threads", "portable"],
+)
+def test_runners_write_the_same_bytes(beam_args, model, texts, tmp_path):
+    apply(model, texts, tmp_path / "one")
+    apply(model, texts, tmp_path / "other", beam_args=beam_args)
+    assert content(tmp_path / "one") == content(tmp_path / "other") != {}
+    assert set(content(tmp_path / "one")) >= {"apply.json", "bad_rows.jsonl"}
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_killed_command_resumes(model, texts, tmp_path, monkeypatch):
+    apply(model, texts, tmp_path / "whole")
+    called = []
+    answers_of = row_model.RowModel.answers
+
+    def dying(self, rows):
+        called.append(len(rows))
+        if len(called) == 8:
+            raise Killed
+        return answers_of(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_model.RowModel, "answers", dying)
+        with pytest.raises(BaseException, match="Killed"):
+            apply(model, texts, tmp_path / "out")
+    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("answers-*")}
+    said = []
+    figures = apply(model, texts, tmp_path / "out", tell=said.append)
+    assert 0 < len(finished) < figures["shards"] == figures["computed_shards"] + len(finished)
+    assert all(path.stat().st_mtime_ns == time for path, time in finished.items())
+    assert any(f"{len(finished)} of {figures['shards']} shards were finished" in line for line in said)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    again = apply(model, texts, tmp_path / "out", tell=said.append)
+    assert again["rows"] == len(TEXTS) and again["computed_shards"] == 0 and "finished by an earlier" in said[-1]
+
+
+def test_another_job_does_not_continue_the_answers(model, texts, tmp_path):
+    apply(model, texts, tmp_path / "out")
+    with pytest.raises(InputError, match=r"contains answers of another job \(changed: signature\); remove it"):
+        apply(model, texts, tmp_path / "out", signature="echo")
+    other = tmp_path / "models" / "3"
+    shutil.copytree(model / "3", other)
+    (other / "variables/variables.index").write_bytes(b"another")
+    with pytest.raises(InputError, match=r"\(changed: model\)"):
+        apply(other, texts, tmp_path / "out")
+
+
+def test_bad_rows_are_named(model, texts, tmp_path):
+    lines = texts.read_text().splitlines()
+    lines[4:4] = [
+        "",
+        "{bad",
+        '{"txt": "a"}',
+        '{"text": 5}',
+        '{"text": "no mask"}',
+        '{"text": "[MASK]", "id": "\\ud800"}',
+    ]
+    lines.insert(100, '{"text": null}')
+    texts.write_text("\n".join(lines))
+    figures = apply(model, texts, tmp_path / "out")
+    assert figures["rows"] == len(TEXTS) and figures["bad_rows"] == 6
+    bad = [json.loads(line) for line in (tmp_path / "out/bad_rows.jsonl").read_text().splitlines()]
+    assert {row["file"] for row in bad} == {str(texts)}
+    assert [row["record"] for row in bad] == [6, 7, 8, 9, 10, 101]
+    reasons = [
+        "is not JSON",
+        "has no 'text'",
+        "not of expected type",
+        "no [MASK] in text",
+        "surrogate",
+        "has no 'text'",
+    ]
+    assert all(reason in row["reason"] for reason, row in zip(reasons, bad, strict=True))
+    assert [row["id"] for row in answers(tmp_path / "out")] == list(range(len(TEXTS)))
+
+
+def test_columns_pairs_and_whole_examples(model, tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("first,second,id\nab,c,1\n,d,2\n")
+    apply(model, table, tmp_path / "out", signature="encode_pair", columns=["text=first", "text_pair=second"])
+    assert [row["pooled_output"][0] for row in answers(tmp_path / "out")] == [3, 1]
+    # An input with a default may be left out.
+    apply(model, table, tmp_path / "alone", signature="encode_pair", columns=["text=second"])
+    assert [row["pooled_output"][0] for row in answers(tmp_path / "alone")] == [1, 1]
+    (tmp_path / "a.tfrecord").write_bytes(frame(bytes_example({"text": [b"abcd"], "id": [b"x"]})))
+    apply(model, tmp_path / "a.tfrecord", tmp_path / "examples", signature="evaluate")
+    assert answers(tmp_path / "examples") == [{"id": "x", "length": 4}]
+
+
+class Chooser(tf.Module):
+    @tf.function(input_signature=[toy.TEXTS, tf.TensorSpec([None, None], tf.string, name="choices")])
+    def choose(self, text, choices):
+        return {"scores": tf.strings.length(text[:, tf.newaxis] + choices), "rows": tf.fill(tf.shape(text), len(text))}
+
+
+def test_rows_may_differ_in_their_number_of_choices(tmp_path):
+    chooser = Chooser()
+    tf.saved_model.save(chooser, str(tmp_path / "1"), {"serving_default": chooser.choose})
+    (tmp_path / "a.csv").write_text("text,first,second\na,b,cd\n")
+    apply(
+        tmp_path / "1",
+        tmp_path / "a.csv",
+        tmp_path / "out",
+        signature="serving_default",
+        keep=(),
+        columns=["choices=first", "choices=second"],
+    )
+    assert answers(tmp_path / "out") == [{"rows": 1, "scores": [2, 3]}]
+    rows = [{"text": "a", "choices": ["b"] * number} for number in (1, 2, 1, 3, 2, 1)]
+    found = row_model.RowModel(str(tmp_path / "1"), "serving_default").answers(rows)
+    assert [row["scores"] for row in found] == [[2] * number for number in (1, 2, 1, 3, 2, 1)]
+    assert [row["rows"] for row in found] == [3, 2, 3, 1, 2, 3]
+
+
+def test_wide_answers_are_computed_in_parts(model, monkeypatch):
+    texts = [{"text": text} for text in TEXTS]
+    whole = row_model.RowModel(str(model / "3"), "sequence").answers(texts)
+    monkeypatch.setattr(row_model, "_ANSWER_BYTES", 1 << 10)
+    assert row_model.RowModel(str(model / "3"), "sequence").answers(texts) == whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"signature": "tag"}, r"has no signature 'tag', but classify, "),
+        ({"signature": "numbers"}, r"numbers: all has no rows"),
+        ({"columns": ["txt=id"]}, r"--column txt=id: fill_mask has no input 'txt', but text"),
+        ({"columns": ["text"]}, r"--column text: is not NAME=COLUMN"),
+        ({"columns": ["text=review"]}, r"texts\.jsonl: its first row has no 'review', but 'id', 'text'"),
+        ({"keep": ["scores=id"]}, r"--keep scores: is an output's name"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(changes, message, model, texts, tmp_path):
+    with pytest.raises(InputError, match=message):
+        apply(model, texts, tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_answer_at_all_is_an_error(model, texts, tmp_path):
+    texts.write_text('{"text": "no mask", "id": 1}\n')
+    with pytest.raises(InputError, match=r"bad_rows\.jsonl: no row could be answered"):
+        apply(model, texts, tmp_path / "out")
+    with pytest.raises(InputError, match=r"no saved_model\.pb, and no version"):
+        apply(tmp_path, texts, tmp_path / "out")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_model_input_and_output_in_a_store(scheme, model, texts, tmp_path, monkeypatch):
+    apply(model, texts, tmp_path / "local")
+    store = in_memory(monkeypatch, scheme)
+    for path in (model / "3").rglob("*"):
+        if path.is_file():
+            store.write(f"{scheme}://bucket/model/3/{path.relative_to(model / '3')}", path.read_bytes())
+    store.write(f"{scheme}://bucket/in/texts.jsonl", texts.read_bytes())
+    apply(f"{scheme}://bucket/model", f"{scheme}://bucket/in/*.jsonl", f"{scheme}://bucket/out")
+    found, local = store.names(f"{scheme}://bucket/out"), content(tmp_path / "local")
+    assert found.keys() == local.keys()
+    assert all(found[name] == local[name] for name in local if name.startswith("answers"))
+
+
+def test_the_handler_is_plain_data():
+    job = handler.ApplyJob("model", "embed", {"text": ["review"]}, {"id": "id"}, "out", 3)
+    copy = pickle.loads(pickle.dumps(handler.ShardHandler(job)))
+    assert copy._job == job and not copy.share_model_across_processes()
+
+
+def test_the_command(model, texts, tmp_path):
+    words = ("--model", model, "--input", texts, "--output", tmp_path / "out", "--signature", "embed", "--keep", "id")
+    code, out, err = bert_tfx("apply", *words, "--", "--direct_num_workers=1")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["rows"] == len(TEXTS)
+    code, _, err = bert_tfx("apply", *words[:-2])
+    assert code == 2 and "changed: keep" in err.splitlines()[-1]
