@@ -59,8 +59,10 @@ def read_pushed(directory: str) -> ReadModel:
     _load_weights(model, weights)
     lower_case = fields.get("lower_case")
     if fine_tuned is not None:
-        remarks = (f"the output layer of {fine_tuned[0].name} in {directory} is dropped",)
-        read = ReadModel(model.backbone, tokens, lower_case, (), merges, family, remarks, (model, *fine_tuned))
+        task, settings = fine_tuned
+        remarks = () if task.contrastive else (f"the output layer of {task.name} in {directory} is dropped",)
+        random: tuple[Part, ...] = () if task.reads_pooler else ("pooler",)
+        read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, embedding=embedding)
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
     if merges is not None:

@@ -33,8 +33,8 @@ from bert_keras.saved_model.settings import EmbeddingSettings
 OPSET = 17  # the first with LayerNormalization
 IR_VERSION = 8
 _SPAN = ("start_logits", "end_logits")
-# Task models whose head reads every token, not the pooler.
-_PER_TOKEN = ("BertForSpanExtraction", "BertForTokenClassification")
+# Task models that do not read the pooler, so that nobody trained it.
+_PER_TOKEN = ("BertForSpanExtraction", "BertForTokenClassification", "BertForSentenceSimilarity")
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 

@@ -67,8 +67,6 @@ _WARMUP_TEXTS: dict[str, list] = {
 }
 
 
-# The task types whose head reads, and so trains, the pooler.
-_POOLED = ("classification", "regression", "multiple_choice")
 # By task type: the signature for TensorFlow Serving's calls on tf.Examples, and its outputs from serving_default's.
 _EXAMPLE_METHODS = {
     "classification": ("classify", {"classes": "labels", "scores": "scores"}),
@@ -119,7 +117,7 @@ class ServedTask(tf.Module):
         if not isinstance(model, Ensemble):
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
                 signatures[name] = traced(
-                    lambda *texts: encode(model.backbone, self._inputs, self._task.kind in _POOLED, *texts),
+                    lambda *texts: encode(model.backbone, self._inputs, self._task.reads_pooler, *texts),
                     text_specs(*texts),
                 )
             if self.embedding.pooling != "none":

@@ -37,6 +37,11 @@ class Task:
     unanswerable: bool = False
 
     @property
+    def reads_pooler(self) -> bool:
+        """Whether the head reads, and so trains, the pooler."""
+        return self.kind in ("classification", "regression", "multiple_choice")
+
+    @property
     def contrastive(self) -> bool:
         """Whether it trains vectors of texts, from positive pairs or single texts, without labels."""
         return self.kind in ("similarity", "retrieval")

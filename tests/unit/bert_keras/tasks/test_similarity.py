@@ -180,7 +180,8 @@ def test_the_pushed_model_embeds(task, trained, tmp_path):
         np.testing.assert_allclose(answer["embedding"], encoded["sequence_output"][:, 0], rtol=1e-6)
         assert answer["num_tokens"].numpy().tolist() == [4, 3, 8]
     assert json.loads((tmp_path / "1" / "bert_config.json").read_text())["embedding"]["pooling"] == "cls"
-    assert read_pushed(str(tmp_path / "1")).embedding == EmbeddingSettings("cls", False)
+    read = read_pushed(str(tmp_path / "1"))
+    assert (read.embedding, read.initialised) == (EmbeddingSettings("cls", False), ("pooler",))
 
     pairs = [("a b", "a c"), ("d", "e f"), ("g", "g h"), ("i j", "a"), ("b", "a c")]
     golds = [b for _, b in pairs] if task is RETRIEVAL else [1.0, 2.0, 3.0, 4.0, 5.0]
