@@ -33,7 +33,7 @@ from serving.middleware.security import SecuritySettings
 from serving.middleware.server_policy import ServerPolicy
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager
-from serving.models.store import ModelStore
+from serving.models.store import TENSORFLOW, Engines, ModelStore
 from serving.scheduling.batching import BatchingSettings
 from serving.scheduling.request_queue import QueueSettings
 
@@ -69,6 +69,7 @@ class Server:
         poll_seconds: interval for checking for new versions.
         batching: how requests are batched; None disables batching.
         queue: how many requests may wait, and for how long.
+        engines: what loads versions, by the file that it needs; the first whose file is there.
         security, limits, logs: None for the defaults of their dataclasses.
 
     Raises:
@@ -93,6 +94,7 @@ class Server:
         security: SecuritySettings | None = None,
         limits: LimitSettings | None = None,
         logs: LogSettings | None = None,
+        engines: Engines = TENSORFLOW,
     ):
         if base_path is None and model_config_file is None:
             raise ValueError("give base_path or model_config_file")
@@ -107,6 +109,7 @@ class Server:
             batching,
             allow_version_labels_for_unavailable_models,
             policy.metrics,
+            engines,
         )
         self.inference = Inference(self.models, queue, batching, policy)
         policy.metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)

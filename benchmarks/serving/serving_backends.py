@@ -31,6 +31,8 @@ import numpy as np
 MAX_SEQ_LENGTH, MAX_BATCH_SIZE = 128, 32
 MATMUL_SIZE = 2048
 OURS, UNBATCHED, BFLOAT16 = "bert-tfx", "bert-tfx, no batching", "bert-tfx, bfloat16"
+# The same server with `--engine onnxruntime`.
+OURS_ONNX, OURS_INT8 = "bert-tfx, onnxruntime", "bert-tfx, onnxruntime int8"
 TORCH, TORCH_BATCHED = "torch", "torch, batched"
 ONNX, ONNX_BATCHED = "onnx", "onnx, batched"
 RAW = "raw"
@@ -45,8 +47,9 @@ Score = Callable[[Sequence[str]], np.ndarray]
 def export(folder: Path) -> None:
     """Write the SavedModel, torch's model, ONNX's, and the minimum FLOPs per text."""
     from benchmarks.finetuning.finetune_cases import weights_directory
+    from bert_keras.convert.onnx_folder import write_onnx
     from bert_keras.finetuning.init_checkpoint import InitCheckpoint
-    from bert_keras.saved_model.settings import ExportSettings
+    from bert_keras.saved_model.settings import NO_EMBEDDING, ExportSettings
     from bert_keras.saved_model.task_signatures import export_task_model
     from bert_keras.tasks.settings import TaskSettings
     from bert_keras.tasks.table import Task
@@ -62,6 +65,8 @@ def export(folder: Path) -> None:
     model.classifier.set_weights([kernel, np.zeros(1, np.float32)])
     for name, policy in (("saved_model", "float32"), ("bfloat16", "mixed_bfloat16")):
         export_task_model(model, task, settings, start.tokenizer, str(folder / name / "1"), ExportSettings(policy))
+    for name, quantize in ((OURS_ONNX, "none"), (OURS_INT8, "int8")):
+        write_onnx(model, start.tokenizer, str(folder / name / "1"), NO_EMBEDDING, quantize, (), task, settings)
     texts = json.loads((folder / "texts.json").read_text())
     lengths = [min(len(start.tokenizer.encode([text])[0]) + 2, MAX_SEQ_LENGTH) for text in texts]
     flops = [training_flops(start.config, length, 0) / 3 for length in lengths]
@@ -242,11 +247,13 @@ def start_baseline(backend: str, folder: Path, cores: int) -> int:
 
 def start_bert_tfx(backend: str, folder: Path) -> int:
     """Start the embedded server, as `bert-tfx serve` does; return its gRPC port."""
+    from pipeline.commands.server.serve import engines
     from serving.scheduling.batching import BatchingSettings
     from serving.server import Server
 
-    base = folder / ("bfloat16" if backend == BFLOAT16 else "saved_model")
-    server = Server(base, grpc_port=0, rest_port=0, batching=None if backend == UNBATCHED else BatchingSettings())
+    base = folder / {BFLOAT16: "bfloat16", OURS_ONNX: OURS_ONNX, OURS_INT8: OURS_INT8}.get(backend, "saved_model")
+    batching = None if backend == UNBATCHED else BatchingSettings()
+    server = Server(base, grpc_port=0, rest_port=0, batching=batching, engines=engines("auto"))
     server.start()
     if not server.wait_until_available(300):
         raise RuntimeError(f"{base}: no version came up in 300 seconds")

@@ -20,7 +20,7 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
-from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, EmbeddingSettings, ExportSettings
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
@@ -48,7 +48,7 @@ def read_pushed(directory: str) -> ReadModel:
         InputError: a file is missing, damaged, or does not fit the configuration.
     """
     from bert_keras.models.roberta import RobertaForMaskedLM
-    from bert_keras.saved_model.pretrained import CONFIG_FILE, UNTRAINED_FIELD, WEIGHTS_FILE
+    from bert_keras.saved_model.pretrained import UNTRAINED_FIELD, WEIGHTS_FILE
 
     config, electra = _read_config(directory)
     fields, embedding = _vocabulary_spec(directory), _read_embedding(directory)
@@ -80,8 +80,6 @@ def read_pushed(directory: str) -> ReadModel:
 
 
 def _read_embedding(directory: str) -> EmbeddingSettings:
-    from bert_keras.saved_model.saved_model_files import CONFIG_FILE, EMBEDDING_FIELD
-
     path = os.path.join(directory, CONFIG_FILE)
     try:
         return EmbeddingSettings(**files.read_json(path).get(EMBEDDING_FIELD, {}))
@@ -100,8 +98,6 @@ def _check_weights(directory: str) -> None:
 
 
 def _load_weights(model: Any, path: str) -> None:
-    from bert_keras.saved_model.saved_model_files import CONFIG_FILE
-
     try:
         model.load_weights(path)
     except (OSError, ValueError, KeyError) as error:
@@ -152,7 +148,6 @@ def _family(config: BertConfig, electra: ElectraConfig | None, merges: Sequence[
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
     """The encoder, and for an ELECTRA its sizes; fine-tuned it has no generator, so its size means nothing."""
     from bert_keras.models.electra import ElectraConfig
-    from bert_keras.saved_model.saved_model_files import CONFIG_FILE
     from bert_keras.tasks.settings import TASK_SPEC_FILE
 
     path = os.path.join(directory, CONFIG_FILE)
@@ -179,7 +174,6 @@ def read_tokenizer(directory: str) -> Tokenizer:
     Raises:
         InputError: a file is missing or damaged.
     """
-    from bert_keras.saved_model.pretrained import CONFIG_FILE
     from bert_keras.tokenizers.wordpiece import BertTokenizer
 
     config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
@@ -194,8 +188,6 @@ def _read_vocabulary(
     directory: str, config: BertConfig, byte_bpe: bool
 ) -> tuple[list[str] | None, list[tuple[str, str]] | None]:
     """Tokens, and merges for byte-level BPE."""
-    from bert_keras.saved_model.pretrained import CONFIG_FILE
-
     if not byte_bpe:
         return vocabulary_files.read_wordpiece(
             os.path.join(directory, VOCABULARY_FILE), config.vocab_size, CONFIG_FILE

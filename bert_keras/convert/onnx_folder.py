@@ -15,6 +15,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
+from bert_keras.convert.onnx_answers import MODEL_FILE as MODEL_FILE
 from bert_keras.convert.onnx_graph import onnx_model
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
@@ -33,14 +34,13 @@ from bert_keras.tokenizers.vocabulary_files import (
 if TYPE_CHECKING:
     from bert_keras.tasks.table import Task
 
-MODEL_FILE = "model.onnx"
 # Without it the quantizer advises, on every run, to simplify the graph first, which has nothing to simplify.
 _SIMPLIFIED = {"onnx.quant.pre_process": "onnxruntime.quant"}
 
 
 def write_graph(
     model: Any,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     directory: str,
     embedding: EmbeddingSettings,
     quantize: str,

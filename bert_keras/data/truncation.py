@@ -5,7 +5,9 @@ Shapes: B texts or pairs.
 
 from __future__ import annotations
 
-from keras import ops
+import importlib
+
+import numpy as np
 
 
 def truncate_pair(length_a, length_b, budget: int):
@@ -14,6 +16,8 @@ def truncate_pair(length_a, length_b, budget: int):
     Equal to run_classifier.py's `_truncate_seq_pair`, which removes one token at a time: the last of the longer text,
     on a tie of B. (Pre-training truncates at both ends.)
     """
+    # A server of ONNX Runtime has no Keras.
+    ops = np if isinstance(length_a, np.ndarray) else importlib.import_module("keras").ops
     kept_a = ops.minimum(length_a, ops.maximum(budget - length_b, (budget + 1) // 2))
     return kept_a, ops.minimum(length_b, budget - kept_a)
 

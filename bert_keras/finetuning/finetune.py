@@ -73,6 +73,10 @@ def finetune(job: FinetuneJob) -> None:
             file.write(json.dumps(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model
     export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export)
+    if job.export.engine == "onnxruntime":
+        from bert_keras.convert.onnx_folder import write_graph
+
+        write_graph(model, trained.tokenizer, job.output_dir, job.export.embedding, job.export.quantize)
 
 
 def answer(

@@ -12,6 +12,8 @@ import keras
 import tensorflow as tf
 
 from bert_keras.models.layers import SelfAttention
+from bert_keras.saved_model.settings import CONFIG_FILE as CONFIG_FILE
+from bert_keras.saved_model.settings import EMBEDDING_FIELD as EMBEDDING_FIELD
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -21,9 +23,6 @@ from bert_keras.tokenizers.wordpiece import BertTokenizer
 WEIGHTS_FILE = "model.weights.h5"
 # Of an ELECTRA, beside its discriminator's.
 GENERATOR_FILE = "generator.weights.h5"
-CONFIG_FILE = "bert_config.json"
-# Optional field of `bert_config.json`: the settings of the signature `embed`.
-EMBEDDING_FIELD = "embedding"
 # Precision -> Keras policy of the served copy, whose weights have the type of its computation.
 _SERVED_POLICIES = {"float32": "float32", "mixed_bfloat16": "bfloat16"}
 EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"

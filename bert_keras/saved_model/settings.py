@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+CONFIG_FILE = "bert_config.json"
+# Optional field of `bert_config.json`: the settings of the signature `embed`.
+EMBEDDING_FIELD = "embedding"
+
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSettings:
@@ -41,7 +45,16 @@ class ExportSettings:
             products and the SavedModel's weights in bfloat16. Answers and `model.weights.h5` are float32. The gate
             judges the exported model.
         embedding: the signature `embed`, of one vector a text.
+        engine: what computes behind a server. With `onnxruntime` the folder also has `model.onnx`; the gate, the
+            ServingValidator and `bert-tfx serve` then ask ONNX Runtime. For fine-tuned models.
+        quantize: of `model.onnx`: `int8` has 8-bit matrix products (`bert_keras.convert.onnx_folder.write_graph`).
     """
 
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     embedding: EmbeddingSettings = dataclasses.field(default_factory=EmbeddingSettings)
+    engine: Literal["tensorflow", "onnxruntime"] = "tensorflow"
+    quantize: Literal["none", "int8"] = "none"
+
+    def __post_init__(self) -> None:
+        if self.quantize != "none" and self.engine != "onnxruntime":
+            raise ValueError(f"export.quantize={self.quantize} is for export.engine=onnxruntime; set that, too")

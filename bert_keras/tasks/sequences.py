@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_keras.data.truncation import head_room, truncate_pair
+from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tokenizers.protocol import Tokenizer
 
 
@@ -87,6 +88,31 @@ def pair_sequences(
     between = tokenizer.pair_separators
     kept_a, kept_b = truncate_pair(first.lengths, second.lengths, max_seq_length - 2 - between)
     return _build([([first.first(np.asarray(kept_a))], between), ([second.first(np.asarray(kept_b))], 1)], tokenizer)
+
+
+def first_tokens(
+    word_tokens: TokenRuns, counts: np.ndarray, settings: TaskSettings
+) -> tuple[TokenRuns, np.ndarray, np.ndarray, np.ndarray]:
+    """The first tokens of words in the sequences of their rows.
+
+    Args:
+        word_tokens: the words of all rows.
+        counts: words of each row, int64 [N].
+
+    Returns:
+        The tokens of the rows; row, word of the row and position, int64 [words] each, of the words whose first token
+        is in the sequence.
+    """
+    splits = np.concatenate([word_tokens.starts, [len(word_tokens.ids)]])
+    ends = np.cumsum(counts)
+    row_tokens = TokenRuns(word_tokens.ids, splits[ends - counts], splits[ends] - splits[ends - counts])
+    row, word = each_place(counts)
+    head, tail = kept_of_single(row_tokens.lengths, settings.max_seq_length, settings.truncation)
+    number = word_tokens.starts - row_tokens.starts[row]  # index of the first token in its row
+    cut = (row_tokens.lengths - head - tail)[row]
+    kept = (word_tokens.lengths > 0) & ((number < head[row]) | (number >= head[row] + cut))
+    column = 1 + number - np.where(number < head[row], 0, cut)
+    return row_tokens, row[kept], word[kept], column[kept]
 
 
 def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:

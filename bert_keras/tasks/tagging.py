@@ -19,7 +19,7 @@ from bert_keras.models.task_models import BertForTokenClassification
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks.classification import has_golds
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
-from bert_keras.tasks.sequences import TokenRuns, kept_of_single, single_sequences
+from bert_keras.tasks.sequences import TokenRuns, first_tokens, single_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -55,10 +55,8 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
     counts = np.fromiter(map(len, words), np.int64, len(rows))  # [N]
     word_tokens = TokenRuns.of_words(tokenizer, [word for row_words in words for word in row_words])
     ends = np.cumsum(counts)
-    starts = np.concatenate([word_tokens.starts, [len(word_tokens.ids)]])
-    row_tokens = TokenRuns(word_tokens.ids, starts[ends - counts], starts[ends] - starts[ends - counts])
+    row_tokens, row, word, column = first_tokens(word_tokens, counts, settings)
     arrays = single_sequences(row_tokens, settings.max_seq_length, settings.truncation, tokenizer)
-    row, word, column = _first_tokens(word_tokens, row_tokens, counts, settings)
     begins = np.full(arrays["input_ids"].shape, -1, np.int32)
     begins[row, column] = word
     if has_golds(rows):
@@ -74,20 +72,6 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
         arrays["token_labels"][row, column] = tags[(ends - counts)[row] + word]
         arrays["weights"] = np.ones(len(rows), np.float32)
     return TaskFeatures(arrays, np.arange(len(rows)), begins)
-
-
-def _first_tokens(
-    word_tokens: TokenRuns, row_tokens: TokenRuns, counts: np.ndarray, settings: TaskSettings
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, word of the row and position, int64 [words] each, of the words whose first token is in the sequence."""
-    row = np.repeat(np.arange(len(counts)), counts)
-    word = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    head, tail = kept_of_single(row_tokens.lengths, settings.max_seq_length, settings.truncation)
-    number = word_tokens.starts - row_tokens.starts[row]  # index of the first token in its row
-    cut = (row_tokens.lengths - head - tail)[row]
-    kept = (word_tokens.lengths > 0) & ((number < head[row]) | (number >= head[row] + cut))
-    column = 1 + number - np.where(number < head[row], 0, cut)
-    return row[kept], word[kept], column[kept]
 
 
 def answers(

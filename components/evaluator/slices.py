@@ -1,7 +1,8 @@
 """Adds the length of an example, which is not stored, as a feature that TFMA can slice by.
 
-TFX's Evaluator loads `custom_extractors` of this module by its `module_path`. The bounds of the slices are taken from
-the slices in the EvalConfig (`components.evaluator.settings`), the only settings that reach this module.
+TFX's Evaluator loads `custom_extractors` and `custom_eval_shared_model` of this module by its `module_path`. The bounds
+of the slices are taken from the slices in the EvalConfig (`components.evaluator.settings`), the only settings that
+reach this module.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 
+from components.evaluator.engine_model import custom_eval_shared_model as custom_eval_shared_model
 from components.evaluator.settings import LENGTH_FEATURE, length_group
 
 if TYPE_CHECKING:

@@ -79,12 +79,18 @@ class GateSettings:
 
 
 def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
-    """Refuse a limit that a model in bfloat16 cannot keep, since each of its graphs rounds in another order."""
-    if export.precision == "mixed_bfloat16" and serving.max_difference < 1e-3:
-        raise ValueError(
-            f"serving.max_difference is {serving.max_difference:g}, below what bfloat16 rounds off: with "
-            "export.precision=mixed_bfloat16 also set serving.max_difference, to 0.05 for example"
-        )
+    """Refuse a limit that other roundings than the trainer's cannot keep: of bfloat16, ONNX Runtime, int8."""
+    for setting, least, example in (
+        ("precision=mixed_bfloat16", 1e-3, 0.05),
+        ("quantize=int8", 1e-3, 0.5),
+        ("engine=onnxruntime", 1e-4, 1e-3),
+    ):
+        name, value = setting.split("=")
+        if getattr(export, name) == value and serving.max_difference < least:
+            raise ValueError(
+                f"serving.max_difference is {serving.max_difference:g}, below what export.{setting} rounds off; also "
+                f"set serving.max_difference, to {example:g} for example"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +132,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
+        if self.export.engine != "tensorflow":
+            raise ValueError(
+                f"export.engine={self.export.engine} is for `bert-tfx finetune`; convert a pre-trained model"
+            )
         if self.examples.max_seq_length > self.model.max_position_embeddings:
             raise ValueError(
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "

@@ -27,7 +27,7 @@ from serving import errors
 from serving.errors import ServingError
 from serving.models.config import ModelConfig, read_model_configs
 from serving.models.servable import Servable
-from serving.models.store import LoadMetrics, ModelStore, VersionStatus
+from serving.models.store import TENSORFLOW, Engines, LoadMetrics, ModelStore, VersionStatus
 from serving.scheduling.batching import BatchingSettings
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class ModelManager:
         batching: settings of batching, for every model.
         allow_version_labels_for_unavailable_models: see the module's docstring.
         metrics: counts loads and warm-ups.
+        engines: what loads versions (`serving.models.store`).
 
     Raises:
         ServingError: the file is invalid; the message is one line.
@@ -75,11 +76,12 @@ class ModelManager:
         batching: BatchingSettings | None = None,
         allow_version_labels_for_unavailable_models: bool = False,
         metrics: LoadMetrics | None = None,
+        engines: Engines = TENSORFLOW,
     ):
         self._file = file
         self._applied: bytes | None = None
         self._poll_seconds, self._file_poll_seconds = poll_seconds, file_poll_seconds
-        self._batching, self._metrics = batching, metrics
+        self._batching, self._metrics, self._engines = batching, metrics, engines
         self._labels_for_unavailable = allow_version_labels_for_unavailable_models
         self._without_file = None if configs is None else list(configs)
         if file is not None:
@@ -198,7 +200,7 @@ class ModelManager:
                 store.start()
 
     def _store(self, config: ModelConfig) -> ModelStore:
-        return ModelStore(config, self._poll_seconds, self._batching, self._metrics)
+        return ModelStore(config, self._poll_seconds, self._batching, self._metrics, self._engines)
 
     def _store_of(self, config: ModelConfig) -> ModelStore:
         """Store of the model; a new one if its base path has changed."""

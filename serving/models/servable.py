@@ -30,37 +30,30 @@ _MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>"}
 
 
 class Servable:
-    """The SavedModel in `path`, ready for requests; TensorFlow's errors while loading pass through.
-
-    Thread-safe.
+    """A version of a model, ready for requests. Thread-safe; an engine computes in `compute`.
 
     Args:
-        path: the SavedModel, of TensorFlow 2.
+        path: the version's folder.
+        signature_defs: the signatures, by name.
         batching: how requests are batched; None disables batching.
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
     """
 
-    def __init__(self, name: str, version: int, path: Path, batching: BatchingSettings | None = None):
-        # Imported here because it takes seconds; the client and `--help` do without it.
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401  registers ops that the graph may contain
-
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        path: Path,
+        signature_defs: Mapping[str, SignatureDef],
+        batching: BatchingSettings | None = None,
+    ):
         self.name = name
         self.version = version
         self.path = path
         self.mask = _mask_of(path)
-        graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
-        meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
-        self.signature_defs: dict[str, SignatureDef] = dict(meta_graph.signature_def)
-        self._graph = model_graph(meta_graph, batching)
-        self._session = self._graph.session(path)
-        weakref.finalize(self, self._session.close).atexit = False
-        self._errors = tf.errors
-        self._lock = threading.Lock()
-        self._alone: dict[str, Callable[..., list[Any]]] = {}
-        self._batched = {key: batched.callable_in(self._session) for key, batched in self._graph.batched.items()}
+        self.signature_defs = dict(signature_defs)
         self._most_rows = (batching or BatchingSettings()).max_batch_size
         self._divisible = {
             key: is_divisible(signature, can_batch(key, signature)) for key, signature in self.signature_defs.items()
@@ -107,30 +100,12 @@ class Servable:
         return self.prepare(signature_name, inputs, output_filter).run()
 
     def batches(self, name: str, part: Part) -> bool:
-        """Whether a part of a request is batched with others."""
-        return part.shared and name in self._batched and self._graph.batched[name].takes(part.inputs)
+        """Whether a part of a request is batched with others, or waits its turn elsewhere."""
+        raise NotImplementedError
 
     def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
-        """All outputs of a signature for a part; ServingError with the code of the graph's error."""
-        if self.batches(name, part):
-            outputs = self._graph.batched[name].compute(self._batched[name], part.inputs)
-            if outputs is not None:
-                return outputs
-        signature = self.signature_defs[name]
-        call = self._call_alone(name, signature)
-        try:
-            values = call(*(part.inputs[key] for key in sorted(signature.inputs)))
-        except (self._errors.OpError, UnicodeDecodeError) as error:
-            raise part.located(errors.from_exception(error)) from error
-        return dict(zip(sorted(signature.outputs), values, strict=True))
-
-    def _call_alone(self, name: str, signature: SignatureDef) -> Callable[..., list[Any]]:
-        """Fetch all outputs: each subset would compile a separate executable."""
-        with self._lock:
-            if name not in self._alone:
-                feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
-                self._alone[name] = self._session.make_callable(self._graph.fetches[name], feed_list=feeds)
-            return self._alone[name]
+        """All outputs of a signature for a part; ServingError with the code of the engine's error."""
+        raise NotImplementedError
 
     def _outputs(self, signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
         for name in output_filter:
@@ -159,6 +134,50 @@ class Servable:
         left_out = set(signature.defaults) - set(inputs)
         defaults = {key: tensors.to_array(signature.defaults[key]) for key in left_out}
         return {**defaults, **inputs}
+
+
+class GraphServable(Servable):
+    """The SavedModel of TensorFlow 2 in `path`; TensorFlow's errors while loading pass through."""
+
+    def __init__(self, name: str, version: int, path: Path, batching: BatchingSettings | None = None):
+        # Imported here because it takes seconds; the client and `--help` do without it.
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  registers ops that the graph may contain
+
+        graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
+        meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
+        super().__init__(name, version, path, meta_graph.signature_def, batching)
+        self._graph = model_graph(meta_graph, batching)
+        self._session = self._graph.session(path)
+        weakref.finalize(self, self._session.close).atexit = False
+        self._errors = tf.errors
+        self._lock = threading.Lock()
+        self._alone: dict[str, Callable[..., list[Any]]] = {}
+        self._batched = {key: batched.callable_in(self._session) for key, batched in self._graph.batched.items()}
+
+    def batches(self, name: str, part: Part) -> bool:
+        return part.shared and name in self._batched and self._graph.batched[name].takes(part.inputs)
+
+    def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
+        if self.batches(name, part):
+            outputs = self._graph.batched[name].compute(self._batched[name], part.inputs)
+            if outputs is not None:
+                return outputs
+        signature = self.signature_defs[name]
+        call = self._call_alone(name, signature)
+        try:
+            values = call(*(part.inputs[key] for key in sorted(signature.inputs)))
+        except (self._errors.OpError, UnicodeDecodeError) as error:
+            raise part.located(errors.from_exception(error)) from error
+        return dict(zip(sorted(signature.outputs), values, strict=True))
+
+    def _call_alone(self, name: str, signature: SignatureDef) -> Callable[..., list[Any]]:
+        """Fetch all outputs: each subset would compile a separate executable."""
+        with self._lock:
+            if name not in self._alone:
+                feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
+                self._alone[name] = self._session.make_callable(self._graph.fetches[name], feed_list=feeds)
+            return self._alone[name]
 
 
 @dataclass(frozen=True)

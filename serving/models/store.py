@@ -21,16 +21,16 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import grpc
 
 from serving import errors
 from serving.models.config import ModelConfig, VersionPolicy
-from serving.models.servable import SAVED_MODEL_FILE, Servable
+from serving.models.servable import SAVED_MODEL_FILE, GraphServable, Servable
 from serving.models.warmup import warm_up
 from serving.protos import ModelVersionStatus
 from serving.scheduling.batching import BatchingSettings
@@ -38,6 +38,10 @@ from serving.scheduling.batching import BatchingSettings
 log = logging.getLogger(__name__)
 
 _MAX_VERSION = 2**63 - 1  # model_spec.version is an int64
+
+# The file that makes a folder a version of an engine -> what loads it, from name, version, folder and batching.
+Engines: TypeAlias = Mapping[str, Callable[[str, int, Path, BatchingSettings | None], Servable]]
+TENSORFLOW: Engines = {SAVED_MODEL_FILE: GraphServable}
 
 
 class LoadMetrics(Protocol):
@@ -73,6 +77,7 @@ class VersionStatus:
 class ModelStore:
     """Versions of one model. Once started, a thread polls the folder every `poll_seconds`.
 
+    A version is loaded by the first of `engines` whose file it has.
     A request holds the Servable from `get` until it is answered, so a version in use is never unloaded. Loading and
     swapping hold the lock; dictionaries are replaced as a whole, so readers need none.
     """
@@ -83,8 +88,10 @@ class ModelStore:
         poll_seconds: float = 1.0,
         batching: BatchingSettings | None = None,
         metrics: LoadMetrics | None = None,
+        engines: Engines = TENSORFLOW,
     ):
         self.config = config
+        self._engines = engines
         self._poll_seconds = poll_seconds
         self._batching = batching
         self._metrics = metrics or _NoMetrics()
@@ -213,11 +220,11 @@ class ModelStore:
         if not self.base_path.is_dir():
             return {}
         names = [path for path in self.base_path.iterdir() if path.name.isascii() and path.name.isdigit()]
-        return {
-            int(path.name): path
-            for path in names
-            if int(path.name) <= _MAX_VERSION and (path / SAVED_MODEL_FILE).is_file()
-        }
+        return {int(path.name): path for path in names if int(path.name) <= _MAX_VERSION and self._files(path)}
+
+    def _files(self, path: Path) -> list[str]:
+        """The files of engines in a version's folder, the first engine's first."""
+        return [name for name in self._engines if (path / name).is_file()]
 
     def _select(self, policy: VersionPolicy) -> Iterator[tuple[int, Servable]]:
         """Versions on disk that `policy` selects, highest first; loads those that are not available, as needed."""
@@ -245,7 +252,8 @@ class ModelStore:
         self._status[version] = VersionStatus(version, "LOADING")
         try:
             with self._metrics.loading(path):
-                servable = Servable(self.name, version, path, self._batching)
+                load = self._engines[self._files(path)[0]]
+                servable = load(self.name, version, path, self._batching)
             with self._metrics.warming(path):
                 warm_up(servable)
         except Exception as error:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bert_keras.errors import InputError
 from pipeline.commands.options import DEFAULT_RUN_DIR, RunDir, chosen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from serving.models.store import Engines
+    from serving.scheduling.batching import BatchingSettings
 
 # Delay until the server notices `bert-tfx models promote`.
 CONFIG_POLL_SECONDS = 1.0
@@ -28,6 +34,13 @@ def serve(
             metavar=_FILE, help="Several models, their versions and labels: TensorFlow Serving's models.config."
         ),
     ] = None,
+    engine: Annotated[
+        Literal["auto", "tensorflow", "onnxruntime"],
+        typer.Option(
+            help="What computes: onnxruntime, of versions with a model.onnx (`convert --to onnx`, or pushed with "
+            "export.engine=onnxruntime), or tensorflow; auto: onnxruntime where there is one."
+        ),
+    ] = "auto",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[
         int, typer.Option(min=0, max=_LAST_PORT, help="Port of TensorFlow Serving's gRPC API; 0: any free port.")
@@ -128,7 +141,22 @@ def serve(
             ),
             limits=chosen(LimitSettings, context),
             logs=LogSettings(access_log, with_texts),
+            engines=engines(engine),
         )
     except (ServingError, ValueError) as error:
         # Bad files and options; errors of requests are answered to the client.
         raise InputError(str(error)) from error
+
+
+def engines(engine: str) -> Engines:
+    """What loads versions with an engine of `--engine`."""
+    from serving.models.engine_servable import EngineServable
+    from serving.models.store import TENSORFLOW
+
+    def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
+        from bert_keras.convert.onnx_answers import OnnxModel
+
+        return EngineServable(name, version, path, OnnxModel(str(path)).signatures, batching)
+
+    onnx: Engines = {"model.onnx": load}
+    return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnxruntime": onnx}[engine]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from serving.client import Client, ClientError
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.server import Server
 
 ROOT = Path(__file__).parents[3]

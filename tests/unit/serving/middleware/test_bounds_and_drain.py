@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.errors import ServingError
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.scheduling.request_parts import Part
 from serving.scheduling.request_queue import ConcurrencyLimiter, QueueSettings, RequestContext
 from serving.server import Server

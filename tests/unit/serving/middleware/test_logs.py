@@ -15,7 +15,7 @@ from serving.client import Client, ClientError
 from serving.errors import SettingsError
 from serving.middleware.logs import AccessLog, LogSettings, failure
 from serving.middleware.request_log import RequestRecord
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.server import Server
 
 PREDICT = "/v1/models/bert:predict"

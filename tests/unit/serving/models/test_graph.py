@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.scheduling.batching import BatchingSettings
 
 WORDS = tf.TensorSpec([None], tf.string, name="words")

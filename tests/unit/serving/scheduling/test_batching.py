@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from serving.errors import ServingError
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.scheduling.batching import BatchingSettings, can_batch
 from tests.support.models.rounding import assert_equal_but_for_rounding
 

@@ -18,7 +18,7 @@ from serving import tensors
 from serving.client import Client, ClientError
 from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.protos import Example, ModelSpec, PredictionServiceStub, PredictRequest, SignatureDef, types_pb2
 from serving.scheduling.request_parts import Load, answer_bytes, parts_of
 from serving.scheduling.request_queue import RequestContext

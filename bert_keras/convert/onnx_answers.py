@@ -1,0 +1,281 @@
+"""Answers of `model.onnx` to raw text, by ONNX Runtime and NumPy: the signatures of a SavedModel, without TensorFlow.
+
+Signatures, inputs and outputs are those of `bert_keras.saved_model.pretrained` and `task_signatures`, as far as the
+folder's model has the outputs for them; of an ELECTRA's two networks only one is there. Texts are tokenized as
+training tokenizes them. Legend: B rows, T tokens, W words, M masks, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from bert_keras import files
+from bert_keras.convert.bert_tfx import read_tokenizer
+from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, EmbeddingSettings
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.sequences import TokenRuns, first_tokens, pair_sequences, single_sequences
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings
+from bert_keras.tasks.span.answers import span_answers
+from bert_keras.tasks.span.features import span_features
+from bert_keras.tasks.table import Task, task_of
+from bert_keras.tokenizers import unicode_tables as ut
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+MODEL_FILE = "model.onnx"
+TOP_K = 5
+# Rows of a call of the model; bounds the memory.
+_MOST_ROWS = 32
+_NAMES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+_TEXT, _PAIR = ("text",), ("text", "text_pair")
+
+Arrays = dict[str, np.ndarray]
+# Shapes by name, -1 for an unknown size; the type is float32, int64, int32 or object, for strings.
+Tensors = Mapping[str, tuple[type, tuple[int, ...]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Inputs, strings all, and outputs of a signature, and the function between them."""
+
+    inputs: Tensors
+    outputs: Tensors
+    answer: Callable[..., Arrays]
+
+
+class OnnxModel:
+    """A folder with `model.onnx`, ready for requests. Thread-safe.
+
+    Args:
+        directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=onnxruntime`.
+
+    Raises:
+        InputError: a file is missing or damaged.
+
+    Attributes:
+        signatures: by name; `serving_default` is a task model's task, else fill_mask or encode.
+    """
+
+    def __init__(self, directory: str):
+        fields = files.read_json(os.path.join(directory, CONFIG_FILE))
+        self._embedding = EmbeddingSettings(**fields.get(EMBEDDING_FIELD, {}))
+        self._tokenizer = read_tokenizer(directory)
+        self._vocabulary = np.array([token.encode() for token in self._tokenizer.vocabulary], object)
+        options = onnxruntime.SessionOptions()
+        # Clients, and calls of other threads, use the same cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.intra_op_num_threads = 1
+        path = os.path.join(directory, MODEL_FILE)
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = {value.name for value in self._session.get_outputs()}
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.only_execute_path_to_fetches = True
+        self._is_causal = fields.get("causal", False)
+        self._settings = TaskSettings(max_seq_length=fields["max_position_embeddings"])
+        task = None
+        if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
+            self._settings = TaskSettings(**files.read_json(os.path.join(directory, TASK_SETTINGS_FILE)))
+            spec = files.read_json(os.path.join(directory, TASK_SPEC_FILE))
+            task = dataclasses.replace(task_of(spec["task"]), labels=tuple(spec["labels"]))
+        self.signatures = self._signatures(fields["hidden_size"], task)
+
+    def _signatures(self, hidden: int, task: Task | None) -> dict[str, Signature]:
+        states: dict[str, Any] = {"sequence_output": (np.float32, (-1, -1, hidden)), "tokens": (object, (-1, -1))}
+        if "pooler_output" in self._outputs:
+            states["pooled_output"] = np.float32, (-1, hidden)
+        found = {"encode": Signature(_strings(_TEXT), states, self._encode)}
+        found["encode_pair"] = Signature(_strings(_PAIR), states, self._encode)
+        if "sentence_embedding" in self._outputs:
+            vectors: Tensors = {"embedding": (np.float32, (-1, hidden)), "num_tokens": (np.int32, (-1,))}
+            found["embed"] = Signature(_strings(_TEXT), vectors, self._embed)
+        if task:
+            return {"serving_default": self._of_task(task), **found}
+        if "seq_relationship_logits" in self._outputs:
+            next_: Tensors = {"is_next": (np.float32, (-1,))}
+            found["next_sentence"] = Signature(_strings(_PAIR), next_, self._next_sentence)
+        logits: list[Any] = next((value.shape for value in self._session.get_outputs() if value.name == "logits"), [])
+        if len(logits) == 3 and logits[2] == len(self._vocabulary) and not self._is_causal:
+            filled: Tensors = {"tokens": (object, (-1, -1, TOP_K)), "scores": (np.float32, (-1, -1, TOP_K))}
+            found = {"fill_mask": Signature(_strings(_TEXT), filled, self._fill_mask), **found}
+        return {"serving_default": next(iter(found.values())), **found}
+
+    def _of_task(self, task: Task) -> Signature:
+        texts, labels = _strings(_PAIR if task.pair else _TEXT), len(task.labels)
+        number, whole, string = np.float32, np.int64, object
+        choices: Tensors = {**_strings(_TEXT), "choices": (string, (-1, -1))}
+        by_word = {"words": string, "tags": string, "scores": number, "starts": whole, "ends": whole}
+        by_row = {"score": number, "null_score_difference": number, "start": whole, "end": whole}
+        kinds: dict[str, tuple[Any, Tensors, Tensors]] = {
+            "classification": (
+                self._label,
+                texts,
+                {"label": (string, (-1,)), "labels": (string, (-1, labels)), "scores": (number, (-1, labels))},
+            ),
+            "regression": (self._score, texts, {"score": (number, (-1,))}),
+            "multiple_choice": (self._choose, choices, {"choice": (whole, (-1,)), "scores": (number, (-1, -1))}),
+            "tagging": (self._tag, texts, {name: (type_, (-1, -1)) for name, type_ in by_word.items()}),
+            "span": (
+                self._find_span,
+                _strings(("question", "context")),
+                {"answer": (string, (-1,)), **{name: (type_, (-1,)) for name, type_ in by_row.items()}},
+            ),
+        }
+        answer, inputs, outputs = kinds[task.kind]
+        return Signature(inputs, outputs, partial(answer, task))
+
+    def _run(self, arrays: Mapping[str, np.ndarray], *names: str) -> list[np.ndarray]:
+        """Outputs for the encoder's inputs int32 [B, ..., T]."""
+        feed = {name: arrays[_NAMES[name]].astype(np.int64) for name in self._inputs}
+        rows = max(1, len(feed["input_ids"]))
+        parts = [
+            self._session.run(names, {n: v[at : at + _MOST_ROWS] for n, v in feed.items()}, self._run_options)
+            for at in range(0, rows, _MOST_ROWS)
+        ]
+        return [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True)]
+
+    def _pack(self, *texts: np.ndarray, most: int = 0) -> Arrays:
+        """The encoder's inputs for texts or pairs, object [B] each."""
+        runs = [TokenRuns.of(self._tokenizer, _decoded(of)) for of in texts]
+        length = min(self._settings.max_seq_length, most or self._settings.max_seq_length)
+        if len(runs) == 2:
+            return pair_sequences(runs[0], runs[1], length, self._tokenizer)
+        return single_sequences(runs[0], length, self._settings.truncation, self._tokenizer)
+
+    def _encode(self, *texts: np.ndarray) -> Arrays:
+        packed = self._pack(*texts)
+        pooled = ["pooler_output"] if "pooler_output" in self._outputs else []
+        names = ("sequence_output", "pooled_output")
+        outputs = dict(zip(names, self._run(packed, "last_hidden_state", *pooled), strict=False))
+        return {**outputs, "tokens": self._vocabulary[packed["input_ids"]]}
+
+    def _embed(self, text: np.ndarray) -> Arrays:
+        packed = self._pack(text, most=self._embedding.max_seq_length)
+        (vectors,) = self._run(packed, "sentence_embedding")
+        return {"embedding": vectors, "num_tokens": packed["input_mask"].sum(axis=1, dtype=np.int32)}
+
+    def _next_sentence(self, *texts: np.ndarray) -> Arrays:
+        return {"is_next": _softmax(self._run(self._pack(*texts), "seq_relationship_logits")[0])[:, 0]}
+
+    def _fill_mask(self, text: np.ndarray) -> Arrays:
+        tokenizer, mask = self._tokenizer, self._tokenizer.vocabulary[self._tokenizer.mask_id]
+        split = [one.split(mask) for one in _decoded(text)]
+        if not isinstance(tokenizer, BertTokenizer):  # its mask takes the white space before it
+            split = [[*(part.rstrip() for part in parts[:-1]), parts[-1]] for parts in split]
+        ids, splits = tokenizer.encode([part for parts in split for part in parts])
+        pieces = iter(np.split(ids, splits[1:-1]))
+        rows = [
+            np.concatenate([np.append(next(pieces), tokenizer.mask_id).astype(np.int32) for _ in parts])[:-1]
+            for parts in split
+        ]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        runs = TokenRuns(np.concatenate([*rows, np.zeros(0, np.int32)]), np.cumsum(lengths) - lengths, lengths)
+        packed = single_sequences(runs, self._settings.max_seq_length, "head", tokenizer)
+        is_mask = packed["input_ids"] == tokenizer.mask_id
+        visible = is_mask.sum(axis=1)
+        for number, parts in enumerate(split):
+            if len(parts) == 1:
+                raise ValueError(f"text {number} has no {mask}: write {mask} where a token is to be filled in")
+            if visible[number] < len(parts) - 1:
+                raise ValueError(
+                    f"text {number} has a {mask} beyond what the model reads, its first "
+                    f"{self._settings.max_seq_length - 2} wordpieces: shorten the text before it"
+                )
+        scores = _softmax(self._run(packed, "logits")[0][is_mask])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K]
+        place = np.arange(max(visible, default=0)) < visible[:, None]  # [B, M]
+        tokens, odds = np.full((*place.shape, TOP_K), b"", object), np.zeros((*place.shape, TOP_K), np.float32)
+        tokens[place], odds[place] = self._vocabulary[best], np.take_along_axis(scores, best, axis=1)
+        return {"tokens": tokens, "scores": odds}
+
+    def _label(self, task: Task, *texts: np.ndarray) -> Arrays:
+        (logits,) = self._run(self._pack(*texts), "logits")
+        labels = _bytes(task.labels)
+        return {
+            "label": labels[np.argmax(logits, axis=1)],
+            "labels": np.tile(labels, (len(logits), 1)),
+            "scores": _softmax(logits),
+        }
+
+    def _score(self, task: Task, *texts: np.ndarray) -> Arrays:
+        return {"score": self._run(self._pack(*texts), "logits")[0]}
+
+    def _choose(self, task: Task, text: np.ndarray, choices: np.ndarray) -> Arrays:
+        rows, count = choices.shape
+        if not count:
+            raise ValueError("text 0 has no choices: give at least one")
+        packed = self._pack(np.repeat(text, count), choices.reshape(-1))
+        (logits,) = self._run({n: a.reshape(rows, count, a.shape[1]) for n, a in packed.items()}, "logits")
+        return {"choice": np.argmax(logits, axis=1), "scores": _softmax(logits)}
+
+    def _find_span(self, task: Task, question: np.ndarray, context: np.ndarray) -> Arrays:
+        pairs = zip(_decoded(question), _decoded(context), strict=True)
+        rows = [TaskRow(str(i), {"question": q, "context": c}) for i, (q, c) in enumerate(pairs)]
+        features = span_features(rows, self._settings, self._tokenizer)
+        names = ("start_logits", "end_logits")
+        outputs = dict(zip(names, self._run(features.arrays, *names), strict=True))
+        found = span_answers(outputs, features, rows, task, self._settings)
+        types = {"score": np.float32, "null_score_difference": np.float32, "start": np.int64, "end": np.int64}
+        numbers = {name: np.array([getattr(one, name) for one in found], type_) for name, type_ in types.items()}
+        return {"answer": _bytes([one.text for one in found]), **numbers}
+
+    def _tag(self, task: Task, text: np.ndarray) -> Arrays:
+        words = [_words(one) for one in _decoded(text)]
+        counts = np.array([len(of) for of in words], np.int64)
+        tokens = TokenRuns.of_words(self._tokenizer, [word for of in words for word, _, _ in of])
+        runs, row, word, column = first_tokens(tokens, counts, self._settings)
+        packed = single_sequences(runs, self._settings.max_seq_length, self._settings.truncation, self._tokenizer)
+        odds = _softmax(self._run(packed, "logits")[0][row, column])
+        shape = len(words), max(counts, default=0)
+        found: Arrays = {"words": np.full(shape, b"", object), "tags": np.full(shape, b"", object)}
+        found |= {"scores": np.zeros(shape, np.float32)} | {n: np.zeros(shape, np.int64) for n in ("starts", "ends")}
+        for i, of in enumerate(words):
+            for j, (one, start, end) in enumerate(of):
+                found["words"][i, j], found["tags"][i, j] = one.encode(), b"O"
+                found["starts"][i, j], found["ends"][i, j] = start, end
+        found["tags"][row, word] = _bytes(task.labels)[np.argmax(odds, axis=1)]
+        found["scores"][row, word] = odds.max(axis=1)
+        return found
+
+
+def _words(text: str) -> list[tuple[str, int, int]]:
+    """Words between the original's white space, and their characters without punctuation at the edges.
+
+    As in `bert_keras.saved_model.tagging_answers.TagAnswers`.
+    """
+    table = ut.fold_table(lower_case=False)
+    points = np.array([ord(character) for character in text], np.int64)
+    kind = table.kind[points]
+    space = ((kind & ut.LENGTH_MASK) == 1) & (table.replacement[points, 0] == ut.SPACE)
+    blocks = np.array(ut.IDEOGRAPH_BLOCKS)
+    ideograph = ((points[:, None] >= blocks[:, 0]) & (points[:, None] <= blocks[:, 1])).any(axis=1)
+    kept = np.flatnonzero(((kind & ut.ISOLATED) == 0) | ideograph)
+    found = []
+    for start, end in np.flatnonzero(np.diff(~space, prepend=False, append=False)).reshape(-1, 2).tolist():
+        inside = kept[(kept >= start) & (kept < end)]
+        edges = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (start, end)
+        found.append((text[start:end], *edges))
+    return found
+
+
+def _strings(names: Sequence[str]) -> Tensors:
+    return dict.fromkeys(names, (object, (-1,)))
+
+
+def _decoded(texts: np.ndarray) -> list[str]:
+    return [text.decode("utf-8", "ignore") for text in texts]
+
+
+def _bytes(texts: Sequence[str]) -> np.ndarray:
+    return np.array([text.encode() for text in texts], object)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
+    return odds / odds.sum(axis=-1, keepdims=True)

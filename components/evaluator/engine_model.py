@@ -1,0 +1,73 @@
+"""The Evaluator's figures of a model that another engine serves: TFMA asks it, not the SavedModel beside its file."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+
+from bert_keras.tasks.rows import read_rows
+
+_EVALUATE, _MODEL_FILE = "evaluate", "model.onnx"
+# The output of serving_default that is a row's answer, as `bert_keras.saved_model.task_answers` writes it.
+_WRITE = {
+    "label": lambda label: label,
+    "score": lambda score: f"{score:.9g}".encode(),
+    "choice": lambda choice: str(choice).encode(),
+    "tags": lambda tags: b" ".join(tag for tag in tags if tag),
+    "answer": lambda answer: answer,
+}
+
+
+def custom_eval_shared_model(
+    eval_saved_model_path: str, model_name: str, eval_config: tfma.EvalConfig, **further: Any
+) -> tfma.types.EvalSharedModel:
+    """TFMA's model of a folder; with `model.onnx` in it, that of ONNX Runtime. TFX finds this function by its name."""
+    shared = tfma.default_eval_shared_model(
+        eval_saved_model_path, model_name=model_name, eval_config=eval_config, **further
+    )
+    if os.path.exists(os.path.join(eval_saved_model_path, _MODEL_FILE)):
+        load = functools.partial(EngineModel, eval_saved_model_path)
+        loader = tfma.types.ModelLoader(construct_fn=load, tags=shared.model_loader.tags)
+        shared = shared._replace(model_loader=loader)
+    return shared
+
+
+class EngineModel:
+    """The signature `evaluate` of a folder with `model.onnx`, as TFMA calls it."""
+
+    def __init__(self, directory: str):
+        from bert_keras.convert.onnx_answers import OnnxModel
+
+        signature = OnnxModel(directory).signatures["serving_default"]
+        written = next(name for name in _WRITE if name in signature.outputs)
+
+        def answers(examples: np.ndarray) -> list[np.ndarray]:
+            rows = list(read_rows(examples.tolist()))
+            inputs = [np.array([_encoded(row.inputs[name]) for row in rows], object) for name in signature.inputs]
+            outputs = signature.answer(*inputs)
+            texts = [_WRITE[written](value) for value in outputs[written]]
+            features = [row.to_features() for row in rows]
+            ids, golds = ([of[name][0] for of in features] for name in ("row_id", "gold"))
+            nulls = outputs.get("null_score_difference", np.zeros(len(rows), np.float32))
+            return [*(np.array(of, object) for of in (ids, golds, texts)), nulls]
+
+        def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+            names = ("row_id", "gold", "answer", "null_score_difference")
+            values = tf.numpy_function(answers, [examples], [tf.string] * 3 + [tf.float32])
+            for value in values:
+                value.set_shape([None])
+            outputs = dict(zip(names, values, strict=True))
+            return outputs if "null_score_difference" in signature.outputs else {n: outputs[n] for n in names[:3]}
+
+        spec = tf.TensorSpec([None], tf.string, "examples")
+        self.signatures = {_EVALUATE: tf.function(evaluate, autograph=False).get_concrete_function(examples=spec)}
+
+
+def _encoded(value: str | tuple[str, ...]) -> Any:
+    """The bytes of an input of a row."""
+    return value.encode() if isinstance(value, str) else [text.encode() for text in value]

@@ -1,0 +1,102 @@
+"""A version that an engine other than TensorFlow answers, from a folder with a file of its own.
+
+The server knows no such engine: its caller gives it one (`bert-tfx serve` gives ONNX Runtime's).
+"""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from serving import errors, tensors
+from serving.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.protos import Example, SignatureDef, TensorInfo, types_pb2
+from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.request_parts import Part
+
+_METHOD = "tensorflow/serving/"
+# TensorFlow Serving's calls on tf.Examples: the output of serving_default that tells them, and theirs from its.
+_ON_EXAMPLES = {
+    "classify": ("label", {"classes": "labels", "scores": "scores"}),
+    "regress": ("score", {"outputs": "score"}),
+}
+_EXAMPLES = "inputs"
+
+# By name: NumPy's type (object for strings) and the shape, -1 for an unknown size.
+Tensors = Mapping[str, tuple[type, tuple[int, ...]]]
+
+
+class EngineServable(Servable):
+    """Answers of an engine, as many at once as there are cores. Requests are not merged.
+
+    So the answer to a request depends on no other one, also where rounding depends on the whole batch (int8).
+    Adds `classify` and `regress` to a `serving_default` of labels or scores of texts.
+
+    Args:
+        signatures: by name; `inputs` and `outputs` are `Tensors`, `answer` takes the inputs in order and returns the
+            outputs by name. ValueError: they cannot be answered. Thread-safe.
+    """
+
+    def __init__(
+        self, name: str, version: int, path: Path, signatures: Mapping[str, Any], batching: BatchingSettings | None
+    ):
+        self._signatures, default = signatures, signatures[DEFAULT_SIGNATURE]
+        shapes = {key: (of.inputs, of.outputs, "predict") for key, of in signatures.items()}
+        for method, (sign, names) in _ON_EXAMPLES.items():
+            if sign in default.outputs and set(default.inputs) <= {"text", "text_pair"}:
+                outputs = {key: default.outputs[of] for key, of in names.items()}
+                shapes[method] = {_EXAMPLES: (object, (-1,))}, outputs, method
+        super().__init__(name, version, path, {key: _signature_def(*of) for key, of in shapes.items()}, batching)
+        self._merges = batching is not None
+        self._cores = threading.BoundedSemaphore((batching or BatchingSettings()).num_batch_threads)
+
+    def batches(self, name: str, part: Part) -> bool:
+        return self._merges  # the turns of batches: they wait here
+
+    def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
+        method = name if name in _ON_EXAMPLES and name not in self._signatures else ""
+        signature = self._signatures[DEFAULT_SIGNATURE if method else name]
+        inputs = _features(part.inputs[_EXAMPLES], signature.inputs) if method else part.inputs
+        try:
+            with self._cores:
+                outputs = signature.answer(*(inputs[key] for key in signature.inputs))
+        except ValueError as error:
+            raise part.located(errors.invalid(str(error))) from error
+        except Exception as error:
+            raise part.located(errors.from_exception(error)) from error
+        return {key: outputs[of] for key, of in _ON_EXAMPLES[method][1].items()} if method else outputs
+
+
+def _features(examples: np.ndarray, names: Tensors) -> dict[str, np.ndarray]:
+    """The texts of serialized tf.Examples [B], by name."""
+    found: dict[str, list[bytes]] = {name: [] for name in names}
+    for row, serialized in enumerate(examples):
+        try:
+            features = Example.FromString(serialized).features.feature
+        except DecodeError:
+            raise errors.invalid(f'input "{_EXAMPLES}", row {row}: not a serialized tf.Example') from None
+        for name, texts in found.items():
+            values = list(features[name].bytes_list.value) if name in features else []
+            if len(values) != 1:
+                raise errors.invalid(f'input "{_EXAMPLES}", row {row}: feature {name} must be one string')
+            texts += values
+    return {name: np.array(texts, object) for name, texts in found.items()}
+
+
+def _signature_def(inputs: Tensors, outputs: Tensors, method: str) -> SignatureDef:
+    made = SignatureDef(method_name=_METHOD + method)
+    for target, infos in ((made.inputs, inputs), (made.outputs, outputs)):
+        for name, (type_, shape) in infos.items():
+            target[name].CopyFrom(_info(name, np.dtype(type_), shape))
+    return made
+
+
+def _info(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> TensorInfo:
+    info = TensorInfo(name=name, dtype=types_pb2.DataType.Value(tensors.dtype_name(dtype)))
+    info.tensor_shape.SetInParent()
+    for size in shape:
+        info.tensor_shape.dim.add(size=size)
+    return info

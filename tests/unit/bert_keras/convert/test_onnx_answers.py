@@ -1,0 +1,168 @@
+"""ONNX Runtime answers raw text as the SavedModel's signatures do: every task type, both tokenizers, the server."""
+
+import dataclasses
+import json
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.convert.onnx_answers import OnnxModel
+from bert_keras.convert.onnx_folder import write_onnx
+from bert_keras.data.example_format import ExampleLayout
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives import mlm_nsp
+from bert_keras.saved_model.pretrained import ServedBert
+from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.saved_model.task_signatures import ServedTask
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from pipeline.commands.server.serve import engines
+from serving.client import Client, ClientError
+from serving.models.engine_servable import EngineServable
+from serving.scheduling.batching import BatchingSettings
+from serving.server import Server
+from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz漢.,'?"
+WORDPIECE = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", *LETTERS, *("##" + letter for letter in LETTERS)], True)
+MEAN = EmbeddingSettings("mean", max_seq_length=9)
+TASKS = {
+    "classification": task_of("mrpc"),
+    "regression": task_of("sts-b"),
+    "multiple_choice": task_of("codah"),
+    "tagging": dataclasses.replace(task_of("ner"), labels=("B-person", "I-person", "O")),
+    "span": task_of("squad2.0"),
+}
+SETTINGS = TaskSettings(max_seq_length=24, max_query_length=8, doc_stride=6, truncation="head_tail")
+TEXTS = ["", "\x00\u200b", "Café 漢字, The CAT's", "the " * 40 + "end", "What cat?", "Obama, (the) -cat- ..."]
+INPUTS = {
+    "text": TEXTS,
+    "text_pair": TEXTS[::-1],
+    "question": TEXTS,
+    "context": [TEXTS[3], *TEXTS[:5]],
+    "choices": [["a cat", text, "the"] for text in TEXTS],
+}
+TOLERANCE = 1e-4
+
+
+def drawn(model):
+    model.build()
+    rng = np.random.default_rng(0)
+    around = [float(v.path.endswith("gamma")) for v in model.weights]
+    model.set_weights([one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)])
+    return model
+
+
+def sizes(tokenizer):
+    return BertConfig(len(tokenizer.vocabulary), 32, 2, 2, 64, max_position_embeddings=24)
+
+
+def pretrained(tokenizer):
+    return drawn(BertForPreTraining(sizes(tokenizer)))
+
+
+def inputs_of(servable, name):
+    if servable.signature(name).inputs.keys() != {"inputs"}:
+        return {of: np.array(encoded(INPUTS[of]), object) for of in servable.signature(name).inputs}
+    examples = []
+    for row in range(len(TEXTS)):
+        example = tf.train.Example()
+        for of in ("text", "text_pair"):
+            example.features.feature[of].bytes_list.value.append(INPUTS[of][row].encode())
+        examples.append(example.SerializeToString())
+    return {"inputs": np.array(examples, object)}
+
+
+def encoded(texts):
+    return [encoded(text) if isinstance(text, list) else text.encode() for text in texts]
+
+
+def assert_equal(servable, signatures, name, inputs):
+    wanted = {
+        key: value.numpy()
+        for key, value in signatures[name](**{key: tf.constant(value) for key, value in inputs.items()}).items()
+    }
+    found = servable.predict(name, inputs)
+    assert set(found) == set(wanted) == set(servable.signature(name).outputs)
+    for key, value in wanted.items():
+        info = servable.signature(name).outputs[key]
+        assert tf.dtypes.as_dtype(info.dtype).as_numpy_dtype == value.dtype == found[key].dtype, (name, key)
+        sizes_of_graph = [size or -1 for size in signatures[name].structured_outputs[key].shape]
+        assert [dim.size for dim in info.tensor_shape.dim] == sizes_of_graph
+        if value.dtype.kind == "f":
+            kept = np.s_[:]
+            if key == "sequence_output":  # of padding nothing is promised
+                kept = ~np.isin(found["tokens"], [b"[PAD]", b"<pad>"])
+            np.testing.assert_allclose(found[key][kept], value[kept], atol=TOLERANCE, err_msg=f"{name} {key}")
+        else:
+            np.testing.assert_array_equal(found[key], value, f"{name} {key}")
+
+
+def servable_of(folder):
+    return EngineServable("bert", 1, folder, OnnxModel(str(folder)).signatures, BatchingSettings())
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_task_type(kind, tmp_path):
+    task = TASKS[kind]
+    model = drawn(task_type_of(task).create_model(sizes(WORDPIECE), task, SETTINGS, 0))
+    write_onnx(model, WORDPIECE, str(tmp_path), MEAN, "none", (), task, SETTINGS)
+    served, servable = ServedTask(model, WORDPIECE, task, SETTINGS, MEAN), servable_of(tmp_path)
+    signatures = served.signatures()
+    assert set(servable.signature_defs) == set(signatures) - {"evaluate"}
+    for name in set(signatures) - {"evaluate", *(("encode", "encode_pair", "embed") if kind != "tagging" else ())}:
+        assert_equal(servable, signatures, name, inputs_of(servable, name))
+
+
+@pytest.mark.parametrize("tokenizer", [WORDPIECE, tiny_byte_bpe()], ids=["wordpiece", "byte_bpe"])
+def test_a_pretrained_model(tokenizer, tmp_path):
+    model, mask = pretrained(tokenizer), tokenizer.vocabulary[tokenizer.mask_id]
+    write_onnx(model, tokenizer, str(tmp_path), MEAN, "none")
+    servable = servable_of(tmp_path)
+    layout = ExampleLayout.bert(24, 2)
+    signatures = ServedBert(model, tokenizer, layout, mlm_nsp.OBJECTIVE, embedding=MEAN).signatures()
+    assert set(servable.signature_defs) == set(signatures) - {"evaluate"} and servable.mask == mask
+    masked = [f"{mask} the cat", f"a {mask}, {mask}{mask}", f"Σ {mask}Σ  {mask}"]
+    for name in set(signatures) - {"evaluate"}:
+        inputs = inputs_of(servable, name)
+        if name in ("fill_mask", "serving_default"):
+            inputs = {"text": np.array(encoded(masked), object)}
+        assert_equal(servable, signatures, name, inputs)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    base = tmp_path_factory.mktemp("versions")
+    write_onnx(pretrained(WORDPIECE), WORDPIECE, str(base / "1"), MEAN, "none")
+    return base
+
+
+def test_behind_the_server(folder):
+    with Server(folder, grpc_port=0, rest_port=0, engines=engines("auto")) as server:
+        assert server.wait_until_available(60)
+        with Client(f"127.0.0.1:{server.grpc_port}") as client:
+            tokens = client.fill_mask(["the [MASK]"])
+            with pytest.raises(ClientError, match=r"text 1 has no \[MASK\]: write \[MASK\] where"):
+                client.fill_mask(["the [MASK]", "the cat"])
+            with pytest.raises(ClientError, match=r"has a \[MASK\] beyond what the model reads, its first 22 word"):
+                client.fill_mask(["the " * 30 + "[MASK]"])
+        body = json.dumps({"model": "bert", "input": ["the cat", "a"]}).encode()
+        url = f"http://127.0.0.1:{server.rest_port}/v1/embeddings"
+        request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        answer = json.load(urllib.request.urlopen(request))
+        assert answer["usage"]["prompt_tokens"] == 7 and len(answer["data"][0]["embedding"]) == 32
+    assert tokens
+
+
+def test_an_engine_sees_its_own_versions_only(folder, tmp_path):
+    with Server(folder, grpc_port=0, rest_port=0, engines=engines("tensorflow")) as server:
+        assert not server.store.has_versions()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").touch()
+    with Server(tmp_path, grpc_port=0, rest_port=0, engines=engines("onnxruntime")) as server:
+        assert not server.store.has_versions()
