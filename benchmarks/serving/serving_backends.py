@@ -52,12 +52,11 @@ def export(folder: Path) -> None:
     from bert_keras.saved_model.settings import NO_EMBEDDING, ExportSettings
     from bert_keras.saved_model.task_signatures import export_task_model
     from bert_keras.tasks.settings import TaskSettings
-    from bert_keras.tasks.table import Task
     from bert_keras.tasks.task_types import task_type_of
     from bert_keras.training.flops import training_flops
 
     start = InitCheckpoint.read(weights_directory())
-    task, settings = Task("score", "regression", "glue", ("spearman",)), TaskSettings(max_seq_length=MAX_SEQ_LENGTH)
+    task, settings = score_task(), TaskSettings(max_seq_length=MAX_SEQ_LENGTH)
     model = task_type_of(task).create_model(start.config, task, settings, 0)
     model.build()
     start.initialize(model)
@@ -72,6 +71,13 @@ def export(folder: Path) -> None:
     flops = [training_flops(start.config, length, 0) / 3 for length in lengths]
     (folder / "about.json").write_text(json.dumps({"tokens": float(np.mean(lengths)), "flops": float(np.mean(flops))}))
     _export_peers(folder, weights_directory(), kernel)
+
+
+def score_task() -> Any:
+    """The model's task, made known to the engine that looks it up by its name."""
+    from bert_keras.tasks.table import TASKS, Task
+
+    return TASKS.setdefault("score", Task("score", "regression", "glue", ("spearman",)))
 
 
 def _export_peers(folder: Path, weights: str, kernel: np.ndarray) -> None:
@@ -252,6 +258,7 @@ def start_bert_tfx(backend: str, folder: Path) -> int:
     from serving.server import Server
 
     base = folder / {BFLOAT16: "bfloat16", OURS_ONNX: OURS_ONNX, OURS_INT8: OURS_INT8}.get(backend, "saved_model")
+    score_task()
     batching = None if backend == UNBATCHED else BatchingSettings()
     server = Server(base, grpc_port=0, rest_port=0, batching=batching, engines=engines("auto"))
     server.start()

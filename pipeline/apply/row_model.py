@@ -15,7 +15,8 @@ from bert_keras.errors import InputError
 from components.io.shards import make_folder, open_file
 from serving.api.json_tensors import ROWS, json_values, request_inputs
 from serving.errors import ServingError
-from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE, Servable
+from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE
+from serving.models.servable import GraphServable as Servable
 from serving.protos import SavedModel, SignatureDef
 from serving.scheduling.batching import is_varying, marker, own_width, sizes
 

@@ -14,7 +14,7 @@ from bert_keras.errors import InputError
 from components.io.tfrecord import bytes_example, frame
 from pipeline.apply import handler, row_model, rows, run
 from pipeline.examples import output_claim
-from serving.models.servable import Servable
+from serving.models.servable import GraphServable as Servable
 from serving.server import Server
 from tests.support.examples.object_stores import in_memory
 from tests.support.pipeline.command_line import bert_tfx

@@ -9,6 +9,7 @@ import pytest
 from bert_keras.errors import InputError
 from pipeline.examples.generate import ExampleJob
 from pipeline.recipes.bert import ten_million_words, tiny_cpu
+from pipeline.recipes.finetuning import finetuning
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import GateSettings, _keys, settings_of, with_settings
 
@@ -276,3 +277,23 @@ def test_every_choice_is_accepted_or_refused_with_what_to_set_instead(name):
 def test_every_family_takes_every_masking(name, masked):
     for value in CHOICES[name][f"examples.masking.{masked}"]:
         assert with_settings(RECIPES[name](), [f"examples.masking.{masked}={value}"])
+
+
+ONNX = ["export.quantize=int8", "export.engine=onnxruntime", "serving.max_difference=0.5"]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (ONNX[:1], "export.quantize=int8 is for export.engine=onnxruntime; set that, too"),
+        (ONNX[:2], "below what export.quantize=int8 rounds off; also set serving.max_difference, to 0.5 for example"),
+        (ONNX[1:2], "below what export.engine=onnxruntime rounds off"),
+        ([*ONNX, "restarts.count=3", "restarts.ensemble=2"], "onnxruntime serves one model without a BiLSTM"),
+        ([*ONNX, "task.bilstm=true"], "onnxruntime serves one model without a BiLSTM"),
+    ],
+)
+def test_what_another_engine_needs(settings, message):
+    with pytest.raises(InputError, match=message):
+        with_settings(finetuning("sst-2"), settings)
+    assert with_settings(finetuning("sst-2"), ONNX).export.quantize == "int8"
+    assert "export.engine=onnxruntime is for `bert-tfx finetune`" in refusal(*ONNX)

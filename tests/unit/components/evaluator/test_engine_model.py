@@ -1,0 +1,102 @@
+"""The quality gate asks ONNX Runtime where `model.onnx` is: a good model passes, int8 that loses too much does not."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tfx.components.evaluator.executor import Executor
+from tfx.types import standard_artifacts
+from tfx.types.artifact_utils import encode_split_names
+from tfx.utils import proto_utils
+
+from bert_keras.convert.onnx_answers import OnnxModel
+from bert_keras.convert.onnx_folder import write_onnx
+from bert_keras.models.config import BertConfig
+from bert_keras.models.task_models import BertForSequenceClassification
+from bert_keras.saved_model.settings import NO_EMBEDDING
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from components.evaluator import slices
+from components.evaluator.results import evaluated, gate_failures
+from components.evaluator.settings import TaskSliceSettings
+from pipeline.dags.eval_gate import task_eval_config
+from pipeline.recipes.finetuning import TaskGate
+from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
+
+TASK = task_of("sst-2")
+WORDS = "abcdefgh"
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
+TEXTS = [" ".join(of) for of in itertools.islice(itertools.product(WORDS, repeat=3), 0, 512, 5)]
+
+
+class Nonsense(tf.Module):
+    """The SavedModel beside the file: it answers nothing right."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def evaluate(self, examples):
+        one = tf.io.FixedLenFeature([], tf.string)
+        row = tf.io.parse_example(examples, {"row_id": one, "gold": one})
+        return {"row_id": row["row_id"], "gold": row["gold"], "answer": tf.fill(tf.shape(row["gold"]), "nonsense")}
+
+
+def model():
+    """One dimension of the values is large, constant and read by nothing: of 8 bits it leaves the others none."""
+    config = BertConfig(len(TOKENIZER.vocabulary), 32, 2, 2, 64, max_position_embeddings=16)
+    made = BertForSequenceClassification(config, 2)
+    made.build()
+    rng = np.random.default_rng(0)
+    around = [float(v.path.endswith("gamma")) for v in made.weights]
+    made.set_weights([one + rng.normal(0, 0.3, v.shape) for one, v in zip(around, made.weights, strict=True)])
+    for layer in made.backbone.encoder_layers:
+        value, output = layer.attention.value, layer.attention.output_dense
+        kernel, bias, read = (np.array(weight) for weight in (value.kernel, value.bias, output.kernel))
+        kernel[:, 0], bias[0], read[0] = 0.0, 1e4, 0.0
+        for weight, array in ((value.kernel, kernel), (value.bias, bias), (output.kernel, read)):
+            weight.assign(array)
+    return made
+
+
+@pytest.mark.parametrize("quantize, is_blessed", [("none", True), ("int8", False)])
+def test_the_gate_judges_what_the_engine_answers(quantize, is_blessed, tmp_path):
+    settings, trained = TaskSettings(max_seq_length=16), model()
+    float32, judged = tmp_path / "float32", tmp_path / "model" / "Format-Serving"
+    write_onnx(trained, TOKENIZER, str(float32), NO_EMBEDDING, "none", (), TASK, settings)
+    texts = np.array([text.encode() for text in TEXTS], object)
+    golds = OnnxModel(str(float32)).signatures["serving_default"].answer(texts)["label"]
+    assert 0.2 < np.mean(golds == b"1") < 0.8
+    told = Nonsense()
+    write_onnx(trained, TOKENIZER, str(judged), NO_EMBEDDING, quantize, (), TASK, settings)
+    tf.saved_model.save(told, str(judged), signatures={"evaluate": told.evaluate})
+    examples, evaluated_model = standard_artifacts.Examples(), standard_artifacts.Model()
+    examples.uri, examples.split_names = str(tmp_path / "examples"), encode_split_names(["eval"])
+    evaluated_model.id, evaluated_model.uri = 7, str(tmp_path / "model")
+    tf.io.gfile.makedirs(f"{examples.uri}/Split-eval")
+    with tf.io.TFRecordWriter(f"{examples.uri}/Split-eval/rows.tfrecord") as writer:
+        for number, (text, gold) in enumerate(zip(TEXTS, golds, strict=True)):
+            example = tf.train.Example()
+            for name, values in TaskRow(str(number), {"text": text}, gold.decode()).to_features().items():
+                example.features.feature[name].bytes_list.value.extend(values)
+            writer.write(example.SerializeToString())
+    evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+    evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
+    gate = task_eval_config(TASK, TaskGate(min_score=0.95), TaskSliceSettings(lengths=()))
+    Executor(Executor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))).Do(
+        {"examples": [examples], "model": [evaluated_model]},
+        {"evaluation": [evaluation], "blessing": [blessing]},
+        {
+            "eval_config": proto_utils.proto_to_json(gate),
+            "module_path": slices.__name__,
+            "example_splits": json.dumps(None),
+        },
+    )
+    assert bool(blessing.get_int_custom_property("blessed")) == is_blessed
+    accuracy = evaluated(evaluation.uri)["accuracy"]
+    if is_blessed:
+        assert accuracy == 1.0 and gate_failures(evaluation.uri) == []
+    else:
+        assert 0.1 < accuracy < 0.9
+        assert {(failure.metric, failure.kind) for failure in gate_failures(evaluation.uri)} >= {("accuracy", "value")}
