@@ -31,7 +31,6 @@ import numpy as np
 MAX_SEQ_LENGTH, MAX_BATCH_SIZE = 128, 32
 MATMUL_SIZE = 2048
 OURS, UNBATCHED, BFLOAT16 = "bert-tfx", "bert-tfx, no batching", "bert-tfx, bfloat16"
-# The same server with `--engine onnxruntime`.
 OURS_ONNX, OURS_INT8 = "bert-tfx, onnxruntime", "bert-tfx, onnxruntime int8"
 TORCH, TORCH_BATCHED = "torch", "torch, batched"
 ONNX, ONNX_BATCHED = "onnx", "onnx, batched"
@@ -39,9 +38,6 @@ RAW = "raw"
 SERVED = (OURS, UNBATCHED, TORCH, TORCH_BATCHED, ONNX, ONNX_BATCHED)
 
 Score = Callable[[Sequence[str]], np.ndarray]
-
-
-# ---------------------------------------------------------------------- the model
 
 
 def export(folder: Path) -> None:
@@ -68,13 +64,12 @@ def export(folder: Path) -> None:
         write_onnx(model, start.tokenizer, str(folder / name / "1"), NO_EMBEDDING, quantize, (), task, settings)
     texts = json.loads((folder / "texts.json").read_text())
     lengths = [min(len(start.tokenizer.encode([text])[0]) + 2, MAX_SEQ_LENGTH) for text in texts]
-    flops = [training_flops(start.config, length, 0) / 3 for length in lengths]
-    (folder / "about.json").write_text(json.dumps({"tokens": float(np.mean(lengths)), "flops": float(np.mean(flops))}))
+    flops = float(np.mean([training_flops(start.config, length, 0) / 3 for length in lengths]))
+    (folder / "about.json").write_text(json.dumps({"tokens": float(np.mean(lengths)), "flops": flops}))
     _export_peers(folder, weights_directory(), kernel)
 
 
-def score_task() -> Any:
-    """The model's task, made known to the engine that looks it up by its name."""
+def score_task() -> Any:  # made known to the engine, which looks it up by its name
     from bert_keras.tasks.table import TASKS, Task
 
     return TASKS.setdefault("score", Task("score", "regression", "glue", ("spearman",)))
@@ -112,9 +107,6 @@ def _export_peers(folder: Path, weights: str, kernel: np.ndarray) -> None:
         opset_version=17,
         dynamo=False,  # the other exporter takes onnxscript
     )
-
-
-# ---------------------------------------------------------------------- the peers
 
 
 def torch_score(folder: Path, threads: int) -> Callable[[], Score]:
@@ -248,16 +240,13 @@ def start_baseline(backend: str, folder: Path, cores: int) -> int:
     return serve_thinly(Workers(score, *((1, MAX_BATCH_SIZE) if is_batched else (cores, 1))))
 
 
-# ---------------------------------------------------------------------- this project
-
-
 def start_bert_tfx(backend: str, folder: Path) -> int:
     """Start the embedded server, as `bert-tfx serve` does; return its gRPC port."""
     from pipeline.commands.server.serve import engines
     from serving.scheduling.batching import BatchingSettings
     from serving.server import Server
 
-    base = folder / {BFLOAT16: "bfloat16", OURS_ONNX: OURS_ONNX, OURS_INT8: OURS_INT8}.get(backend, "saved_model")
+    base = folder / {BFLOAT16: "bfloat16", OURS: "saved_model", UNBATCHED: "saved_model"}.get(backend, backend)
     score_task()
     batching = None if backend == UNBATCHED else BatchingSettings()
     server = Server(base, grpc_port=0, rest_port=0, batching=batching, engines=engines("auto"))

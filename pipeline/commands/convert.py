@@ -68,7 +68,7 @@ def convert(
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
     if os.path.isdir(target) and os.listdir(target):
         raise InputError(f"{target}: not empty; give a new folder")
-    if from_ is ModelFormat.ONNX or (quantize != "none" and to is not ModelFormat.ONNX):
+    if from_ is ModelFormat.ONNX or (quantize and to is not ModelFormat.ONNX):
         raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
     converted = READERS[from_.value](source)
     tokenizer = tokenizer_of(converted, source, cased)
@@ -79,7 +79,7 @@ def convert(
         raise InputError(f"{source}: does not say how a text gets one vector; give --pooling mean or cls, too")
     remarks = converted.remarks
     if to is ModelFormat.ONNX:
-        written, remarks = _write_onnx(converted, tokenizer, target, embedding, quantize)
+        written, remarks = _write_onnx(converted, tokenizer, target, embedding, quantize or "none")
     else:
         parts = converted.family, converted.initialised, converted.generator
         written = write_any(to.value, converted.model, tokenizer, target, *parts, embedding)

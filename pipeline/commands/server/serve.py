@@ -35,12 +35,12 @@ def serve(
         ),
     ] = None,
     engine: Annotated[
-        Literal["auto", "tensorflow", "onnxruntime"],
+        Literal["auto", "tensorflow", "onnxruntime"] | None,
         typer.Option(
             help="What computes: onnxruntime, of versions with a model.onnx (`convert --to onnx`, or pushed with "
-            "export.engine=onnxruntime), or tensorflow; auto: onnxruntime where there is one."
+            "export.engine=onnxruntime), or tensorflow; auto, the default: onnxruntime where there is one."
         ),
-    ] = "auto",
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[
         int, typer.Option(min=0, max=_LAST_PORT, help="Port of TensorFlow Serving's gRPC API; 0: any free port.")
@@ -141,7 +141,7 @@ def serve(
             ),
             limits=chosen(LimitSettings, context),
             logs=LogSettings(access_log, with_texts),
-            engines=engines(engine),
+            engines=engines(engine or "auto"),
         )
     except (ServingError, ValueError) as error:
         # Bad files and options; errors of requests are answered to the client.
