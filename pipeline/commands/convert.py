@@ -47,9 +47,9 @@ def convert(
         bool | None, typer.Option("--normalize/--no-normalize", help="Whether that vector gets length 1.")
     ] = None,
     quantize: Annotated[
-        Literal["none", "int8"],
+        Literal["none", "int8"] | None,
         typer.Option(help="onnx: int8 has matrix products of 8-bit integers, in a smaller file."),
-    ] = "none",
+    ] = None,
 ) -> None:
     """Convert a model's weights, heads and vocabulary between file formats.
 
