@@ -96,7 +96,7 @@ class OnnxModel:
             vectors: Tensors = {"embedding": (np.float32, (-1, hidden)), "num_tokens": (np.int32, (-1,))}
             found["embed"] = Signature(_strings(_TEXT), vectors, self._embed)
         if task:
-            return {"serving_default": self._of_task(task), **found}
+            return {"serving_default": found["embed"] if task.contrastive else self._of_task(task), **found}
         if "seq_relationship_logits" in self._outputs:
             next_: Tensors = {"is_next": (np.float32, (-1,))}
             found["next_sentence"] = Signature(_strings(_PAIR), next_, self._next_sentence)

@@ -94,11 +94,11 @@ class FineTuneRecipe:
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
         if self.export.engine == "onnxruntime" and (
-            self.restarts.ensemble > 1 or self.task.bilstm or self.task.features
+            self.restarts.ensemble > 1 or self.task.bilstm or self.task.features or self.row.contrastive
         ):
             raise ValueError(
-                "export.engine=onnxruntime serves one model without a BiLSTM: leave restarts.ensemble, task.bilstm and "
-                "task.features as they are"
+                "export.engine=onnxruntime serves one model without a BiLSTM, not of sentence vectors: leave "
+                "restarts.ensemble, task.bilstm and task.features as they are; `convert --to onnx` a model of vectors"
             )
         by_label = self.slices.by_label and self.row.kind == "classification"
         scored = {"label": by_label, "source": self.slices.by_source}
