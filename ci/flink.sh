@@ -8,29 +8,14 @@ engine=flink-1.19
 . "$(dirname "$0")/engine.sh"
 machines "org.apache.beam:beam-runners-$engine:$beam" org.slf4j:slf4j-simple:1.7.30
 
-cat > "$ENGINE_RUN/config.yaml" <<END
-jobmanager.rpc.address: 10.99.0.1
-rest.address: 10.99.0.1
+memory=taskmanager.memory
 # Beam's jars are those of the cluster: with a class loader a job, Beam ends its workers after each step, and starts others.
-classloader.resolve-order: parent-first
-restart-strategy.type: fixed-delay
-restart-strategy.fixed-delay.attempts: 10
-restart-strategy.fixed-delay.delay: 2 s
-heartbeat.timeout: 20000
-taskmanager.numberOfTaskSlots: ${SLOTS:-1}
-taskmanager.cpu.cores: 1
-taskmanager.memory.framework.heap.size: 128m
-taskmanager.memory.framework.off-heap.size: 128m
-taskmanager.memory.task.heap.size: 512m
-taskmanager.memory.task.off-heap.size: 64m
-taskmanager.memory.managed.size: 256m
-taskmanager.memory.network.min: 1g
-taskmanager.memory.network.max: 1g
-taskmanager.memory.jvm-metaspace.size: 256m
-taskmanager.memory.jvm-overhead.min: 192m
-taskmanager.memory.jvm-overhead.max: 192m
-io.tmp.dirs: $ENGINE_RUN/tmp
-END
+printf '%s: %s\n' jobmanager.rpc.address 10.99.0.1 rest.address 10.99.0.1 classloader.resolve-order parent-first \
+    restart-strategy.type fixed-delay restart-strategy.fixed-delay.attempts 30 restart-strategy.fixed-delay.delay '5 s' \
+    heartbeat.timeout 20000 taskmanager.numberOfTaskSlots "${SLOTS:-1}" taskmanager.cpu.cores 1 io.tmp.dirs "$ENGINE_RUN/tmp" \
+    $memory.framework.heap.size 128m $memory.framework.off-heap.size 128m $memory.task.heap.size 512m \
+    $memory.task.off-heap.size 64m $memory.managed.size 256m $memory.network.min 1g $memory.network.max 1g \
+    $memory.jvm-metaspace.size 256m $memory.jvm-overhead.min 192m $memory.jvm-overhead.max 192m > "$ENGINE_RUN/config.yaml"
 java=(java -Xmx768m -XX:MaxDirectMemorySize=2g -cp "$home/jars/*")
 serve job-manager 1 "${java[@]}" org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint --configDir "$ENGINE_RUN"
 serve job-server 1 "${java[@]}" org.apache.beam.runners.flink.FlinkJobServerDriver --job-host=10.99.0.1 \

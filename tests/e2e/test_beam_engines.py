@@ -181,7 +181,7 @@ def test_a_process_killed_in_each_stage(made, corpus, tmp_path, victim):
             stage, sent, _ = line.removeprefix("bert-tfx: ").partition(": sent as job")
             if sent and stage not in killed:
                 # Within the stage: a worker of its job has started, and its last file is not there.
-                while workers_started() == started:
+                while workers_started() == started and command.poll() is None:
                     time.sleep(0.5)
                 time.sleep(SECONDS_INTO_THE_STAGE)
                 assert not list((tmp_path / "out/work.part").glob(f"*/{LAST_FILES[stage]}"))
