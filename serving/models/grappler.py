@@ -21,6 +21,10 @@ def optimised_part(graph: Any, signature: SignatureDef) -> Any:
     v1 = tf.compat.v1
     fetches = [info.name for info in signature.outputs.values()]
     meta_graph = v1.MetaGraphDef(graph_def=_needed(graph, fetches))
+    if not tf.config.list_physical_devices("GPU"):
+        # The optimiser fuses products with biases only where it knows the device (TensorFlow's remapper.cc).
+        for node in meta_graph.graph_def.node:
+            node.device = node.device or "/job:localhost/replica:0/task:0/device:CPU:0"
     # The optimiser keeps the nodes that it finds there.
     meta_graph.collection_def["train_op"].node_list.value.extend(fetches)
     config = v1.ConfigProto()

@@ -19,7 +19,7 @@ import numpy as np
 from serving import errors, tensors
 from serving.models.graph import INIT_SIGNATURE, model_graph
 from serving.protos import SavedModel, SignatureDef, TensorInfo
-from serving.scheduling.batching import BatchingSettings, can_batch
+from serving.scheduling.batching import BatchingSettings, callable_of, can_batch
 from serving.scheduling.request_parts import Load, Part, answer_bytes, is_divisible, joined, parts_of
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -176,7 +176,8 @@ class GraphServable(Servable):
         with self._lock:
             if name not in self._alone:
                 feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
-                self._alone[name] = self._session.make_callable(self._graph.fetches[name], feed_list=feeds)
+                fetches = [getattr(fetch, "name", fetch) for fetch in self._graph.fetches[name]]
+                self._alone[name] = callable_of(self._session, fetches, feeds)
             return self._alone[name]
 
 

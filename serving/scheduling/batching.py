@@ -24,7 +24,7 @@ Batching must not change the answer to a request:
 
 import bisect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,7 @@ class BatchedSignature:
 
     def callable_in(self, session: Any) -> Callable[..., list[np.ndarray]]:
         """The callable for `compute`, with the weights of a session."""
-        return session.make_callable(self._fetches, feed_list=[self._bucket_feed, *self._feeds])
+        return callable_of(session, [output.name for output in self._fetches], [self._bucket_feed, *self._feeds])
 
     def takes(self, inputs: Mapping[str, np.ndarray]) -> bool:
         """Whether all inputs have the same number of rows, and these fit in a batch."""
@@ -118,7 +118,7 @@ class BatchedSignature:
         import tensorflow as tf
 
         try:
-            values = call(self._bucket(inputs), *(inputs[key] for key in self._inputs))
+            values = call(np.array(self._bucket(inputs), np.int32), *(inputs[key] for key in self._inputs))
         except tf.errors.UnavailableError as error:
             raise ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error.message)) from error
         except (tf.errors.OpError, UnicodeDecodeError):  # for the latter see `errors.from_exception`
@@ -183,6 +183,19 @@ class BatchedSignature:
             shared_name="split" if self._splits else "whole",
             batching_queue=f"{name}/{number}",
         )
+
+
+def callable_of(session: Any, fetches: Sequence[str], feeds: Sequence[str]) -> Callable[..., list[Any]]:
+    """The callable from arrays for the tensors `feeds` to those of `fetches`.
+
+    Operations run one after the other in the calling thread, as an encoder needs them. With `Session.make_callable`,
+    which leads to `Session.run`, and with operations that change threads, one text took 6 % longer.
+    """
+    from tensorflow.core.protobuf import config_pb2
+
+    options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
+    options.run_options.inter_op_thread_pool = -1
+    return session._make_callable_from_options(options)
 
 
 def can_batch(name: str, signature: SignatureDef) -> bool:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from serving.models.grappler import optimised_part
 from serving.models.servable import GraphServable as Servable
+from serving.protos import SavedModel
 from serving.scheduling.batching import BatchingSettings
 
 WORDS = tf.TensorSpec([None], tf.string, name="words")
@@ -116,3 +118,28 @@ def test_versions_load_while_others_answer(versions: list[Path]) -> None:
         for client in clients:
             client.join()
     assert not wrong
+
+
+class Dense(tf.Module):
+    """A dense layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.bias = tf.Variable(tf.ones([2, 3])), tf.Variable([1.0, 2.0, 3.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="x")])
+    def __call__(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"y": tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)}
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="nodes get a device on CPUs only")
+def test_products_are_fused_with_biases(tmp_path: Path) -> None:
+    model = Dense()
+    tf.saved_model.save(model, str(tmp_path), {"serving_default": model.__call__})
+    (meta_graph,) = SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes()).meta_graphs
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.train.import_meta_graph(meta_graph)
+    ops = [node.op for node in optimised_part(graph, meta_graph.signature_def["serving_default"]).node]
+    assert "_FusedMatMul" in ops and "BiasAdd" not in ops
+    found = Servable("m", 1, tmp_path).predict("", {"x": np.ones((1, 2), np.float32)})
+    assert found["y"].tolist() == [[3, 4, 5]]
