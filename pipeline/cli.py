@@ -19,7 +19,7 @@ from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
-from pipeline.commands.server import ask, deploy, models, predict, serve
+from pipeline.commands.server import ask, deploy, load_test, models, predict, serve
 from pipeline.fork_server.client import warm
 from pipeline.runs.exit_codes import Exit, storage_trouble
 
@@ -69,7 +69,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         doctor.doctor,
     ),
     _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
-    _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode, apply.apply),
+    _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode, apply.apply, load_test.load_test),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish, compile_kubeflow.run_steps, compile_kubeflow.submit),
 }
 for _panel, _commands in _COMMANDS.items():

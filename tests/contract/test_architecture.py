@@ -92,7 +92,7 @@ LAYERS = {
     ),
     "serving": (
         *("errors", "protos", "tensors", "scheduling", "models", "page", "middleware", "api", "deploy", "client"),
-        "server",
+        *("load", "server"),
     ),
 }
 # Files and folders in a folder of a package, `__init__.py` not counted.
