@@ -28,7 +28,8 @@ TEXTS = [" ".join(RNG.choices(["a", "bcd", "[MASK]", "word"], k=RNG.randint(1, 3
 def model(tmp_path_factory):
     base = tmp_path_factory.mktemp("models")
     toy.save(base / "3", 3, on_examples=True)
-    return base
+    yield base
+    loaded.cache_clear()  # TensorFlow's sessions do not outlive the interpreter in peace
 
 
 @pytest.fixture(scope="module")
