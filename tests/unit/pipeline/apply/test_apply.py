@@ -5,6 +5,7 @@ import json
 import pickle
 import random
 import shutil
+from pathlib import Path
 
 import httpx
 import pytest
@@ -262,6 +263,16 @@ def test_model_input_and_output_in_a_store(scheme, model, texts, tmp_path, monke
     found, local = store.names(f"{scheme}://bucket/out"), content(tmp_path / "local")
     assert found.keys() == local.keys()
     assert all(found[name] == local[name] for name in local if name.startswith("answers"))
+
+
+def test_a_finished_range_is_not_computed_again(tmp_path):
+    """Runners repeat bundles whose result was lost."""
+    job = handler.ApplyJob("model", "embed", {"text": ["text"]}, {}, str(tmp_path), ranges=2)
+    marker = Path(job.marker(1))
+    marker.parent.mkdir()
+    marker.write_text("{}")
+    assert handler.ShardHandler(job).run_inference([(1, [])], model=None) == [1]
+    assert marker.read_text() == "{}" and not Path(job.shard(1)).exists()
 
 
 def test_the_handler_is_plain_data():
