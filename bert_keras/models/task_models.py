@@ -161,8 +161,8 @@ def pooled(states, mask, pooling):
     """One vector for each text: `mean` of the vectors [B, T, H] of its tokens (`mask` [B, T]), or that of the first."""
     if pooling == "cls":
         return states[:, 0]
-    # A matrix product: the padding's vectors are finite, and count nothing.
-    return ops.matmul(mask[:, None], states)[:, 0] / ops.sum(mask, axis=1, keepdims=True)
+    # A matrix product: the padding's vectors are finite, and count nothing. A text of padding alone has the vector 0.
+    return ops.matmul(mask[:, None], states)[:, 0] / ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

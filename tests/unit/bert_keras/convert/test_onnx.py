@@ -22,7 +22,7 @@ from bert_keras.tasks.settings import TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.cli import app
-from tests.support.models.every_model import CASES, LEFT_TO_RIGHT, MODERN, TINY, Case, features, random_model
+from tests.support.models.every_model import CASES, LEFT_TO_RIGHT, MODERN, TINY, Case, features, named, random_model
 from tests.support.models.trained_bert import DIRECTORY
 from tests.support.models.trained_bert import features as features_of_texts
 
@@ -31,7 +31,11 @@ PUSHED = ("--from", "bert-tfx", "--to", "onnx")
 # Of 12 layers of float32, in values of about 1.
 TOLERANCE = 1e-4
 MODELS = {
-    **{name: case for name, case in CASES.items() if name not in ("bilm", "features") and "packed" not in name},
+    **{
+        name: case
+        for name, case in CASES.items()
+        if name not in ("bilm", "features", "similarity") and "packed" not in name
+    },
     "encoder": Case(lambda: BertBackbone(TINY, embedding_size=12), features, None),
     "modern classification": Case(lambda: task_models.BertForSequenceClassification(MODERN, 3), features, None),
     "causal regression": Case(lambda: task_models.BertForRegression(LEFT_TO_RIGHT), features, None),
@@ -114,6 +118,16 @@ def test_sentence_embeddings():
             wanted = vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
             np.testing.assert_allclose(computed(proto, x)["sentence_embedding"], wanted, atol=TOLERANCE)
     assert "sentence_embedding" not in computed(onnx_model(model, NO_EMBEDDING), x)
+
+
+def test_a_model_of_vectors_is_written_for_single_texts():
+    case = CASES["similarity"]
+    model, x = random_model(case), case.features()
+    vectors = named(model(x))["logits"]
+    texts = {name: value.reshape(-1, value.shape[-1]) for name, value in x.items() if name in NAMES}
+    found = computed(onnx_model(model, EmbeddingSettings("mean")), texts)
+    assert found.keys() == {"last_hidden_state", "sentence_embedding"}
+    np.testing.assert_allclose(found["sentence_embedding"], np.reshape(vectors, (-1, 16)), atol=TOLERANCE)
 
 
 def test_untrained_parts_have_no_output():
