@@ -189,7 +189,8 @@ def callable_of(session: Any, fetches: Sequence[str], feeds: Sequence[str]) -> C
     """The callable from arrays for the tensors `feeds` to those of `fetches`.
 
     Operations run one after the other in the calling thread, as an encoder needs them. With `Session.make_callable`,
-    which leads to `Session.run`, and with operations that change threads, one text took 6 % longer.
+    which leads to `Session.run`, and with operations that change threads, one text took longer (bench_serving.md).
+    The public method takes no `CallableOptions`.
     """
     from tensorflow.core.protobuf import config_pb2
 
