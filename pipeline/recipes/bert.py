@@ -59,7 +59,7 @@ def tiny_cpu() -> Recipe:
 
 
 def ten_million_words() -> Recipe:
-    """As much English as a child hears (BabyLM's strict-small track): rotary positions, full sentences, 30 % masked.
+    """Ten million words of English, BabyLM's small track: rotary positions, full sentences.
 
     Command:   bert-tfx pretrain ten_million_words --corpus text.txt --run-dir runs/words
     Hardware:  2 CPU cores, 4 GB of memory
