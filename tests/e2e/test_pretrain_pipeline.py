@@ -261,7 +261,7 @@ def test_bad_input_leaves_an_older_run_unchanged(first_run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pretrain", "tiny_gpu"], "tiny_gpu: no such recipe; there are tiny_cpu, bert_tiny"),
+        (["pretrain", "tiny_gpu"], "tiny_gpu: no such recipe; there are tiny_cpu, ten_million_words, bert_tiny"),
         (
             ["pretrain", "--set", "model.hiden_size=3"],
             "model.hiden_size is not a setting; the nearest one is model.hidden_size",
