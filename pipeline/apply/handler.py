@@ -30,7 +30,7 @@ WINDOW_ROWS, WINDOW_CHARACTERS = 1024, 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class ApplyJob:
-    """What is applied to what.
+    """A signature of a model, and the columns it is applied to.
 
     Attributes:
         model: folder of the SavedModel, local or in a store.

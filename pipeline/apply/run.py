@@ -134,7 +134,7 @@ def _pairs(words: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
 
 
 def _same_job(path: str, identity: Mapping[str, Any], output_dir: str) -> dict | None:
-    """What an earlier command wrote to `path`, or None; InputError if it was for another job."""
+    """The record that an earlier command wrote to `path`, or None; InputError if it was for another job."""
     if not FileSystems.exists(path):
         return None
     earlier = read_json(path)

@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What is judged; `packages` are versions by canonical name, memory and disk bytes, `gpus` nvidia-smi's lines."""
+    """A machine; `packages` are versions by canonical name, memory and disk bytes, `gpus` nvidia-smi's lines."""
 
     python: tuple[int, int]
     system: str
@@ -117,7 +117,7 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
 
 
 def _finding(subject: str, found: str, remedy: str = "", level: str = NOTE) -> Finding:
-    """What was found; `level` is that of a trouble, which has a remedy."""
+    """One result; `level` is that of a trouble, which has a remedy."""
     return Finding(level if remedy else OK, subject, found, remedy)
 
 

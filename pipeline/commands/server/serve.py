@@ -149,7 +149,7 @@ def serve(
 
 
 def engines(engine: str) -> Engines:
-    """What loads versions with an engine of `--engine`."""
+    """Loaders of versions, by the file that selects them, for a value of `--engine`."""
     from serving.models.engine_servable import EngineServable
     from serving.models.store import TENSORFLOW
 
