@@ -16,6 +16,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
 from bert_keras.convert.onnx_answers import MODEL_FILE as MODEL_FILE
+from bert_keras.convert.onnx_answers import QUANTIZED
 from bert_keras.convert.onnx_graph import onnx_model
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
@@ -33,9 +34,6 @@ from bert_keras.tokenizers.vocabulary_files import (
 
 if TYPE_CHECKING:
     from bert_keras.tasks.table import Task
-
-# Without it the quantizer advises, on every run, to simplify the graph first, which has nothing to simplify.
-_SIMPLIFIED = {"onnx.quant.pre_process": "onnxruntime.quant"}
 
 
 def write_graph(
@@ -59,7 +57,7 @@ def write_graph(
     path = os.path.join(directory, MODEL_FILE)
     proto = onnx_model(model, embedding, untrained)
     if quantize == "int8":
-        onnx.helper.set_model_props(proto, _SIMPLIFIED)
+        onnx.helper.set_model_props(proto, dict([QUANTIZED]))
     onnx.save(proto, path)
     if quantize == "int8":
         settings = {"op_types_to_quantize": ["MatMul"], "per_channel": True, "reduce_range": True}

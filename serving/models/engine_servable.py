@@ -3,7 +3,6 @@
 The server knows no such engine: its caller gives it one (`bert-tfx serve` gives ONNX Runtime's).
 """
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from google.protobuf.message import DecodeError
 from serving import errors, tensors
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.protos import Example, SignatureDef, TensorInfo, types_pb2
-from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.batching import BatchingSettings, can_batch
+from serving.scheduling.merging import Merger
 from serving.scheduling.request_parts import Part
 
 _METHOD = "tensorflow/serving/"
@@ -30,18 +30,25 @@ Tensors = Mapping[str, tuple[type, tuple[int, ...]]]
 
 
 class EngineServable(Servable):
-    """Answers of an engine, as many at once as there are cores. Requests are not merged.
+    """Answers of an engine, as many calls at once as there are cores; requests that wait may share one.
 
-    So the answer to a request depends on no other one, also where rounding depends on the whole batch (int8).
     Adds `classify` and `regress` to a `serving_default` of labels or scores of texts.
 
     Args:
         signatures: by name; `inputs` and `outputs` are `Tensors`, `answer` takes the inputs in order and returns the
             outputs by name. ValueError: they cannot be answered. Thread-safe.
+        merges: whether rows are computed independently of each other, so that requests may share a call. int8 models
+            round by the whole call.
     """
 
     def __init__(
-        self, name: str, version: int, path: Path, signatures: Mapping[str, Any], batching: BatchingSettings | None
+        self,
+        name: str,
+        version: int,
+        path: Path,
+        signatures: Mapping[str, Any],
+        batching: BatchingSettings | None,
+        merges: bool = True,
     ):
         self._signatures, default = signatures, signatures[DEFAULT_SIGNATURE]
         shapes = {key: (of.inputs, of.outputs, "predict") for key, of in signatures.items()}
@@ -50,19 +57,21 @@ class EngineServable(Servable):
                 outputs = {key: default.outputs[of] for key, of in names.items()}
                 shapes[method] = {_EXAMPLES: (object, (-1,))}, outputs, method
         super().__init__(name, version, path, {key: _signature_def(*of) for key, of in shapes.items()}, batching)
-        self._merges = batching is not None
-        self._cores = threading.BoundedSemaphore((batching or BatchingSettings()).num_batch_threads)
+        self._waits_here = batching is not None
+        self._mergeable = {key for key, of in self.signature_defs.items() if batching and merges and can_batch(key, of)}
+        self._merger = Merger((batching or BatchingSettings()).num_batch_threads)
 
     def batches(self, name: str, part: Part) -> bool:
-        return self._merges  # the turns of batches: they wait here
+        return self._waits_here  # the turns of batches
 
     def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
         method = name if name in _ON_EXAMPLES and name not in self._signatures else ""
         signature = self._signatures[DEFAULT_SIGNATURE if method else name]
         inputs = _features(part.inputs[_EXAMPLES], signature.inputs) if method else part.inputs
         try:
-            with self._cores:
-                outputs = signature.answer(*(inputs[key] for key in signature.inputs))
+            of, alone = self.signature_defs[name], not (part.shared and name in self._mergeable)
+            inputs = {key: inputs[key] for key in signature.inputs}
+            outputs = self._merger.call(signature.answer, of, inputs, alone)
         except ValueError as error:
             raise part.located(errors.invalid(str(error))) from error
         except Exception as error:

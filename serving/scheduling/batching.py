@@ -94,11 +94,10 @@ class BatchedSignature:
         self._settings = settings
         self._inputs = sorted(signature.inputs)
         self._outputs = sorted(signature.outputs)
-        self._varying = [key for key, info in signature.outputs.items() if is_varying(info)]
-        self._marker = marker(signature)
+        self._signature = signature
         self._texts = [key for key, info in signature.inputs.items() if info.dtype == types_pb2.DT_STRING]
         # TensorFlow may put some rows of a request into one batch and the others into the next.
-        self._splits = not self._varying
+        self._splits = not any(map(is_varying, signature.outputs.values()))
         self._feeds = [signature.inputs[key].name for key in self._inputs]
         self._fetches = self._build(name, signature, part, graph)
 
@@ -123,16 +122,12 @@ class BatchedSignature:
             raise ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error.message)) from error
         except (tf.errors.OpError, UnicodeDecodeError):  # for the latter see `errors.from_exception`
             return None
-        outputs = dict(zip(self._outputs, values, strict=True))
-        if self._varying:
-            width = own_width(outputs[self._marker])
-            outputs |= {key: outputs[key][:, :width] for key in self._varying}
-        return outputs
+        return cut_to_own_width(self._signature, dict(zip(self._outputs, values, strict=True)))
 
     def _bucket(self, inputs: Mapping[str, np.ndarray]) -> int:
         if not self._texts:
             return 0
-        lengths = zip(*(map(_bytes, inputs[key]) for key in self._texts), strict=True)
+        lengths = zip(*(map(text_bytes, inputs[key]) for key in self._texts), strict=True)
         return bisect.bisect_left(self._settings.length_buckets, max(map(sum, lengths)))
 
     def _build(self, name: str, signature: SignatureDef, part: Any, graph: Any) -> list[Any]:
@@ -228,6 +223,15 @@ def is_varying(info: TensorInfo) -> bool:
     return -1 in sizes(info)[1:]
 
 
+def cut_to_own_width(signature: SignatureDef, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs of a request's rows, without the columns that only other rows of their batch need."""
+    varying = [key for key, info in signature.outputs.items() if is_varying(info)]
+    if not varying:
+        return outputs
+    width = own_width(outputs[marker(signature)])
+    return {**outputs, **{key: outputs[key][:, :width] for key in varying}}
+
+
 def own_width(marker: np.ndarray) -> int:
     """Number of columns of [B, width, ...] up to the last that is not padding in all rows."""
     padding = np.zeros(marker.shape, bool)
@@ -237,5 +241,6 @@ def own_width(marker: np.ndarray) -> int:
     return int(used.nonzero()[0].max(initial=-1)) + 1
 
 
-def _bytes(row: Any) -> int:
+def text_bytes(row: Any) -> int:
+    """Bytes of one row of texts, a string or an array of strings."""
     return len(row) if isinstance(row, bytes) else sum(map(len, row.flat))

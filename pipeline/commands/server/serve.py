@@ -152,11 +152,13 @@ def engines(engine: str) -> Engines:
     """Loaders of versions, by the file that selects them, for a value of `--engine`."""
     from serving.models.engine_servable import EngineServable
     from serving.models.store import TENSORFLOW
+    from serving.scheduling.batching import BatchingSettings
 
     def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
         from bert_keras.convert.onnx_answers import OnnxModel
 
-        return EngineServable(name, version, path, OnnxModel(str(path)).signatures, batching)
+        model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
+        return EngineServable(name, version, path, model.signatures, batching, merges=not model.rounds_by_call)
 
     onnx: Engines = {"model.onnx": load}
     return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnxruntime": onnx}[engine]

@@ -8,6 +8,7 @@ import tokenizers
 from typer.testing import CliRunner
 
 from bert_keras.convert.huggingface import read_huggingface
+from bert_keras.convert.onnx_answers import OnnxModel
 from bert_keras.convert.onnx_folder import MODEL_FILE, write_onnx
 from bert_keras.convert.onnx_graph import OPSET, onnx_model
 from bert_keras.data.example_format import ExampleLayout
@@ -164,6 +165,7 @@ def test_a_trained_model_by_the_command(quantize, size_mb, bound, tmp_path):
         np.testing.assert_allclose(found["last_hidden_state"][kept], states[kept], atol=TOLERANCE)
     fast = tokenizers.Tokenizer.from_file(str(tmp_path / "onnx" / "tokenizer.json"))
     assert fast.encode(texts[1]).ids == x["input_ids"][1].tolist()
+    assert OnnxModel(str(tmp_path / "onnx")).rounds_by_call == (quantize == "int8")
 
 
 def test_pushed_models_with_their_task_and_causal_ones(tmp_path):
