@@ -20,7 +20,7 @@ test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesyste
 	ci/debian13.sh $(ARGS)
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
-	.venv-bench/bin/python -m pytest tests/parity $(ARGS)
+	.venv-bench/bin/python -m pytest -m "not slow" tests/parity $(ARGS)
 lint: setup     ## ruff, mypy and hadolint
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
