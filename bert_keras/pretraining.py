@@ -17,6 +17,7 @@ from bert_keras.data.masking import MaskingVocabulary
 from bert_keras.data.tfrecord_batches import DynamicMasking
 from bert_keras.errors import InputError
 from bert_keras.jobs import PretrainJob
+from bert_keras.models.bilm import BiLM, characters_of
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.head_start import head_start
 from bert_keras.objectives.objective import Objective
@@ -86,6 +87,8 @@ def pretrain(job: PretrainJob) -> None:
 
     def create_initial_model() -> keras.Model:
         model = create_model()
+        if isinstance(model, BiLM):
+            model.backbone.embeddings.characters.assign(characters_of(tokenizer.vocabulary))
         if job.init:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         elif job.pretraining.head_start:

@@ -39,7 +39,7 @@ def ablate(
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=DIR", help="A task and the folder of its official files; repeatable."),
+        typer.Option(metavar="NAME=DIR", help="A task, or minimal-pairs, and the folder of its files; repeatable."),
     ] = None,
     scale: Annotated[str, typer.Option(help="Size of models and training: laptop, demo or tiny.")] = "laptop",
     init: Annotated[
@@ -87,6 +87,7 @@ def ablate(
 
 def _tasks(options: list[str]) -> dict[str, str]:
     """Parse `NAME=DIR` options into folders by task name."""
+    from benchmarks.ablations.experiment import MINIMAL_PAIRS
     from bert_keras.tasks.table import task_of
 
     tasks: dict[str, str] = {}
@@ -94,7 +95,7 @@ def _tasks(options: list[str]) -> dict[str, str]:
         name, equals, folder = option.partition("=")
         if not equals or not folder:
             raise InputError(f"--task {option}: must be NAME=DIR, such as mrpc=glue/MRPC")
-        own = task_of(name).name
+        own = MINIMAL_PAIRS if name == MINIMAL_PAIRS else task_of(name).name
         if own in tasks:
             raise InputError(f"--task {option}: {own} is given twice")
         tasks[own] = folder

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+# In the place of a task: pairs of sentences that pre-trained models score (`components.evaluator.minimal_pairs`).
+MINIMAL_PAIRS = "minimal-pairs"
+
 
 @dataclasses.dataclass(frozen=True)
 class Column:
@@ -13,7 +16,7 @@ class Column:
     Attributes:
         header: title in the table; the paper's, if it has one.
         metric: a score of the task (`bert_keras.tasks.metrics.scores`), or a held-out metric of the pre-training.
-        task: name of the task; empty: nothing is fine-tuned.
+        task: name of the task, or MINIMAL_PAIRS; empty: nothing is fine-tuned.
         settings: settings of the fine-tuning, in the form of `--set`.
         step: step of pre-training from which fine-tuning starts; None: the last.
         x: position on the x axis, for experiments drawn as lines.

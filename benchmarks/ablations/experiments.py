@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from benchmarks.ablations.experiment import AblationExperiment, Arm, Column
+from benchmarks.ablations.experiment import MINIMAL_PAIRS, AblationExperiment, Arm, Column
 from benchmarks.ablations.flops import equal_steps
 from benchmarks.ablations.recipes import AblationRecipe
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import task_of
-from pipeline.recipes.settings import with_settings
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.pretraining import recipe_of
+from pipeline.recipes.settings import settings_of, with_settings
 
 Tasks = Sequence[str]
 Make = Callable[[AblationRecipe, Tasks], AblationExperiment]
@@ -25,6 +27,7 @@ _MNLI = Column("MNLI-m", "accuracy", "mnli")
 _MRPC = Column("MRPC", "accuracy", "mrpc")
 _SST2 = Column("SST-2", "accuracy", "sst-2")
 _SQUAD = Column("SQuAD F1", "f1", "squad1.1")
+_SPANS, _NER = (_SQUAD, Column("SQuAD 2.0 F1", "f1", "squad2.0")), Column("NER", "f1", "ner")
 _TASKS = (_MNLI, Column("QNLI", "accuracy", "qnli"), _MRPC, _SST2, _SQUAD)
 
 
@@ -168,7 +171,7 @@ _FEATURES = (
 
 
 def features(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
-    """Table 7: the frozen encoder's layers under a BiLSTM, and fine-tuning."""
+    """Table 7: the frozen encoder's layers under a BiLSTM, fine-tuning, and ELMo."""
     _only(given, "features", "ner")
     layers = max(recipe.model.num_hidden_layers, recipe.ablation.mixed_layers)
     deep = (f"model.num_hidden_layers={layers}",)
@@ -176,10 +179,11 @@ def features(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
         Arm(name, deep, (*recipe.of_features, f"task.features={key}"), paper={"NER": figure})
         for name, key, figure in _FEATURES
     ]
-    arms = (Arm("fine-tuned", deep, paper={"NER": 96.4}), *frozen)
+    elmo = Arm("ELMo's biLM", _of_recipe("elmo_tiny"), recipe.of_features, paper={"NER": 95.7})
+    arms = (Arm("fine-tuned", deep, paper={"NER": 96.4}), *frozen, elmo)
     title = "Layers as features (paper, table 7)"
     note = "The paper's figures are of CoNLL-2003, of BERT-base and its twelve layers."
-    return AblationExperiment("features", title, ("input",), arms, (Column("NER", "f1", "ner"),), notes=(note,))
+    return AblationExperiment("features", title, ("input",), arms, (_NER,), notes=(note,))
 
 
 def pretraining(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
@@ -215,48 +219,58 @@ def imdb(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
     )
 
 
+_RELATIVES = {
+    "BERT": "tiny_cpu",
+    "RoBERTa": "roberta_tiny",
+    "SpanBERT": "spanbert_tiny",
+    "ELECTRA": "electra_tiny",
+    "left-to-right": "left_to_right_tiny",
+    "biLM": "elmo_tiny",
+    "modern encoder": "modern_tiny",
+}
+# In the place of a task: the folder of the pairs is given as a task's is.
+_PAIRS = Column("minimal pairs", "accuracy", MINIMAL_PAIRS)
+_SECTIONS = ("model", "vocabulary", "examples", "training", "pretraining")
+
+
+def _of_recipe(name: str) -> tuple[str, ...]:
+    """What a recipe of the demo's size changes of the demo, in the form of `--set`."""
+    demo = settings_of(tiny_cpu())
+    changed = (pair for pair in settings_of(recipe_of(name)).items() if pair[1] != demo[pair[0]])
+    return tuple(f"{key}={value}" for key, value in changed if key.split(".")[0] in _SECTIONS)
+
+
 def relatives(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
-    """BERT, RoBERTa, SpanBERT and ELECTRA at equal FLOPs of pre-training (`benchmarks.ablations.flops`)."""
-    of_arm = {
-        "BERT": (),
-        "RoBERTa": ("examples.objective=full_sentences", "examples.masking.when=dynamic"),
-        # SpanBERT: pretraining/fairseq/data/masking.py.
-        "SpanBERT": (
-            "pretraining.model_family=spanbert",
-            "examples.objective=single_sequence",
-            "examples.masking.unit=span",
-            "examples.masking.rounding=up",
-            "examples.masking.random_tokens=corpus",
-        ),
-        # ELECTRA (pretrain/pretrain_helpers.py, `mask`): 85 % are masked, the others kept. Embeddings are as
-        # wide as the encoder, as in ELECTRA-base.
-        "ELECTRA": (
-            "pretraining.model_family=electra",
-            f"pretraining.embedding_size={recipe.model.hidden_size}",
-            "examples.objective=single_sequence",
-            "examples.masking.when=dynamic",
-            "examples.masking.mask_fraction=0.85",
-            "examples.masking.keep_fraction=0.15",
-        ),
-    }
+    """BERT and its relatives at equal FLOPs (`benchmarks.ablations.flops`), or each within `training.budget`."""
     arms, counts = [], []
-    for name, settings in of_arm.items():
-        count = equal_steps(with_settings(recipe, settings), recipe)
-        warmup = round(recipe.training.num_warmup_steps * count / recipe.training.num_train_steps)
-        counts.append(f"{name} {count:,}")
-        of_training = (f"training.num_train_steps={count}", f"training.num_warmup_steps={warmup}")
-        arms.append(Arm(name, (*settings, *of_training) if name != "BERT" else ()))
+    for name, recipe_name in _RELATIVES.items():
+        settings = _of_recipe(recipe_name)
+        if not recipe.training.budget:
+            count = equal_steps(with_settings(recipe, settings), recipe)
+            warmup = round(recipe.training.num_warmup_steps * count / recipe.training.num_train_steps)
+            counts.append(f"{name} {count:,}")
+            if name != "BERT":
+                settings += (f"training.num_train_steps={count}", f"training.num_warmup_steps={warmup}")
+        arms.append(Arm(name, settings))
+    equal = f"Equal FLOPs of the matrix products of pre-training: {', '.join(counts)} steps."
+    better = [name for name in _RELATIVES if name not in ("BERT", "left-to-right", "biLM")]
     return AblationExperiment(
         "relatives",
         "BERT and its relatives at equal compute",
         ("model",),
         tuple(arms),
-        _chosen(given, _TASKS),
-        claims=tuple((name, "BERT") for name in of_arm if name != "BERT"),
+        _chosen(given, (_SST2, _MRPC, Column("RTE", "accuracy", "rte"), _MNLI, *_SPANS, _NER, _PAIRS)),
+        claims=(
+            *((name, "BERT") for name in better),
+            ("BERT", "left-to-right"),
+            *((name, "biLM") for name in _RELATIVES if name != "biLM"),
+        ),
         notes=(
-            f"Equal FLOPs of the matrix products of pre-training: {', '.join(counts)} steps.",
-            "Masking, objective and inputs are the relatives'; vocabulary, text, batch and learning rate are BERT's.",
-            "Expected orders are those of their papers, each above BERT.",
+            f"Each arm was pre-trained for {recipe.training.budget}." if recipe.training.budget else equal,
+            f"What differs from BERT is in the recipes {', '.join(_RELATIVES.values())}; the rest is the scale's.",
+            "The biLM's layers are features, under LSTMs that each task trains; all others are fine-tuned.",
+            "Expected orders are those of their papers: each above the biLM, and all but the left-to-right model above "
+            "BERT.",
         ),
     )
 

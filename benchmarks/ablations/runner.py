@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from benchmarks.ablations.experiment import AblationExperiment, Arm, Column
+from benchmarks.ablations.experiment import MINIMAL_PAIRS, AblationExperiment, Arm, Column
 from benchmarks.ablations.recipes import AblationRecipe
 from benchmarks.ablations.results import FINETUNED, PRETRAINED, Result, Results, Unit
 from bert_keras.errors import InputError
-from bert_keras.tasks.table import task_of
 from pipeline.recipes.settings import with_settings
 
 # By (arm's name, column's header): one figure per seed; shares in per cent.
@@ -52,7 +51,10 @@ class UnitRunner(Protocol):
     def fine_tune(
         self, recipe: AblationRecipe, task: str, start: PretrainingStep | None, folder: str
     ) -> dict[str, float]:
-        """Fine-tune a model; return the scores of the held-out rows. `folder` is temporary."""
+        """Fine-tune a model; return the scores of the held-out rows. `folder` is temporary.
+
+        For MINIMAL_PAIRS nothing is fine-tuned: the pre-trained model's; none if it has no likelihoods of them.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,13 +92,14 @@ def jobs_of(
         of_arm[arm.name] = pretrainings.setdefault(unit.hash, job)
     fine_tunings: list[Job] = []
     for arm in experiment.arms:
+        if runner.given_model and arm.pretraining != experiment.arms[0].pretraining:
+            continue  # another model's
         for column in experiment.columns:
             if column.task not in runner.data:
                 continue
             start = of_arm.get(arm.name)
-            fine_tunings += [
-                _fine_tuning(recipe, given, runner, arm, column, start, seed) for seed in range(recipe.ablation.seeds)
-            ]
+            seeds = range(1 if column.task == MINIMAL_PAIRS else recipe.ablation.seeds)
+            fine_tunings += [_fine_tuning(recipe, given, runner, arm, column, start, seed) for seed in seeds]
     return [*pretrainings.values(), *fine_tunings]
 
 
@@ -198,9 +201,10 @@ def figures_of(experiment: AblationExperiment, jobs: Sequence[Job], results: Map
         if job.column is None:
             continue
         # SQuAD's scores are already in per cent (`bert_keras.tasks.metrics.scores`).
-        share = 1.0 if task_of(job.column.task).kind == "span" else 100.0
+        share = 1.0 if job.column.task.startswith("squad") else 100.0
         cell = figures.setdefault((job.arm.name, job.column.header), [])
-        cell.append(share * results[job.unit.hash].figures[job.column.metric])
+        found = results[job.unit.hash].figures
+        cell += [share * found[job.column.metric]] if job.column.metric in found else []
         if job.start:
             of_arm[job.arm.name] = job.start
     for arm_name, start in of_arm.items():

@@ -10,13 +10,13 @@ from benchmarks.ablations.significance import STANDARD_ERRORS, Summary, sentence
 
 
 def cell(values: list[float] | None) -> str:
-    """Mean and standard deviation over seeds; empty without figures.
+    """Mean and standard deviation over seeds; empty without data, "-" without a score.
 
-    >>> cell([50.0, 52.0]), cell([50.0]), cell(None)
-    ('51.0 ± 1.4', '50.0', '')
+    >>> cell([50.0, 52.0]), cell([50.0]), cell([]), cell(None)
+    ('51.0 ± 1.4', '50.0', '-', '')
     """
     if not values:
-        return ""
+        return "" if values is None else "-"
     summary = Summary.of(values)
     return f"{summary.mean:.1f}" + (f" ± {summary.deviation:.1f}" if summary.deviation is not None else "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import glob
+import logging
 import math
 import os
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from benchmarks.ablations.experiment import MINIMAL_PAIRS
 from benchmarks.ablations.recipes import AblationRecipe
 from benchmarks.ablations.results import Results, Unit
 from benchmarks.ablations.runner import PretrainingStep
@@ -31,7 +33,8 @@ from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE
 from bert_keras.training.optimizer import create_optimizer, num_encoder_layers
 from components.code_version import code_fingerprint
-from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint
+from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint, list_files
+from components.evaluator import minimal_pairs
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.split_files import EVAL, TRAIN, find_splits, input_files
 from pipeline.examples.beam_jobs import BEAM_PIPELINE_ARGS
@@ -64,10 +67,15 @@ class LocalTrainer:
         tf.get_logger().setLevel("ERROR")
         self._corpus, self._init, self._results = corpus, init, results
         self._splits = {}
+        self._pairs = minimal_pairs.read_pairs([tasks[MINIMAL_PAIRS]], "--task") if MINIMAL_PAIRS in tasks else []
         for name, folder in tasks.items():
+            if name == MINIMAL_PAIRS:
+                continue
             splits = find_splits(task_of(name), folder)
             self._splits[name] = {split: splits[split] for split in (TRAIN, EVAL) if split in splits}
         self.data = {name: fingerprint(input_files(splits)) for name, splits in self._splits.items()}
+        if self._pairs:
+            self.data[MINIMAL_PAIRS] = fingerprint(list_files([tasks[MINIMAL_PAIRS]], "--task"))
         self.given_model = bool(init)
         # A cache of one initial checkpoint: jobs with different seeds follow each other.
         self._read: tuple[PretrainingStep | None, InitCheckpoint] | None = None
@@ -84,6 +92,8 @@ class LocalTrainer:
         Raises:
             InputError: a bad row, or too few for a step.
         """
+        if task == MINIMAL_PAIRS:
+            return
         spec = TaskSpec.load(self._rows_folder(recipe, task))
         recipe.finetuning.training_config(spec.counts[TRAIN])
 
@@ -114,6 +124,8 @@ class LocalTrainer:
         self, recipe: AblationRecipe, task: str, start: PretrainingStep | None, folder: str
     ) -> dict[str, float]:
         """See `benchmarks.ablations.runner.UnitRunner`."""
+        if task == MINIMAL_PAIRS:
+            return self._score_pairs(os.path.join(start.folder, _MODEL) if start else self._init)
         if self._read is None or self._read[0] != start:
             self._read = start, self.init_checkpoint(start)
         init = self._read[1]
@@ -124,6 +136,16 @@ class LocalTrainer:
         shutil.rmtree(folder)
         gc.collect()
         return score(labelled, [row.gold for row in rows[EVAL]], answers)
+
+    def _score_pairs(self, model: str) -> dict[str, float]:
+        """The mean accuracy of the paradigms; nothing, with a warning, if the model cannot score a pair."""
+        try:
+            scores = minimal_pairs.score_pairs(model, self._pairs)
+        except InputError as error:
+            logging.getLogger(__name__).warning("minimal pairs are left out: %s", error)
+            return {}
+        paradigms = minimal_pairs.figures(self._pairs, scores)["paradigms"].values()
+        return {"accuracy": sum(paradigm["accuracy"] for paradigm in paradigms) / len(paradigms)}
 
     def _examples(self, recipe: AblationRecipe) -> str:
         """Make the examples of a recipe if they are missing; return their folder. One text has one vocabulary."""
@@ -138,7 +160,7 @@ class LocalTrainer:
         known = vocabulary if os.path.exists(vocabulary) else None
         os.makedirs(folder, exist_ok=True)
         generate(self._corpus, folder, job, vocab_file=known, vocab_size=size, beam_args=BEAM_PIPELINE_ARGS)
-        if known is None:
+        if known is None and recipe.vocabulary.algorithm == "wordpiece":
             os.makedirs(os.path.dirname(vocabulary), exist_ok=True)
             shutil.copyfile(os.path.join(folder, VOCABULARY_FILE), vocabulary + ".part")
             os.replace(vocabulary + ".part", vocabulary)

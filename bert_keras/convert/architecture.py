@@ -23,6 +23,7 @@ FAMILY_NAMES: dict[Family, str] = {
     "roberta": "RoBERTa",
     "electra": "ELECTRA",
     "modernbert": "ModernBERT",
+    "bilm": "biLM",
 }
 
 
@@ -72,7 +73,7 @@ def architecture_of(model: Model, family: Family | None = None) -> Architecture:
     """The architecture of a model; a `BertBackbone` has the family `family`, by default BERT.
 
     Raises:
-        InputError: the model is causal, or its family is not `family`.
+        InputError: the model is causal or a biLM, or its family is not `family`.
     """
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
     from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -85,6 +86,8 @@ def architecture_of(model: Model, family: Family | None = None) -> Architecture:
         ElectraGenerator: "electra",
     }
     backbone = backbone_of(model)
+    if backbone.config.encoder == "bilm":
+        raise InputError("model.encoder is bilm; only `bert-tfx pretrain` writes such a model, and `finetune` reads it")
     own = families.get(type(model), family or "bert")
     if own != "electra" and backbone.config.variations():
         own = "modernbert"

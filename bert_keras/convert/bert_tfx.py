@@ -61,7 +61,7 @@ def read_pushed(directory: str) -> ReadModel:
     if fine_tuned is not None:
         task, settings = fine_tuned
         remarks = () if task.contrastive else (f"the output layer of {task.name} in {directory} is dropped",)
-        random: tuple[Part, ...] = () if task.reads_pooler else ("pooler",)
+        random: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
         read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, embedding=embedding)
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
@@ -140,6 +140,8 @@ def outline_pushed(directory: str) -> Outline:
 
 def _family(config: BertConfig, electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
     """A BERT with byte-level BPE is a RoBERTa. A fine-tuned ELECTRA without a projection is a BERT."""
+    if config.encoder == "bilm":
+        return "bilm"
     if electra or config.variations():
         return "electra" if electra else "modernbert"
     return "bert" if merges is None else "roberta"
@@ -199,6 +201,7 @@ def _read_vocabulary(
 
 def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any, tuple[Task, TaskSettings] | None]:
     """A built model of the class of a folder's weights, and its task and settings, None for a pre-trained model."""
+    from bert_keras.models.bilm import BiLM
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
@@ -208,7 +211,7 @@ def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any,
     if isinstance(config, ElectraConfig):
         model, size, config = ElectraDiscriminator(config), config.embedding_size, config.discriminator
     else:
-        model = BertForPreTraining(config)
+        model = BiLM(config) if config.encoder == "bilm" else BertForPreTraining(config)
     if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
         task = TaskSpec.load(directory).task
         path = os.path.join(directory, TASK_SETTINGS_FILE)

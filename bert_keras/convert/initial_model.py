@@ -93,7 +93,9 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
 
 
 def check_family(directory: str, family: Family, trains_electra: bool) -> None:
-    """Raise InputError for the weights of an ELECTRA in another model; an ELECTRA takes a BERT's encoder."""
+    """Raise InputError for a biLM, and for the weights of an ELECTRA in another model; it takes a BERT's encoder."""
+    if family == "bilm":
+        raise InputError(f"{directory}: holds a biLM, which is not trained on: make another with `bert-tfx pretrain`")
     if family == "electra" and not trains_electra:
         raise InputError(
             f"{directory}: holds ELECTRA, whose weights only an ELECTRA takes: --set pretraining.model_family=electra"

@@ -52,7 +52,7 @@ def write_graph(
             7 of them: with 8, processors without VNNI would compute other sums.
 
     Raises:
-        InputError: the model has a BiLSTM.
+        InputError: the model has LSTMs.
     """
     path = os.path.join(directory, MODEL_FILE)
     proto = onnx_model(model, embedding, untrained)

@@ -47,10 +47,10 @@ def onnx_model(model: keras.Model, embedding: EmbeddingSettings, untrained: Coll
         untrained: parts with random weights; they have no output.
 
     Raises:
-        InputError: the model has a BiLSTM.
+        InputError: the model has LSTMs.
     """
-    if getattr(model, "bilstm", None) is not None or hasattr(model, "lstms"):
-        raise InputError(f"{model.name} has a BiLSTM on its encoder, which is not written as ONNX; keep it as bert-tfx")
+    if model.config.encoder == "bilm" or any(getattr(model, name, None) for name in ("bilstm", "reader")):
+        raise InputError(f"{model.name} has LSTMs, which are not written as ONNX; keep it as bert-tfx")
     backbone = backbone_of(model)
     config, is_choice = backbone.config, type(model).__name__ == "BertForMultipleChoice"
     graph = _Graph()

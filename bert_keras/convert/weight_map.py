@@ -20,8 +20,9 @@ from bert_keras.models.config import BertConfig, Part
 
 # A file has all weights of a part or none; only the encoder is required.
 # All families have the same layers in encoder and embeddings; they differ in heads and names.
-# "modernbert" is an encoder with any of `BertConfig.variations`, but an ELECTRA's; "bert" has none.
-Family = Literal["bert", "roberta", "electra", "modernbert"]
+# "modernbert" is an encoder with any of `BertConfig.variations`, but an ELECTRA's; "bert" has none. "bilm" is known to
+# no other program, so it has no table.
+Family = Literal["bert", "roberta", "electra", "modernbert", "bilm"]
 Format = Literal["tf1", "huggingface", "keras_hub"]
 
 # Tensors that repeat another one of the file: output matrix and bias -> the tensor they are tied to.

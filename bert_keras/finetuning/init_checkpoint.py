@@ -13,9 +13,11 @@ from bert_keras.convert.detect import read_any, tokenizer_of
 from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError, StageError
 from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -34,7 +36,7 @@ class InitCheckpoint:
 
     config: BertConfig
     tokenizer: Tokenizer
-    backbone: BertBackbone | None = None
+    backbone: BertBackbone | BiLMBackbone | None = None
     family: Family = "bert"
 
     def __post_init__(self) -> None:
@@ -48,9 +50,9 @@ class InitCheckpoint:
     def read(cls, directory: str, cased: bool | None = None) -> InitCheckpoint:
         """Read the encoder of a folder: google-research/bert's, Hugging Face's, keras-hub's, or a pushed one.
 
-        The model is a BERT, SpanBERT, left-to-right model, RoBERTa or ELECTRA. Of the heads only the pooler is kept; a
-        missing one is initialised by the seed of the run, as RoBERTa's, which is the dense layer of its classification
-        head.
+        The model is a BERT, SpanBERT, left-to-right model, RoBERTa, ELECTRA or biLM. Of the heads only the pooler is
+        kept; a missing one is initialised by the seed of the run, as RoBERTa's, which is the dense layer of its
+        classification head.
 
         Args:
             cased: whether the vocabulary keeps case; None: as recorded in the folder.
@@ -82,8 +84,19 @@ class InitCheckpoint:
         """The width of the embeddings, which is not the encoder's in ELECTRA-small; None: the encoder's."""
         return self.backbone.embedding_size if self.backbone else None
 
-    def check_reads(self, settings: TaskSettings) -> None:
-        """Raise InputError if sequences may be longer than the encoder's positions."""
+    def check_reads(self, settings: TaskSettings, task: Task, config: FineTuningConfig) -> None:
+        """Raise InputError if sequences may be longer than the encoder's positions, or a frozen encoder would learn."""
+        if self.config.encoder == "bilm" or settings.features:
+            for name, trains in (
+                (task.name, task.contrastive),
+                ("task.bilstm", settings.bilstm),
+                ("training.layer_decay", config.layer_decay != 1),
+            ):
+                if trains:
+                    raise InputError(
+                        f"{name}: trains the encoder, but this one is frozen, as a biLM (ELMo) always is and any is "
+                        "with task.features: leave it out, or give another initial model"
+                    )
         if settings.max_seq_length > self.config.max_position_embeddings:
             raise InputError(
                 f"task.max_seq_length is {settings.max_seq_length}, but the model has positions for "

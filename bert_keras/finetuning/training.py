@@ -49,7 +49,7 @@ def fine_tune(
     Raises:
         InputError: rows, settings and encoder do not fit each other.
     """
-    init.check_reads(settings)
+    init.check_reads(settings, task, config)
     kind = task_type_of(task)
     features = []
     for split, rows in (("training", train), ("held-out", held_out)):

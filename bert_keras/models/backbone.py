@@ -55,6 +55,7 @@ class BertBackbone(ConfiguredModel):
         `sequence_output` float [B, T, H]: the last layer;
         `pooled_output` float [B, H]: dense + tanh of the first position, in a causal model of the last token;
             [B, S, H] with `next_sentence_positions`;
+        `embedding_output` float [B, T, H]: the input of the first layer;
         `encoder_outputs` list of L float [B, T, H]: every layer's output, without the embedding output; the
             last is `sequence_output`, with pre-norm after the final layer normalisation.
 
@@ -118,6 +119,7 @@ class BertBackbone(ConfiguredModel):
         x = self.embeddings(inputs["input_ids"], inputs["segment_ids"], inputs.get("position_ids"), training=training)
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
+        embedding_output = x
         views = self._views(inputs)
         outputs = []
         for index, layer in enumerate(self.encoder_layers):
@@ -126,7 +128,12 @@ class BertBackbone(ConfiguredModel):
         if self.final_layer_norm is not None:
             x = outputs[-1] = self.final_layer_norm(x)
         pooled_output = self.pooler(self._pooled_tokens(x, inputs))
-        return {"sequence_output": x, "pooled_output": pooled_output, "encoder_outputs": outputs}
+        return {
+            "embedding_output": embedding_output,
+            "encoder_outputs": outputs,
+            "sequence_output": x,
+            "pooled_output": pooled_output,
+        }
 
     def _views(self, inputs):
         """What global layers (False) and local ones (True) see: `score_bias` and `rotary` of `EncoderLayer`.

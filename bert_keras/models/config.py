@@ -13,6 +13,7 @@ Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head", "dis
 HiddenAct = Literal["gelu_tanh", "gelu_erf"]
 Positions = Literal["learned", "rotary"]
 NormPlace = Literal["post", "pre"]
+Encoder = Literal["transformer", "bilm"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
@@ -49,6 +50,7 @@ class BertConfig:
             the output biases of heads, and the pooler's, stay without it.
         local_attention: W, an even number: a token attends to W / 2 tokens on each side; 0: to all.
         global_attn_every_n_layers: with local attention, layers 0, n, 2 n, ... attend to all tokens.
+        encoder: `transformer`, or `bilm`, the LSTMs of ELMo (`bert_keras.models.bilm` says which fields it reads).
 
     The fields after `causal` have the paper's model as their default; `bert_config.json` has those that differ.
     """
@@ -74,6 +76,7 @@ class BertConfig:
     use_bias: bool = True
     local_attention: int = 0
     global_attn_every_n_layers: int = 3
+    encoder: Encoder = "transformer"
 
     def __post_init__(self) -> None:
         for name in (
@@ -101,9 +104,19 @@ class BertConfig:
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
-        for name, kind in (("hidden_act", HiddenAct), ("position_embedding", Positions), ("norm_place", NormPlace)):
+        choices = {
+            "hidden_act": HiddenAct,
+            "position_embedding": Positions,
+            "norm_place": NormPlace,
+            "encoder": Encoder,
+        }
+        for name, kind in choices.items():
             if getattr(self, name) not in (allowed := typing.get_args(kind)):
                 raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
+        if self.encoder == "bilm" and self.hidden_size % 2:
+            raise ValueError(
+                f"model.hidden_size is {self.hidden_size}; a biLM's is even: each direction has half of it"
+            )
         if self.position_embedding == "rotary" and self.hidden_size // self.num_attention_heads % 2:
             raise ValueError(
                 f"model.hidden_size is {self.hidden_size}, in {self.num_attention_heads} heads; "

@@ -10,8 +10,10 @@ import keras
 from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
+from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import initializer
+from bert_keras.models.feature_based import FeatureReader
+from bert_keras.models.layers import MASKED_SCORE, initializer
 from bert_keras.models.left_to_right import BiLSTM
 
 # Before the output layer; run_classifier.py hard-codes keep_prob=0.9, independent of the configuration.
@@ -27,9 +29,13 @@ class _TaskModel(ConfiguredModel):
     (`drops_encoder_output`) also has dropout before the pooler, the dense layer of its head (fairseq,
     models/roberta/model.py, `RobertaClassificationHead`); `bert_keras.finetuning.init_checkpoint` sets it for training.
     `embedding_size` is `BertBackbone`'s.
+
+    With `features` the encoder is frozen, without dropout, and a `FeatureReader` of `lstm_units` is on it; a sentence's
+    output is then the maximum over its tokens (GLUE's BiLSTM baseline, arXiv 1804.07461, section 5). A biLM always has
+    them, by default `scalar_mix`: ELMo is not fine-tuned.
     """
 
-    arguments: tuple[str, ...] = ("has_bilstm", "embedding_size")
+    arguments: tuple[str, ...] = ("has_bilstm", "embedding_size", "features", "lstm_units")
     drops_encoder_output = False
 
     def __init__(
@@ -40,29 +46,42 @@ class _TaskModel(ConfiguredModel):
         has_bias: bool = True,
         has_bilstm: bool = False,
         embedding_size: int | None = None,
+        features: str = "",
+        lstm_units: int = 768,
         **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
         if num_outputs < 1:
             raise ValueError(f"num_labels is {num_outputs}; it must be at least 1")
-        self.backbone = BertBackbone(config, seed, embedding_size=embedding_size, name="bert")
+        is_bilm = config.encoder == "bilm"
+        encoder = BiLMBackbone if is_bilm else BertBackbone
+        self.backbone = encoder(config, seed, embedding_size=embedding_size, name="bert")
         self.embedding_size = self.backbone.embedding_size
+        self.features, self.lstm_units = features or ("scalar_mix" if is_bilm else ""), lstm_units
+        self.backbone.trainable = not self.features
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
         self.classifier = keras.layers.Dense(
             num_outputs, use_bias=has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
         self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
+        self.reader = FeatureReader(config, self.features, lstm_units, head_seed + 6) if self.features else None
 
     def build(self, input_shape=None):
         self.backbone.build(None)
         if self.bilstm is not None:
             self.bilstm.build(None)
-        self.classifier.build((None, self.config.hidden_size))
+        if self.reader is not None:
+            self.reader.build(None)
+        self.classifier.build((None, 2 * self.lstm_units if self.reader else self.config.hidden_size))
         self.built = True
 
     def _classify_pooled(self, inputs, training):
         """Backbone's inputs int [B, T] -> float [B, outputs]: dropout and dense on the pooled output."""
+        if self.reader is not None:
+            x = self._sequence(inputs, training)
+            x = ops.max(x + (1.0 - ops.cast(inputs["input_mask"], x.dtype))[:, :, None] * MASKED_SCORE, axis=1)
+            return self.classifier(self.dropout(x, training=training))
         outputs = self.backbone(inputs, training=training)
         pooled = outputs["pooled_output"]
         if self.bilstm is not None:
@@ -78,7 +97,9 @@ class _TaskModel(ConfiguredModel):
         return self.classifier(self.dropout(pooled, training=training))
 
     def _sequence(self, inputs, training):
-        """Backbone's inputs int [B, T] -> float [B, T, H]."""
+        """Backbone's inputs int [B, T] -> float [B, T, H], of features [B, T, 2 `lstm_units`]."""
+        if self.reader is not None:
+            return self.reader(self.backbone(inputs, training=False), inputs["input_mask"], training=training)
         sequence = self.backbone(inputs, training=training)["sequence_output"]
         return sequence if self.bilstm is None else self.bilstm(sequence, inputs["input_mask"])
 

@@ -4,6 +4,7 @@
     bert         mlm_nsp                                                         BertForPreTraining      mlm_nsp
     bert         segment_pair, full_sentences, doc_sentences, single_sequence    BertForPreTraining      mlm
     bert         left_to_right (a causal model)                                  LeftToRightLM           left_to_right
+    bert         left_to_right (model.encoder=bilm)                              BiLM                    bidirectional
     spanbert     as the second row                                               SpanBertForPreTraining  span_boundary
     electra      as the second row                                               ElectraForPreTraining   electra
 
@@ -17,6 +18,7 @@ from collections.abc import Callable
 import keras
 
 from bert_keras.errors import InputError
+from bert_keras.models.bilm import BiLM
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.left_to_right import LeftToRightLM
@@ -43,10 +45,10 @@ def pretraining_model(
         InputError: the family does not learn from such examples, or the model is causal and should not be, or should.
     """
     try:
-        settings.check(objective, config.causal, byte_bpe=byte_bpe)
+        settings.check(objective, config, byte_bpe=byte_bpe)
     except ValueError as error:
         raise InputError(str(error)) from error
-    learned = settings.pretraining_objective(objective)
+    learned = settings.pretraining_objective(objective, config)
     if learned == "electra":
         shape = ElectraConfig(config, settings.embedding_size, settings.generator_size)
         return _creator(lambda: ElectraForPreTraining(shape, seed=seed)), electra.OBJECTIVE
@@ -56,6 +58,8 @@ def pretraining_model(
         return create, span_boundary.objective(targets)
     if learned == "left_to_right":
         return _creator(lambda: LeftToRightLM(config, seed=seed), _without_pooler), next_token.OBJECTIVE
+    if learned == "bidirectional":
+        return _creator(lambda: BiLM(config, seed=seed)), next_token.BIDIRECTIONAL_OBJECTIVE
     if learned == "mlm_nsp":
         return _creator(lambda: BertForPreTraining(config, seed=seed)), mlm_nsp.OBJECTIVE
     return _creator(lambda: BertForPreTraining(config, seed=seed), _without_next_sentence), mlm.OBJECTIVE

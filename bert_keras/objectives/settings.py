@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from bert_keras.data.example_format import SEPARATED
+from bert_keras.models.config import BertConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,21 +38,32 @@ class PretrainingSettings:
         if not 0 < self.generator_size <= 1:
             raise ValueError(f"pretraining.generator_size is {self.generator_size}; it must be in (0, 1]")
 
-    def pretraining_objective(self, objective: str) -> str:
+    def pretraining_objective(self, objective: str, config: BertConfig) -> str:
         """The name of what is learned from examples of an `examples.objective` (`bert_keras.objectives.registry`)."""
+        if config.encoder == "bilm":
+            return "bidirectional"
         if self.model_family != "bert":
             return {"spanbert": "span_boundary", "electra": "electra"}[self.model_family]
         return objective if objective in ("mlm_nsp", "left_to_right") else "mlm"
 
-    def check(self, objective: str, causal: bool, *, byte_bpe: bool = False) -> None:
-        """Checks that the model can learn from examples of an `examples.objective`, with byte-level BPE or without.
+    def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:
+        """Check that the model with this encoder can learn from examples of an `examples.objective`.
 
         Raises:
             ValueError: it cannot; names the settings to change.
         """
-        if causal != (objective == "left_to_right"):
+        if config.encoder == "bilm":
+            others = self.model_family != "bert" or self.head_start or config.causal or byte_bpe
+            if objective != "left_to_right" or others:
+                raise ValueError(
+                    "model.encoder is 'bilm', which learns the next and the previous token of word pieces: set "
+                    "examples.objective=left_to_right, model.causal=false, pretraining.model_family=bert, "
+                    "pretraining.head_start=false and vocabulary.algorithm=wordpiece"
+                )
+            return
+        if config.causal != (objective == "left_to_right"):
             remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
-            raise ValueError(f"model.causal is {causal}, but examples.objective is {objective!r}: set {remedy}")
+            raise ValueError(f"model.causal is {config.causal}, but examples.objective is {objective!r}: set {remedy}")
         if self.model_family != "bert" and objective in ("mlm_nsp", "left_to_right"):
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "

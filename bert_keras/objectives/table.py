@@ -7,6 +7,7 @@ not make a training start anew. Imports nothing heavy.
     mlm_nsp          masked LM, next sentence    perplexity, accuracy; next-sentence accuracy
     mlm              masked LM                   perplexity, accuracy
     left_to_right    next token                  perplexity, accuracy
+    bidirectional    next, previous token        perplexity and accuracy of each
     span_boundary    masked LM, span boundary    the masked LM's perplexity and accuracy
     electra          generator, discriminator    the generator's perplexity and accuracy
 """
@@ -56,6 +57,10 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "mlm_nsp": (_MASKED_LM, _NEXT_SENTENCE),
     "mlm": (_MASKED_LM,),
     "left_to_right": (Part("lm", "next token", _JUDGED, guesses=1),),
+    "bidirectional": (
+        Part("forward_lm", "next token", _JUDGED, guesses=1),
+        Part("backward_lm", "previous token", _JUDGED, guesses=1),
+    ),
     "span_boundary": (_MASKED_LM, Part("sbo", "span boundary", dict.fromkeys(_JUDGED))),
     "electra": (
         Part("mlm", "generator", _JUDGED, guesses=1),

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleSpec
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
-from bert_keras.objectives.next_token import next_tokens
+from bert_keras.objectives.next_token import DIRECTIONS, next_tokens
 
 BATCH = 4096
 # Only the first training examples are counted: documents are hashed to shards, so these are a random sample.
@@ -48,15 +48,17 @@ def guessed_sums(objective: str, features: dict[str, tf.Tensor], log_p: np.ndarr
         log_p: result of `unigram_model`.
     """
     if objective == "left_to_right":
-        key, (ids, weights) = "lm", next_tokens(features)
+        guessed = {"lm": next_tokens(features)}
+    elif objective == "bidirectional":
+        guessed = {f"{way}_lm": next_tokens(features, way == "backward") for way in DIRECTIONS}
     else:
-        key, ids, weights = "mlm", features["masked_lm_ids"], features["masked_lm_weights"]
-    weights = tf.cast(weights, tf.float32)
-    nll, hit = -tf.gather(tf.constant(log_p), ids), tf.cast(tf.equal(ids, int(log_p.argmax())), tf.float32)
-    sums = {
-        f"{key}_{name}_guessed": tf.reduce_sum(weights * values, axis=1, keepdims=True)
-        for name, values in (("nll", nll), ("correct", hit))
-    }
+        guessed = {"mlm": (features["masked_lm_ids"], features["masked_lm_weights"])}
+    sums = {}
+    for key, (ids, weights) in guessed.items():
+        weights = tf.cast(weights, tf.float32)
+        nll, hit = -tf.gather(tf.constant(log_p), ids), tf.cast(tf.equal(ids, int(log_p.argmax())), tf.float32)
+        for name, values in (("nll", nll), ("correct", hit)):
+            sums[f"{key}_{name}_guessed"] = tf.reduce_sum(weights * values, axis=1, keepdims=True)
     if objective == "mlm_nsp":
         is_random = tf.cast(features["next_sentence_labels"], tf.float32)  # [B, S]
         weights = tf.cast(features.get("next_sentence_weights", tf.ones_like(is_random)), tf.float32)

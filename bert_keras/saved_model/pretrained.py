@@ -11,9 +11,9 @@ Signatures (B texts, M maximum number of masks of a text in the batch, k = 5, T'
 
 A model has the signatures that its objective (`bert_keras.objectives.registry`) trains: next_sentence only for mlm_nsp;
 fill_mask for objectives with masks. Of an ELECTRA the generator answers fill_mask, the discriminator encode, which is
-serving_default; so it is for a left-to-right model, which has no fill_mask. Only next-sentence prediction trains the
-pooler; without it there is no `pooled_output`. No signature reads the untrained parts of a converted model; if a head
-is untrained, there is no evaluate.
+serving_default; so it is for a left-to-right model and a biLM, which have no fill_mask; a biLM's `sequence_output` is
+the mean of its layers. Only next-sentence prediction trains the pooler; without it there is no `pooled_output`. No
+signature reads the untrained parts of a converted model; if a head is untrained, there is no evaluate.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, feature_spec
 from bert_keras.data.truncation import truncate_pair as truncate_pair
+from bert_keras.models.bilm import BiLM
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
@@ -196,8 +197,8 @@ def export_saved_model(
     """Write the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
 
     The weights are written as a `BertForPreTraining`: the encoder, and the head as the masked-LM head (for SpanBERT
-    without the span boundary head). For ELECTRA they are an `ElectraDiscriminator`'s, with an `ElectraGenerator`'s in a
-    file of its own, and `bert_config.json` also has `embedding_size` and `generator_size`.
+    without the span boundary head); a biLM's are its own. For ELECTRA they are an `ElectraDiscriminator`'s, with an
+    `ElectraGenerator`'s in a file of its own, and `bert_config.json` also has `embedding_size` and `generator_size`.
 
     Args:
         model: a model of `bert_keras.objectives.registry`, or an ELECTRA's discriminator alone.
@@ -243,7 +244,7 @@ def _config_json(model: keras.Model, untrained: Collection[Part], embedding: Emb
 
 def _for_fine_tuning(model: keras.Model) -> keras.Model:
     """The model whose weights `export_saved_model` writes."""
-    if isinstance(model, (BertForPreTraining, ElectraDiscriminator)):
+    if isinstance(model, (BertForPreTraining, BiLM, ElectraDiscriminator)):
         return model
     if isinstance(model, ElectraForPreTraining):
         return _network(ElectraDiscriminator, model.discriminator)

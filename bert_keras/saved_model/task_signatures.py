@@ -13,7 +13,8 @@ Signatures (B rows):
                           classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
     regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
     encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
-                          pooled_output only if the task's head reads the pooler (not for spans, tags and vectors)
+                          pooled_output only if the task's head reads the pooler (not for spans, tags, vectors, and
+                          features)
     embed                 likewise, with `export.embedding`; of similarity and retrieval always, by `task.pooling`
     evaluate              examples string[B] (rows, serialized) -> row_id, gold (JSON), answer string[B]: the answers of
                           `serving_default` in the format of `bert_keras.tasks.answers`; for spans also
@@ -115,9 +116,10 @@ class ServedTask(tf.Module):
             name, outputs = _EXAMPLE_METHODS[self._task.kind]
             signatures[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
         if not isinstance(model, Ensemble):
+            pooled = self._task.reads_pooler and not model.features
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
                 signatures[name] = traced(
-                    lambda *texts: encode(model.backbone, self._inputs, self._task.reads_pooler, *texts),
+                    lambda *texts: encode(model.backbone, self._inputs, pooled, *texts),
                     text_specs(*texts),
                 )
             if self.embedding.pooling != "none":
@@ -141,8 +143,7 @@ def export_task_model(
     weights of its first model.
 
     Args:
-        model: a task model (`bert_keras.models.task_models`, `bert_keras.models.feature_based`), or an `Ensemble` of
-            task models.
+        model: a task model (`bert_keras.models.task_models`), or an `Ensemble` of task models.
         task: the task, with the labels of the data.
 
     Raises:

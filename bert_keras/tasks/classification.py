@@ -23,7 +23,7 @@ def create_model(
     config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
 ) -> BertForSequenceClassification:
     """See `bert_keras.tasks.task_types.TaskType`."""
-    further = {"has_bilstm": settings.bilstm, "embedding_size": embedding_size}
+    further = {"embedding_size": embedding_size, **settings.on_encoder}
     return BertForSequenceClassification(config, len(task.labels), seed, **further)
 
 

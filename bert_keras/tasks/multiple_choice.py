@@ -27,7 +27,7 @@ def create_model(
     config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
 ) -> BertForMultipleChoice:
     """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForMultipleChoice(config, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
+    return BertForMultipleChoice(config, seed, embedding_size=embedding_size, **settings.on_encoder)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -50,7 +50,7 @@ def create_model(
     config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
 ) -> BertForRegression:
     """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForRegression(config, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
+    return BertForRegression(config, seed, embedding_size=embedding_size, **settings.on_encoder)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

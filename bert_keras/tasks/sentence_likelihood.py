@@ -10,8 +10,8 @@ two tokens:
 `pll-word` also masks the later tokens of the same word, which give the token away (PLL-word-l2r, Kauf and Ivanova 2023,
 arXiv 2305.10588, section 2.3). A word is as in `Tokenizer.is_suffix`.
 
-A left-to-right model gives the plain log-likelihood of the tokens, each from those before it. [CLS] and [SEP] are read,
-and not scored.
+A left-to-right model gives the plain log-likelihood of the tokens, each from those before it; a biLM adds that of each
+from those after it. [CLS] and [SEP] are read, and not scored.
 
 Shapes: N sentences, B rows of a batch, T tokens, P predictions.
 """
@@ -40,6 +40,11 @@ def longest_sentence(model: keras.Model) -> int:
     return model.backbone.config.max_position_embeddings - _SPECIAL_TOKENS
 
 
+def masks_nothing(model: keras.Model) -> bool:
+    """Whether the model gives the likelihoods of all tokens at once."""
+    return model.backbone.config.causal or model.backbone.config.encoder == "bilm"
+
+
 def log_likelihoods(
     model: keras.Model, tokenizer: Tokenizer, sentences: TokenRuns, scoring: Scoring = "pll"
 ) -> np.ndarray:
@@ -48,14 +53,15 @@ def log_likelihoods(
     Equal sentences are computed once, so that their values are equal to the last bit. Rows are batched by length.
 
     Args:
-        model: a model with `mlm_head`, trained as masked or, with a causal encoder, as left-to-right language model.
+        model: a model with `mlm_head`, trained as masked or, with a causal encoder, as left-to-right language model; or
+            a `BiLM`.
         sentences: token ids of at most `longest_sentence(model)` tokens each.
         scoring: for masked language models; see above.
 
     Raises:
         ValueError: a sentence is too long.
     """
-    lengths, longest, causal = sentences.lengths, longest_sentence(model), model.backbone.config.causal
+    lengths, longest, in_one_pass = sentences.lengths, longest_sentence(model), masks_nothing(model)
     if np.max(lengths, initial=0) > longest:
         raise ValueError(f"a sentence has {lengths.max()} tokens; the model reads {longest}")
     first_of: dict[bytes, int] = {}
@@ -70,17 +76,17 @@ def log_likelihoods(
     # The longest first, so that a lack of memory shows at once.
     rows = np.array(sorted(first_of.values(), key=lambda number: -lengths[number]), np.int64)
     masked = np.zeros(len(rows), np.int64)
-    if not causal:
+    if not in_one_pass:
         row, masked = each_place(lengths[rows])
         rows = rows[row]
     score, sums = _scorer(model), np.zeros(len(lengths))
     first = 0
     while first < len(rows) and lengths[rows[first]]:
         size = int(lengths[rows[first]])
-        count = max(1, min(MAX_TOKENS // (size + _SPECIAL_TOKENS), MAX_PREDICTIONS // (size if causal else 1)))
+        count = max(1, min(MAX_TOKENS // (size + _SPECIAL_TOKENS), MAX_PREDICTIONS // (size if in_one_pass else 1)))
         chosen = rows[first : first + count]
         inputs = single_sequences(sentences[chosen], size + _SPECIAL_TOKENS, "head", tokenizer)
-        if causal:
+        if in_one_pass:
             positions = np.tile(np.arange(size), (len(chosen), 1))
             # The logits at t predict the token at t + 1.
             targets, weights = inputs["input_ids"][:, 1:-1], positions < lengths[chosen][:, None]
@@ -111,6 +117,10 @@ def _scorer(model: keras.Model) -> Callable:
 
     @tf.function(input_signature=[dict.fromkeys(names, matrix), matrix])  # one trace for all shapes
     def score(inputs, targets):
+        if model.backbone.config.encoder == "bilm":
+            outputs = model(inputs, training=False)
+            forward, backward = outputs["forward_lm_logits"][:, :-2], outputs["backward_lm_logits"][:, 2:]
+            return nll_and_hits(forward, targets)[0] + nll_and_hits(backward, targets)[0]
         return nll_and_hits(model(inputs, training=False)["mlm_logits"], targets)[0]
 
     return score

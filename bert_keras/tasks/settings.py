@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from typing import Literal
+from typing import Any, Literal
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
@@ -34,8 +34,8 @@ class TaskSettings:
         max_answer_length: spans: maximum number of tokens of an answer.
         null_score_diff_threshold: spans that may have no answer: the answer is empty if the score of no answer exceeds
             the best answer's by more than this.
-        features: empty: all weights are trained. Otherwise the layers of the frozen encoder that a BiLSTM reads
-            (`bert_keras.models.feature_based`; tagging only).
+        features: empty: all weights are trained, but those of a biLM. Otherwise the layers of the frozen encoder that
+            a BiLSTM reads (`bert_keras.models.feature_based`).
         lstm_units: units of that BiLSTM per direction.
         bilstm: a BiLSTM, H wide, between a trained encoder and the output layer ("+ BiLSTM" in the paper's section
             5.1, to compensate for a left-to-right encoder).
@@ -56,6 +56,11 @@ class TaskSettings:
     bilstm: bool = False
     pooling: Literal["mean", "cls"] = "mean"
     dropout: float = 0.0
+
+    @property
+    def on_encoder(self) -> dict[str, Any]:
+        """Arguments of a task model: what is between its encoder and its output layer."""
+        return {"has_bilstm": self.bilstm, "features": self.features, "lstm_units": self.lstm_units}
 
     def __post_init__(self) -> None:
         for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units"):

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
-from bert_keras.models.feature_based import FeatureBasedTokenClassifier
 from bert_keras.models.task_models import BertForTokenClassification
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks.classification import has_golds
@@ -30,18 +28,10 @@ OUTSIDE = "O"
 
 def create_model(
     config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> keras.Model:
-    """See `bert_keras.tasks.task_types.TaskType`; with `settings.features` the encoder is frozen."""
-    labels = len(task.labels)
-    if settings.features:
-        features = _layer(settings.features)
-        return FeatureBasedTokenClassifier(config, labels, features, settings.lstm_units, seed, embedding_size)
-    return BertForTokenClassification(config, labels, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
-
-
-def _layer(features: str) -> str | int:
-    """Parse the number of a layer; names are unchanged."""
-    return int(features) if features.lstrip("-").isdigit() else features
+) -> BertForTokenClassification:
+    """See `bert_keras.tasks.task_types.TaskType`."""
+    further = {"embedding_size": embedding_size, **settings.on_encoder}
+    return BertForTokenClassification(config, len(task.labels), seed, **further)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

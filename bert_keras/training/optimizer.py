@@ -68,7 +68,7 @@ def row_multiplier(variable: keras.Variable, rows: Sequence[int] | None) -> floa
 
 
 def num_encoder_layers(variables: Iterable[keras.Variable]) -> int:
-    """Number of encoder layers, from the paths of the variables; 0 for a model without any, as a biLM."""
+    """Number of encoder layers, from the paths of the variables; 0 for a model without any."""
     matches = (_ENCODER_LAYER.search(variable.path) for variable in variables)
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 

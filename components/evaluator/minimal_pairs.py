@@ -113,7 +113,7 @@ def score_pairs(
         InputError: the folder has no language model or no vocabulary, or a sentence is too long or without tokens.
     """
     from bert_keras.convert.detect import read_any, tokenizer_of
-    from bert_keras.tasks.sentence_likelihood import log_likelihoods, longest_sentence
+    from bert_keras.tasks.sentence_likelihood import log_likelihoods, longest_sentence, masks_nothing
     from bert_keras.tasks.sequences import TokenRuns
 
     found = read_any(folder)
@@ -121,13 +121,13 @@ def score_pairs(
     tokenizer = tokenizer_of(found, folder, cased)
     if tokenizer is None:
         raise InputError(f"{folder}: has no vocabulary; put the one that the model was trained with into its folder")
-    if not hasattr(model, "mlm_head") or "masked-LM head" in found.initialised:
+    if not {"mlm_head", "lm_head"} & {*dir(model)} or "masked-LM head" in found.initialised:
         raise InputError(
             f"{folder}: has no masked-LM head (an ELECTRA: no generator), so sentences have no likelihood; give the "
             "pre-trained model with its head"
         )
-    if model.backbone.config.causal and scoring != "pll":
-        raise InputError(f"{folder}: is a left-to-right model, which masks nothing; leave {scoring} out")
+    if masks_nothing(model) and scoring != "pll":
+        raise InputError(f"{folder}: predicts next tokens, and masks nothing; leave {scoring} out")
     runs = TokenRuns.of(tokenizer, [sentence for pair in pairs for sentence in (pair.good, pair.bad)])
     longest = longest_sentence(model)
     for number, length in enumerate(runs.lengths):

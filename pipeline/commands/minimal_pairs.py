@@ -50,7 +50,8 @@ def minimal_pairs(
 
     Each row of FILES has `sentence_good`, `sentence_bad`, `UID` (the paradigm) and `linguistics_term` (the phenomenon).
     A masked language model scores a sentence by its pseudo-log-likelihood (Salazar et al. 2020), an ELECTRA by its
-    generator's, a left-to-right model by its likelihood. A tie counts half (docs/training.md).
+    generator's, a left-to-right model by its likelihood, a biLM by those of both directions. A tie counts half
+    (docs/training.md).
     """
     from components.evaluator.minimal_pairs import figures, read_pairs, score_pairs
     from components.io.shards import write_json

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bert_keras.errors import InputError
-from pipeline.recipes import bert, relatives
+from pipeline.recipes import bert, language_models, relatives
 from pipeline.recipes.settings import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -18,7 +18,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
         bert.tiny_cpu,
         bert.ten_million_words,
         *(bert.bert_tiny, bert.bert_mini, bert.bert_small, bert.bert_medium, bert.bert_base, bert.bert_large),
-        *(relatives.left_to_right_tiny, relatives.left_to_right_base),
+        *(language_models.left_to_right_tiny, language_models.left_to_right_base),
+        *(language_models.elmo_tiny, language_models.elmo),
         *(relatives.roberta_tiny, relatives.roberta_base, relatives.roberta_large),
         *(relatives.spanbert_tiny, relatives.spanbert_base),
         *(relatives.modern_tiny, relatives.modern_small, relatives.modern_base),

@@ -8,70 +8,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bert_keras.data.masking import MaskingSettings
 from bert_keras.objectives.settings import PretrainingSettings
-from bert_keras.training.config import SecondPhase
 from components.example_gate.limits import DataLimits
-from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.settings import VocabularySettings
-from pipeline.recipes.bert import google, tiny_cpu
-from pipeline.recipes.settings import GateSettings, Recipe
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.families import published as _published
+from pipeline.recipes.families import tiny as _tiny
+from pipeline.recipes.settings import Recipe
 
-# What next tokens, spans and a small generator reach in the demo's time is below a whole BERT's masked LM.
-_TINY_GATE = GateSettings(max_mlm_perplexity=300.0, min_mlm_accuracy=0.1)
 # RoBERTa's of both sizes (fairseq; `bert_keras.models.roberta`).
 _ROBERTA: dict[str, Any] = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf"}
-
-
-def _tiny(name: str, examples: dict[str, Any], masking: dict[str, Any], **changes: Any) -> Recipe:
-    """The demo's recipe as another family's, with that family's masking."""
-    demo = tiny_cpu()
-    masked = MaskingSettings(**{"max_predictions_per_seq": 10, **masking})
-    examples_ = dataclasses.replace(demo.examples, masking=masked, **examples)
-    return dataclasses.replace(demo, **{"name": name, "examples": examples_, "gate": _TINY_GATE, **changes})
-
-
-def _published(
-    name: str, layers: int, hidden: int, length: int, examples: dict[str, Any], masking: dict[str, Any], **changes: Any
-) -> Recipe:
-    """The recipe of one of Google's sizes as another family's: one phase, at one length; `changes` of its sections."""
-    base = google(name, layers, hidden)
-    sections: dict[str, Any] = {
-        "examples": ExampleSettings(max_seq_length=length, masking=MaskingSettings(**masking), **examples),
-        "second_phase": SecondPhase(),
-    }
-    for section, fields in changes.items():
-        sections[section] = dataclasses.replace(getattr(base, section), **fields)
-    return dataclasses.replace(base, **sections)
-
-
-def left_to_right_tiny() -> Recipe:
-    """The left-to-right BERT of the paper's section 5.1, as small as the demo.
-
-    Command:   bert-tfx pretrain left_to_right_tiny --corpus 'text/*.txt'
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps
-    """
-    model = dataclasses.replace(tiny_cpu().model, causal=True)
-    return _tiny("left_to_right_tiny", {"objective": "left_to_right"}, {}, model=model)
-
-
-def left_to_right_base() -> Recipe:
-    """BERT-base left to right, L12 H768: the paper's "LTR & No NSP" (section 5.1).
-
-    Command:   bert-tfx pretrain left_to_right_base --corpus 'text/*.txt'
-    Hardware:  that of bert_base
-    Time:      not measured
-    Expect:    fine-tuned, 82.1 on MNLI, 92.1 on SST-2, 77.8 F1 on SQuAD 1.1 (paper, table 5)
-    """
-    base = google("left_to_right_base", 12, 768)
-    return dataclasses.replace(
-        base,
-        model=dataclasses.replace(base.model, causal=True),
-        examples=dataclasses.replace(base.examples, objective="left_to_right"),
-        # The words to the right are not read.
-        gate=GateSettings(max_mlm_perplexity=100.0, min_mlm_accuracy=0.2),
-    )
 
 
 # Full sentences without next sentences, masked anew in each epoch (arXiv 1907.11692, section 4).

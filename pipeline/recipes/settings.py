@@ -33,8 +33,8 @@ class GateSettings:
     """Thresholds on the held-out split for a model to be blessed and pushed.
 
     Perplexity and accuracy are those of the masked tokens; for `left_to_right`, which masks nothing, of every next
-    token; for ELECTRA of its generator. Metrics of ELECTRA's discriminator and of SpanBERT's span boundaries are
-    reported, but not gated (`bert_keras.objectives.table`).
+    token, with a biLM also of every previous one; for ELECTRA of its generator. Metrics of ELECTRA's discriminator and
+    of SpanBERT's span boundaries are reported, but not gated (`bert_keras.objectives.table`).
 
     Attributes:
         max_mlm_perplexity: maximum perplexity.
@@ -160,14 +160,14 @@ class Recipe:
                     f"model.max_position_embeddings, {self.model.max_position_embeddings}"
                 )
         byte_bpe = self.vocabulary.algorithm == "byte_bpe"
-        self.pretraining.check(self.examples.objective, self.model.causal, byte_bpe=byte_bpe)
+        self.pretraining.check(self.examples.objective, self.model, byte_bpe=byte_bpe)
         masking = self.examples.masking
         # What is stored masked.
         name, stored = "masked_lm_prob", masking
         if masking.when == "dynamic" and masking.held_out_prob:
             name, stored = "held_out_prob", masking.held_out
         fraction, low, high = stored.masked_lm_prob, self.data.min_masked_fraction, self.data.max_masked_fraction
-        if self.pretraining_objective != "left_to_right" and not low <= fraction <= high:
+        if self.examples.objective != "left_to_right" and not low <= fraction <= high:
             # Checked here, because the data gate would refuse the examples only after they are made.
             raise ValueError(
                 f"examples.masking.{name} is {fraction}, but data.min_masked_fraction is {low} and "
@@ -177,7 +177,7 @@ class Recipe:
     @property
     def pretraining_objective(self) -> str:
         """Name of the objective in `bert_keras.objectives.table`."""
-        return self.pretraining.pretraining_objective(self.examples.objective)
+        return self.pretraining.pretraining_objective(self.examples.objective, self.model)
 
     @property
     def example_sets(self) -> list[ExampleSettings]:

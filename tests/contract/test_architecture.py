@@ -16,7 +16,6 @@ from apache_beam.internal import pickler
 
 from benchmarks.ablations.recipes import AblationSettings
 from bert_keras.data.masking import MaskingSettings
-from bert_keras.models.bilm import BiLMConfig
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig
 from bert_keras.objectives.settings import PretrainingSettings
@@ -114,7 +113,6 @@ SETTINGS = (
     SecondPhase,
     PretrainingSettings,
     ElectraConfig,
-    BiLMConfig,
     MaskingSettings,
     FineTuningConfig,
     SearchSettings,

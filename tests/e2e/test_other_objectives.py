@@ -19,12 +19,13 @@ FILLS = ["fill_mask", "encode", "encode_pair"]
 CASES = {
     "segment_pair": ({"examples__objective": "segment_pair"}, "mlm", FILLS),
     "left_to_right_tiny": ({}, "left_to_right", ["encode", "encode_pair"]),
+    "elmo_tiny": ({}, "bidirectional", ["encode", "encode_pair"]),
     "electra_tiny": ({"pretraining__embedding_size": 16}, "electra", FILLS),
     "roberta_tiny": ({"examples__masking__unit": "whole_word"}, "mlm", FILLS),
     "spanbert_tiny": ({}, "span_boundary", FILLS),
     "modern_tiny": ({}, "mlm", FILLS),
 }
-ALL_KEYS = ("mlm", "nsp", "lm", "sbo", "disc")
+ALL_KEYS = ("mlm", "nsp", "lm", "forward", "backward", "sbo", "disc")
 TEXT = "Returns a new array of the given shape."
 
 
@@ -73,14 +74,14 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     assert "Next-sentence" not in text and "Random next sentence" not in text and "nan" not in text.split()
     assert "no earlier comparable model" in text
     assert ("Sample predictions" in text) == ("fill_mask" in signatures)
-    assert ("Masked tokens" in text) == (objective != "left_to_right")
+    assert ("Masked tokens" in text) == (objective not in ("left_to_right", "bidirectional"))
 
     pushed = str(run_dir / "serving" / summary["pushed_version"])
     model = tf.saved_model.load(pushed)
     assert set(model.signatures) == {"serving_default", "evaluate", *signatures}
     assert model.signatures["encode"](text=tf.constant([TEXT]))["sequence_output"].shape[-1] == 32
     # Fine-tuning can start from it.
-    family = case.removesuffix("_tiny").replace("modern", "modernbert")
+    family = case.removesuffix("_tiny").replace("modern", "modernbert").replace("elmo", "bilm")
     assert read_any(pushed).family == (family if family in FAMILY_NAMES else "bert")
     start = InitCheckpoint.read(pushed)
     assert (start.config.causal, start.embedding_size) == (

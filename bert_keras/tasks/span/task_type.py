@@ -66,7 +66,7 @@ def create_model(
     config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
 ) -> BertForSpanExtraction:
     """The encoder and one dense layer with two outputs per token."""
-    return BertForSpanExtraction(config, seed, has_bilstm=settings.bilstm, embedding_size=embedding_size)
+    return BertForSpanExtraction(config, seed, embedding_size=embedding_size, **settings.on_encoder)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -19,10 +19,9 @@ import numpy as np
 from keras import ops
 
 from bert_keras.models import task_models as heads
-from bert_keras.models.bilm import BiLM, BiLMConfig
+from bert_keras.models.bilm import MAX_CHARACTERS, PAD, BiLM
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
-from bert_keras.models.feature_based import FeatureBasedTokenClassifier
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
@@ -38,6 +37,7 @@ LENGTHS = (12, 9, 4)
 SHAPE = {"vocab_size": V, "max_position_embeddings": T, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TINY = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, **SHAPE)
 LEFT_TO_RIGHT = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, causal=True, **SHAPE)
+BILM = dataclasses.replace(TINY, encoder="bilm", intermediate_size=12)
 # ModernBERT's differences, in a model with a global layer on each side of a local one.
 MODERN = dataclasses.replace(
     TINY,
@@ -183,7 +183,7 @@ CASES = {
         lambda outputs, x: whole(next_token.loss, summed(next_token.example_sums(outputs, x))),
     ),
     "bilm": Case(
-        lambda: BiLM(BiLMConfig(V, 8, 2, 12, 0.0)),
+        lambda: BiLM(BILM),
         of_one_segment,
         lambda outputs, x: whole(next_token.bidirectional_loss, summed(next_token.bidirectional_sums(outputs, x))),
     ),
@@ -223,9 +223,14 @@ CASES = {
         lambda outputs, x: loss_of(TAGS, outputs, token_labels=token_labels(x)),
     ),
     "features": Case(
-        lambda: FeatureBasedTokenClassifier(TINY, LABELS, "weighted_sum_all", lstm_units=6),
+        lambda: heads.BertForTokenClassification(TINY, LABELS, features="weighted_sum_all", lstm_units=6),
         features,
         lambda outputs, x: loss_of(TAGS, outputs, token_labels=token_labels(x)),
+    ),
+    "bilm's features": Case(
+        lambda: heads.BertForSequenceClassification(BILM, LABELS, lstm_units=6),
+        features,
+        lambda outputs, x: loss_of(CLASSES, outputs, labels=labels(x)),
     ),
 }
 
@@ -235,8 +240,15 @@ def random_model(case):
     model, rng = case.make(), np.random.default_rng(0)
     model.build()
     around = [float(v.path.endswith("gamma")) for v in model.weights]
-    model.set_weights([one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)])
+    values = [one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)]
+    model.set_weights([characters(v) if v.dtype == "int32" else x for v, x in zip(model.weights, values, strict=True)])
     return model
+
+
+def characters(table):
+    """Of a biLM's tokens: two letters, the next ones of the alphabet for the next token."""
+    rows = np.arange(table.shape[0])[:, None] + np.arange(MAX_CHARACTERS)
+    return np.where(np.arange(MAX_CHARACTERS) < 2, ord("a") + rows, PAD).astype("int32")
 
 
 def named(outputs):

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.array_batches import ArrayExamples
-from bert_keras.models.bilm import BiLM, BiLMConfig
+from bert_keras.models.bilm import BiLM
 from bert_keras.models.electra import ElectraForPreTraining
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -31,12 +31,13 @@ from bert_keras.training.phases import phases_of
 from bert_keras.training.step import TrainSteps
 from bert_keras.training.strategy import create_strategy
 from tests.support.models.every_model import (
+    BILM,
     ELECTRA,
     LEFT_TO_RIGHT,
     SHAPE,
     TINY,
-    V,
     best_guess,
+    characters,
     choices,
     features,
     packed,
@@ -65,7 +66,7 @@ CASES = {
         {**choices(LENGTHS), "weights": np.linspace(0.1, 1, len(LENGTHS), dtype="float32") ** 2},
     ),
     "bidirectional": (
-        lambda: BiLM(BiLMConfig(V, 8, 2, 12, 0.0)),
+        lambda: BiLM(BILM),
         next_token.BIDIRECTIONAL_OBJECTIVE,
         features(LENGTHS, segments=1),
     ),
@@ -79,7 +80,8 @@ def create_model(make, used_pooler):
     if not used_pooler and hasattr(model, "backbone"):
         model.backbone.pooler.trainable = False
     around = [float(v.path.endswith("gamma")) for v in model.weights]
-    model.set_weights([one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)])
+    values = [one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)]
+    model.set_weights([characters(v) if v.dtype == "int32" else x for v, x in zip(model.weights, values, strict=True)])
     return model
 
 

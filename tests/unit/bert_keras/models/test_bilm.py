@@ -1,5 +1,6 @@
-"""The biLM compared with NumPy, its losses, and the visible side of each direction."""
+"""The biLM compared with NumPy, its losses, its published size, and the visible side of each direction."""
 
+import dataclasses
 import math
 
 import keras
@@ -8,22 +9,26 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.errors import InputError
-from bert_keras.models.bilm import BiLM, BiLMConfig
+from bert_keras.models.bilm import BiLM, BiLMBackbone, characters_of
+from bert_keras.models.config import BertConfig
 from bert_keras.objectives.next_token import BIDIRECTIONAL_SUMS, bidirectional_loss, bidirectional_sums
+from pipeline.recipes.language_models import elmo
 from tests.support.models.rounding import assert_equal_but_for_rounding
 from tests.support.models.tiny_language import least_loss, overfit, real_sequences, round_trip, summed
 from tests.support.models.whole_loss import whole
-from tests.unit.bert_keras.models.test_left_to_right import lstm
 
 V, T = 30, 9
-TINY = BiLMConfig(vocab_size=V, hidden_size=12, num_layers=2, lstm_size=20)
-# Gates of every step of both layers, their projections, and the softmax.
-DEPTH = 2 * (T * (12 + 20) + 20) + 12
+TINY = BertConfig(V, 24, 2, 1, 20, max_position_embeddings=T, encoder="bilm")
+# Gates of every step of both layers, their projections, the highway layers and the softmax.
+DEPTH = 2 * (T * (12 + 20) + 20) + 2 * 64 + 12
+VOCABULARY = ["[PAD]", "##er", "é", "a" * 60, *(f"word{n}" for n in range(V - 4))]
 
 
 @pytest.fixture(scope="module")
 def model(random_bert):
-    return random_bert(TINY, BiLM)
+    model = random_bert(TINY, BiLM)
+    model.backbone.embeddings.characters.assign(characters_of(VOCABULARY))
+    return model
 
 
 def rows(lengths, seed=0):
@@ -31,29 +36,97 @@ def rows(lengths, seed=0):
     return {"input_ids": np.random.default_rng(seed).integers(5, V, mask.shape) * mask, "input_mask": mask}
 
 
+def test_the_characters_of_a_token_are_its_bytes_between_marks():
+    table = characters_of(VOCABULARY)
+    assert table.shape == (V, 50) and table.max() == 260  # padding
+    assert table[1, :7].tolist() == [258, *b"##er", 259, 260]
+    assert table[2, :5].tolist() == [258, 0xC3, 0xA9, 259, 260]
+    assert table[3].tolist() == [258, *b"a" * 48, 259]
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def token_vectors(w):
+    """Of every token, float64 [V, 12]: widths 1 to 7, of which the longest has 32 filters; highways; projection."""
+    at = "bilm/embeddings"
+    characters = w[f"{at}/characters/embeddings"][characters_of(VOCABULARY)]  # [V, 50, 16]
+    pooled, biases = [], np.split(w[f"{at}/filter_bias"], np.cumsum((1, 1, 2, 4, 8, 16)))
+    for width, count in enumerate((1, 1, 2, 4, 8, 16, 32), 1):
+        kernel = w[f"{at}/width_{width}"]
+        assert kernel.shape == (width, 16, count)
+        windows = np.stack([characters[:, i : i + 51 - width] for i in range(width)], 2)  # [V, places, width, 16]
+        pooled.append(np.maximum(np.einsum("vpwc,wcf->vpf", windows, kernel) + biases[width - 1], 0).max(1))
+    x = np.concatenate(pooled, -1)
+    for number in (0, 1):
+        new, gate = (x @ w[f"{at}/{n}_{number}/kernel"] + w[f"{at}/{n}_{number}/bias"] for n in ("transform", "gate"))
+        gate = sigmoid(gate)
+        x = gate * np.maximum(new, 0) + (1 - gate) * x
+    return x @ w[f"{at}/projection/kernel"] + w[f"{at}/projection/bias"]
+
+
+def lstm(x, w, at):
+    """TensorFlow 1's LSTMCell with a projection, forget bias 1 and both clips at 3; x [T, 12]."""
+    output, state, outputs = np.zeros(12), np.zeros(20), []
+    for row in x:
+        gates = row @ w[f"{at}/gates/kernel"] + w[f"{at}/gates/bias"]
+        entry, forget, new, out = np.split(gates + output @ w[f"{at}/steps/cell/recurrent/kernel"], 4)
+        state = np.clip(sigmoid(forget + 1) * state + sigmoid(entry) * np.tanh(new), -3, 3)
+        output = np.clip(sigmoid(out) * np.tanh(state) @ w[f"{at}/steps/cell/projection/kernel"], -3, 3)
+        outputs.append(output)
+    return np.array(outputs)
+
+
 def test_bilm_equals_numpy(model):
-    """Two layers a direction, each projected; the second adds its input; softmax and embeddings are tied."""
+    """Two layers a direction; the second adds its input; the softmax is common."""
     features = rows([9, 4, 1])
     found = model(features)
     w = {v.path.split("/", 1)[1]: np.asarray(v).astype(float) for v in model.weights}
-    table = w["token_embeddings/embeddings"]
+    # Each layer has a path of its own: in Keras' names both directions have a layer_0.
+    for number, layers in enumerate(model.backbone.directions):
+        for layer in layers:
+            names = {v.path.split(f"/{layer.name}/", 1)[1]: np.asarray(v).astype(float) for v in layer.weights}
+            w |= {f"{number}/{layer.name}/{name}": value for name, value in names.items()}
+    table = token_vectors(w)
     for row, length in enumerate(features["input_mask"].sum(1)):
         layers = {}
-        for direction, step in (("forward", 1), ("backward", -1)):
+        for number, (direction, step) in enumerate((("forward", 1), ("backward", -1))):
             x = table[features["input_ids"][row, :length]][::step]
             layers[direction] = [x[::step]]
             for layer in (0, 1):
-                at = f"{direction}/lstm_{layer}/lstm_cell"
-                y = lstm(x, w[f"{at}/kernel"], w[f"{at}/recurrent_kernel"], w[f"{at}/bias"])
-                y = y @ w[f"{direction}/projection_{layer}/kernel"] + w[f"{direction}/projection_{layer}/bias"]
+                y = lstm(x, w, f"{number}/layer_{layer}")
                 x = x + y if layer else y
                 layers[direction].append(x[::step])
             logits = np.asarray(found[f"{direction}_lm_logits"])[row, :length]
-            assert_equal_but_for_rounding(logits, x[::step] @ table.T + w["output_bias"], DEPTH)
-        assert len(found["layer_outputs"]) == 3
-        for index, output in enumerate(found["layer_outputs"]):
-            both = np.concatenate([layers["forward"][index], layers["backward"][index]], -1)
-            assert_equal_but_for_rounding(np.asarray(output)[row, :length], both, DEPTH)
+            expected = x[::step] @ w["predictions/kernel"] + w["predictions/bias"]
+            assert_equal_but_for_rounding(logits, expected, DEPTH)
+        outputs = [found["embedding_output"], *found["encoder_outputs"]]
+        assert len(outputs) == 3
+        both = [np.concatenate([layers["forward"][i], layers["backward"][i]], -1) for i in range(3)]
+        for output, expected in zip(outputs, both, strict=True):
+            assert_equal_but_for_rounding(np.asarray(output)[row, :length], expected, DEPTH)
+        assert_equal_but_for_rounding(np.asarray(found["sequence_output"])[row, :length], sum(both) / 3, DEPTH)
+
+
+def test_the_published_size():
+    """93.6 million weights without the softmax: 4,096 units with projections of 512, 2,048 filters, two highways."""
+    filters = sum(
+        width * 16 * count + count for width, count in zip(range(1, 8), (32, 32, 64, 128, 256, 512, 1024), strict=True)
+    )
+    cnn = 261 * 16 + filters + 2 * 2 * (2048**2 + 2048) + 2048 * 512 + 512
+    directed = 2 * ((512 + 512 + 1) * 4 * 4096 + 4096 * 512)
+    with keras.device("cpu"):
+        shapes = [v.shape for v in _symbolic(dataclasses.replace(elmo().model, vocab_size=9)).trainable_variables]
+    assert sum(math.prod(shape) for shape in shapes) == cnn + 2 * directed == 93_600_848
+
+
+def _symbolic(config):
+    """The backbone, with weights that take no memory."""
+    with keras.StatelessScope():
+        backbone = BiLMBackbone(config)
+        backbone.build()
+    return backbone
 
 
 def test_each_direction_sees_only_its_side(model):
@@ -66,7 +139,7 @@ def test_each_direction_sees_only_its_side(model):
         for direction, hidden in (("forward", slice(0, 12)), ("backward", slice(12, 24))):
             blind = slice(0, at) if direction == "forward" else slice(at + 1, T)
             pairs = [(before[f"{direction}_lm_logits"], after[f"{direction}_lm_logits"])]
-            layers = zip(before["layer_outputs"], after["layer_outputs"], strict=True)
+            layers = zip(before["encoder_outputs"], after["encoder_outputs"], strict=True)
             pairs += [(old[:, :, hidden], new[:, :, hidden]) for old, new in layers]
             for old, new in pairs:
                 is_token = features["input_mask"][:, blind] == 1
@@ -101,7 +174,9 @@ def test_sums_by_hand():
 def test_real_sentences_are_learned_by_heart():
     """Both directions, to the least loss that there is; see `least_loss`."""
     features, tokenizer = real_sequences()
-    model = BiLM(BiLMConfig(len(tokenizer.vocabulary), 64, 1, 128, dropout_prob=0.0))
+    model = BiLM(BertConfig(len(tokenizer.vocabulary), 128, 1, 1, 128, hidden_dropout_prob=0.0, encoder="bilm"))
+    model.build()
+    model.backbone.embeddings.characters.assign(characters_of(tokenizer.vocabulary))
     overfit(model, features, lambda x: whole(bidirectional_loss, summed(bidirectional_sums(x, features))), 400, 1e-2)
     sums = summed(bidirectional_sums(model(features), features))
     least = least_loss(features)
@@ -120,15 +195,15 @@ def test_config_and_keras_round_trip(model, tmp_path):
 
 def test_the_seed_determines_the_weights_and_layers_differ():
     def kernels(seed):
-        model = BiLM(BiLMConfig(V, 8, 2, 8), seed=seed)
+        model = BiLM(dataclasses.replace(TINY, hidden_size=16), seed=seed)
         model.build()
-        return [np.asarray(v) for v in model.weights if "bias" not in v.path]
+        return [np.asarray(v) for v in model.trainable_variables if "bias" not in v.path]
 
     first, again, other = kernels(1), kernels(1), kernels(2)
     for ours, same in zip(first, again, strict=True):
         np.testing.assert_array_equal(ours, same)
     assert not any((ours == theirs).all() for ours, theirs in zip(first, other, strict=True))
-    assert len({w.tobytes() for w in first}) == len(first) == 1 + 2 * 2 * 3
+    assert len({w.tobytes() for w in first}) == len(first) == 1 + 7 + 2 * 2 + 1 + 2 * 2 * 3 + 1
 
 
 @pytest.mark.parametrize("lengths", [[9, 3], [0], [4, 0]])
@@ -141,7 +216,7 @@ def test_bfloat16_and_padding_are_finite(lengths):
         keras.mixed_precision.set_dtype_policy("float32")
     assert found["forward_lm_logits"].dtype == tf.bfloat16
     sums = bidirectional_sums(found, rows(lengths))
-    values = [found["forward_lm_logits"], found["backward_lm_logits"], *found["layer_outputs"], *sums.values()]
+    values = [found["forward_lm_logits"], found["backward_lm_logits"], *found["encoder_outputs"], *sums.values()]
     assert all(np.isfinite(np.asarray(value, "float32")).all() for value in values)
 
 
@@ -151,10 +226,9 @@ def test_one_sequence_of_one_token(model):
     assert {float(value) for value in sums.values()} == {0.0} == {float(whole(bidirectional_loss, sums))}
 
 
-def test_packed_rows_and_invalid_sizes_are_refused(model):
+def test_packed_rows_and_odd_widths_are_refused(model):
     features = rows([9])
     with pytest.raises(InputError, match=r"examples\.packing=false"):
         model({**features, "sequence_ids": features["input_mask"]})
-    for change, names in (({"num_layers": 0}, r"model\.num_layers is 0"), ({"dropout_prob": 1.0}, "dropout_prob is 1")):
-        with pytest.raises(ValueError, match=names):
-            BiLMConfig(**change)
+    with pytest.raises(ValueError, match=r"model\.hidden_size is 25; a biLM's is even"):
+        dataclasses.replace(TINY, hidden_size=25)

@@ -6,13 +6,14 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.feature_based import MIXES, SINGLE_LAYERS, FeatureBasedTokenClassifier
+from bert_keras.models.feature_based import MIXES, SINGLE_LAYERS
+from bert_keras.models.task_models import BertForTokenClassification
 from tests.support.models.every_model import TAGS, loss_of
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 TINY = BertConfig.size(5, 16, vocab_size=40, max_position_embeddings=16)
 B, T, H, LABELS = 16, 6, 16, 3
-FEATURES = (*SINGLE_LAYERS, *MIXES, 3)
+FEATURES = (*SINGLE_LAYERS, *MIXES, "3")
 
 
 def inputs(rows=B, length=T, padding=1, seed=0):
@@ -25,9 +26,13 @@ def inputs(rows=B, length=T, padding=1, seed=0):
 
 
 def create(features="concat_last_four", **other):
-    model = FeatureBasedTokenClassifier(TINY, LABELS, features, lstm_units=12, seed=4, **other)
+    model = BertForTokenClassification(TINY, LABELS, features=features, lstm_units=12, seed=4, **other)
     model.build()
     return model
+
+
+def features_of(model, x):
+    return array(model.reader.features(model.backbone(x)))
 
 
 def array(x):
@@ -40,17 +45,18 @@ def array(x):
         ("embeddings", lambda e, layers: e),
         ("last", lambda e, layers: layers[4]),
         ("second_to_last", lambda e, layers: layers[3]),
-        (0, lambda e, layers: e),
-        (1, lambda e, layers: layers[0]),
-        (5, lambda e, layers: layers[4]),
-        (-1, lambda e, layers: layers[4]),
-        (-5, lambda e, layers: layers[0]),
+        ("0", lambda e, layers: e),
+        ("1", lambda e, layers: layers[0]),
+        ("5", lambda e, layers: layers[4]),
+        ("-1", lambda e, layers: layers[4]),
+        ("-5", lambda e, layers: layers[0]),
         ("sum_last_four", lambda e, layers: sum(layers[1:])),
         ("sum_all", lambda e, layers: sum(layers)),
         # Before training, every layer has the same weight; below, others.
         ("weighted_sum_last_four", lambda e, layers: sum(layers[1:]) / 4),
         ("weighted_sum_all", lambda e, layers: sum(layers) / 5),
         ("concat_last_four", lambda e, layers: np.concatenate(layers[1:], -1)),
+        ("scalar_mix", lambda e, layers: (e + sum(layers)) / 6),
     ],
 )
 def test_features_are_those_layers(features, expected):
@@ -58,17 +64,24 @@ def test_features_are_those_layers(features, expected):
     embedded = array(model.backbone.embeddings(x["input_ids"], x["segment_ids"]))
     layers = [array(output) for output in model.backbone(x)["encoder_outputs"]]
     assert len(layers) == 5  # without the embedding output
-    assert_equal_but_for_rounding(array(model.encode(x)), expected(embedded, layers), depth_of(model.config, T))
+    assert_equal_but_for_rounding(features_of(model, x), expected(embedded, layers), depth_of(model.config, T))
 
 
-@pytest.mark.parametrize(("features", "first"), [("weighted_sum_last_four", 1), ("weighted_sum_all", 0)])
+@pytest.mark.parametrize(
+    ("features", "first"), [("weighted_sum_last_four", 2), ("weighted_sum_all", 1), ("scalar_mix", 0)]
+)
 def test_weights_are_the_softmax_of_the_scores(features, first):
+    """Of `scalar_mix` also times gamma (arXiv 1802.05365, equation 1)."""
     model, x = create(features), inputs()
-    layers = [array(output) for output in model.backbone(x)["encoder_outputs"]][first:]
-    model.layer_mix.layer_scores.assign(np.log(np.arange(1.0, len(layers) + 1)))
+    outputs = model.backbone(x)
+    layers = [array(output) for output in (outputs["embedding_output"], *outputs["encoder_outputs"])][first:]
+    mix = model.reader.layer_mix
+    if features == "scalar_mix":
+        mix.gamma.assign(3.0)
+    mix.layer_scores.assign(np.log(np.arange(1.0, len(layers) + 1)))
     weights = np.arange(1, len(layers) + 1) / sum(range(1, len(layers) + 1))
-    expected = sum(w * layer for w, layer in zip(weights, layers, strict=True))
-    assert_equal_but_for_rounding(array(model.encode(x)), expected, depth_of(model.config, T))
+    expected = sum(w * layer for w, layer in zip(weights, layers, strict=True)) * (3 if features == "scalar_mix" else 1)
+    assert_equal_but_for_rounding(features_of(model, x), expected, depth_of(model.config, T))
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -83,13 +96,13 @@ def test_gradients_reach_all_but_the_encoder(features):
         assert (gradient is None) == (in_encoder or "seed_generator" in variable.path), variable.path
         assert (variable.path in trained) == (gradient is not None)
         assert gradient is None or np.abs(array(gradient)).max() > 0
-    assert len(trained) == 2 * 2 * 3 + 2 + ("weighted" in str(features))  # two BiLSTMs, the classifier, the scores
+    assert len(trained) == 2 * 2 * 3 + 2 + {"w": 1, "scalar": 2}.get(features.split("_")[0].replace("weighted", "w"), 0)
 
 
 def test_the_encoder_has_no_dropout_in_training():
     model, x = create(), inputs()
     assert TINY.hidden_dropout_prob > 0
-    np.testing.assert_array_equal(array(model(x, training=True)), array(model(x)))
+    np.testing.assert_array_equal(array(model._sequence(x, True)), array(model._sequence(x, False)))
 
 
 def test_training_leaves_the_encoder_and_overfits_sixteen_random_sequences():
@@ -98,7 +111,7 @@ def test_training_leaves_the_encoder_and_overfits_sixteen_random_sequences():
     labels = np.where(x["input_mask"] == 1, np.random.default_rng(1).integers(-1, LABELS, (B, T)), -1)
     data = {k: tf.constant(v) for k, v in x.items()}
     before = [array(w) for w in model.backbone.weights]
-    scores = array(model.layer_mix.layer_scores)
+    scores = array(model.reader.layer_mix.layer_scores)
     optimizer = keras.optimizers.Adam(2e-2)
     optimizer.build(model.trainable_variables)
 
@@ -115,7 +128,7 @@ def test_training_leaves_the_encoder_and_overfits_sixteen_random_sequences():
     assert float(loss_of(TAGS, model(data), token_labels=labels)) < 0.01
     for a, b in zip(before, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(a, array(b))
-    assert (array(model.layer_mix.layer_scores) != scores).all()
+    assert (array(model.reader.layer_mix.layer_scores) != scores).all()
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -124,7 +137,7 @@ def test_padding_changes_no_output_of_a_token(features):
     model, short = create(features), inputs(padding=0)
     longer = {k: np.pad(v, ((0, 0), (0, 4))) for k, v in short.items()}
     longer["input_ids"] += 7 * (1 - longer["input_mask"])
-    depth = depth_of(model.config, T) + 2 * T * (4 * H + 2 * model.lstm_units)  # with both BiLSTM layers
+    depth = depth_of(model.config, T) + 2 * T * (4 * H + 2 * 12)  # with both BiLSTM layers
     assert_equal_but_for_rounding(array(model(short)), array(model(longer))[:, :T], depth)
 
 
@@ -134,7 +147,7 @@ def test_both_directions_are_read_and_start_differently():
     changed["input_ids"][:, 2] = (changed["input_ids"][:, 2] + 1) % 40
     moved = (array(model(x)) != array(model(changed))).any(axis=(0, 2))
     assert moved.all()  # the positions before through the backward LSTM, those after through the forward one
-    for lstm in model.lstms:
+    for lstm in model.reader.lstms:
         assert lstm.backward_layer.go_backwards and not lstm.forward_layer.go_backwards
         pairs = zip(lstm.forward_layer.get_weights()[:2], lstm.backward_layer.get_weights()[:2], strict=True)
         assert all((forward != backward).any() for forward, backward in pairs)
@@ -168,19 +181,19 @@ def test_edge_cases_are_finite(policy, features):
 
 def test_the_sizes_of_the_paper():
     """Section 5.3: two BiLSTM layers of 768; an LSTM on n features has 4 x 768 x (n + 768 + 1) weights."""
-    model = FeatureBasedTokenClassifier(BertConfig.size(4, 16, vocab_size=5), 9, "concat_last_four", 768)
+    model = BertForTokenClassification(BertConfig.size(4, 16, vocab_size=5), 9, features="concat_last_four")
     model.build()
     counts = [2 * 4 * 768 * (n + 768 + 1) for n in (4 * 16, 2 * 768)]
-    assert [lstm.count_params() for lstm in model.lstms] == counts
+    assert [lstm.count_params() for lstm in model.reader.lstms] == counts
     assert model.classifier.count_params() == 2 * 768 * 9 + 9
 
 
-@pytest.mark.parametrize("features", ["first", 6, -6, "concat"])
+@pytest.mark.parametrize("features", ["first", "6", "-6", "concat"])
 def test_unknown_features_are_named(features):
     with pytest.raises(ValueError, match=f"features is {features!r}; it must be one of .*concat_last_four.*-5 to 5"):
-        FeatureBasedTokenClassifier(TINY, LABELS, features, 12)
+        create(features)
 
 
 def test_the_last_four_of_three_layers_is_an_error():
     with pytest.raises(ValueError, match="it needs 4 layers, and the encoder has 3"):
-        FeatureBasedTokenClassifier(BertConfig.size(3, 16), LABELS, "sum_last_four", 12)
+        BertForTokenClassification(BertConfig.size(3, 16), LABELS, features="sum_last_four")

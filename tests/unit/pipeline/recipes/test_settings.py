@@ -241,6 +241,7 @@ CHOICES = {
         "tiny_cpu",
         "bert_base",
         "left_to_right_tiny",
+        "elmo_tiny",
         "roberta_tiny",
         "spanbert_tiny",
         "modern_tiny",
