@@ -45,7 +45,7 @@ _ELMO: dict[str, Any] = {"encoder": "bilm", "num_attention_heads": 1, "type_voca
 
 
 def elmo_tiny() -> Recipe:
-    """ELMo's biLM as small as the demo: two LSTM layers of 128 units a direction over a character CNN.
+    """ELMo's biLM as small as the demo: LSTMs of 128 units over a character CNN.
 
     Command:   bert-tfx pretrain elmo_tiny --corpus 'text/*.txt'
     Hardware:  2 CPU cores
@@ -59,7 +59,7 @@ def elmo_tiny() -> Recipe:
 
 
 def elmo() -> Recipe:
-    """ELMo's biLM, 94 million weights (arXiv 1802.05365, section 3): LSTMs of 4,096, projected to 512, over characters.
+    """ELMo's biLM, 94 million weights (arXiv 1802.05365): LSTMs of 4,096 over characters.
 
     Command:   bert-tfx pretrain elmo --corpus 'text/*.txt'
     Hardware:  GPUs; the authors had 3
