@@ -81,9 +81,9 @@ def staged(directory: str) -> Iterator[str]:
             os.replace(os.path.join(temporary, name), os.path.join(directory, name))
 
 
-def write_text(directory: str, name: str, text: str) -> None:
-    with open(os.path.join(directory, name), "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+def write_text(directory: str, name: str, text: str | bytes) -> None:
+    with open(os.path.join(directory, name), "wb") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
 
 
 def write_json(directory: str, name: str, fields: dict[str, Any]) -> None:

@@ -24,7 +24,15 @@ FAMILY_NAMES: dict[Family, str] = {
     "electra": "ELECTRA",
     "modernbert": "ModernBERT",
     "bilm": "biLM",
+    "albert": "ALBERT",
 }
+
+
+def family_of(config: BertConfig) -> Family | None:
+    """The family of an encoder with `BertConfig.variations`; None without: BERT, RoBERTa and ELECTRA have the same."""
+    if config.encoder == "bilm":
+        return "bilm"
+    return "albert" if config.shared_layers else "modernbert" if config.variations() else None
 
 
 def has_vocabulary(family: Family, *, byte_bpe: bool) -> bool:
@@ -39,7 +47,7 @@ class Architecture:
     Attributes:
         family: family, which determines the weights' names.
         encoder: configuration of the encoder.
-        embedding_size: E, the width of the embeddings, which may differ from the encoder's in an ELECTRA.
+        embedding_size: E, the width of the embeddings, which may differ from the encoder's.
     """
 
     family: Family
@@ -89,8 +97,8 @@ def architecture_of(model: Model, family: Family | None = None) -> Architecture:
     if backbone.config.encoder == "bilm":
         raise InputError("model.encoder is bilm; only `bert-tfx pretrain` writes such a model, and `finetune` reads it")
     own = families.get(type(model), family or "bert")
-    if own != "electra" and backbone.config.variations():
-        own = "modernbert"
+    if own != "electra":
+        own = family_of(backbone.config) or own
     if family not in (None, own):
         raise InputError(f"{model.name} is a {FAMILY_NAMES[own]}; it cannot be written as a {FAMILY_NAMES[family]}")
     if backbone.config.causal:
@@ -108,7 +116,8 @@ def backbone_of(model: Model) -> BertBackbone:
 def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
     """Create a built model with random weights and the heads in `parts`.
 
-    A BERT always has a pooler, and both heads or none; other encoders have a pooler only without a head. The missing
+    A BERT always has a pooler, and both heads or none, an ALBERT a pooler but with the masked-LM head alone; other
+    encoders have a pooler only without a head. The missing
     generator of an `ElectraDiscriminator`, and discriminator of an `ElectraGenerator`, get the width of the other.
     """
     from bert_keras.models.backbone import BertBackbone
@@ -117,7 +126,7 @@ def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
     from bert_keras.models.roberta import RobertaForMaskedLM
 
     config, model = architecture.encoder, None
-    if architecture.family == "bert":
+    if architecture.family == "bert" or "next-sentence head" in parts:
         has_head = {"masked-LM head", "next-sentence head"} & set(parts)
         model = BertForPreTraining(config) if has_head else BertBackbone(config)
     elif architecture.family == "electra":

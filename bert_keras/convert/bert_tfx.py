@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras import files
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, generator_size, has_vocabulary
+from bert_keras.convert.architecture import Architecture, architecture_of, family_of, generator_size, has_vocabulary
 from bert_keras.convert.weight_copy import Outline, ReadModel, Written
 from bert_keras.convert.weight_map import Family
 from bert_keras.data.example_format import ExampleLayout
@@ -23,6 +23,7 @@ from bert_keras.models.config import BertConfig, Part
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, EmbeddingSettings, ExportSettings
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ def read_pushed(directory: str) -> ReadModel:
     from bert_keras.saved_model.pretrained import UNTRAINED_FIELD, WEIGHTS_FILE
 
     config, electra = _read_config(directory)
-    fields, embedding = _vocabulary_spec(directory), _read_embedding(directory)
-    tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
+    fields = _vocabulary_spec(directory)
+    vocabulary = _read_vocabulary(directory, config, fields.get("algorithm"))
+    tokens, merges = (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
+    further: dict[str, Any] = {"embedding": _read_embedding(directory)}
+    further |= {"sentencepiece": vocabulary.sentencepiece} if vocabulary else {}
     weights, family = os.path.join(directory, WEIGHTS_FILE), _family(config, electra, merges)
     _check_weights(directory)
     model, fine_tuned = _new_model(directory, electra or config)
@@ -63,7 +67,7 @@ def read_pushed(directory: str) -> ReadModel:
         remarks = () if task.contrastive else (f"the output layer of {task.name} in {directory} is dropped",)
         random: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
         read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
-        return dataclasses.replace(read, embedding=embedding)
+        return dataclasses.replace(read, **further)
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
     if merges is not None:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
@@ -71,12 +75,11 @@ def read_pushed(directory: str) -> ReadModel:
         roberta.build()
         weight_copy.copy_weights(model, roberta)
         drawn = tuple(part for part in untrained if part == "masked-LM head")
-        return ReadModel(roberta, tokens, lower_case, drawn, merges, family, embedding=embedding)
+        return ReadModel(roberta, tokens, lower_case, drawn, merges, family, **further)
     if not electra:
-        return ReadModel(model, tokens, lower_case, untrained, family=family, embedding=embedding)
+        return ReadModel(model, tokens, lower_case, untrained, family=family, **further)
     generator = _generator(directory, electra)
-    read = ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator)
-    return dataclasses.replace(read, embedding=embedding)
+    return ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator, **further)
 
 
 def _read_embedding(directory: str) -> EmbeddingSettings:
@@ -129,22 +132,17 @@ def outline_pushed(directory: str) -> Outline:
     """Read configuration, vocabulary and the indexes of the weights' files; errors as in `read_pushed`."""
     config, electra = _read_config(directory)
     fields = _vocabulary_spec(directory)
-    tokens, merges = _read_vocabulary(directory, config, fields.get("algorithm") == "byte_bpe")
+    vocabulary = _read_vocabulary(directory, config, fields.get("algorithm"))
     _check_weights(directory)
-    width = electra.embedding_size if electra else config.hidden_size
-    architecture = Architecture(_family(config, electra, merges), config, width)
-    vocabulary = None if tokens is None else Vocabulary(tokens, merges)
+    width = electra.embedding_size if electra else config.of_width().hidden_size
+    architecture = Architecture(_family(config, electra, vocabulary.merges if vocabulary else None), config, width)
     size = electra.generator_size if electra and _generator_file(directory) else None
     return Outline(architecture, vocabulary, fields.get("lower_case"), size)
 
 
 def _family(config: BertConfig, electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
     """A BERT with byte-level BPE is a RoBERTa. A fine-tuned ELECTRA without a projection is a BERT."""
-    if config.encoder == "bilm":
-        return "bilm"
-    if electra or config.variations():
-        return "electra" if electra else "modernbert"
-    return "bert" if merges is None else "roberta"
+    return "electra" if electra else family_of(config) or ("bert" if merges is None else "roberta")
 
 
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
@@ -180,23 +178,27 @@ def read_tokenizer(directory: str) -> Tokenizer:
 
     config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
     fields = files.read_json(os.path.join(directory, VOCABULARY_SPEC_FILE))
-    tokens, merges = _read_vocabulary(directory, config, fields["algorithm"] == "byte_bpe")
-    if tokens is None:
+    vocabulary = _read_vocabulary(directory, config, fields["algorithm"])
+    if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; the folder of a pushed model needs one")
-    return BertTokenizer(tokens, fields["lower_case"]) if merges is None else ByteBpeTokenizer(tokens, merges)
+    if vocabulary.sentencepiece is not None:
+        return SentencePieceTokenizer(vocabulary.sentencepiece)
+    if vocabulary.merges is not None:
+        return ByteBpeTokenizer(vocabulary.tokens, vocabulary.merges)
+    return BertTokenizer(vocabulary.tokens, fields["lower_case"])
 
 
-def _read_vocabulary(
-    directory: str, config: BertConfig, byte_bpe: bool
-) -> tuple[list[str] | None, list[tuple[str, str]] | None]:
-    """Tokens, and merges for byte-level BPE."""
-    if not byte_bpe:
-        return vocabulary_files.read_wordpiece(
-            os.path.join(directory, VOCABULARY_FILE), config.vocab_size, CONFIG_FILE
-        ), None
-    names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
-    vocabulary = vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
-    return (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
+def _read_vocabulary(directory: str, config: BertConfig, algorithm: str | None) -> Vocabulary | None:
+    """The vocabulary of an algorithm of `vocab_spec.json`; None without its files."""
+    if algorithm == "sentencepiece":
+        # Its rules are in it.
+        return vocabulary_files.read_sentencepiece(directory, config.vocab_size, CONFIG_FILE, False, True)
+    if algorithm == "byte_bpe":
+        names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
+        return vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
+    path = os.path.join(directory, VOCABULARY_FILE)
+    tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, CONFIG_FILE)
+    return None if tokens is None else Vocabulary(tokens)
 
 
 def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any, tuple[Task, TaskSettings] | None]:
@@ -268,8 +270,9 @@ def write_pushed(
             raise InputError(str(error)) from error
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     whole, drawn = _pretraining_model(model, generator, architecture)
-    layout, objective = ExampleLayout.bert(config.max_position_embeddings, _MAX_PREDICTIONS), mlm_nsp.OBJECTIVE
-    if family != "bert" or "next-sentence head" in untrained:
+    layout = ExampleLayout.bert(config.max_position_embeddings, _MAX_PREDICTIONS)
+    objective = mlm_nsp.OBJECTIVE if family == "bert" else mlm_nsp.SENTENCE_ORDER
+    if family not in ("bert", "albert") or "next-sentence head" in (*untrained, *drawn):
         objective = electra.OBJECTIVE if family == "electra" else mlm.OBJECTIVE
         layout = dataclasses.replace(layout, objective="segment_pair")
     with files.staged(directory) as temporary:

@@ -14,6 +14,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import Part
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.vocabulary_files import Tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
@@ -93,6 +94,8 @@ def tokenizer_of(model: ReadModel, directory: str, cased: bool | None) -> Tokeni
         return None
     lower_case = model.lower_case if cased is None else not cased
     try:
+        if model.sentencepiece is not None:
+            return SentencePieceTokenizer(model.sentencepiece)
         if model.merges is not None:
             return ByteBpeTokenizer(model.vocabulary, model.merges)
         if lower_case is not None:

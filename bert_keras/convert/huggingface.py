@@ -1,5 +1,5 @@
-"""Hugging Face's folder of a BERT, RoBERTa, ELECTRA or ModernBERT: `config.json`, `model.safetensors` (or shards and
-their index), and `vocab.txt`, `vocab.json` with `merges.txt`, or `tokenizer.json`.
+"""Hugging Face's folder of a BERT, or of a relative (`weight_map.Family`): `config.json`, `model.safetensors` (or
+shards and their index), and `vocab.txt`, `vocab.json` with `merges.txt`, `spiece.model`, or `tokenizer.json`.
 
 Pickles are never read, because they can run code. Generator and discriminator of an ELECTRA are two folders; the
 generator's may lie in the discriminator's, as `generator/`.
@@ -8,6 +8,7 @@ generator's may lie in the discriminator's, as `generator/`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, Vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
@@ -48,6 +50,10 @@ _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
 # Positions of a RoBERTa start at the id of padding, plus 1.
 _MUST_BE_OF: dict[Family, dict[str, Any]] = {"bert": {}, "roberta": {"pad_token_id": 1}, "electra": {}}
 _MUST_BE_OF["modernbert"] = modernbert.MUST_BE
+_MUST_BE_OF["albert"] = {"num_hidden_groups": 1, "inner_group_num": 1}  # all layers have the same weights
+# What an ALBERT's `config.json` may leave out (`AlbertConfig`).
+_ALBERT = {"embedding_size": 128, "hidden_act": "gelu_new", "vocab_size": 30000}
+_ALBERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 # The class of `transformers` with the same parts.
 _CLASSES = {
     "BertForPreTraining": "BertForPreTraining",
@@ -55,11 +61,11 @@ _CLASSES = {
     "ElectraDiscriminator": "ElectraForPreTraining",
     "ElectraGenerator": "ElectraForMaskedLM",
 }
-_BARE_CLASSES = dict(zip(_MUST_BE_OF, ("BertModel", "RobertaModel", "ElectraModel", "ModernBertModel"), strict=True))
+_BARE_CLASSES = dict(zip(_MUST_BE_OF, ("Bert", "Roberta", "Electra", "ModernBert", "Albert"), strict=True))
 
 
 def read_huggingface(directory: str) -> ReadModel:
-    """Read a BERT, RoBERTa, ELECTRA or ModernBERT according to `config.json`, with the heads in the file.
+    """Read a model according to `config.json`, with the heads in the file.
 
     Tensors may have the prefix `bert.` (`weight_map.PREFIXES`) or not.
 
@@ -90,6 +96,7 @@ def read_huggingface(directory: str) -> ReadModel:
         remarks,
         generator=_read_generator(directory, model) if outline.generator_size else None,
         embedding=embedding,
+        sentencepiece=vocabulary.sentencepiece if vocabulary else None,
     )
 
 
@@ -163,7 +170,7 @@ def write_huggingface(
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = _tokenizer_settings(tokenizer, architecture.encoder)
-            if architecture.family == "modernbert":
+            if architecture.family == "modernbert" or isinstance(tokenizer, SentencePieceTokenizer):
                 settings |= modernbert.write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
@@ -188,13 +195,22 @@ def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenize
         **_MUST_BE,
         **_MUST_BE_OF[family],
         "model_type": family,
-        "architectures": [_CLASSES.get(type(model).__name__, _BARE_CLASSES[family])],
+        "architectures": [_class_of(model, family)],
     }
     if family == "modernbert":
         return fields | modernbert.fields_there(config, activation, tokenizer, hasattr(model, "mlm_head"))
-    weight_copy.check_plain(config, f"Hugging Face's {architecture.title}")
+    plain = config
+    if family == "albert":
+        if architecture.embedding_size == config.hidden_size:
+            raise InputError(
+                "Hugging Face's ALBERT always projects its embeddings, but model.embedding_width is model.hidden_size "
+                "here; write the model with --to bert-tfx"
+            )
+        plain = dataclasses.replace(config, embedding_width=0, shared_layers=False)
+        fields["embedding_size"] = architecture.embedding_size
+    weight_copy.check_plain(plain, f"Hugging Face's {architecture.title}")
     fields |= {
-        **config.stored_fields(),
+        **plain.stored_fields(),
         "hidden_act": activation,
         "max_position_embeddings": config.max_position_embeddings + UNUSED_ROWS[family],
     }
@@ -212,17 +228,26 @@ def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenize
     return fields
 
 
+def _class_of(model: Model, family: Family) -> str:
+    name = _CLASSES.get(type(model).__name__, f"{_BARE_CLASSES[family]}Model")
+    return name if family != "albert" else f"Albert{name[name.index('For') :]}" if "For" in name else name
+
+
 def _tokenizer_settings(tokenizer: Tokenizer, config: BertConfig) -> dict[str, Any]:
     settings = {"model_max_length": config.max_position_embeddings}
     if isinstance(tokenizer, BertTokenizer):
         return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        # Its model has the rules for case and accents itself.
+        return {**settings, "do_lower_case": False, "keep_accents": True}
     return {**settings, "tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
 
 
 def _read_architecture(path: str) -> Architecture:
     # The default is the exact gelu, as in `transformers`.
-    fields = {"model_type": "bert", "hidden_act": "gelu", **files_.read_json(path)}
-    family = fields["model_type"]
+    stored = files_.read_json(path)
+    family = stored.get("model_type", "bert")
+    fields = {"model_type": family, "hidden_act": "gelu", **(_ALBERT if family == "albert" else {}), **stored}
     if family not in _MUST_BE_OF:
         known = ", ".join(map(repr, _MUST_BE_OF))
         raise InputError(f"{path}: model_type is {family!r}; supported: {known}")
@@ -234,8 +259,11 @@ def _read_architecture(path: str) -> Architecture:
             fields["max_position_embeddings"] = fields.get("max_position_embeddings", 512) - UNUSED_ROWS[family]
         if family == "modernbert":
             fields = modernbert.fields_here(fields)
+        if family == "albert":
+            narrow = fields["embedding_size"] != fields.get("hidden_size")
+            fields |= {"shared_layers": True, "embedding_width": fields["embedding_size"] if narrow else 0}
         encoder = BertConfig.from_fields({**fields, "causal": False}, _ACTIVATIONS)
-        width = fields["embedding_size"] if family == "electra" else encoder.hidden_size
+        width = fields["embedding_size"] if family == "electra" else encoder.of_width().hidden_size
         if not isinstance(width, int) or width < 1:
             raise ValueError(f"embedding_size is {width!r}; it must be a whole number, at least 1")
     except KeyError as error:
@@ -247,7 +275,7 @@ def _read_architecture(path: str) -> Architecture:
 
 def _check_head(model: Model, architecture: Architecture, where: str) -> None:
     """Raise InputError if `transformers` computes another function from the masked-LM head's tensors."""
-    if architecture.family in ("bert", "modernbert") or not hasattr(model, "mlm_head"):
+    if architecture.family in ("bert", "modernbert", "albert") or not hasattr(model, "mlm_head"):
         return
     if architecture.encoder.hidden_act != "gelu_erf":
         raise InputError(
@@ -262,6 +290,10 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
         return Vocabulary(tokens)
     names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
     vocabulary = vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
+    if vocabulary is None:
+        settings = {"do_lower_case": True, "keep_accents": False, **_read_settings(directory)}
+        rules = settings["do_lower_case"], settings["keep_accents"]
+        vocabulary = vocabulary_files.read_sentencepiece(directory, config.vocab_size, CONFIG_FILE, *rules)
     return vocabulary or vocabulary_files.read_fast(directory, config.vocab_size, CONFIG_FILE)
 
 
@@ -274,9 +306,9 @@ def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[Sto
     """All tensors of the folder, and the file that lists them; `files` closes them."""
     whole, index = os.path.join(directory, WEIGHTS_FILE), os.path.join(directory, INDEX_FILE)
     if os.path.exists(whole):
-        return _tensors_of_file(whole, files), whole
+        return weight_copy.tensors_of_file(whole, files), whole
     if os.path.exists(index):
-        return _tensors_of_shards(index, files), index
+        return weight_copy.tensors_of_shards(index, files), index
     for name in _OTHER_WEIGHTS:
         if os.path.exists(os.path.join(directory, name)):
             raise InputError(
@@ -285,36 +317,6 @@ def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[Sto
                 "AutoModelForPreTraining.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
             )
     raise InputError(f"{directory} has neither {WEIGHTS_FILE} nor {INDEX_FILE}; it is not a model folder")
-
-
-def _tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        file = files.enter_context(safe_open(path, "numpy"))
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing, but {INDEX_FILE} names it; is the download complete?") from error
-    except SafetensorError as error:
-        raise InputError(f"{path} is damaged or not a safetensors file ({error}); copy it again") from error
-
-    def stored(name: str) -> StoredTensor:
-        return StoredTensor(name, path, tuple(file.get_slice(name).get_shape()), lambda: file.get_tensor(name))
-
-    return [*map(stored, file.keys())]
-
-
-def _tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTensor]:
-    shards = files_.read_json(index).get("weight_map", {})
-    tensors: list[StoredTensor] = []
-    for shard in sorted(set(shards.values())):
-        if os.path.basename(shard) != shard:
-            raise InputError(f"{index} names {shard!r}; shards must be in the same folder")
-        shard_tensors = _tensors_of_file(os.path.join(os.path.dirname(index), shard), files)
-        missing = {name for name, file in shards.items() if file == shard} - {tensor.name for tensor in shard_tensors}
-        if missing:
-            raise InputError(f"{index} lists the tensor {min(missing)} in {shard}, which lacks it")
-        tensors += shard_tensors
-    return tensors
 
 
 def _canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = True) -> dict[str, StoredTensor]:

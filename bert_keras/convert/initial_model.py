@@ -69,6 +69,11 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
             "generator/"
         )
     family, vocabulary = outline.architecture.family, outline.vocabulary
+    if vocabulary and vocabulary.sentencepiece is not None:
+        raise InputError(
+            f"{directory}: has a SentencePiece vocabulary, which pre-training does not go on with: fine-tune the model "
+            "(bert-tfx finetune --init), or pre-train one with WordPiece (recipe albert_base)"
+        )
     if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")
     if not has_vocabulary(family, byte_bpe=vocabulary.merges is not None):

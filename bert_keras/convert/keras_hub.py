@@ -20,6 +20,7 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import Tokenizer, Vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
@@ -273,6 +274,7 @@ def _their_tokenizer(tokenizer: Tokenizer | None, preset: _Preset, models: Any) 
     theirs, tokens = getattr(models, preset.tokenizer), tokenizer.vocabulary
     if isinstance(tokenizer, BertTokenizer):
         return theirs(list(tokens), lowercase=tokenizer.lower_case, strip_accents=tokenizer.lower_case)
+    assert isinstance(tokenizer, ByteBpeTokenizer)
     merges = [f"{left} {right}" for left, right in tokenizer.merges]
     return theirs({token: i for i, token in enumerate(tokens)}, merges)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import os
 import posixpath
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ import numpy as np
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, new_model
 from bert_keras.convert.weight_map import Family, Format, Weight
 from bert_keras.errors import InputError
+from bert_keras.files import read_json
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
 from bert_keras.tokenizers.vocabulary_files import Vocabulary
@@ -39,12 +42,13 @@ class ReadModel:
         vocabulary: one token per id; None if the folder has none.
         lower_case: whether text is lower-cased (and stripped of accents); None if unknown.
         initialised: the parts of `model` that the folder lacks. They have random weights and need training.
-        merges: merges of byte-level BPE; None for WordPiece.
+        merges: merges of byte-level BPE; None for others.
         family: the model's family, which a `BertBackbone` itself does not record.
         remarks: what of the folder is dropped or computed differently; one sentence each.
         fine_tuned: the model with its output layer, its task and its settings; None for a pre-trained model.
         generator: of an ELECTRA whose folder has both networks; None otherwise.
         embedding: how texts get one vector, by the folder; `none` if it does not say.
+        sentencepiece: a SentencePiece model (`bert_keras.tokenizers.sentencepiece.albert_model`); None for others.
     """
 
     model: Model
@@ -57,6 +61,7 @@ class ReadModel:
     fine_tuned: tuple[Any, Task, TaskSettings] | None = None
     generator: ElectraGenerator | None = None
     embedding: EmbeddingSettings = NO_EMBEDDING
+    sentencepiece: bytes | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +171,38 @@ def check_tensors(
             f"{file} has the heads of a generator and of a discriminator; these are two models: use one folder each"
         )
     return [weight for weight in table.values() if weight.part in parts]
+
+
+def tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor]:
+    """The tensors of a safetensors file; `files` closes it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        file = files.enter_context(safe_open(path, "numpy"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing, but the index beside it names it; is the download complete?") from error
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged or not a safetensors file ({error}); copy it again") from error
+
+    def stored(name: str) -> StoredTensor:
+        return StoredTensor(name, path, tuple(file.get_slice(name).get_shape()), lambda: file.get_tensor(name))
+
+    return [*map(stored, file.keys())]
+
+
+def tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTensor]:
+    """The tensors of the safetensors files that an index lists."""
+    shards = read_json(index).get("weight_map", {})
+    tensors: list[StoredTensor] = []
+    for shard in sorted(set(shards.values())):
+        if os.path.basename(shard) != shard:
+            raise InputError(f"{index} names {shard!r}; shards must be in the same folder")
+        shard_tensors = tensors_of_file(os.path.join(os.path.dirname(index), shard), files)
+        missing = {name for name, file in shards.items() if file == shard} - {tensor.name for tensor in shard_tensors}
+        if missing:
+            raise InputError(f"{index} lists the tensor {min(missing)} in {shard}, which lacks it")
+        tensors += shard_tensors
+    return tensors
 
 
 def check_hdf5(path: str) -> None:

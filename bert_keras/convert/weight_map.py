@@ -20,9 +20,9 @@ from bert_keras.models.config import BertConfig, Part
 
 # A file has all weights of a part or none; only the encoder is required.
 # All families have the same layers in encoder and embeddings; they differ in heads and names.
-# "modernbert" is an encoder with any of `BertConfig.variations`, but an ELECTRA's; "bert" has none. "bilm" is known to
-# no other program, so it has no table.
-Family = Literal["bert", "roberta", "electra", "modernbert", "bilm"]
+# "albert" has shared layers, "modernbert" any other `BertConfig.variations` but an ELECTRA's; "bert" has none. "bilm" is
+# known to no other program, so it has no table.
+Family = Literal["bert", "roberta", "electra", "modernbert", "albert", "bilm"]
 Format = Literal["tf1", "huggingface", "keras_hub"]
 
 # Tensors that repeat another one of the file: output matrix and bias -> the tensor they are tied to.
@@ -37,6 +37,10 @@ TIED: dict[Family, dict[str, str]] = {
     },
     "electra": {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    "albert": {
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
 }
 # Prefixes of Hugging Face's heads; all other tensors have the family's prefix.
 HEADS: dict[Family, tuple[str, ...]] = {
@@ -44,28 +48,50 @@ HEADS: dict[Family, tuple[str, ...]] = {
     "roberta": ("lm_head.",),
     "electra": ("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
     "modernbert": ("head.", "decoder."),
+    "albert": ("predictions.", "sop_classifier."),
 }
 # The prefix of all others.
-PREFIXES: dict[Family, str] = {"bert": "bert.", "roberta": "roberta.", "electra": "electra.", "modernbert": "model."}
+PREFIXES: dict[Family, str] = {
+    "bert": "bert.",
+    "roberta": "roberta.",
+    "electra": "electra.",
+    "modernbert": "model.",
+    "albert": "albert.",
+}
 # Rows of Hugging Face's position embeddings before the first position: row 1 is for padding, row 0 is unused
 # (`bert_keras.models.roberta`).
-UNUSED_ROWS: dict[Family, int] = {"bert": 0, "roberta": 2, "electra": 0, "modernbert": 0}
-# The names of a ModernBERT's tensors, from those of a BERT's (`modernbert.split`: one for query, key and value).
-_MODERNBERT_NAMES = (
-    (r"bert\.embeddings\.word_embeddings", "model.embeddings.tok_embeddings"),
-    (r"bert\.embeddings\.LayerNorm", "model.embeddings.norm"),
-    (r"bert\.encoder\.layer", "model.layers"),
-    (r"attention\.self\.(\w+)", r"attn.Wqkv.\1"),
-    (r"attention\.output\.dense", "attn.Wo"),
-    (r"attention\.output\.LayerNorm", "attn_norm"),
-    (r"intermediate\.dense", "mlp.Wi"),
-    (r"output\.dense", "mlp.Wo"),
-    (r"output\.LayerNorm", "mlp_norm"),
-    (r"bert\.final_norm", "model.final_norm"),
-    (r"cls\.predictions\.transform\.dense", "head.dense"),
-    (r"cls\.predictions\.transform\.LayerNorm", "head.norm"),
-    (r"cls\.predictions\.bias", "decoder.bias"),
-)
+UNUSED_ROWS: dict[Family, int] = {"bert": 0, "roberta": 2, "electra": 0, "modernbert": 0, "albert": 0}
+# Names of tensors in other families, from those of a BERT's; a ModernBERT has one for query, key and value
+# (`modernbert.split`).
+_NAMES: dict[Family, tuple[tuple[str, str], ...]] = {
+    "modernbert": (
+        (r"bert\.embeddings\.word_embeddings", "model.embeddings.tok_embeddings"),
+        (r"bert\.embeddings\.LayerNorm", "model.embeddings.norm"),
+        (r"bert\.encoder\.layer", "model.layers"),
+        (r"attention\.self\.(\w+)", r"attn.Wqkv.\1"),
+        (r"attention\.output\.dense", "attn.Wo"),
+        (r"attention\.output\.LayerNorm", "attn_norm"),
+        (r"intermediate\.dense", "mlp.Wi"),
+        (r"output\.dense", "mlp.Wo"),
+        (r"output\.LayerNorm", "mlp_norm"),
+        (r"bert\.final_norm", "model.final_norm"),
+        (r"cls\.predictions\.transform\.dense", "head.dense"),
+        (r"cls\.predictions\.transform\.LayerNorm", "head.norm"),
+        (r"cls\.predictions\.bias", "decoder.bias"),
+    ),
+    "albert": (
+        (r"bert\.embeddings_project", "albert.encoder.embedding_hidden_mapping_in"),
+        (r"bert\.encoder\.layer\.0", "albert.encoder.albert_layer_groups.0.albert_layers.0"),
+        (r"attention\.(?:self|output)\.", "attention."),
+        (r"\.intermediate\.dense", ".ffn"),
+        (r"\.output\.dense", ".ffn_output"),
+        (r"\.output\.LayerNorm", ".full_layer_layer_norm"),
+        (r"^bert\.pooler\.dense", "albert.pooler"),
+        (r"^bert\.", "albert."),
+        (r"cls\.predictions\.(?:transform\.)?", "predictions."),
+        (r"cls\.seq_relationship", "sop_classifier.classifier"),
+    ),
+}
 
 
 class Stored(NamedTuple):
@@ -119,27 +145,27 @@ def weights(config: BertConfig, family: Family = "bert", embedding_size: int | N
 
     Args:
         config: configuration of the encoder.
-        embedding_size: E, the width of the embeddings, if it differs from the encoder's (ELECTRA).
+        embedding_size: E, the width of the embeddings; None: that of `config`.
     """
-    embedding_size = embedding_size or config.hidden_size
+    embedding_size = config.of_width(embedding_size).hidden_size
     table = [*_embeddings(config, family, embedding_size), *_encoder(config, family)]
     table += _HEADS[family](config, embedding_size)
     if not config.use_bias:
         table = [w for w in table if w.part not in _WITHOUT_BIASES or not w.path.endswith(("/bias", "/beta"))]
-    if family == "modernbert":
-        return [_of_modernbert(weight) for weight in table]
+    if family in _NAMES:
+        return [_renamed(weight, family) for weight in table]
     return [weight._replace(tf1=None) for weight in table] if family == "roberta" else table
 
 
 _WITHOUT_BIASES: tuple[Part, ...] = ("encoder", "masked-LM head")
 
 
-def _of_modernbert(weight: Weight) -> Weight:
-    """A weight of a BERT, or of its variations, under its name in Hugging Face's ModernBERT."""
+def _renamed(weight: Weight, family: Family) -> Weight:
+    """A weight of a BERT, or of its variations, under its name in Hugging Face's models of another family."""
     name = weight.huggingface.name if weight.huggingface else ""
-    for pattern, new in _MODERNBERT_NAMES:
+    for pattern, new in _NAMES[family]:
         name = re.sub(pattern, new, name)
-    known = weight.huggingface and name.startswith((PREFIXES["modernbert"], *HEADS["modernbert"]))
+    known = weight.huggingface and name.startswith((PREFIXES[family], *HEADS[family]))
     huggingface = weight.huggingface._replace(name=name) if weight.huggingface and known else None
     return weight._replace(tf1=None, huggingface=huggingface, keras_hub=None)
 
@@ -174,7 +200,7 @@ def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored
 
 
 def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weight]:
-    family = "bert" if family == "modernbert" else family
+    family = "bert" if family in _NAMES else family
     positions = config.max_position_embeddings if config.position_embedding == "learned" else 0
     # keras-hub's RoBERTa has both tables in one layer, and no segments.
     inside = "embeddings/" if family == "roberta" else ""
@@ -203,8 +229,8 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
 
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    is_pre, family = config.norm_place == "pre", "bert" if family == "modernbert" else family
-    for i in range(config.num_hidden_layers):
+    is_pre, family = config.norm_place == "pre", "bert" if family in _NAMES else family
+    for i in range(config.weight_layers):
         here, tf1 = f"bert/layer_{i}", f"{family}/encoder/layer_{i}"
         hf, hub = f"{family}.encoder.layer.{i}", f"transformer_layer_{i}"
         attention = f"{hub}/self_attention_layer"
@@ -214,7 +240,7 @@ def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
         at = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
         yield from _dense("encoder", f"{here}/attention/output", at, hidden, hidden)
         at = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
-        if i > 0 or not is_pre:
+        if i > 0 or not is_pre or config.shared_layers:
             yield from _norm("encoder", f"{here}/attention_layer_norm", at, hidden)
         at = f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense", f"{hub}/feedforward_intermediate_dense"
         yield from _dense("encoder", f"{here}/intermediate", at, hidden, inner * (1 + config.gated_feed_forward))
@@ -284,4 +310,5 @@ def _electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", at, hidden, outputs)
 
 
-_HEADS = {"bert": _bert_heads, "roberta": _roberta_heads, "electra": _electra_heads, "modernbert": _bert_heads}
+_HEADS = {"bert": _bert_heads, "roberta": _roberta_heads, "electra": _electra_heads}
+_HEADS |= {"modernbert": _bert_heads, "albert": _bert_heads}

@@ -13,7 +13,8 @@ likes play" with T = 16, P = 3 and two masked tokens:
     masked_lm_weights       1.0 1.0  0.0
     next_sentence_labels     0                       (0 = the second segment follows the first, 1 = random)
 
-The other objectives have the same features without next_sentence_labels; their input_ids:
+`mlm_sop` has the same features, as google-research/albert's: next_sentence_labels 1 = the segments are swapped. The
+other objectives have the same features without next_sentence_labels; their input_ids:
 
     segment_pair             [CLS] my dog is ##ok ! [SEP] he likes play [SEP]     (or [CLS] my dog is ##ok ! [SEP])
     full_sentences           [CLS] my dog is ##ok ! [SEP] he likes play [SEP] [SEP] another document [SEP]
@@ -21,7 +22,7 @@ The other objectives have the same features without next_sentence_labels; their 
     single_sequence          [CLS] my dog is ##ok ! he likes play [SEP]
     left_to_right            [CLS] my dog is ##ok ! he likes play [SEP]           (no masked_lm_*: nothing is masked)
 
-segment_ids are 0, except for segment_pair. Dynamic masking: the training split holds unmasked tokens and no
+segment_ids are 0, except for segments in pairs. Dynamic masking: the training split holds unmasked tokens and no
 masked_lm_*; the `eval` split is masked as above.
 
 Packed: up to S sequences in a row, one after another, each as above; masked_lm_positions are positions in the row.
@@ -35,7 +36,7 @@ Packed: up to S sequences in a row, one after another, each as above; masked_lm_
     masked_lm_positions        1    11  0 0
     masked_lm_ids             he  ##ok  0 0
     masked_lm_weights        1.0   1.0  0.0 0.0
-    next_sentence_positions    0     6    0          (mlm_nsp only: position of each sequence's [CLS])
+    next_sentence_positions    0     6    0          (with labels only: position of each sequence's [CLS])
     next_sentence_labels       1     0    0
     next_sentence_weights    1.0   1.0  0.0
 
@@ -62,6 +63,8 @@ EXAMPLE_SPEC_FILE = "example_spec.json"
 SHARDS_FILE = "example_shards.json"
 # Objectives whose examples have a separator after each sentence.
 SEPARATED = ("full_sentences", "doc_sentences")
+# Objectives whose examples are pairs of segments with a label.
+LABELLED = ("mlm_nsp", "mlm_sop")
 
 
 class Feature(NamedTuple):
@@ -119,7 +122,7 @@ class ExampleLayout:
             features["masked_lm_positions"] = Feature(P, "positions")
             features["masked_lm_ids"] = Feature(P, "ids")
             features["masked_lm_weights"] = Feature(P, "weights")
-        if self.objective == "mlm_nsp":
+        if self.objective in LABELLED:
             features["next_sentence_labels"] = Feature(S, "flags")
             if S > 1:
                 features["next_sentence_positions"] = Feature(S, "positions")

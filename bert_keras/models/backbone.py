@@ -62,8 +62,8 @@ class BertBackbone(ConfiguredModel):
     Args:
         has_pooler: without a pooler (RoBERTa, ELECTRA), `pooled_output` is the output of the position itself.
         embeddings: embeddings shared with another model, which saves them; None makes new ones.
-        embedding_size: E, the width of new embeddings; None: H. A dense layer without activation projects embeddings
-            of another width to H (ELECTRA).
+        embedding_size: E, the width of new embeddings; None: that of `config`. A dense layer without activation
+            projects embeddings of another width to H (ELECTRA, ALBERT).
     """
 
     arguments = ("has_pooler", "embedding_size")
@@ -84,15 +84,20 @@ class BertBackbone(ConfiguredModel):
         self.embedding_size = self.embeddings.config.hidden_size
         self.embeddings_project = None
         if self.embedding_size != config.hidden_size:
-            # Glorot's uniform, not `initializer_range`, as in ELECTRA's code.
-            glorot = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
+            # ELECTRA's code has Glorot's uniform here, ALBERT's what all other matrices have.
+            draw = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
+            if config.embedding_width:
+                draw = initializer(config, seed + SEEDS_PER_LAYER - 2)
             self.embeddings_project = keras.layers.Dense(
-                config.hidden_size, use_bias=config.use_bias, kernel_initializer=glorot, name="embeddings_project"
+                config.hidden_size, use_bias=config.use_bias, kernel_initializer=draw, name="embeddings_project"
             )
-        self.encoder_layers = [
+        layers = [
             EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), index == 0, name=f"layer_{index}")
-            for index in range(config.num_hidden_layers)
+            for index in range(config.weight_layers)
         ]
+        # A shared layer is there L times, and each of its calls has dropout of its own.
+        self.draws_per_call = config.num_hidden_layers // config.weight_layers
+        self.encoder_layers = layers * self.draws_per_call
         self.final_layer_norm = layer_norm(config, "final_layer_norm") if config.norm_place == "pre" else None
         self.pooler = keras.layers.Identity()
         if has_pooler:
@@ -108,7 +113,7 @@ class BertBackbone(ConfiguredModel):
             self.embeddings.build(None)
         if self.embeddings_project is not None:
             self.embeddings_project.build((None, None, self.embedding_size))
-        for layer in self.encoder_layers:
+        for layer in dict.fromkeys(self.encoder_layers):
             layer.build(None)
         if self.final_layer_norm is not None:
             self.final_layer_norm.build((None, None, self.config.hidden_size))

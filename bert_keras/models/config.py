@@ -51,6 +51,10 @@ class BertConfig:
         local_attention: W, an even number: a token attends to W / 2 tokens on each side; 0: to all.
         global_attn_every_n_layers: with local attention, layers 0, n, 2 n, ... attend to all tokens.
         encoder: `transformer`, or `bilm`, the LSTMs of ELMo (`bert_keras.models.bilm` says which fields it reads).
+        embedding_width: E, width of the embeddings, which a dense layer then projects to H, and of the masked-LM head
+            tied to them (ALBERT's `embedding_size`, arXiv 1909.11942, section 3.1); 0: H. An ELECTRA, whose two
+            encoders share the embeddings, has `pretraining.embedding_size`.
+        shared_layers: all layers have the same weights, those of layer 0 (ALBERT).
 
     The fields after `causal` have the paper's model as their default; `bert_config.json` has those that differ.
     """
@@ -77,6 +81,8 @@ class BertConfig:
     local_attention: int = 0
     global_attn_every_n_layers: int = 3
     encoder: Encoder = "transformer"
+    embedding_width: int = 0
+    shared_layers: bool = False
 
     def __post_init__(self) -> None:
         for name in (
@@ -92,8 +98,9 @@ class BertConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.type_vocab_size < 0:
-            raise ValueError(f"model.type_vocab_size is {self.type_vocab_size}; it must be at least 0")
+        for name in ("type_vocab_size", "embedding_width"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least 0")
         if self.local_attention < 0 or self.local_attention % 2:
             raise ValueError(f"model.local_attention is {self.local_attention}; it must be even, at least 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
@@ -134,6 +141,11 @@ class BertConfig:
             **other,  # type: ignore[arg-type]
         )
 
+    @property
+    def weight_layers(self) -> int:
+        """Number of layers with weights of their own."""
+        return 1 if self.shared_layers else self.num_hidden_layers
+
     def is_local(self, layer: int) -> bool:
         """Whether a layer, counted from 0, attends to a window only."""
         return self.local_attention > 0 and layer % self.global_attn_every_n_layers > 0
@@ -148,11 +160,12 @@ class BertConfig:
         """The fields up to `causal`, and `variations`."""
         return dict(list(dataclasses.asdict(self).items())[:_ORIGINAL_FIELDS]) | self.variations()
 
-    def of_width(self, embedding_size: int | None) -> BertConfig:
-        """The configuration of embeddings, and of a head tied to them, of another width; None: of the encoder's."""
-        if embedding_size in (None, self.hidden_size):
+    def of_width(self, embedding_size: int | None = None) -> BertConfig:
+        """The configuration of embeddings, and of a head tied to them; None: of the width that is set here."""
+        embedding_size = embedding_size or self.embedding_width or self.hidden_size
+        if embedding_size == self.hidden_size:
             return self
-        return dataclasses.replace(self, hidden_size=embedding_size, num_attention_heads=1)
+        return dataclasses.replace(self, hidden_size=embedding_size, num_attention_heads=1, embedding_width=0)
 
     def to_json(self, **further: object) -> str:
         """`bert_config.json` in the original's format, with further fields."""

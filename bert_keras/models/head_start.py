@@ -45,7 +45,7 @@ def _read_neighbours(backbone: BertBackbone) -> None:
     heads, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
     if config.position_embedding == "learned":
         frequencies, amplitude = _sinusoids(backbone)
-    for number, layer in enumerate(backbone.encoder_layers):
+    for number, layer in enumerate(dict.fromkeys(backbone.encoder_layers)):
         index = number * heads + np.arange(heads)
         distances = -1 - index if config.causal else (index // 2 + 1) * (1 - 2 * (index % 2))
         query, key = layer.attention.query, layer.attention.key

@@ -207,7 +207,8 @@ class EncoderLayer(keras.layers.Layer):
     -> float [B, T, H].
 
     Args:
-        is_first: the layer follows the embeddings, which are normalised: pre-norm attention is then without.
+        is_first: the layer follows the embeddings, which are normalised: pre-norm attention is then without
+            (but for shared layers).
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, is_first: bool = False, **kwargs):
@@ -216,7 +217,7 @@ class EncoderLayer(keras.layers.Layer):
         self.attention = SelfAttention(config, seed, name="attention")
         self.attention_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 5)
         self.attention_layer_norm = layer_norm(config, "attention_layer_norm")
-        if is_first and config.norm_place == "pre":
+        if is_first and config.norm_place == "pre" and not config.shared_layers:
             self.attention_layer_norm = keras.layers.Identity()
         self.activation = activation(config)
         self.intermediate = keras.layers.Dense(

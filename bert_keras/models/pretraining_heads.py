@@ -16,14 +16,15 @@ class MaskedLMHead(keras.layers.Layer):
     Call: `sequence_output` float [B, T, H], `positions` int [B, P] or None for all, `word_embeddings` float [V, H]
     -> logits float [B, P, V] or [B, T, V], computed at `positions` only.
 
-    Build with the shape of `sequence_output` if its width is not H, that of the embeddings (ELECTRA's generator).
+    Computes in the width of the embeddings. Build with the shape of `sequence_output` if its width is not the
+    configuration's H (ELECTRA's generator).
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
         self.dense = keras.layers.Dense(
-            config.hidden_size,
+            config.of_width().hidden_size,
             activation=activation(config),
             use_bias=config.use_bias,
             kernel_initializer=initializer(config, seed),
@@ -32,9 +33,8 @@ class MaskedLMHead(keras.layers.Layer):
         self.layer_norm = layer_norm(config, "layer_norm")
 
     def build(self, input_shape):
-        hidden = (None, None, self.config.hidden_size)
-        self.dense.build(input_shape or hidden)
-        self.layer_norm.build(hidden)
+        self.dense.build(input_shape or (None, None, self.config.hidden_size))
+        self.layer_norm.build((None, None, self.dense.units))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
         self.built = True
 

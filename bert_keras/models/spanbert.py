@@ -102,12 +102,12 @@ class SpanBoundaryHead(keras.layers.Layer):
         )
         self.dense = [
             keras.layers.Dense(
-                config.hidden_size,
+                width,
                 activation=activation(config),
                 kernel_initializer=initializer(config, seed + index),
                 name=f"transform_{index}",
             )
-            for index in (1, 2)
+            for index, width in ((1, config.hidden_size), (2, config.of_width().hidden_size))
         ]
         self.layer_norms = [layer_norm(config, f"layer_norm_{index}") for index in (1, 2)]
 
@@ -116,8 +116,8 @@ class SpanBoundaryHead(keras.layers.Layer):
         self.position_embeddings.build(None)
         for dense, width in zip(self.dense, (2 * hidden + POSITION_EMBEDDING_SIZE, hidden), strict=True):
             dense.build((None, None, width))
-        for norm in self.layer_norms:
-            norm.build((None, None, hidden))
+        for dense, norm in zip(self.dense, self.layer_norms, strict=True):
+            norm.build((None, None, dense.units))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
         self.built = True
 

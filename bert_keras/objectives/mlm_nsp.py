@@ -1,4 +1,6 @@
-"""Masked-LM and next-sentence loss (paper section 3.1).
+"""Masked-LM and next-sentence loss (paper section 3.1), or sentence-order loss (ALBERT, arXiv 1909.11942, section 3.1).
+
+Both read the pair by the same head; they differ in the examples, and in the names of the sums: `nsp` or `sop`.
 
 One function returns sums and weights per example; training and the evaluation gate both reduce them, so their losses
 and accuracies always agree. Shapes: B batch, P predictions, V vocabulary, S sequences that fit in a packed row (1
@@ -7,6 +9,7 @@ without packing).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from keras import ops
@@ -15,24 +18,28 @@ from bert_keras.objectives.objective import Objective
 
 # Keys of `example_sums`, which the gate reads.
 SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "nsp_nll", "nsp_correct", "nsp_weight")
+# The objectives' names, and what the sums of their pairs are called by.
+PAIR_KEYS = {"mlm_nsp": "nsp", "mlm_sop": "sop"}
 
 
-def example_sums(outputs, labels):
+def example_sums(outputs, labels, key="nsp"):
     """Sums over the predictions of each example.
 
     Args:
         outputs: dict with `mlm_logits` float [B, P, V] and `nsp_logits` float [B, 2] or [B, S, 2].
         labels: dict with `masked_lm_ids` int [B, P], `masked_lm_weights` float [B, P] (0 = padding),
-            `next_sentence_labels` int [B, S] (1 = random) and, for packed rows, `next_sentence_weights` float [B, S].
+            `next_sentence_labels` int [B, S] (1 = random or swapped) and, for packed rows, `next_sentence_weights`
+            float [B, S].
+        key: `nsp`, or `sop`.
 
     Returns:
-        Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
+        Dict of float32 [B] for each name in `SUMS`, with `key` in it; `nll` is the negative log-likelihood in nats.
     """
     mlm_weights, nsp_weights = weights(labels)
     nsp_logits = ops.reshape(outputs["nsp_logits"], (*ops.shape(nsp_weights), 2))
     return {
         **sums_of("mlm", mlm_weights, *nll_and_hits(outputs["mlm_logits"], labels["masked_lm_ids"])),
-        **sums_of("nsp", nsp_weights, *nll_and_hits(nsp_logits, labels["next_sentence_labels"])),
+        **sums_of(key, nsp_weights, *nll_and_hits(nsp_logits, labels["next_sentence_labels"])),
     }
 
 
@@ -49,16 +56,16 @@ def totals(labels):
     return tuple(ops.sum(value) for value in weights(labels))
 
 
-def loss(sums, totals):
+def loss(sums, totals, key="nsp"):
     """Mean masked-LM plus mean next-sentence loss; the original's 1e-5 keeps a batch without predictions finite."""
     mlm_weight, nsp_weight = totals
-    return sums["mlm_nll"] / (mlm_weight + 1e-5) + sums["nsp_nll"] / (nsp_weight + 1e-5)
+    return sums["mlm_nll"] / (mlm_weight + 1e-5) + sums[f"{key}_nll"] / (nsp_weight + 1e-5)
 
 
-def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
+def metrics_of(sums: Mapping[str, float], key: str = "nsp") -> dict[str, float]:
     """Losses (nats) and accuracies from summed `SUMS`; the loss is mean masked-LM plus mean next-sentence loss."""
-    metrics = means_of("mlm", sums) | means_of("nsp", sums)
-    return {"loss": metrics["mlm_loss"] + metrics["nsp_loss"], **metrics}
+    metrics = means_of("mlm", sums) | means_of(key, sums)
+    return {"loss": metrics["mlm_loss"] + metrics[f"{key}_loss"], **metrics}
 
 
 def sums_of(key: str, weights, nll, hits):
@@ -118,6 +125,11 @@ def _nll(logits, ids):
     return nll(logits)
 
 
-OBJECTIVE = Objective(
-    name="mlm_nsp", sums=SUMS, example_sums=example_sums, totals=totals, loss=loss, metrics=metrics_of
-)
+def _objective(name: str) -> Objective:
+    key = PAIR_KEYS[name]
+    own = [functools.partial(function, key=key) for function in (example_sums, loss, metrics_of)]
+    sums = tuple(name.replace("nsp", key) for name in SUMS)
+    return Objective(name, sums, example_sums=own[0], totals=totals, loss=own[1], metrics=own[2])
+
+
+OBJECTIVE, SENTENCE_ORDER = map(_objective, PAIR_KEYS)

@@ -2,13 +2,15 @@
 
     family       examples.objective                                              model                   objective
     bert         mlm_nsp                                                         BertForPreTraining      mlm_nsp
+    bert         mlm_sop                                                         BertForPreTraining      mlm_sop
     bert         segment_pair, full_sentences, doc_sentences, single_sequence    BertForPreTraining      mlm
     bert         left_to_right (a causal model)                                  LeftToRightLM           left_to_right
     bert         left_to_right (model.encoder=bilm)                              BiLM                    bidirectional
-    spanbert     as the second row                                               SpanBertForPreTraining  span_boundary
-    electra      as the second row                                               ElectraForPreTraining   electra
+    spanbert     as the third row                                                SpanBertForPreTraining  span_boundary
+    electra      as the third row                                                ElectraForPreTraining   electra
 
-Where no next sentence is predicted, nothing reads the pooler (and BERT's next-sentence head): they stay as drawn.
+Where neither next sentence nor order is predicted, nothing reads the pooler (and BERT's next-sentence head): they stay
+as drawn.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ def pretraining_model(
         return _creator(lambda: LeftToRightLM(config, seed=seed), _without_pooler), next_token.OBJECTIVE
     if learned == "bidirectional":
         return _creator(lambda: BiLM(config, seed=seed)), next_token.BIDIRECTIONAL_OBJECTIVE
-    if learned == "mlm_nsp":
-        return _creator(lambda: BertForPreTraining(config, seed=seed)), mlm_nsp.OBJECTIVE
+    if learned in mlm_nsp.PAIR_KEYS:
+        objective_ = mlm_nsp.OBJECTIVE if learned == "mlm_nsp" else mlm_nsp.SENTENCE_ORDER
+        return _creator(lambda: BertForPreTraining(config, seed=seed)), objective_
     return _creator(lambda: BertForPreTraining(config, seed=seed), _without_next_sentence), mlm.OBJECTIVE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from bert_keras.data.example_format import SEPARATED
+from bert_keras.data.example_format import LABELLED, SEPARATED
 from bert_keras.models.config import BertConfig
 
 
@@ -44,7 +44,7 @@ class PretrainingSettings:
             return "bidirectional"
         if self.model_family != "bert":
             return {"spanbert": "span_boundary", "electra": "electra"}[self.model_family]
-        return objective if objective in ("mlm_nsp", "left_to_right") else "mlm"
+        return objective if objective in (*LABELLED, "left_to_right") else "mlm"
 
     def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:
         """Check that the model with this encoder can learn from examples of an `examples.objective`.
@@ -64,7 +64,7 @@ class PretrainingSettings:
         if config.causal != (objective == "left_to_right"):
             remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
             raise ValueError(f"model.causal is {config.causal}, but examples.objective is {objective!r}: set {remedy}")
-        if self.model_family != "bert" and objective in ("mlm_nsp", "left_to_right"):
+        if self.model_family != "bert" and objective in (*LABELLED, "left_to_right"):
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "
                 f"examples.objective={objective!r}: make the examples with 'single_sequence' or 'doc_sentences'"

@@ -5,6 +5,7 @@ not make a training start anew. Imports nothing heavy.
 
     objective        parts                       judged
     mlm_nsp          masked LM, next sentence    perplexity, accuracy; next-sentence accuracy
+    mlm_sop          masked LM, sentence order   perplexity, accuracy; sentence-order accuracy
     mlm              masked LM                   perplexity, accuracy
     left_to_right    next token                  perplexity, accuracy
     bidirectional    next, previous token        perplexity and accuracy of each
@@ -53,8 +54,11 @@ class Part:
 _JUDGED = {"perplexity": "max_mlm_perplexity", "accuracy": "min_mlm_accuracy"}
 _MASKED_LM = Part("mlm", "masked LM", _JUDGED, guesses=1)
 _NEXT_SENTENCE = Part("nsp", "next sentence", {"accuracy": "min_nsp_accuracy"}, guesses=2)
+# ALBERT's, in the place of next sentences.
+_SENTENCE_ORDER = Part("sop", "sentence order", {"accuracy": "min_nsp_accuracy"}, guesses=2)
 PARTS: dict[str, tuple[Part, ...]] = {
     "mlm_nsp": (_MASKED_LM, _NEXT_SENTENCE),
+    "mlm_sop": (_MASKED_LM, _SENTENCE_ORDER),
     "mlm": (_MASKED_LM,),
     "left_to_right": (Part("lm", "next token", _JUDGED, guesses=1),),
     "bidirectional": (

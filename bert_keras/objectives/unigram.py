@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleSpec
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
+from bert_keras.objectives.mlm_nsp import PAIR_KEYS
 from bert_keras.objectives.next_token import DIRECTIONS, next_tokens
 
 BATCH = 4096
@@ -40,7 +41,7 @@ def guessed_sums(objective: str, features: dict[str, tf.Tensor], log_p: np.ndarr
     """The gate's sums for baseline guesses: `KEY_SUM_guessed` float32 [B, guesses].
 
     Guesses for tokens: the unigram model, and always its most frequent token; for pairs: always "B follows A", and
-    never.
+    never, which is also "swapped".
 
     Args:
         objective: name of the objective in `bert_keras.objectives`.
@@ -59,10 +60,10 @@ def guessed_sums(objective: str, features: dict[str, tf.Tensor], log_p: np.ndarr
         nll, hit = -tf.gather(tf.constant(log_p), ids), tf.cast(tf.equal(ids, int(log_p.argmax())), tf.float32)
         for name, values in (("nll", nll), ("correct", hit)):
             sums[f"{key}_{name}_guessed"] = tf.reduce_sum(weights * values, axis=1, keepdims=True)
-    if objective == "mlm_nsp":
+    if pair := PAIR_KEYS.get(objective):
         is_random = tf.cast(features["next_sentence_labels"], tf.float32)  # [B, S]
         weights = tf.cast(features.get("next_sentence_weights", tf.ones_like(is_random)), tf.float32)
-        sums["nsp_correct_guessed"] = tf.stack(
+        sums[f"{pair}_correct_guessed"] = tf.stack(
             [tf.reduce_sum(weights * (1.0 - is_random), axis=1), tf.reduce_sum(weights * is_random, axis=1)], axis=1
         )
     return sums

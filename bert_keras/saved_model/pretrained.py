@@ -5,15 +5,16 @@ Signatures (B texts, M maximum number of masks of a text in the batch, k = 5, T'
     encode                       text string[B] -> sequence_output [B, T', H], tokens [B, T'], pooled_output [B, H]
     encode_pair                  text, text_pair string[B] -> the same
     embed                        text string[B] -> embedding float[B, H], num_tokens int32[B]; with `export.embedding`
-    next_sentence                text, text_pair string[B] -> is_next float[B]
+    next_sentence                text, text_pair string[B] -> is_next float[B]; of the order of sentences, too
     evaluate                     examples string[B] (serialized tf.Example) -> sums and weights [B], for the gate; for a
                                  model trained here also those of baselines (`bert_keras.objectives.unigram`)
 
-A model has the signatures that its objective (`bert_keras.objectives.registry`) trains: next_sentence only for mlm_nsp;
-fill_mask for objectives with masks. Of an ELECTRA the generator answers fill_mask, the discriminator encode, which is
-serving_default; so it is for a left-to-right model and a biLM, which have no fill_mask; a biLM's `sequence_output` is
-the mean of its layers. Only next-sentence prediction trains the pooler; without it there is no `pooled_output`. No
-signature reads the untrained parts of a converted model; if a head is untrained, there is no evaluate.
+A model has the signatures that its objective (`bert_keras.objectives.registry`) trains: next_sentence only for mlm_nsp
+and mlm_sop; fill_mask for objectives with masks. Of an ELECTRA the generator answers fill_mask, the discriminator
+encode, which is serving_default; so it is for a left-to-right model and a biLM, which have no fill_mask; a biLM's
+`sequence_output` is the mean of its layers. Only prediction of next sentences, or of their order, trains the pooler;
+without it there is no `pooled_output`. No signature reads the untrained parts of a converted model; if a head is
+untrained, there is no evaluate.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from bert_keras.training.step import RandomStates
 TOP_K = 5
 # Optional field of `bert_config.json`.
 UNTRAINED_FIELD = "untrained_parts"
-# Trained only by next-sentence prediction.
+# Trained only by prediction of next sentences or of their order.
 _PAIR_PARTS: frozenset[Part] = frozenset(("pooler", "next-sentence head"))
 _TEXTS = ["A text to warm up.", "Another one: longer, with accents (café), 漢字, numbers like 3.14, and a pair."]
 _PAIRS = ["And its pair.", "Its pair."]
@@ -152,7 +153,7 @@ class ServedBert(tf.Module):
         return embed(self._backbone(), self._inputs, self._embedding, text)
 
     def next_sentence(self, text, text_pair):
-        """The probability that `text_pair` follows `text`."""
+        """The probability that `text_pair` follows `text`, not a random text, or not the reverse (mlm_sop)."""
         inputs = self._inputs(text, text_pair)
         logits = self._model().nsp_head(self._backbone()(inputs, training=False)["pooled_output"])
         return {"is_next": tf.nn.softmax(tf.cast(logits, tf.float32))[:, 0]}
@@ -168,7 +169,7 @@ class ServedBert(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """The signatures that the model can answer, by name, with `serving_default`."""
         arguments: dict[Callable, tuple[str, ...]] = {self.encode: ("text",), self.encode_pair: ("text", "text_pair")}
-        learns_pairs = self._objective.name == mlm_nsp.OBJECTIVE.name
+        learns_pairs = self._objective.name in mlm_nsp.PAIR_KEYS
         fills_masks = hasattr(self._filler(), "mlm_head") and not {"masked-LM head", "generator"} & {*self._untrained}
         judged = {"masked-LM head", "generator", *(_PAIR_PARTS if learns_pairs else ())}
         if not judged & {*self._untrained}:
@@ -214,7 +215,7 @@ def export_saved_model(
     served = served_copy(model, export.precision)
     objective = objective or mlm_nsp.OBJECTIVE
     if untrained is None:
-        untrained = () if objective.name == mlm_nsp.OBJECTIVE.name else sorted(_PAIR_PARTS)
+        untrained = () if objective.name in mlm_nsp.PAIR_KEYS else sorted(_PAIR_PARTS)
     module = ServedBert(served, tokenizer, layout, objective, unigram, untrained, export.embedding)
     signatures = module.signatures()
     save_servable(module, directory, signatures)

@@ -17,6 +17,7 @@ from bert_keras.saved_model.settings import EMBEDDING_FIELD as EMBEDDING_FIELD
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, vocabulary_files
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
@@ -114,11 +115,11 @@ def _answers(function: Signature, texts: Sequence[Any]) -> dict[str, tf.Tensor]:
 def write_model_files(directory: str, model, config_json: str, tokenizer: Tokenizer) -> None:
     """Write weights, configuration and vocabulary, for further training.
 
-    The vocabulary is `vocab.txt`, or `vocab.json` and `merges.txt` for byte-level BPE, as named in its spec.
+    The vocabulary is `vocab.txt`, `vocab.json` with `merges.txt` (byte-level BPE) or `spiece.model`, as its spec says.
     """
-    assert isinstance(tokenizer, (BertTokenizer, ByteBpeTokenizer))
-    texts = {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: json.dumps(vocabulary_spec(tokenizer)) + "\n"}
-    write_texts(directory, texts | vocabulary_files(tokenizer))
+    assert isinstance(tokenizer, (BertTokenizer, ByteBpeTokenizer, SentencePieceTokenizer))
+    spec = json.dumps(vocabulary_spec(tokenizer)) + "\n"
+    write_texts(directory, {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: spec, **vocabulary_files(tokenizer)})
     model.save_weights(os.path.join(directory, WEIGHTS_FILE))
 
 
@@ -126,7 +127,7 @@ def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of `vocab_spec.json`."""
     if isinstance(tokenizer, BertTokenizer):
         return {"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}
-    return {"algorithm": "byte_bpe"}
+    return {"algorithm": "byte_bpe" if isinstance(tokenizer, ByteBpeTokenizer) else "sentencepiece"}
 
 
 def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
@@ -134,8 +135,8 @@ def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
     return {} if embedding.pooling == "none" else {EMBEDDING_FIELD: dataclasses.asdict(embedding)}
 
 
-def write_texts(directory: str, files: Mapping[str, str]) -> None:
-    """Write texts by file name."""
+def write_texts(directory: str, files: Mapping[str, str | bytes]) -> None:
+    """Write texts, or bytes, by file name."""
     for name, text in files.items():
         with tf.io.gfile.GFile(os.path.join(directory, name), "w") as file:
             file.write(text)

@@ -17,25 +17,31 @@ from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.byte_bpe_graph import GraphByteBpe
 from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
+from bert_keras.tokenizers.sentencepiece_graph import GraphSentencePiece
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
 
 
-def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe:
+def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe | GraphSentencePiece:
     """The graph version of a tokenizer."""
     if isinstance(tokenizer, ByteBpeTokenizer):
         return GraphByteBpe(tokenizer)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return GraphSentencePiece(tokenizer)
     assert isinstance(tokenizer, BertTokenizer)
     return GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
 
 
-def mask_tokenizer_of(tokenizer: Tokenizer, graph: GraphTokenizer | GraphByteBpe) -> Callable[[tf.Tensor], Any]:
+def mask_tokenizer_of(
+    tokenizer: Tokenizer, graph: GraphTokenizer | GraphByteBpe | GraphSentencePiece
+) -> Callable[[tf.Tensor], Any]:
     """The graph version of a tokenizer for texts with masks, "[MASK]" or "<mask>", each of which is one token.
 
     Args:
         graph: the graph version of `tokenizer`, whose tables are used again if possible.
     """
-    if isinstance(graph, GraphByteBpe):
+    if not isinstance(graph, GraphTokenizer):
         return graph.with_masks
     assert isinstance(tokenizer, BertTokenizer)
     # The original's tokenizer splits "[MASK]".

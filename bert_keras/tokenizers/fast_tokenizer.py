@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.byte_bpe import pre_tokenizer
+from bert_keras.tokenizers.sentencepiece import QUOTES, SentencePieceTokenizer, precompiled
 from bert_keras.tokenizers.vocabulary_files import Tokenizer
 from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, UNK, BertTokenizer
 
@@ -28,7 +29,9 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     from tokenizers import models, processors
 
     ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
-    if isinstance(tokenizer, BertTokenizer):
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        fast = _unigram(tokenizer)
+    elif isinstance(tokenizer, BertTokenizer):
         fast = Fast(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARS_PER_WORD))
         _split_words(fast, tokenizer.lower_case)
     else:
@@ -41,6 +44,20 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
         pair=f"{cls} $A{between} $B:{second} {sep}:{second}",
         special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
     )
+    return fast
+
+
+def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+    """SentencePiece, as `transformers` builds an AlbertTokenizer, with the model's own table of replacements."""
+    from tokenizers import Tokenizer as Fast
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    pieces, table = precompiled(tokenizer.model)
+    fast = Fast(models.Unigram(pieces, tokenizer.unk_id))
+    # The table is looked up by grapheme, of which these are two.
+    quotes = [normalizers.Replace(mark, '"') for mark in QUOTES]
+    fast.normalizer = normalizers.Sequence([*quotes, normalizers.Precompiled(table)])
+    fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     return fast
 
 

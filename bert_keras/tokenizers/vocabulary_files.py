@@ -1,4 +1,6 @@
-"""Vocabulary files: WordPiece's `vocab.txt`, byte-level BPE's `vocab.json` and `merges.txt`, `tokenizer.json`."""
+"""Vocabulary files: WordPiece's `vocab.txt`, byte-level BPE's `vocab.json` and `merges.txt`, SentencePiece's
+`spiece.model`, `tokenizer.json`.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,26 @@ from typing import Any
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
 
-Tokenizer = BertTokenizer | ByteBpeTokenizer
+Tokenizer = BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer
 
 VOCABULARY_FILE = "vocab.txt"
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
 BPE_VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
+SENTENCEPIECE_FILE = "spiece.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """One token per id; `merges` for byte-level BPE, None for WordPiece."""
+    """One token per id; `merges` for byte-level BPE, `sentencepiece` a model (`albert_model`), None for others."""
 
     tokens: list[str]
     merges: list[tuple[str, str]] | None = None
+    sentencepiece: bytes | None = None
 
 
 def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
@@ -82,6 +87,30 @@ def _read_merges(text: str, path: str) -> list[tuple[str, str]]:
     return _pairs([line.split(" ") for line in lines], path)
 
 
+def read_sentencepiece(
+    directory: str, vocab_size: int, config_file: str, lower_case: bool, keep_accents: bool
+) -> Vocabulary | None:
+    """The pieces of a folder's `spiece.model`, None without it; errors as in `read_wordpiece`, or it is damaged.
+
+    The further arguments are those of `albert_model`.
+    """
+    path = os.path.join(directory, SENTENCEPIECE_FILE)
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        return _pieces(albert_model(content, lower_case, keep_accents), path, vocab_size, config_file)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _pieces(model: bytes, path: str, vocab_size: int, config_file: str) -> Vocabulary:
+    tokens = [piece for piece, _ in precompiled(model)[0]]
+    _check_size(len(tokens), path, vocab_size, config_file)
+    return Vocabulary(tokens, sentencepiece=model)
+
+
 def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary | None:
     """The vocabulary in `tokenizer.json`, which `transformers` 5 writes instead of the other files."""
     path = os.path.join(directory, FAST_TOKENIZER_FILE)
@@ -92,8 +121,13 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
     algorithm = model["type"]
     if algorithm == "WordPiece":
         return Vocabulary(_by_id(model["vocab"], path, vocab_size, config_file))
+    if algorithm == "Unigram":
+        try:
+            return _pieces(model_of_fast(fields), path, vocab_size, config_file)
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from error
     if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
-        raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece and byte-level BPE are supported")
+        raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece, byte-level BPE and Unigram are supported")
     added_tokens = fields.get("added_tokens") or ()
     if fields.get("normalizer") or not all(token.get("special", True) for token in added_tokens):
         raise InputError(
@@ -141,14 +175,17 @@ def check_tokenizer(tokenizer: Tokenizer | None, vocab_size: int) -> None:
 
 
 def wordpiece(tokenizer: Tokenizer | None, whose: str) -> BertTokenizer | None:
-    """Return the tokenizer unchanged; InputError for byte-level BPE."""
-    if isinstance(tokenizer, ByteBpeTokenizer):
-        raise InputError(f"{whose} cannot store byte-level BPE; write the model with --to hf")
-    return tokenizer
+    """Return the tokenizer unchanged; InputError for byte-level BPE and SentencePiece."""
+    if tokenizer is None or isinstance(tokenizer, BertTokenizer):
+        return tokenizer
+    kind = "byte-level BPE" if isinstance(tokenizer, ByteBpeTokenizer) else "SentencePiece"
+    raise InputError(f"{whose} cannot store {kind}; write the model with --to hf")
 
 
-def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str]:
-    """Contents by file name: `vocab.txt`, or `vocab.json` and `merges.txt`."""
+def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:
+    """Contents by file name: `vocab.txt`, or `vocab.json` and `merges.txt`, or `spiece.model`."""
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return {SENTENCEPIECE_FILE: tokenizer.model}
     if isinstance(tokenizer, BertTokenizer):
         return {VOCABULARY_FILE: "".join(token + "\n" for token in tokenizer.vocabulary)}
     ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}

@@ -22,13 +22,14 @@ def training_flops(config: BertConfig, sequence_length: int, predictions: int) -
     BERT-base, 128 tokens, 20 predictions: 6 x 128 x 85 million weights of the encoder, 6 x 20 x 24 million of the
     head, and 2 % for attention scores: 69.9e9.
     """
-    hidden, inner = config.hidden_size, config.intermediate_size
+    hidden, inner, width = config.hidden_size, config.intermediate_size, config.of_width().hidden_size
     weights = 4 * hidden**2 + (3 if config.gated_feed_forward else 2) * hidden * inner
     near = min(sequence_length, 3 * config.local_attention // 2)  # keys of a local layer (`BertBackbone`)
     keys = [near if config.is_local(layer) else sequence_length for layer in range(config.num_hidden_layers)]
     attention = 2 * hidden * sum(keys)  # scores and context, a token
-    encoder = sequence_length * (config.num_hidden_layers * weights + attention)
-    head = predictions * hidden * (hidden + config.vocab_size)
+    projection = width * hidden if width != hidden else 0
+    encoder = sequence_length * (projection + config.num_hidden_layers * weights + attention)
+    head = predictions * width * (hidden + config.vocab_size)
     pooler = hidden * (hidden + 2)
     return 6.0 * (encoder + head + pooler)
 

@@ -27,14 +27,14 @@ class RandomStates:
 
     A generator's state is two words: its seed and its number of draws. So a resumed run draws the same numbers as an
     uninterrupted one, on any number of devices, without a state in the checkpoint; and replicas draw different numbers.
-    A generator draws at most `draws_per_call` times per call of the model (an attribute of the model, default 1).
+    A generator draws at most `draws_per_call` times per call of the model (an attribute of layers, default 1).
     """
 
     def __init__(self, model: keras.Model):
         layers = [model, *model._flatten_layers(include_self=False)]
         generators = [getattr(layer, "seed_generator", None) for layer in layers]
         states = [generator.state for generator in generators if generator is not None]
-        self._draws = getattr(model, "draws_per_call", 1)
+        self._draws = max(getattr(layer, "draws_per_call", 1) for layer in layers)
         self._states = [(state, int(keras.ops.convert_to_numpy(state)[0])) for state in states]
 
     def of(self, call: tf.Tensor) -> contextlib.AbstractContextManager:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from bert_keras.data.example_format import LABELLED
 from components.pretrain_example_gen.settings import EVAL, TRAIN
 
 CORPUS, EXAMPLES = "corpus", "examples"
@@ -22,8 +23,8 @@ class DataLimits:
         min_documents: minimum number of documents; with the default eval_fraction of 0.05, 20 leave one to hold out.
         max_duplicate_fraction: share of the documents dropped as duplicates or near duplicates.
         max_unknown_fraction: share of [UNK] among the tokens of the documents.
-        min_random_next_fraction: share of the examples whose second segment is random. The original
-            (create_instances_from_document in create_pretraining_data.py) makes more than half of them so.
+        min_random_next_fraction: share of the examples whose second segment is random, or swapped with the first. The
+            original (create_instances_from_document in create_pretraining_data.py) makes more than half of them so.
         max_random_next_fraction: share of the examples whose second segment is random.
         min_masked_fraction: share of the tokens of the examples that are to be predicted.
         max_masked_fraction: share of the tokens of the examples that are to be predicted.
@@ -160,8 +161,9 @@ def _figures(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLim
             "give a vocabulary of the text's language, or clean the text (corpus.cleaning)",
         ),
         figure(
-            "random_next_fraction", EXAMPLES, "random next sentences",
-            _share(both["random_next"], sequences) if objective == "mlm_nsp" else None,
+            "random_next_fraction", EXAMPLES,
+            "swapped segments" if objective == "mlm_sop" else "random next sentences",
+            _share(both["random_next"], sequences) if objective in LABELLED else None,
             "a random one needs other documents, a real one a document of two sentences: separate documents, not "
             "sentences, by blank lines (corpus.documents)",
         ),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.data.example_format import SEPARATED
+from bert_keras.data.example_format import LABELLED, SEPARATED
 from bert_keras.data.masking import MaskingVocabulary, mask_tokens
 from bert_keras.tokenizers.protocol import Tokenizer
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
@@ -20,7 +20,7 @@ from components.pretrain_example_gen.settings import EVAL, PAIRS, ExampleSetting
 from components.pretrain_example_gen.tokenized_shard import Bucket, random_stream
 
 # A: a_length tokens from a_start. B: b_length tokens from b_start, or none. is_random_next: B is random, not the text
-# after A. truncated: tokens were removed.
+# after A, or (`mlm_sop`) A is the text after B. truncated: tokens were removed.
 INSTANCE = np.dtype(
     [(name, np.int32) for name in ("a_start", "a_length", "b_start", "b_length")]
     + [("is_random_next", np.bool_), ("truncated", np.bool_)]
@@ -194,7 +194,7 @@ def make_examples(
                 vocabulary,
                 settings.masking.max_predictions_per_seq,
             )
-        if settings.objective == "mlm_nsp":
+        if settings.objective in LABELLED:
             features["next_sentence_labels"] = instances["is_random_next"][:, None].astype(np.uint8)
         if settings.packing:
             features = pack_features(features, (block >= 0).sum(1), layout, tokenizer.pad_id)

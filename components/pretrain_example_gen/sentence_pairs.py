@@ -1,4 +1,4 @@
-"""Makes pairs of segments from documents: next-sentence pairs, and those of RoBERTa's SEGMENT-PAIR.
+"""Makes pairs of segments from documents: for next sentences, for their order, and RoBERTa's SEGMENT-PAIR.
 
 Legend: N pairs.
 """
@@ -15,7 +15,7 @@ from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.tokenized_shard import Bucket
 
 # A: tokens[a_start:a_end], B: tokens[b_start:b_end], empty if A stands alone; is_random_next 1: B is random, not the
-# text after A.
+# text after A, or (`mlm_sop`) A is the text after B.
 PAIR = np.dtype([(name, np.int64) for name in ("a_start", "a_end", "b_start", "b_end", "is_random_next")])
 
 _DRAWS = 4096
@@ -32,7 +32,8 @@ def uniform_numbers(rng: np.random.Generator) -> Iterator[float]:
 def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[float]) -> np.ndarray:
     """Pairs of one pass over all documents, untruncated: the original's `create_instances_from_document`.
 
-    `segment_pair` splits the same chunks but never draws another document. `nsp=balanced` differs in two points:
+    `segment_pair` splits the same chunks but never draws another document, `mlm_sop` only for a single segment; the
+    parts of other chunks it swaps with probability 1/2. `nsp=balanced` differs in two points:
     - A random segment is always from another document. If there is none, all pairs are real, and a single remaining
       sentence is added to the previous chunk; a document of one sentence then gives no pair.
     - Whenever one kind is ahead, the next pair is of the other kind. A chunk of one sentence can only be random; if a
@@ -48,6 +49,7 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
     documents = bucket.document_splits.tolist()
     num_documents = len(documents) - 1
     all_real = settings.objective == "segment_pair"
+    is_order = settings.objective == "mlm_sop"
     balanced = settings.nsp == "balanced"
     alone = balanced and num_documents == 1
     random_ahead = 0  # number of random pairs minus real ones
@@ -78,7 +80,7 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
             elif alone or (balanced and random_ahead):
                 is_random_next = not alone and random_ahead < 0
             else:
-                is_random_next = next(uniforms) < 0.5
+                is_random_next = not is_order and next(uniforms) < 0.5
             random_ahead += 1 if is_random_next else -1
             if is_random_next:
                 if balanced:
@@ -97,7 +99,10 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
                 next_segment = a_end  # segments that A did not use are put back
             else:
                 b_segment, b_end, next_segment = a_end, end, end
-            fields.extend((starts[segment], starts[a_end], starts[b_segment], starts[b_end], is_random_next))
+            a, b = (starts[segment], starts[a_end]), (starts[b_segment], starts[b_end])
+            if is_order and not is_random_next and next(uniforms) < 0.5:
+                a, b, is_random_next = b, a, True
+            fields.extend((*a, *b, is_random_next))
             segment = next_segment
     return np.array(fields, np.int64).view(PAIR)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from bert_keras.data.example_format import ExampleLayout
+from bert_keras.data.example_format import LABELLED, ExampleLayout
 from bert_keras.data.masking import MaskingSettings, row_predictions
 
 TRAIN, EVAL = "train", "eval"
 
 # Objectives whose instances are two segments of a document; the others have runs of whole sentences.
-PAIRS = ("mlm_nsp", "segment_pair")
+PAIRS = (*LABELLED, "segment_pair")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +22,14 @@ class ExampleSettings:
         max_seq_length: T, number of tokens of an example, including [CLS] and [SEP].
         dupe_factor: passes over the training documents, each with its own pairs and masks. There is only one pass if
             another one would give the same examples: without pairs and stored masks.
-        short_seq_prob: for `mlm_nsp` and `segment_pair`: probability that, in one pass, a document's target length is
-            a random one below T. (SpanBERT's and RoBERTa's code have none for the other objectives.)
+        short_seq_prob: for pairs (`mlm_nsp`, `mlm_sop`, `segment_pair`): probability that, in one pass, a document's
+            target length is a random one below T. (SpanBERT's and RoBERTa's code have none for the other objectives.)
         seed: seed of all random choices.
         objective: the objective besides the masked LM.
             `mlm_nsp`: whether a segment follows another or is random (BERT).
+            `mlm_sop`: whether two segments are swapped (ALBERT, section 3.1); half of the chunks of a document are. A
+            chunk of one sentence gets a random one, with the label of swapped ones, as in
+            google-research/albert (create_pretraining_data.py, `create_instances_from_document`).
             `segment_pair`: none; pairs as for `mlm_nsp`, all real: a chunk of a document in two segments. A chunk of
             one sentence is one segment (RoBERTa's SEGMENT-PAIR, section 4.2, without the next-sentence loss).
             `full_sentences`: none; as many sentences as fit, each with a separator after it, crossing documents, with
@@ -35,7 +38,7 @@ class ExampleSettings:
             `single_sequence`: none; as many sentences of a document as fit, without separators (SpanBERT, section 3.3;
             fairseq's break mode `complete_doc`).
             `left_to_right`: each token from those before it; sequences of `single_sequence`, unmasked (GPT, biLM).
-            For these four, a sentence too long for an example is cut into several; SpanBERT's code drops it.
+            For the last four, a sentence too long for an example is cut into several; SpanBERT's code drops it.
         nsp: for `mlm_nsp`. `reference`: as in the original (create_instances_from_document), where a single remaining
             sentence always gets a random one, so 54 to 79 % are random. `balanced`: as many random as real pairs,
             where documents have more than one sentence; a random segment is always from another document.
@@ -49,7 +52,7 @@ class ExampleSettings:
     short_seq_prob: float = 0.1
     seed: int = 12345
     objective: Literal[
-        "mlm_nsp", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"
+        "mlm_nsp", "mlm_sop", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"
     ] = "mlm_nsp"
     nsp: Literal["reference", "balanced"] = "reference"
     packing: bool = False

@@ -34,7 +34,8 @@ def examples(
     objective: Annotated[
         str | None,
         typer.Option(
-            help="mlm_nsp, segment_pair, full_sentences, doc_sentences, single_sequence or left_to_right (mlm_nsp)."
+            help="mlm_nsp, mlm_sop, segment_pair, full_sentences, doc_sentences, single_sequence or left_to_right "
+            "(mlm_nsp)."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed (12345).")] = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bert_keras.errors import InputError
-from pipeline.recipes import bert, language_models, relatives
+from pipeline.recipes import albert, bert, language_models, relatives
 from pipeline.recipes.settings import Recipe
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -23,6 +23,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
         *(relatives.roberta_tiny, relatives.roberta_base, relatives.roberta_large),
         *(relatives.spanbert_tiny, relatives.spanbert_base),
         *(relatives.modern_tiny, relatives.modern_small, relatives.modern_base),
+        *(albert.albert_tiny, albert.albert_base, albert.albert_large),
         *(relatives.electra_tiny, relatives.electra_small, relatives.electra_base, relatives.electra_large),
         bert.continued,
     )

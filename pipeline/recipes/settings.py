@@ -39,7 +39,7 @@ class GateSettings:
     Attributes:
         max_mlm_perplexity: maximum perplexity.
         min_mlm_accuracy: minimum accuracy.
-        min_nsp_accuracy: minimum next-sentence accuracy, for objectives with next sentences.
+        min_nsp_accuracy: minimum accuracy of next sentences, or of their order, for objectives with pairs.
         max_mlm_perplexity_increase: allowed relative increase against the last blessed model with the same vocabulary
             and lengths; a negative value requires an improvement.
         max_forgetting: for `--init` with `--reference-corpus`: allowed relative increase of the perplexity per word on
@@ -141,10 +141,15 @@ class Recipe:
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
                 f"model.max_position_embeddings, {self.model.max_position_embeddings}"
             )
-        if self.training.freeze_layers > self.model.num_hidden_layers:
+        if self.training.freeze_layers > self.model.weight_layers:
             raise ValueError(
-                f"training.freeze_layers is {self.training.freeze_layers}, above model.num_hidden_layers, "
-                f"{self.model.num_hidden_layers}"
+                f"training.freeze_layers is {self.training.freeze_layers}, above the number of layers with weights of "
+                f"their own (model.num_hidden_layers, model.shared_layers), {self.model.weight_layers}"
+            )
+        if self.model.embedding_width and self.pretraining.model_family == "electra":
+            raise ValueError(
+                "model.embedding_width is not for an ELECTRA, whose two encoders share the embeddings: set "
+                "pretraining.embedding_size"
             )
         second = self.second_phase
         if second.num_train_steps:

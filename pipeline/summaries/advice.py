@@ -48,8 +48,9 @@ def advice(summary: Mapping[str, Any]) -> list[str]:
         metric, kind = failure.metric or "", failure.kind
         if pretrained and metric.endswith("perplexity") and not (failure.value or 0.0) < _MOST_PERPLEXITY:
             lines.append(f"{_DIVERGED}; {_TRAINING}")
-        elif kind == CHANCE and metric.startswith("nsp"):
-            lines.append(_NO_PAIRS)
+        elif kind == CHANCE and metric.startswith(("nsp", "sop")):
+            pairs = "sentence orders" if metric.startswith("sop") else "next sentences"
+            lines.append(_NO_PAIRS.replace("next sentences", pairs))
         elif kind == CHANCE and pretrained:
             lines.append(_NOT_BEGUN.format(metric=metric.partition("_")[2]))
         elif kind == CHANCE or failure.metric not in at_chance:

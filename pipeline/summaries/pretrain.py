@@ -226,8 +226,8 @@ def _per_word(figures: Mapping[str, Any]) -> str:
 def _learned(part: Part, summary: Mapping[str, Any]) -> str:
     """The metrics of one part of the objective, compared with those of not reading the text."""
     accuracy = f"{summary[f'{part.key}_accuracy']:.1%}"
-    if part.key == "nsp":
-        chance, above = summary["chances"]["nsp_accuracy"]
+    if part.guesses == 2:
+        chance, above = summary["chances"][f"{part.key}_accuracy"]
         result = "learned" if above >= STANDARD_ERRORS else "NOT above chance by two standard errors"
         return f"{accuracy} (chance {chance:.1%}; {above:+.1f} standard errors): {result}"
     if part.key == "disc":

@@ -174,7 +174,8 @@ def _initial_vocabulary(request: RunRequest) -> InputFile:
     if request.vocab:
         raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
     _, tokenizer = initial_outline(str(request.init), request.cased)
-    contents = vocabulary_files(tokenizer)
+    # Texts: SentencePiece's model is no vocabulary to train on with.
+    contents = {name: str(content) for name, content in vocabulary_files(tokenizer).items()}
     digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]
     folder = os.path.join(inputs_dir(request.run_dir), f"vocab-{digest}")
     os.makedirs(folder, exist_ok=True)

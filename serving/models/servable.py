@@ -26,7 +26,7 @@ DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
 # Beside the SavedModels of this project: which token a text for `fill_mask` has where one is to be filled in.
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
-_MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>"}
+_MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>", "sentencepiece": "[MASK]"}
 
 
 class Servable:

@@ -24,8 +24,9 @@ CASES = {
     "roberta_tiny": ({"examples__masking__unit": "whole_word"}, "mlm", FILLS),
     "spanbert_tiny": ({}, "span_boundary", FILLS),
     "modern_tiny": ({}, "mlm", FILLS),
+    "albert_tiny": ({"model__embedding_width": 16}, "mlm_sop", [*FILLS, "next_sentence"]),
 }
-ALL_KEYS = ("mlm", "nsp", "lm", "forward", "backward", "sbo", "disc")
+ALL_KEYS = ("mlm", "nsp", "sop", "lm", "forward", "backward", "sbo", "disc")
 TEXT = "Returns a new array of the given shape."
 
 
@@ -86,5 +87,5 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     start = InitCheckpoint.read(pushed)
     assert (start.config.causal, start.embedding_size) == (
         objective == "left_to_right",
-        16 if family == "electra" else 32,
+        16 if family in ("electra", "albert") else 32,
     )

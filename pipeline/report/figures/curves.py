@@ -98,8 +98,8 @@ def _of_part(part: Part, summary: Mapping[str, Any]) -> list[Curve]:
     if "perplexity" in part.metrics:
         unigram = math.log(summary["unigram_perplexity"])
         loss = dataclasses.replace(loss, reference=unigram, reference_label="unigram model")
-    if part.key == "nsp":
-        chance, _ = summary["chances"]["nsp_accuracy"]
+    if part.guesses == 2:
+        chance, _ = summary["chances"][f"{part.key}_accuracy"]
         loss = dataclasses.replace(loss, reference=_entropy(chance), reference_label="knowing only the shares")
         accuracy = dataclasses.replace(accuracy, reference=chance, reference_label="chance")
     return [loss, accuracy]

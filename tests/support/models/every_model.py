@@ -54,6 +54,10 @@ MODERN = dataclasses.replace(
 )
 
 
+# ALBERT's: one layer, three times, under embeddings of another width.
+ALBERT = dataclasses.replace(TINY, num_hidden_layers=3, embedding_width=8, shared_layers=True)
+
+
 class Case(NamedTuple):
     """Factories of a model, of features for sequences of given lengths, and of the scalar loss of its outputs."""
 
@@ -153,6 +157,7 @@ CASES = {
     "bert": Case(lambda: BertForPreTraining(TINY), features, mlm_nsp_loss),
     "bert, packed": Case(lambda: BertForPreTraining(TINY), packed, mlm_nsp_loss),
     "roberta": Case(lambda: RobertaForMaskedLM(roberta_config(1, 64, **SHAPE)), of_one_segment, mlm_loss),
+    "albert": Case(lambda: BertForPreTraining(ALBERT), features, mlm_nsp_loss),
     "modern": Case(lambda: RobertaForMaskedLM(MODERN), of_one_segment, mlm_loss),
     "modern, packed": Case(lambda: BertForPreTraining(MODERN), packed, mlm_nsp_loss),
     "modern electra": Case(

@@ -334,7 +334,9 @@ def test_invalid_vocabularies_are_named(roberta):
     with pytest.raises(InputError, match=r"merges.txt is missing"):
         read_huggingface(str(roberta))
     fast(roberta, [], pre_tokenizer="Metaspace")
-    with pytest.raises(InputError, match=r"tokenizer.json is a BPE tokenizer; only WordPiece and byte-level BPE"):
+    with pytest.raises(
+        InputError, match=r"tokenizer.json is a BPE tokenizer; only WordPiece, byte-level BPE and Unigram"
+    ):
         read_huggingface(str(roberta))
     fast(roberta, [], normalizer={"type": "NFC"})
     with pytest.raises(InputError, match=r"tokenizer.json normalizes texts or cuts out words before byte-level BPE"):

@@ -1,8 +1,11 @@
 """Parameter counts of every published size, to the last one; nothing of that size is allocated."""
 
+import functools
+
 import keras
 import pytest
 
+from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.models.layers import EncoderLayer
@@ -91,6 +94,25 @@ def test_electras_discriminator(built, config, encoder, with_head):
     model = built(lambda: ElectraDiscriminator(config))
     assert model.backbone.count_params() == encoder
     assert model.count_params() == with_head
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "encoder", "masked_lm", "whole"),
+    [
+        (12, 768, 11_683_584, 11_221_680, 11_813_810),
+        (24, 1024, 17_683_968, 16_795_824, 17_847_474),
+        (24, 2048, 58_724_864, 54_821_040, 59_021_490),
+    ],
+    ids=["base", "large", "xlarge"],
+)
+def test_albert(built, layers, hidden, encoder, masked_lm, whole):
+    """12, 18 and 60 million in the paper (table 1); exactly, what `transformers` 5.23.0 counts at these sizes.
+
+    Of AlbertModel, which has a pooler, of AlbertForMaskedLM, which has none, and of AlbertForPreTraining.
+    """
+    shape = BertConfig.size(layers, hidden, vocab_size=30000, embedding_width=128, shared_layers=True)
+    makers = (BertBackbone, RobertaForMaskedLM, BertForPreTraining)
+    assert [built(functools.partial(make, shape)).count_params() for make in makers] == [encoder, masked_lm, whole]
 
 
 def test_parameters_of_the_small_generator(built):

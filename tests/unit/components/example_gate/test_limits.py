@@ -125,6 +125,12 @@ def test_objectives_without_next_sentences_have_no_limit_on_them(objective):
     }
 
 
+def test_swapped_segments_are_limited_as_random_ones_are():
+    spec = with_counts({"random_next": 0}, {"random_next": 0}, objective="mlm_sop")
+    assert figures(spec=spec)["random_next_fraction"].label == "swapped segments"
+    assert "share of swapped segments is 0%" in figures(spec=spec)["random_next_fraction"].problem
+
+
 def test_dynamic_masks_are_checked_in_the_eval_split():
     spec = with_counts({"masked": 0}, {"masked": 170}, masking={"when": "dynamic"})
     assert values(spec=spec)["masked_fraction"] == 0.17

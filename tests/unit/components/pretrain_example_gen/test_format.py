@@ -18,7 +18,7 @@ from tests.support.examples.shard_files import SETTINGS, made_of, make, parse, r
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
-@pytest.mark.parametrize("objective", ["mlm_nsp", "segment_pair", "doc_sentences", "left_to_right"])
+@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm_sop", "segment_pair", "doc_sentences", "left_to_right"])
 @pytest.mark.parametrize(("packing", "when"), [(False, "static"), (True, "static"), (True, "dynamic")])
 def test_every_layout_is_read_back(shard, output_dir, objective, packing, when, split):
     if objective == "left_to_right":
@@ -36,7 +36,7 @@ def test_every_layout_is_read_back(shard, output_dir, objective, packing, when, 
     assert (counts["slots"] < counts["unpacked_slots"]) == packing
     assert counts["random_next"] == examples.get("next_sentence_labels", np.zeros(1)).sum()
     assert counts["masked"] == examples.get("masked_lm_weights", np.zeros(1)).sum()
-    assert (counts["random_next"] > 0) == (objective == "mlm_nsp")
+    assert (counts["random_next"] > 0) == (objective in ("mlm_nsp", "mlm_sop"))
     assert (counts["masked"] > 0) == (objective != "left_to_right" and (when == "static" or split == "eval"))
 
 

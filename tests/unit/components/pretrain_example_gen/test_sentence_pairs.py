@@ -236,6 +236,43 @@ def test_segment_pair_worked_example():
     assert chosen.tolist() == [(0, 3, 3, 6, 0), (6, 9, 9, 12, 0), (12, 14, 14, 14, 0)]
 
 
+# mlm_sop
+
+
+@settings(max_examples=100)
+@given(documents_strategy, st.integers(2, 60), st.integers(0, 10**6))
+def test_ordered_pairs_are_the_chunks_of_a_document_or_swapped(documents, max_num_tokens, seed):
+    """A label of 0 for A before B, 1 for B before A; only a chunk of one segment gets a B of elsewhere, and a 1."""
+    bucket = make_bucket(documents)
+    chosen = choose_pairs(bucket, example_settings(max_num_tokens, 0.3, objective="mlm_sop"), uniforms(seed))
+    alone = np.isin(chosen["a_start"], bucket.segment_splits[:-1]) & (
+        np.searchsorted(bucket.segment_splits, chosen["a_end"])
+        - np.searchsorted(bucket.segment_splits, chosen["a_start"])
+        == 1
+    )
+    in_order = chosen["a_end"] == chosen["b_start"]
+    swapped = chosen["b_end"] == chosen["a_start"]
+    label = chosen["is_random_next"] == 1
+    assert (in_order | swapped | alone).all()
+    assert np.array_equal(label[~alone], swapped[~alone]) and in_order[~label].all()
+
+
+def test_ordered_pairs_worked_example():
+    """A document of five segments in chunks of two, two and one; the second chunk is swapped, the last has no B."""
+    bucket = make_bucket([[3, 3, 3, 3, 2], [4]])
+    draws = [NEVER, NEVER, NEVER, NEVER, ALWAYS]  # no short length; for each chunk: where A ends, whether to swap
+    chosen = choose_pairs(
+        bucket, example_settings(5, objective="mlm_sop"), itertools.chain(draws, itertools.repeat(NEVER))
+    )
+    assert chosen.tolist()[:3] == [(0, 3, 3, 6, 0), (9, 12, 6, 9, 1), (12, 14, 14, 18, 1)]
+
+
+def test_half_of_the_chunks_are_swapped():
+    bucket = make_bucket([[5] * 40] * 50)
+    chosen = choose_pairs(bucket, example_settings(20, objective="mlm_sop"), uniforms(1))
+    assert len(chosen) == 500 and abs(chosen["is_random_next"].mean() - 0.5) < 0.06
+
+
 def test_a_segment_alone_is_truncated_like_a_pair():
     chosen = np.array([(100, 140, 140, 140, 0)] * 1000, PAIR)
     dropped = truncate_pairs(chosen, 10, np.random.default_rng(0))

@@ -1,6 +1,7 @@
 """Random bytes as corpus and vocabulary give readable examples or an error of one line, and no partial output."""
 
 import json
+import typing
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from bert_keras.data.example_format import feature_spec
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS
+from components.pretrain_example_gen.settings import ExampleSettings
 from pipeline.examples.generate import ExampleJob, generate
 from pipeline.recipes.settings import with_settings
 
@@ -26,7 +28,7 @@ VOCABULARIES = st.one_of(
     TOKENS.map(lambda tokens: "\n".join([*SPECIAL_TOKENS, *dict.fromkeys(tokens)]).encode()),
 )
 SETTINGS = st.tuples(
-    st.sampled_from(["mlm_nsp", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"]),
+    st.sampled_from(typing.get_args(typing.get_type_hints(ExampleSettings)["objective"])),
     st.sampled_from(["token", "whole_word", "ngram", "span"]),
     st.sampled_from(["vocabulary", "real", "corpus"]),
     st.integers(5, 40),

@@ -246,6 +246,7 @@ CHOICES = {
         "spanbert_tiny",
         "modern_tiny",
         "electra_tiny",
+        "albert_tiny",
     )
 }
 
@@ -274,7 +275,7 @@ def test_every_choice_is_accepted_or_refused_with_what_to_set_instead(name):
 
 
 @pytest.mark.parametrize("masked", ["unit", "rounding", "when", "random_tokens"])
-@pytest.mark.parametrize("name", ["tiny_cpu", "roberta_tiny", "spanbert_tiny", "electra_tiny"])
+@pytest.mark.parametrize("name", ["tiny_cpu", "roberta_tiny", "spanbert_tiny", "electra_tiny", "albert_tiny"])
 def test_every_family_takes_every_masking(name, masked):
     for value in CHOICES[name][f"examples.masking.{masked}"]:
         assert with_settings(RECIPES[name](), [f"examples.masking.{masked}={value}"])

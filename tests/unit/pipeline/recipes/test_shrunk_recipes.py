@@ -50,8 +50,10 @@ FAMILIES = (
     "spanbert_tiny",
     "modern_tiny",
     "electra_small",
+    "albert_tiny",
 )
 LEARNED = {"left_to_right": "left_to_right", "elmo": "bidirectional", "spanbert": "span_boundary", "electra": "electra"}
+LEARNED |= {"albert": "mlm_sop"}
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ def test_a_shrunk_recipe_makes_its_examples_and_learns_from_them(name, tmp_path,
     # Narrower embeddings stay so.
     sizes = RECIPES[name]().model.hidden_size, RECIPES[name]().pretraining.embedding_size
     narrow = {"pretraining.embedding_size": 16 if sizes[1] < sizes[0] else 32}
+    narrow |= {"model.embedding_width": 16} if RECIPES[name]().model.embedding_width else {}
     recipe = with_settings(RECIPES[name](), [f"{key}={value}" for key, value in {**SHRUNK, **narrow}.items()])
     family = name.rpartition("_")[0] or name
     expected = LEARNED.get(family, "mlm_nsp" if name.startswith(("bert_", "tiny_")) else "mlm")

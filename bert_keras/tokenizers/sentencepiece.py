@@ -1,0 +1,228 @@
+"""SentencePiece's unigram model, ALBERT's tokenization, with the `sentencepiece` library.
+
+ALBERT changes a text before SentencePiece sees it: quotation marks, decomposition, accents, lower case. `albert_model`
+puts these changes into the model's own table of replacements, so that the model alone gives ids and offsets, here and
+in the graph (`sentencepiece_graph`).
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import itertools
+import os
+import string
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bert_keras.tokenizers import unicode_tables as ut
+from bert_keras.tokenizers.protocol import EncodedTexts
+
+# ALBERT's, in the order of the attributes of `protocol.Tokenizer`.
+SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
+SPACE = "▁"
+# The name of the table of `albert_model`.
+_RULES = "albert"
+_COMMA_PENALTY = 100.0
+QUOTES = {"``": '"', "''": '"'}
+# Pieces of these continue a word (google-research/albert, create_pretraining_data.py, `_is_start_piece_sp`).
+_INSIDE = frozenset(string.ascii_letters + string.punctuation + "€£")
+_BATCH_TEXTS = 1000
+
+
+def albert_model(model: bytes, lower_case: bool, keep_accents: bool) -> bytes:
+    """A SentencePiece model that gives the ids of `transformers`' AlbertTokenizer; one made here is returned unchanged.
+
+    The changes of a text are those of the `tokenizers` library, in `transformers`' order; no piece ends with a digit
+    and a comma: such pieces lose 100 of their score (convert_slow_tokenizer.py, `AlbertConverter`).
+
+    Args:
+        model: content of `spiece.model`.
+        lower_case, keep_accents: `do_lower_case` and `keep_accents` of AlbertTokenizer.
+
+    Raises:
+        ValueError: it is no unigram model of SentencePiece.
+    """
+    import sentencepiece
+    from tokenizers import normalizers
+
+    proto = _parsed(model)
+    if proto.normalizer_spec.name == _RULES:
+        return model
+    steps: list[Any] = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+    fold = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lower_case else [])]).normalize_str
+    characters = [chr(code) for code in range(1, ut.CODE_POINTS) if not 0xD800 <= code <= 0xDFFF]
+    # The table may have rules for characters with their marks, and for the parts of Korean syllables.
+    decomposed = (unicodedata.normalize(form, text) for form in ("NFD", "NFKD") for text in characters)
+    texts = [*dict.fromkeys([*characters, *(text for text in decomposed if len(text) > 1)])]
+    replaced = sentencepiece.SentencePieceNormalizer(model_proto=model).normalize([fold(text) for text in texts])
+    rules = {text: new for text, new in zip(texts, replaced, strict=True) if text != new} | QUOTES
+    proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = _RULES, _compiled(rules)
+    for piece in proto.pieces:
+        if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
+            piece.score -= _COMMA_PENALTY
+    return proto.SerializeToString(deterministic=True)
+
+
+def model_of_fast(fields: dict[str, Any]) -> bytes:
+    """The `albert_model` of the content of a `tokenizer.json`, whose table of replacements is SentencePiece's.
+
+    Raises:
+        ValueError: it has no such table.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    normalizer = fields.get("normalizer") or {}
+    steps = {step["type"]: step for step in normalizer.get("normalizers", [normalizer]) if "type" in step}
+    if "Precompiled" not in steps:
+        raise ValueError("it has no table of replacements (a normalizer Precompiled), which ALBERT's have")
+    proto, types = sentencepiece_model_pb2.ModelProto(), sentencepiece_model_pb2.ModelProto.SentencePiece
+    special = {token["content"] for token in fields.get("added_tokens") or () if token.get("special")}
+    for number, (token, score) in enumerate(fields["model"]["vocab"]):
+        kind = types.CONTROL if token in special else types.NORMAL
+        kind = types.UNKNOWN if number == fields["model"].get("unk_id") else kind
+        proto.pieces.add(piece=token, score=score, type=kind)
+    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(steps["Precompiled"]["precompiled_charsmap"])
+    return albert_model(proto.SerializeToString(), "Lowercase" in steps, "StripAccents" not in steps)
+
+
+def precompiled(model: bytes) -> tuple[list[tuple[str, float]], bytes]:
+    """The pieces with their scores, and the table of replacements, as the `tokenizers` library takes them."""
+    proto = _parsed(model)
+    return [(piece.piece, piece.score) for piece in proto.pieces], proto.normalizer_spec.precompiled_charsmap
+
+
+def _parsed(model: bytes):
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2
+
+    try:
+        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    except DecodeError as error:
+        raise ValueError(f"it is no model of SentencePiece ({error}); copy it again") from error
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise ValueError("it is no unigram model of SentencePiece, which ALBERT's are")
+    return proto
+
+
+def _compiled(rules: dict[str, str]) -> bytes:
+    """SentencePiece's table of replacements; only its trainer compiles them, so a model of one letter is trained."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    lines = ("\t".join(" ".join(f"{ord(c):X}" for c in text) for text in rule) + "\n" for rule in rules.items())
+    trained = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rules.tsv")
+        with open(path, "w", encoding="ascii") as file:
+            file.writelines(lines)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter("a"),
+            model_writer=trained,
+            model_type="char",
+            hard_vocab_limit=False,
+            normalization_rule_tsv=path,
+            minloglevel=2,
+        )
+    return sentencepiece_model_pb2.ModelProto.FromString(trained.getvalue()).normalizer_spec.precompiled_charsmap
+
+
+class SentencePieceTokenizer:
+    """A SentencePiece model with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+
+    Special tokens in a text are text. Pairs have BERT's format.
+
+    Args:
+        model: result of `albert_model`.
+
+    Raises:
+        ValueError: a special token is missing.
+    """
+
+    pair_separators, has_segments, words_stand_alone = 1, True, True
+
+    def __init__(self, model: bytes):
+        import sentencepiece
+
+        self.model = model
+        self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
+        self.vocabulary = tuple(piece for piece, _ in precompiled(model)[0])
+        ids = {token: i for i, token in enumerate(self.vocabulary)}
+        if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
+            raise ValueError(
+                f"the SentencePiece model of {len(ids)} pieces lacks {', '.join(missing)}; ALBERT needs all of "
+                f"{', '.join(SPECIAL_TOKENS)}"
+            )
+        self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+
+    def __reduce__(self):
+        # Beam ships this to every worker: leave out the library's object.
+        return SentencePieceTokenizer, (self.model,)
+
+    @functools.cached_property
+    def is_suffix(self) -> np.ndarray:
+        """Bool [V]: the token continues the word before it, as ALBERT's code for whole words has it."""
+        return np.array([_continues_word(token) for token in self.vocabulary])
+
+    def tokenize(self, text: str) -> list[str]:
+        """The tokens of one text."""
+        return [self.vocabulary[i] for i in self.encode([text])[0]]
+
+    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids int32 of many texts, without special tokens, and int64 [texts + 1] row splits.
+
+        Raises:
+            TypeError: `texts` is one str.
+        """
+        ids, lengths = [np.zeros(0, np.int32)], [0]
+        for chunk in _chunks(texts):
+            for row in self._encode(chunk, num_threads=1):
+                ids.append(np.array(row, np.int32))
+                lengths.append(len(row))
+        return np.concatenate(ids), np.cumsum(lengths, dtype=np.int64)
+
+    def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """`encode` of words: each piece at the beginning of one has a space, the first too."""
+        return self.encode(words)
+
+    def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
+        """`encode(texts)` with the source characters of each token, without white space before them."""
+        read: list[str] = []
+        rows = [np.zeros((0, 3), np.int64)]
+        for chunk in _chunks(texts):
+            read += chunk
+            for found in self._encode(chunk, out_type="immutable_proto", num_threads=1):
+                rows.append(np.array([(p.id, p.begin, p.end) for p in found.pieces], np.int64).reshape(-1, 3))
+        ids, starts, ends = np.concatenate(rows).T
+        splits = np.cumsum([*map(len, rows)])
+        first = np.repeat(np.cumsum([0, *map(len, read)])[:-1], np.diff(splits))
+        code_points = np.frombuffer("".join(read).encode("utf-32-le"), np.uint32)
+        used = np.append(np.flatnonzero(~white_space()[code_points]), len(code_points))
+        starts = np.minimum(used[np.searchsorted(used, starts + first)] - first, ends)
+        return EncodedTexts(ids.astype(np.int32), splits, starts, ends)
+
+
+def _continues_word(token: str) -> bool:
+    is_piece = token not in SPECIAL_TOKENS and not token.startswith("<")
+    return is_piece and _INSIDE.issuperset(token) and (len(token) > 1 or token.isalpha())
+
+
+@functools.cache
+def white_space() -> np.ndarray:
+    """Bool [0x110000]: white space by BERT's definition."""
+    table = ut.fold_table(lower_case=False)
+    return ((table.kind & ut.LENGTH_MASK) == 1) & (table.replacement[:, 0] == ut.SPACE)
+
+
+def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
+    if isinstance(texts, str):
+        raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
+    # The library requires UTF-8, which has no lone surrogates.
+    clean = (text.encode("utf-8", "replace").decode() for text in texts)
+    while chunk := list(itertools.islice(clean, _BATCH_TEXTS)):
+        yield chunk
