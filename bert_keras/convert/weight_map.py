@@ -20,8 +20,8 @@ from bert_keras.models.config import BertConfig, Part
 
 # A file has all weights of a part or none; only the encoder is required.
 # All families have the same layers in encoder and embeddings; they differ in heads and names.
-# "albert" has shared layers, "modernbert" any other `BertConfig.variations` but an ELECTRA's; "bert" has none. "bilm" is
-# known to no other program, so it has no table.
+# "albert" has shared layers, "modernbert" any other `BertConfig.variations` but an ELECTRA's; "bert" has none. The
+# "bilm" is known to no other program, so it has no table.
 Family = Literal["bert", "roberta", "electra", "modernbert", "albert", "bilm"]
 Format = Literal["tf1", "huggingface", "keras_hub"]
 
