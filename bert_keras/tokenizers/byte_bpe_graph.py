@@ -24,6 +24,8 @@ from bert_keras.tokenizers.unicode_tables import fold_table
 from bert_keras.tokenizers.wordpiece_graph import GraphTokens, is_punctuation, is_space, utf8_length
 
 _NO_MERGE = 1 << 40  # above every rank
+# Bytes of a long word from one part to the next, and how far a part reaches into the next.
+_STRIDE, _OVERLAP, _LONG = 64, 32, 128
 # Of Unicode, in RE2's words.
 _WHITE_SPACE_AT_END = r"[\pZ\s\x{0b}\x{85}]+$"
 _APOSTROPHE, _SPACE = ord("'"), ord(" ")
@@ -34,8 +36,8 @@ _ONE_LETTER, _TWO_LETTERS = "stmd", (("r", "e"), ("v", "e"), ("l", "l"))
 class GraphByteBpe(tf.Module):
     """Texts to byte-level BPE ids, in a graph that `tf.saved_model.save` stores without any other file.
 
-    Equal to `ByteBpeTokenizer.encode` of `bytes.decode("utf-8", "ignore")`. A word of n letters takes one step per
-    distinct pair merged in it, at most n - 1; each step covers all words of the batch.
+    Equal to `ByteBpeTokenizer.encode` of `bytes.decode("utf-8", "ignore")`. A word takes one step per distinct
+    pair merged in it; each step covers all words of the batch, and long words are cut into parts that overlap.
 
     Args:
         tokenizer: its merges must be in order (`byte_bpe.check_order`).
@@ -118,7 +120,7 @@ class GraphByteBpe(tf.Module):
         code_points, row = decoded.values, decoded.value_rowids()
         word = tf.cumsum(tf.cast(self._begins_word(code_points, row), tf.int64)) - 1  # [N]
         octets, source = _utf8(code_points)
-        ids, first_byte = self._merge(tf.gather(self._id_of_byte, octets), tf.gather(word, source))
+        ids, first_byte = self._merge_words(tf.gather(self._id_of_byte, octets), tf.gather(word, source))
         text = tf.gather(row, tf.gather(source, first_byte))
         return tf.RaggedTensor.from_value_rowids(ids, text, decoded.nrows(), validate=False), first_byte, source
 
@@ -149,8 +151,53 @@ class GraphByteBpe(tf.Module):
         # A new word begins after the last letter.
         return (begins & ~inside) | behind
 
-    def _merge(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _merge_words(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Merge symbols int32 [S] (at first bytes) of words int64 [S]; returns ids int32 [P] and first bytes int64 [P].
+
+        The steps of `_merge` grow with the length of a word, so a long word is merged in parts that overlap. Two parts
+        meet at a token that both have at the same byte: the tokens of the word are those of the first before it, and
+        those of the second from it on (decision 40). Parts that do not meet become one part, as in "aaaa".
+        """
+        size = tf.size(ids, tf.int64)
+        word_starts = tf.concat([[True], word[1:] != word[:-1]], axis=0)[:size]
+        at = tf.range(size)
+        in_word = at - tf.gather(tf.where(word_starts)[:, 0], word)
+        word_ends = tf.cumsum(tf.math.bincount(tf.cast(word, tf.int32), dtype=tf.int64))
+
+        def merge_parts(begins, *_):
+            starts = tf.where(begins)[:, 0]
+            of_word = tf.gather(word, starts)
+            next_starts = tf.concat([starts[1:], [size]], axis=0)[: tf.size(starts)]
+            ends = tf.minimum(next_starts + _OVERLAP, tf.gather(word_ends, of_word))
+            parts = tf.ragged.range(starts, ends)
+            merged, first = self._merge(tf.gather(ids, parts.values), parts.value_rowids())
+            part, first = tf.gather(parts.value_rowids(), first), tf.gather(parts.values, first)
+            # The token at each byte of the begin of a part; these begins do not overlap.
+            in_begin = tf.where(first < tf.gather(starts, part) + _OVERLAP)
+            begun = tf.scatter_nd(tf.gather(first, in_begin), tf.gather_nd(merged, in_begin) + 1, [size])
+            agrees = (first >= tf.gather(next_starts, part)) & (tf.gather(begun, first) == merged + 1)
+            meets = tf.where(agrees, first, size)
+            meets = tf.math.unsorted_segment_min(meets, part, tf.size(starts))
+            is_last = next_starts == tf.gather(word_ends, of_word)
+            fails = ~is_last & (meets == size)
+            limits = tf.where(is_last, next_starts, meets)
+            kept = (first < tf.gather(limits, part)) & (first >= tf.gather(tf.concat([[0], limits], axis=0), part))
+            joined = tf.boolean_mask(next_starts, fails)
+            begins = tf.tensor_scatter_nd_update(begins, joined[:, None], tf.fill([tf.size(joined)], False))
+            return begins, tf.reduce_any(fails), tf.boolean_mask(merged, kept), tf.boolean_mask(first, kept)
+
+        def merge_long():
+            return tf.while_loop(
+                lambda begins, fails, ids, first: fails,
+                merge_parts,
+                (in_word % _STRIDE == 0, tf.constant(True), ids, at),
+                shape_invariants=tuple(tf.TensorShape(shape) for shape in ([None], [], [None], [None])),
+            )[2:]
+
+        return tf.cond(tf.reduce_any(in_word >= _LONG), merge_long, lambda: self._merge(ids, word))
+
+    def _merge(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Merge symbols int32 [S] of words int64 [S]; returns ids int32 [P] and the first symbol of each, int64 [P].
 
         A step merges, in each word, all pairs of the word's lowest rank.
         """

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import time
 import zipfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
+from bert_keras.tokenizers import byte_bpe_graph
 from bert_keras.tokenizers.byte_bpe import (
     SPECIAL_TOKENS,
     ByteBpeTokenizer,
@@ -159,6 +161,49 @@ def test_characters_of_bytes():
     assert TOKENIZER.vocabulary[TOKENIZER.encode(["\x00"])[0][0]] == byte_characters()[0]
     tokens = "".join(TOKENIZER.tokenize("é漢😀"))
     assert tokens == "".join(byte_characters()[byte] for byte in "é漢😀".encode())
+
+
+def byte_bpe(merges):
+    vocabulary = list(dict.fromkeys([*SPECIAL_TOKENS, *byte_alphabet(), *("".join(pair) for pair in merges)]))
+    return ByteBpeTokenizer(vocabulary, merges)
+
+
+def test_a_long_word_in_parts(monkeypatch):
+    """Parts are few bytes here: they meet late, or never, as in "aaaa" and "abab" cut at another third."""
+    merges = [("a", "b"), ("a", "a"), ("aa", "a"), ("b", "c"), ("ab", "ab"), ("abab", "ab"), ("c", "aaa"), ("bc", "a")]
+    tokenizer = byte_bpe([*merges, ("Ã", "©"), ("Ã©", "Ã©"), ("Ã©Ã©", "Ã©")])
+    for name, value in {"_STRIDE": 6, "_OVERLAP": 5, "_LONG": 12}.items():
+        monkeypatch.setattr(byte_bpe_graph, name, value)
+    graph = compiled(tokenizer)
+    runs = ["a" * 100, "ab" * 50, "é" * 40, "bc" + "a" * 50 + "cab" * 9, "x" * 30, "x" * 12, "x" * 13]
+    assert_same(graph, [*runs, "", " ".join(runs)], tokenizer)
+    piece = st.sampled_from(["a", "b", "c", "aaaaaaa", "ababab", "éé", " ", "\n"])
+
+    @settings(max_examples=150, deadline=None, derandomize=True)
+    @given(st.lists(st.lists(piece, max_size=40).map("".join), max_size=3))
+    def check(texts):
+        assert_same(graph, texts, tokenizer)
+
+    check()
+
+
+def test_a_long_word_takes_as_long_as_short_ones():
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokenizer = byte_bpe([(a, b) for a in letters for b in letters])
+    graph = compiled(tokenizer)
+    long = "".join(random.Random(0).choices(letters, k=100_000))
+    short = " ".join(long[i : i + 99] for i in range(0, len(long), 99))
+
+    def cpu_seconds(text):
+        data = tf.constant([text.encode()])
+        graph(data)
+        start = time.process_time()
+        graph(data)
+        return time.process_time() - start
+
+    assert_same(graph, [long], tokenizer)
+    # In one piece: 676 steps, as many as merges, instead of some 60.
+    assert cpu_seconds(long) < 4 * cpu_seconds(short)
 
 
 @needs_data
