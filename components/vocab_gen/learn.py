@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -17,6 +19,10 @@ from components.vocab_gen.settings import VocabularySettings
 # The trainer takes text, not counts: counts are scaled down to at most this many words.
 MAX_WORDS_SHOWN = 50_000_000
 WORDS_A_LINE = 10_000
+# For byte-level BPE, whose trainer takes some 105 bytes of memory for each byte of a distinct word, and for one word a
+# time that grows with the square of its length: longer words are cut.
+MAX_BYTES_LEARNED = 20_000_000
+MAX_WORD_BYTES = 1000
 
 
 def least_count(total: int, settings: VocabularySettings) -> int:
@@ -26,7 +32,23 @@ def least_count(total: int, settings: VocabularySettings) -> int:
     a third of it for 3e10 words, although they are a hundredth of the corpus. At most 2 * MAX_WORDS_SHOWN words reach
     the minimum, however long the text is.
     """
-    return max(settings.min_word_count, -(-total // (2 * MAX_WORDS_SHOWN)))
+    minimum = 1 if settings.algorithm == "byte_bpe" else settings.min_word_count
+    return max(minimum, -(-total // (2 * MAX_WORDS_SHOWN)))
+
+
+def sample(counts: Mapping[str, int], threshold: int, key: str = "") -> Iterator[tuple[str, int]]:
+    """Words and counts, of which no more than total / `threshold` are expected, and the total stays in the mean.
+
+    A word with a lower count is left out, or has the count `threshold`, with the probability count / threshold.
+
+    Args:
+        key: of the draws, which are hashes: the same word is drawn anew for another key.
+    """
+    for word, count in counts.items():
+        if count >= threshold:
+            yield word, count
+        elif int(hashlib.blake2b(f"{key} {word}".encode(), digest_size=7).hexdigest(), 16) < (count << 56) // threshold:
+            yield word, threshold
 
 
 def learn_wordpiece(
@@ -119,7 +141,7 @@ def learn_byte_bpe(
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    words = _frequent(counts, settings)
+    words = _bounded(_frequent(counts, settings))
     needed = len(byte_bpe.SPECIAL_TOKENS) + len(byte_bpe.byte_alphabet())
     if vocab_size < needed:
         raise InputError(f"byte-level BPE needs at least {needed} tokens for its bytes, but vocab_size is {vocab_size}")
@@ -142,6 +164,18 @@ def learn_byte_bpe(
 def _frequent(counts: Mapping[str, int], settings: VocabularySettings) -> dict[str, int]:
     least = least_count(sum(counts.values()), settings)
     return {word: count for word, count in counts.items() if count >= least}
+
+
+def _bounded(counts: Mapping[str, int]) -> dict[str, int]:
+    """What the trainer of byte-level BPE has memory and time for: long words in parts, of very many words a sample."""
+    cut: Counter[str] = Counter()
+    for word, count in counts.items():
+        for start in range(0, len(word), MAX_WORD_BYTES):
+            cut[word[start : start + MAX_WORD_BYTES]] += count
+    threshold = 1
+    while sum(len(word) * min(1.0, count / threshold) for word, count in cut.items()) > MAX_BYTES_LEARNED:
+        threshold *= 2
+    return dict(sample(cut, threshold))
 
 
 def _check_size(size: int, wanted: int, num_words: int, exact: bool) -> None:

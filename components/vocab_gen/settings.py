@@ -17,7 +17,8 @@ class VocabularySettings:
         algorithm: `wordpiece`: BERT's; `byte_bpe`: RoBERTa's byte-level BPE, which is cased and has no unknown token.
         lower_case: lower-case and strip accents (the original's `do_lower_case`); not for `byte_bpe`.
         min_word_count: minimum count of words to learn from; for a text of more than 1e8 times as many words it is
-            raised, and vocab_spec.json contains the value.
+            raised, and vocab_spec.json contains the value. Not for `byte_bpe`, which learns from all words: without
+            blanks a clause is a word, and most occur once.
         character_coverage: share of the characters of the text that the alphabet covers: the most frequent ones, as
             many as necessary (a few hundred for English, thousands for Chinese). A word with any other character is
             [UNK], and is not learned from. Not for `byte_bpe`, whose alphabet is the 256 bytes.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import glob
+import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindows
 
 from bert_keras.tokenizers import byte_bpe
@@ -13,15 +16,21 @@ from bert_keras.tokenizers.normalize import split_words
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from components.io.shards import read_documents
 from components.vocab_gen.files import write_vocabulary
-from components.vocab_gen.learn import add_words, learn_byte_bpe, learn_wordpiece, least_count
+from components.vocab_gen.learn import add_words, learn_byte_bpe, learn_wordpiece, least_count, sample
 from components.vocab_gen.settings import VocabularySettings
 
 # Words that a worker holds before emitting their counts: some hundred megabytes.
 MAX_DISTINCT_WORDS = 2_000_000
+# Bytes of words of byte-level BPE, each with its count, that shards emit.
+MAX_BYTES_EMITTED = 64_000_000
 
 
 class CountWords(beam.DoFn):
-    """Path of a document shard -> (word, count) pairs; a word comes once per bundle, or more often with many words."""
+    """Path of a document shard -> (word, count) pairs; a word comes once per bundle, or more often with many words.
+
+    Words of byte-level BPE may all be different, as the clauses of a Chinese text: of each shard's counts a sample
+    (`learn.sample`) with this threshold is emitted.
+    """
 
     def __init__(self, settings: VocabularySettings):
         self.settings = settings
@@ -29,10 +38,11 @@ class CountWords(beam.DoFn):
     def start_bundle(self) -> None:
         self._counts: Counter[str] = Counter()
 
-    def process(self, path: str) -> Iterator[tuple[str, int]]:
+    def process(self, path: str, threshold: int = 1) -> Iterator[tuple[str, int]]:
         segments = (segment for document in read_documents(path) for segment in document)
         if self.settings.algorithm == "byte_bpe":
-            self._counts.update(byte_bpe.words(segments))
+            counts = Counter(byte_bpe.words(segments))
+            self._counts.update(dict(sample(counts, threshold, posixpath.basename(path))))
         else:
             for words in split_words(segments, self.settings.lower_case):
                 self._counts.update(words)
@@ -88,11 +98,16 @@ class LearnVocabulary(beam.DoFn):
         yield len(vocabulary)
 
 
+def _size(path: str) -> int:
+    return FileSystems.match([glob.escape(path)])[0].metadata_list[0].size_in_bytes
+
+
 class MakeVocabulary(beam.PTransform):
     """Paths of document shards -> files of the vocabulary in `output_dir`, and its size.
 
     Memory: the distinct words of a worker's shards, and in one place all words with the `least_count`: as many for 3e9
-    words as for 3e11, since the minimum grows with the text.
+    words as for 3e11, since the minimum grows with the text. Byte-level BPE learns from a sample of
+    rare words instead.
 
     Args:
         vocab_size: number of tokens, including special ones.
@@ -115,7 +130,10 @@ class MakeVocabulary(beam.PTransform):
 
     def expand(self, paths):
         nothing = paths.pipeline | "AtLeastNone" >> beam.Create([("", 0)])
-        counts = paths | "SpreadShards" >> beam.Reshuffle() | "CountWords" >> beam.ParDo(CountWords(self.settings))
+        size = paths | "Sizes" >> beam.Map(_size) | "Size" >> beam.CombineGlobally(sum)
+        threshold = beam.pvalue.AsSingleton(size | "Threshold" >> beam.Map(lambda size: -(-size // MAX_BYTES_EMITTED)))
+        spread = paths | "SpreadShards" >> beam.Reshuffle()
+        counts = spread | "CountWords" >> beam.ParDo(CountWords(self.settings), threshold)
         # The total needs no shuffle, so rare words can be dropped before the counts are summed.
         total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
         least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings))

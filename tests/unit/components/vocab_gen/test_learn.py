@@ -1,6 +1,7 @@
 """Learning a vocabulary from word counts: order, size, errors, determinism."""
 
 import hashlib
+import json
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ import numpy
 import pytest
 
 from bert_keras.errors import InputError
+from bert_keras.tokenizers import byte_bpe
 from bert_keras.tokenizers.byte_bpe import byte_alphabet
 from bert_keras.tokenizers.normalize import split_words
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer, make_tokenizer
@@ -209,6 +211,40 @@ def test_bpe_is_deterministic():
     shuffled = dict(random.Random(1).sample(sorted(counts.items()), len(counts)))
     first = learn_byte_bpe(counts, 600, ALL_WORDS, exact=True)
     assert all(learn_byte_bpe(shuffled, 600, ALL_WORDS, exact=True) == first for _ in range(3))
+
+
+def test_bpe_learns_the_librarys_merges_from_the_same_text():
+    """`tokenizers.trainers.BpeTrainer` with GPT-2's words, each of them, also those that occur once."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    texts = [f"The {word} of the {word[::-1]}s, {number}中文的 it's" for number, word in enumerate(make_counts())]
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=alphabet, show_progress=False)
+    library.train_from_iterator(texts, trainer)
+    theirs = [tuple(merge) for merge in json.loads(library.to_str())["model"]["merges"]]
+    counts = Counter(byte_bpe.words(texts))
+    _, ours = learn_byte_bpe(counts, 905, VocabularySettings("byte_bpe", min_word_count=100), exact=True)
+    assert ours == theirs and len(ours) == 900 - 256
+
+
+def test_a_sample_has_the_frequent_words_and_the_total_of_the_others():
+    counts = {f"rare {number}": 1 + number % 9 for number in range(9000)} | {"often": 1000}
+    drawn = dict(learn.sample(counts, 10))
+    assert drawn.pop("often") == 1000 and set(drawn.values()) == {10}
+    assert len(drawn) == pytest.approx(sum(range(1, 10)) * 1000 / 10, rel=0.03)
+    assert dict(learn.sample(counts, 1)) == counts
+    other = dict(learn.sample(counts, 10, "another shard"))
+    assert 0.2 < len(drawn.keys() & other.keys()) / len(drawn) < 0.8
+
+
+def test_what_the_trainer_of_bpe_has_no_time_or_memory_for(monkeypatch):
+    monkeypatch.setattr(learn, "MAX_WORD_BYTES", 3)
+    assert learn_byte_bpe({"abcabca": 2}, 263, ALL_WORDS, exact=True)[1] == [("a", "b"), ("ab", "c")]
+    monkeypatch.setattr(learn, "MAX_BYTES_LEARNED", 200)
+    bounded = learn._bounded({f"{number:03}": 1 for number in range(1000)} | {"the": 1000})
+    assert bounded.pop("the") == 1000 and set(bounded.values()) == {16} and 30 < len(bounded) < 100
 
 
 def test_bpe_refuses_impossible_sizes():

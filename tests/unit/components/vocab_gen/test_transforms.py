@@ -134,6 +134,22 @@ def test_rare_words_of_a_large_corpus_are_dropped_early(tmp_path, shards, monkey
     assert make(shards[::-1], tmp_path / "two", 500, args=two_workers, exact=False) == files
 
 
+def test_of_many_words_of_byte_level_bpe_a_sample_is_emitted(tmp_path, monkeypatch):
+    """The same for any distribution of the shards: a clause of Chinese is a word, and each is another one."""
+    paths = [
+        write_documents(tmp_path / f"documents-{shard}", [[f"the {shard}{number:03}" for number in range(500)]])
+        for shard in range(4)
+    ]
+    size = sum(os.path.getsize(path) for path in paths)
+    monkeypatch.setattr(transforms, "MAX_BYTES_EMITTED", size // 10)
+    settings = VocabularySettings(algorithm="byte_bpe")
+    files = make(paths, tmp_path / "one", 500, settings, exact=False)
+    spec = json.loads(files["vocab_spec.json"])
+    assert 100 < spec["distinct_words"] < 300 and spec["words"] == pytest.approx(4000, rel=0.1)
+    two_workers = ["--direct_num_workers=2", "--direct_running_mode=multi_threading"]
+    assert make(paths[::-1], tmp_path / "two", 500, settings, args=two_workers, exact=False) == files
+
+
 @pytest.mark.parametrize("vocab_size", [500, 8])
 def test_an_impossible_vocabulary_size_stops_the_run(tmp_path, shards, vocab_size):
     with pytest.raises(InputError, match=rf"vocab_size is {vocab_size}: .*--set model.vocab_size=\d+") as caught:
