@@ -21,7 +21,6 @@ from bert_keras.pretraining import (
     load_tokenizer,
 )
 from bert_keras.saved_model.saved_model_files import write_texts
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 
 
 def export_initial_model(job: PretrainJob, source: str, cased: bool | None = None) -> InitialWeights:
@@ -39,13 +38,7 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
     spec = ExampleSpec.load(examples_dir)
     check_examples_fit(spec, job.model)
     tokenizer = load_tokenizer(examples_dir, spec)
-    create_model, objective = pretraining_model(
-        job.pretraining,
-        spec.objective,
-        job.model,
-        job.training.seed,
-        byte_bpe=isinstance(tokenizer, ByteBpeTokenizer),
-    )
+    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
     model = create_model()
     weights = initialize(model, source, cased, tokenizer)
     export_with_examples(model, objective, job, examples_dir, tokenizer, weights.drawn)

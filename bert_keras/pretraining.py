@@ -24,7 +24,6 @@ from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
 from bert_keras.saved_model.pretrained import export_saved_model
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.budget import Budget
@@ -77,13 +76,7 @@ def pretrain(job: PretrainJob) -> None:
         tell_what_changed(directory, depends_on)
     learned_rows = _learned_rows(job.init) if job.training.freeze_initial else None
     tokenizer = load_tokenizer(judged, spec)
-    create_model, objective = pretraining_model(
-        job.pretraining,
-        spec.objective,
-        job.model,
-        job.training.seed,
-        byte_bpe=isinstance(tokenizer, ByteBpeTokenizer),
-    )
+    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
 
     def create_initial_model() -> keras.Model:
         model = create_model()

@@ -36,8 +36,8 @@ def family_of(config: BertConfig) -> Family | None:
 
 
 def has_vocabulary(family: Family, *, byte_bpe: bool) -> bool:
-    """Whether a family has such a vocabulary, byte-level BPE or word pieces; a ModernBERT may have either."""
-    return family == "modernbert" or byte_bpe == (family == "roberta")
+    """Whether a family has byte-level BPE, or word pieces; an ELECTRA and a ModernBERT may have either."""
+    return family in ("electra", "modernbert") or byte_bpe == (family == "roberta")
 
 
 @dataclasses.dataclass(frozen=True)

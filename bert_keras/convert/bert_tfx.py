@@ -42,7 +42,7 @@ _ELECTRA_SIZES = ("embedding_size", "generator_size")
 def read_pushed(directory: str) -> ReadModel:
     """Read a model that the pipeline pushed or `write_pushed` wrote; only the encoder of a fine-tuned model.
 
-    A model with byte-level BPE is read as a RoBERTa or a ModernBERT. An ELECTRA is read as its discriminator, and its
+    A BERT with byte-level BPE is read as a RoBERTa. An ELECTRA is read as its discriminator, and its
     generator if the folder has it (`bert_keras.saved_model.pretrained.export_saved_model`).
 
     Raises:
@@ -69,7 +69,7 @@ def read_pushed(directory: str) -> ReadModel:
         read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, **further)
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
-    if merges is not None:
+    if merges is not None and not electra:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
         roberta = RobertaForMaskedLM(config)
         roberta.build()
@@ -79,7 +79,7 @@ def read_pushed(directory: str) -> ReadModel:
     if not electra:
         return ReadModel(model, tokens, lower_case, untrained, family=family, **further)
     generator = _generator(directory, electra)
-    return ReadModel(model, tokens, lower_case, untrained, family="electra", generator=generator, **further)
+    return ReadModel(model, tokens, lower_case, untrained, merges, "electra", generator=generator, **further)
 
 
 def _read_embedding(directory: str) -> EmbeddingSettings:

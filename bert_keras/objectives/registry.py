@@ -32,7 +32,7 @@ from bert_keras.objectives.settings import PretrainingSettings
 
 
 def pretraining_model(
-    settings: PretrainingSettings, objective: str, config: BertConfig, seed: int, *, byte_bpe: bool = False
+    settings: PretrainingSettings, objective: str, config: BertConfig, seed: int
 ) -> tuple[Callable[[], keras.Model], Objective]:
     """What makes the model, built, and what it learns.
 
@@ -41,13 +41,12 @@ def pretraining_model(
         objective: of the examples (`bert_keras.data.example_format.ExampleLayout`).
         config: the encoder; ELECTRA's discriminator.
         seed: of the initial weights, of dropout and of ELECTRA's draws.
-        byte_bpe: whether the examples are of byte-level BPE.
 
     Raises:
         InputError: the family does not learn from such examples, or the model is causal and should not be, or should.
     """
     try:
-        settings.check(objective, config, byte_bpe=byte_bpe)
+        settings.check(objective, config)
     except ValueError as error:
         raise InputError(str(error)) from error
     learned = settings.pretraining_objective(objective, config)

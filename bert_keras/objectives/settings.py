@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from bert_keras.data.example_format import LABELLED, SEPARATED
+from bert_keras.data.example_format import LABELLED
 from bert_keras.models.config import BertConfig
 
 
@@ -47,7 +47,7 @@ class PretrainingSettings:
         return objective if objective in (*LABELLED, "left_to_right") else "mlm"
 
     def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:
-        """Check that the model with this encoder can learn from examples of an `examples.objective`.
+        """Check that the model with this encoder can learn from examples of an `examples.objective`, with byte-level BPE or not.
 
         Raises:
             ValueError: it cannot; names the settings to change.
@@ -68,12 +68,4 @@ class PretrainingSettings:
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "
                 f"examples.objective={objective!r}: make the examples with 'single_sequence' or 'doc_sentences'"
-            )
-        # Pairs have no segments there, and the tokens of a word depend on the space before it, which the first word of
-        # a sentence lacks: so each sentence needs a separator.
-        if byte_bpe and (self.model_family != "bert" or objective not in SEPARATED):
-            raise ValueError(
-                f"vocabulary.algorithm is 'byte_bpe', which a RoBERTa learns with, but pretraining.model_family is "
-                f"{self.model_family!r} and examples.objective {objective!r}: set 'bert', and "
-                f"{' or '.join(map(repr, SEPARATED))}"
             )

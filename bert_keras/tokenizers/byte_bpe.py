@@ -126,6 +126,12 @@ class ByteBpeTokenizer:
         """Bool [V]: the token continues the word before it: no leading space, not a special token."""
         return np.array([not token.startswith(SPACE) and token not in SPECIAL_TOKENS for token in self.vocabulary])
 
+    @functools.cached_property
+    def at_begin(self) -> np.ndarray:
+        """int32 [V]: the token without its leading space; itself where the vocabulary has none."""
+        ids = {token: i for i, token in enumerate(self.vocabulary)}
+        return np.array([ids.get(token.removeprefix(SPACE), i) for token, i in ids.items()], np.int32)
+
     def tokenize(self, text: str) -> list[str]:
         """The tokens of one text."""
         return [self.vocabulary[i] for i in self.encode([text])[0]]

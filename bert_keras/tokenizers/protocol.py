@@ -33,6 +33,8 @@ class Tokenizer(Protocol):
     has_segments: bool
     # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
     words_stand_alone: bool
+    # int32 [V]: the token that a text begins with for one that follows a space: byte-level BPE's "cat" for "Ġcat".
+    at_begin: np.ndarray
 
     vocabulary: tuple[str, ...]
     # BERT's [CLS], [SEP], [PAD], [UNK], [MASK]; RoBERTa's <s>, </s>, <pad>, <unk>, <mask>.

@@ -49,13 +49,19 @@ class Plan:
 
 
 def plan_passes(
-    bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object], sep_id: int
+    bucket: Bucket,
+    settings: ExampleSettings,
+    passes: int,
+    key: Sequence[object],
+    sep_id: int,
+    pair_separators: int = 1,
 ) -> Iterator[Plan]:
     """Instances of a bucket, one pass at a time, so that memory does not grow with the number of passes.
 
     Args:
         key: key of the random choices besides the pass: run seed, split, bucket.
         sep_id: [SEP], which separates the sentences for some objectives.
+        pair_separators: number of separators between the two segments of a pair.
     """
     separated = settings.objective in SEPARATED
     cut_segments = 0
@@ -67,7 +73,8 @@ def plan_passes(
     for number in range(passes):
         pass_key = key_of_pass(key, number)
         if settings.objective in PAIRS:
-            instances = _pair_instances(bucket, settings, random_stream(*pass_key))
+            longest = settings.max_num_tokens + 1 - pair_separators
+            instances = _pair_instances(bucket, settings, random_stream(*pass_key), longest)
         else:
             instances = _block_instances(bucket, settings.max_seq_length - (1 if separated else 2))
         random_stream(*pass_key, "order").shuffle(instances)
@@ -79,9 +86,9 @@ def key_of_pass(key: Sequence[object], number: int) -> tuple[object, ...]:
     return (*key, "pass", number)
 
 
-def _pair_instances(bucket: Bucket, settings: ExampleSettings, rng: np.random.Generator) -> np.ndarray:
-    pairs = choose_pairs(bucket, settings, uniform_numbers(rng))
-    dropped = truncate_pairs(pairs, settings.max_num_tokens, rng)
+def _pair_instances(bucket: Bucket, settings: ExampleSettings, rng: np.random.Generator, longest: int) -> np.ndarray:
+    pairs = choose_pairs(bucket, settings, uniform_numbers(rng), longest)
+    dropped = truncate_pairs(pairs, longest, rng)
     instances = np.zeros(len(pairs), INSTANCE)
     for side in "ab":
         instances[f"{side}_start"] = pairs[f"{side}_start"]
@@ -99,23 +106,23 @@ def _block_instances(bucket: Bucket, longest: int) -> np.ndarray:
     return instances
 
 
-def instance_lengths(plan: Plan) -> np.ndarray:
+def instance_lengths(plan: Plan, pair_separators: int = 1) -> np.ndarray:
     """Int32 [N], number of tokens of each instance, including [CLS] and [SEP]."""
     a_length, b_length = plan.instances["a_length"], plan.instances["b_length"]
-    return a_length + (1 if plan.separated else 2) + b_length + (b_length > 0)
+    return a_length + (1 if plan.separated else 2) + b_length + pair_separators * (b_length > 0)
 
 
 def fill_instances(
     tokens: np.ndarray,
     instances: np.ndarray,
     max_seq_length: int,
+    tokenizer: Tokenizer,
     *,
     separated: bool,
-    cls_id: int,
-    sep_id: int,
-    pad_id: int,
 ) -> dict[str, np.ndarray]:
-    """Fill [CLS] A [SEP] B [SEP], [CLS] A [SEP] if B is empty, or [CLS] A; then padding.
+    """Fill [CLS] A [SEP] B [SEP], with as many [SEP] in the middle as the tokenizer has; [CLS] A [SEP] if B is empty.
+
+    Or [CLS] A, if it is `separated`. Then padding.
 
     Args:
         tokens: int32 [tokens]; see `Plan`.
@@ -125,28 +132,31 @@ def fill_instances(
     Returns:
         input_ids:    int32 [N, T].
         input_mask:   uint8 [N, T], 1 up to the last [SEP].
-        segment_ids:  uint8 [N, T], 1 for B and the last [SEP].
+        segment_ids:  uint8 [N, T], 1 for B and the last [SEP] if the tokenizer has segments.
     """
     column = np.arange(max_seq_length, dtype=np.int32)
     a_sep = 1 + instances["a_length"][:, None]
     last = a_sep - 1 if separated else a_sep  # column of the last token
-    is_a = column <= a_sep
+    before_b = a_sep + tokenizer.pair_separators
     sources = instances["a_start"][:, None] - 1 + column
     b_length = instances["b_length"][:, None]
     if b_length.any():
-        last = a_sep + b_length + (b_length > 0)
-        np.copyto(sources, instances["b_start"][:, None] - 1 - a_sep + column, where=~is_a)
+        last = np.where(b_length > 0, before_b + b_length, a_sep)
+        np.copyto(sources, instances["b_start"][:, None] - before_b + column, where=column >= before_b)
     input_ids = tokens.take(sources, mode="clip")  # out of range only for special tokens and padding
-    input_ids[:, 0] = cls_id
-    if not separated:
-        np.put_along_axis(input_ids, a_sep, sep_id, axis=1)
-        np.put_along_axis(input_ids, last, sep_id, axis=1)
+    if not separated and not tokenizer.words_stand_alone:
+        for begin in (np.ones_like(a_sep), np.minimum(before_b, max_seq_length - 1)):
+            first = np.take_along_axis(input_ids, begin, axis=1)
+            np.put_along_axis(input_ids, begin, tokenizer.at_begin[first], axis=1)
+    input_ids[:, 0] = tokenizer.cls_id
     is_token = column <= last
-    input_ids[~is_token] = pad_id
+    if not separated:
+        input_ids[(column >= a_sep) & (column < before_b) | (column == last)] = tokenizer.sep_id
+    input_ids[~is_token] = tokenizer.pad_id
     return {
         "input_ids": input_ids,
         "input_mask": is_token.view(np.uint8),
-        "segment_ids": (is_token & ~is_a).view(np.uint8),
+        "segment_ids": (is_token & (column >= before_b) & tokenizer.has_segments).view(np.uint8),
     }
 
 
@@ -166,7 +176,8 @@ def make_examples(
     layout, vocabulary = settings.layout, MaskingVocabulary.of(tokenizer)
     rng = random_stream(*key, "masking")
     if settings.packing:
-        rows = pack_sequences(instance_lengths(plan), settings.max_seq_length, settings.max_sequences_per_pack)
+        lengths = instance_lengths(plan, tokenizer.pair_separators)
+        rows = pack_sequences(lengths, settings.max_seq_length, settings.max_sequences_per_pack)
         rows = rows[random_stream(*key, "rows").permutation(len(rows))]
     else:
         rows = np.arange(len(plan.instances), dtype=np.int32)[:, None]
@@ -178,10 +189,8 @@ def make_examples(
             plan.tokens,
             instances,
             settings.max_seq_length,
+            tokenizer,
             separated=plan.separated,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            pad_id=tokenizer.pad_id,
         )
         fingerprints = features["input_ids"].astype(np.uint64) @ weights
         if settings.masks(split):

@@ -29,7 +29,7 @@ def uniform_numbers(rng: np.random.Generator) -> Iterator[float]:
         yield from rng.random(_DRAWS).tolist()
 
 
-def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[float]) -> np.ndarray:
+def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[float], longest: int = 0) -> np.ndarray:
     """Pairs of one pass over all documents, untruncated: the original's `create_instances_from_document`.
 
     `segment_pair` splits the same chunks but never draws another document, `mlm_sop` only for a single segment; the
@@ -41,6 +41,7 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
 
     Args:
         uniforms: random numbers from [0, 1).
+        longest: maximum number of text tokens; 0: `settings.max_num_tokens`.
 
     Returns:
         PAIR [N]: pairs in order, for each document in order.
@@ -48,6 +49,7 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
     starts = bucket.segment_splits.tolist()  # lists: scalar reads and bisect are slow on arrays
     documents = bucket.document_splits.tolist()
     num_documents = len(documents) - 1
+    longest = longest or settings.max_num_tokens
     all_real = settings.objective == "segment_pair"
     is_order = settings.objective == "mlm_sop"
     balanced = settings.nsp == "balanced"
@@ -56,9 +58,9 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
     fields = array.array("q")
     for document in range(num_documents):
         segment, last = documents[document], documents[document + 1]
-        target = settings.max_num_tokens
+        target = longest
         if next(uniforms) < settings.short_seq_prob:
-            target = 2 + int(next(uniforms) * (settings.max_num_tokens - 1))
+            target = 2 + int(next(uniforms) * (longest - 1))
         while segment < last:
             # The chunk: as few whole segments as reach the target, or the rest of the document.
             end = bisect_left(starts, starts[segment] + target, segment + 1, last)

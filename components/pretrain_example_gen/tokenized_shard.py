@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -35,17 +37,24 @@ class Bucket:
             raise ValueError(f"{len(self.tokens)} tokens in a shard; the maximum is {MAX_TOKENS}: make more shards")
 
     @classmethod
-    def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer) -> Bucket:
+    def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer, separated: bool = True) -> Bucket:
         """Tokenize documents (sequences of segments); omits segments and documents without tokens, as the original.
 
         Documents are consumed while tokenizing, so little of their text is in memory at a time.
+
+        Args:
+            separated: whether a segment begins as a text does. If not, and words do not stand alone, it has the space
+                before it that running text has: none after a full-width sign, as in Chinese.
         """
         segment_counts: list[int] = []
 
         def segments() -> Iterator[str]:
             for document in documents:
                 segment_counts.append(len(document))
-                yield from document
+                spaced = not separated and not tokenizer.words_stand_alone
+                before = ["", *document[:-1]] if spaced else itertools.repeat("")
+                for last, segment in zip(before, document, strict=False):
+                    yield segment if unicodedata.east_asian_width(last[-1:] or "字") in "WF" else f" {segment}"
 
         tokens, splits = tokenizer.encode(segments())
         lengths = np.diff(splits)

@@ -19,7 +19,7 @@ import apache_beam as beam
 import google_crc32c
 import numpy as np
 
-from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, Shard
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, Shard
 from bert_keras.tokenizers.protocol import Tokenizer
 from components.io.shards import read_documents, shard_name, whole_file, write_json
 from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
@@ -134,9 +134,9 @@ def make_examples_shards(
     passes = settings.passes(split)
     paths = [examples_path(documents_path, output_dir, number, passes) for number in range(passes)]
     key = (settings.seed, split, posixpath.basename(documents_path))
-    bucket = Bucket.from_documents(read_documents(documents_path), tokenizer)
+    bucket = Bucket.from_documents(read_documents(documents_path), tokenizer, settings.objective in SEPARATED)
     counts = [_count_bucket(bucket, tokenizer)]
-    plans = plan_passes(bucket, settings, passes, key, tokenizer.sep_id)
+    plans = plan_passes(bucket, settings, passes, key, tokenizer.sep_id, tokenizer.pair_separators)
     del bucket  # the plans may have their own tokens
     shards = []
     for number, (path, plan) in enumerate(zip(paths, plans, strict=True)):

@@ -16,8 +16,6 @@ from bert_keras.errors import InputError
 from bert_keras.initial_model import export_initial_model
 from bert_keras.models.config import BertConfig
 from bert_keras.models.roberta import RobertaForMaskedLM
-from bert_keras.objectives.registry import pretraining_model
-from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.pretraining import load_tokenizer, pretrain
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import MERGES_FILE
@@ -137,13 +135,6 @@ def test_another_vocabulary_is_refused(job, source, tmp_path):
     write_any("hf", source[0], backwards, str(tmp_path / "backwards"), "roberta", ())
     with pytest.raises(InputError, match="give the merges in the order in which they were learned"):
         initial_outline(str(tmp_path / "backwards"))
-
-
-@pytest.mark.parametrize("objective", ["mlm_nsp", "segment_pair", "single_sequence", "left_to_right"])
-def test_objectives_without_separators_are_refused(objective):
-    config = dataclasses.replace(MODEL, causal=objective == "left_to_right")
-    with pytest.raises(InputError, match=f"'byte_bpe', .* and examples.objective '{objective}': set 'bert', and"):
-        pretraining_model(PretrainingSettings(), objective, config, 1, byte_bpe=True)
 
 
 def test_the_merges_are_read_beside_the_examples(job):

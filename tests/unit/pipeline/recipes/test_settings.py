@@ -208,7 +208,6 @@ LEFT_TO_RIGHT = ("examples.objective=left_to_right", "examples.masking.when=stat
         ([*LEFT_TO_RIGHT], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
         (["model.causal=true"], "model.causal is True, but .* 'mlm_nsp': set model.causal=false"),
         (["pretraining.model_family=electra"], "model_family is 'electra', which does not .*objective='mlm_nsp'"),
-        (["vocabulary.algorithm=byte_bpe"], "vocabulary.algorithm is 'byte_bpe', which .* 'full_sentences' or"),
     ],
 )
 def test_settings_that_training_refuses_are_refused_before_the_examples_are_made(changes, reason):
