@@ -47,7 +47,7 @@ class PretrainingSettings:
         return objective if objective in (*LABELLED, "left_to_right") else "mlm"
 
     def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:
-        """Check that the model with this encoder can learn from examples of an `examples.objective`, with byte-level BPE or not.
+        """Check that the model with this encoder can learn from examples of an `examples.objective`.
 
         Raises:
             ValueError: it cannot; names the settings to change.

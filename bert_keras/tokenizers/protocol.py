@@ -33,8 +33,6 @@ class Tokenizer(Protocol):
     has_segments: bool
     # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
     words_stand_alone: bool
-    # int32 [V]: the token that a text begins with for one that follows a space: byte-level BPE's "cat" for "Ġcat".
-    at_begin: np.ndarray
 
     vocabulary: tuple[str, ...]
     # BERT's [CLS], [SEP], [PAD], [UNK], [MASK]; RoBERTa's <s>, </s>, <pad>, <unk>, <mask>.
@@ -47,6 +45,10 @@ class Tokenizer(Protocol):
     @property
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it."""
+
+    @property
+    def at_begin(self) -> np.ndarray | None:
+        """Int32 [V]: a text's first token for each that follows a space, "cat" for "Ġcat"; None: words stand alone."""
 
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids int32 of many texts, without special tokens, and int64 [texts + 1] row splits."""

@@ -94,7 +94,7 @@ class BertTokenizer:
         lower_case: lower-case and strip accents; must match how the vocabulary was made.
     """
 
-    pair_separators, has_segments, words_stand_alone = 1, True, True
+    pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
 
     def __init__(self, vocabulary: Sequence[str], lower_case: bool):
         check_vocabulary(vocabulary)

@@ -144,7 +144,7 @@ def fill_instances(
         last = np.where(b_length > 0, before_b + b_length, a_sep)
         np.copyto(sources, instances["b_start"][:, None] - before_b + column, where=column >= before_b)
     input_ids = tokens.take(sources, mode="clip")  # out of range only for special tokens and padding
-    if not separated and not tokenizer.words_stand_alone:
+    if not separated and tokenizer.at_begin is not None:
         for begin in (np.ones_like(a_sep), np.minimum(before_b, max_seq_length - 1)):
             first = np.take_along_axis(input_ids, begin, axis=1)
             np.put_along_axis(input_ids, begin, tokenizer.at_begin[first], axis=1)
