@@ -144,7 +144,7 @@ class SentencePieceTokenizer:
         ValueError: a special token is missing.
     """
 
-    pair_separators, has_segments, words_stand_alone = 1, True, True
+    pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
 
     def __init__(self, model: bytes):
         import sentencepiece
