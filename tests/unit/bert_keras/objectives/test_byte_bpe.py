@@ -13,8 +13,10 @@ from bert_keras.convert.detect import outline_any, read_any, tokenizer_of, write
 from bert_keras.convert.initial_model import initial_outline
 from bert_keras.data.example_format import ExampleSpec
 from bert_keras.errors import InputError
+from bert_keras.finetuning.init_checkpoint import InitCheckpoint
 from bert_keras.initial_model import export_initial_model
 from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.pretraining import load_tokenizer, pretrain
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
@@ -141,3 +143,20 @@ def test_the_merges_are_read_beside_the_examples(job):
     folder = job.examples[0]
     found = load_tokenizer(folder, ExampleSpec.load(folder))
     assert (found.vocabulary, found.merges) == (TOKENIZER.vocabulary, TOKENIZER.merges)
+
+
+@pytest.mark.slow
+def test_an_electra_may_have_it(tmp_path):
+    shape = ElectraConfig(dataclasses.replace(MODEL, type_vocab_size=2), embedding_size=8, generator_size=0.5)
+    model = ElectraDiscriminator(shape)
+    model.build()
+    for format in ("hf", "bert-tfx"):
+        folder = str(tmp_path / format)
+        write_any(format, model, TOKENIZER, folder, "electra", ())
+        read = read_any(folder)
+        assert read.family == "electra" and read.merges == list(TOKENIZER.merges)
+        for mine, theirs in zip(read.model.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    assert isinstance(InitCheckpoint.read(folder).tokenizer, ByteBpeTokenizer)
+    encoded = tf.saved_model.load(folder).signatures["encode"](text=tf.constant(["The cat"]))
+    assert [token.decode() for token in encoded["tokens"].numpy()[0]] == ["<s>", *TOKENIZER.tokenize("The cat"), "</s>"]
