@@ -35,6 +35,7 @@ class AblationSettings:
         halvings: for `steps`: fine-tuning starts after all steps of pre-training, half of them, a quarter, ...; the
             number of halvings.
         epochs: for `imdb`: fine-tune for 1, 2, ... up to this many epochs.
+        max_pairs: for `relatives`: the first minimal pairs of each paradigm.
     """
 
     seeds: int = 3
@@ -43,9 +44,10 @@ class AblationSettings:
     mixed_layers: int = 4
     halvings: int = 3
     epochs: int = 4
+    max_pairs: int = 150
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "layers_divisor", "width_divisor", "mixed_layers", "epochs"):
+        for name in ("seeds", "layers_divisor", "width_divisor", "mixed_layers", "epochs", "max_pairs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"ablation.{name} is {getattr(self, name)}; it must be at least 1")
         if self.halvings < 0:
@@ -188,7 +190,7 @@ def tiny() -> AblationRecipe:
         data=TaskDataSettings(max_train_rows=32, max_eval_rows=32),
         task=TaskSettings(max_seq_length=32, doc_stride=8, max_query_length=12, lstm_units=8),
         finetuning=FineTuningConfig(num_train_epochs=1.0, train_batch_size=16, learning_rate=1e-3),
-        ablation=AblationSettings(seeds=2, layers_divisor=3, width_divisor=32, halvings=1, epochs=2),
+        ablation=AblationSettings(seeds=2, layers_divisor=3, width_divisor=32, halvings=1, epochs=2, max_pairs=3),
     )
 
 

@@ -67,15 +67,16 @@ class LocalTrainer:
         tf.get_logger().setLevel("ERROR")
         self._corpus, self._init, self._results = corpus, init, results
         self._splits = {}
-        self._pairs = minimal_pairs.read_pairs([tasks[MINIMAL_PAIRS]], "--task") if MINIMAL_PAIRS in tasks else []
+        pairs, limit = [tasks[MINIMAL_PAIRS]] if MINIMAL_PAIRS in tasks else [], recipe.ablation.max_pairs
+        self._pairs = minimal_pairs.read_pairs(pairs, "--task", limit) if pairs else []
         for name, folder in tasks.items():
             if name == MINIMAL_PAIRS:
                 continue
             splits = find_splits(task_of(name), folder)
             self._splits[name] = {split: splits[split] for split in (TRAIN, EVAL) if split in splits}
         self.data = {name: fingerprint(input_files(splits)) for name, splits in self._splits.items()}
-        if self._pairs:
-            self.data[MINIMAL_PAIRS] = fingerprint(list_files([tasks[MINIMAL_PAIRS]], "--task"))
+        if pairs:
+            self.data[MINIMAL_PAIRS] = f"{fingerprint(list_files(pairs, '--task'))}, {limit}"
         self.given_model = bool(init)
         # A cache of one initial checkpoint: jobs with different seeds follow each other.
         self._read: tuple[PretrainingStep | None, InitCheckpoint] | None = None

@@ -137,8 +137,44 @@ def test_equal_compute_by_hand():
     )
     generator = 10 * (4 * 4 + 2 * 2 * 8 + 2 * 10 * 2) + 2 * 4 + 10 * 8 * 2 + 2 * (2 * 8 + 8 * 100)
     assert sequence_flops(electra) == 6 * (encoder + 10 * (8 * 8 + 8) + generator)
+    bilm = with_settings(recipe, ["model.encoder=bilm", "examples.objective=left_to_right"])
+    cnn = 50 * 16 * (1 + 2 + 2 * 3 + 4 * 4 + 8 * 5 + 16 * 6 + 32 * 7) + 2 * 2 * 64**2 + 64 * 4
+    directions = 2 * ((4 + 4) * 4 * 32 + 32 * 4 + 4 * 100)
+    assert sequence_flops(bilm) == 6 * 10 * (cnn + directions)
     assert equal_steps(recipe, recipe) == 24
     assert equal_steps(span, recipe) == round(24 * (encoder + head) / (encoder + head + 2 * (216 * 8 + 864)))
+
+
+def test_relatives_are_their_recipes_at_equal_flops_or_within_a_budget():
+    experiment = experiment_of("relatives", tiny(), ["sst-2", "minimal-pairs"])
+    assert [column.header for column in experiment.columns] == ["SST-2", "minimal pairs"]
+    of = {arm.name: with_settings(tiny(), arm.pretraining) for arm in experiment.arms}
+    assert of["BERT"].training.num_train_steps == 24 > of["biLM"].training.num_train_steps
+    assert (of["biLM"].model.encoder, of["biLM"].model.intermediate_size) == ("bilm", 128)
+    assert of["RoBERTa"].vocabulary.algorithm == "byte_bpe" and of["left-to-right"].model.causal
+    for recipe in of.values():  # what is not the family's is the scale's
+        assert recipe.model.hidden_size == 32 and recipe.training.train_batch_size == 8
+    assert {("BERT", "biLM"), ("ELECTRA", "BERT"), ("BERT", "left-to-right")} < {*experiment.claims}
+    with_budget = experiment_of("relatives", with_settings(tiny(), ["training.budget=60 core-seconds"]), ["sst-2"])
+    assert not any("num_train_steps" in word for arm in with_budget.arms for word in arm.pretraining)
+    assert with_budget.notes[0] == "Each arm was pre-trained for 60 core-seconds."
+
+
+def test_minimal_pairs_have_one_figure_an_arm_and_a_dash_without(tmp_path):
+    stub = Stub(["sst-2", "minimal-pairs"])
+    experiment, jobs = all_jobs("relatives", stub)
+    assert len([job for job in jobs if job.column and job.column.task == "minimal-pairs"]) == len(experiment.arms)
+    results = run(jobs, Results(str(tmp_path)), stub, lambda line: None)
+    lacking = next(job.unit.hash for job in jobs if job.column and job.column.task == "minimal-pairs")
+    figures = figures_of(experiment, jobs, {**results, lacking: Result({}, 1.0)})
+    assert figures["BERT", "minimal pairs"] == [] and figures["ELECTRA", "minimal pairs"] == [50.0]
+    assert "| BERT | 50.5 ± 0.7 | - |" in page(experiment, figures, {}, "picture.svg")
+    draw(experiment, figures, str(tmp_path / "picture.svg"))
+
+
+def test_a_given_model_has_the_arms_of_one_pre_training():
+    _, jobs = all_jobs("features", Stub(["ner"], given_model=True))
+    assert "ELMo's biLM" not in {job.arm.name for job in jobs} and len({job.arm.name for job in jobs}) == 7
 
 
 def test_a_unit_s_hash_is_of_all_that_its_result_depends_on():

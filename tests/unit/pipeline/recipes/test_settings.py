@@ -208,6 +208,8 @@ LEFT_TO_RIGHT = ("examples.objective=left_to_right", "examples.masking.when=stat
         ([*LEFT_TO_RIGHT], "model.causal is False, but .* 'left_to_right': set model.causal=true"),
         (["model.causal=true"], "model.causal is True, but .* 'mlm_nsp': set model.causal=false"),
         (["pretraining.model_family=electra"], "model_family is 'electra', which does not .*objective='mlm_nsp'"),
+        (["model.encoder=bilm"], "model.encoder is 'bilm', which .*: set examples.objective=left_to_right, "),
+        (["model.encoder=bilm", *LEFT_TO_RIGHT], "model.encoder is 'bilm', which .* pretraining.head_start=false and"),
     ],
 )
 def test_settings_that_training_refuses_are_refused_before_the_examples_are_made(changes, reason):
@@ -222,6 +224,7 @@ def test_settings_that_training_refuses_are_refused_before_the_examples_are_made
     [
         ["examples.objective=doc_sentences"],
         [*LEFT_TO_RIGHT, "model.causal=true"],
+        [*LEFT_TO_RIGHT, "model.encoder=bilm", "pretraining.head_start=false"],
         ["examples.objective=single_sequence", "pretraining.model_family=spanbert"],
         ["examples.objective=doc_sentences", "pretraining.model_family=electra"],
     ],
