@@ -49,9 +49,9 @@ def onnx_model(model: keras.Model, embedding: EmbeddingSettings, untrained: Coll
     Raises:
         InputError: the model has LSTMs.
     """
-    if model.config.encoder == "bilm" or any(getattr(model, name, None) for name in ("bilstm", "reader")):
-        raise InputError(f"{model.name} has LSTMs, which are not written as ONNX; keep it as bert-tfx")
     backbone = backbone_of(model)
+    if backbone.config.encoder == "bilm" or any(getattr(model, name, None) for name in ("bilstm", "reader")):
+        raise InputError(f"{model.name} has LSTMs, which are not written as ONNX; keep it as bert-tfx")
     config, is_choice = backbone.config, type(model).__name__ == "BertForMultipleChoice"
     graph = _Graph()
     names = INPUTS if config.type_vocab_size > 1 else INPUTS[:2]

@@ -65,7 +65,9 @@ class _TaskModel(ConfiguredModel):
             num_outputs, use_bias=has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
         self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
-        self.reader = FeatureReader(config, self.features, lstm_units, head_seed + 6) if self.features else None
+        self.reader = (
+            FeatureReader(config, self.features, lstm_units, head_seed + 6, name="reader") if self.features else None
+        )
 
     def build(self, input_shape=None):
         self.backbone.build(None)
