@@ -19,7 +19,7 @@ from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, FineTuningConfig, TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
@@ -204,9 +204,9 @@ def test_a_vocabulary_of_another_size_is_refused():
 
 def test_sequences_longer_than_the_positions_are_refused():
     start = InitCheckpoint(CONFIG, TOKENIZER)
-    start.check_reads(TaskSettings(max_seq_length=12))
+    start.check_reads(TaskSettings(max_seq_length=12), task_of("sst-2"), FineTuningConfig())
     with pytest.raises(InputError, match=r"task\.max_seq_length is 13, but the model has positions for 12 tokens"):
-        start.check_reads(TaskSettings(max_seq_length=13))
+        start.check_reads(TaskSettings(max_seq_length=13), task_of("sst-2"), FineTuningConfig())
 
 
 def test_the_trained_bert():
