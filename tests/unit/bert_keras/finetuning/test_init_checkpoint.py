@@ -153,11 +153,11 @@ def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
     ("name", "settings"),
     [
         ("sst-2", TaskSettings(8)),
-        ("sts-b", TaskSettings(8)),
-        ("swag", TaskSettings(8)),
-        ("squad1.1", TaskSettings(12, max_query_length=4, doc_stride=2)),
+        pytest.param("sts-b", TaskSettings(8), marks=pytest.mark.slow),
+        pytest.param("swag", TaskSettings(8), marks=pytest.mark.slow),
+        pytest.param("squad1.1", TaskSettings(12, max_query_length=4, doc_stride=2), marks=pytest.mark.slow),
         ("ner", TaskSettings(8)),
-        ("ner", TaskSettings(8, features="embeddings")),
+        pytest.param("ner", TaskSettings(8, features="embeddings"), marks=pytest.mark.slow),
     ],
 )
 def test_an_electra_with_narrower_embeddings_is_fine_tuned_and_read_again(tmp_path, name, settings):

@@ -269,6 +269,7 @@ def real():
     return features, lambda: ElectraForPreTraining(ElectraConfig(shape, 32, 1 / 2))
 
 
+@pytest.mark.slow
 def test_real_sentences_are_learned_by_heart(real):
     """The generator learns to guess right: in the end few tokens are replaced."""
     features, make = real

@@ -142,6 +142,7 @@ def test_sums_by_hand():
     assert float(whole(loss, dict.fromkeys(SUMS, 0.0))) == 0.0
 
 
+@pytest.mark.slow
 def test_real_sentences_are_learned_by_heart():
     """To the minimum loss of a model that does not see its targets; not below."""
     features, tokenizer = real_sequences()

@@ -69,6 +69,7 @@ def test_sums_by_hand():
     assert_equal_but_for_rounding([sums[name][0] for name in SUMS], [-np.log(3 / 8), 1, 2], 4)
 
 
+@pytest.mark.slow
 def test_real_sentences_are_learned_by_heart():
     """Masked as in fairseq: [CLS] and [SEP] too, with a stochastic number of masks."""
     features, tokenizer = real_sequences()

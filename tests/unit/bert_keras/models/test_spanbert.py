@@ -207,6 +207,7 @@ def test_a_packed_sequence_has_the_same_logits_as_alone(random_bert):
         assert_equal_but_for_rounding(outputs[name][:, 1:3], model(second)[name], DEPTH)
 
 
+@pytest.mark.slow
 def test_real_sentences_are_learned_by_heart():
     features, tokenizer = real_sequences()
     features |= spans_of(features, tokenizer)

@@ -74,6 +74,7 @@ def test_before_the_first_step_it_answers_as_its_source(source, exported):
             np.testing.assert_array_equal(mine, wanted)
 
 
+@pytest.mark.slow
 def test_what_was_exported_can_be_continued(job, exported, tmp_path):
     again = dataclasses.replace(job, output_dir=str(tmp_path / "again"))
     assert export_initial_model(again, exported).kept == ("encoder", "discriminator head", "generator")
@@ -111,6 +112,7 @@ def trained_from(job, init, folder, **settings):
     return read_any(trained.output_dir)
 
 
+@pytest.mark.slow
 def test_a_frozen_initial_model_keeps_its_weights_and_its_drawn_generator_learns(job, drawn_generator, tmp_path):
     before = read_any(drawn_generator)
     after = trained_from(job, drawn_generator, tmp_path, freeze_initial=True)

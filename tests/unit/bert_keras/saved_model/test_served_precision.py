@@ -58,6 +58,7 @@ def trained_in_bfloat16():
     keras.mixed_precision.set_dtype_policy("float32")
 
 
+@pytest.mark.slow
 def test_a_pretrained_model(tmp_path, trained_in_bfloat16):
     model = drawn(BertForPreTraining(CONFIG, seed=1))
     served = {}
