@@ -12,8 +12,7 @@ from bert_keras.objectives.settings import PretrainingSettings
 from components.example_gate.limits import DataLimits
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.recipes.bert import tiny_cpu
-from pipeline.recipes.families import published as _published
-from pipeline.recipes.families import tiny as _tiny
+from pipeline.recipes.families import published, tiny
 from pipeline.recipes.settings import Recipe
 
 # RoBERTa's of both sizes (fairseq; `bert_keras.models.roberta`).
@@ -31,7 +30,7 @@ _ROBERTA_MASKING = {
 
 
 def _roberta(name: str, layers: int, hidden: int, learning_rate: float, num_warmup_steps: int) -> Recipe:
-    return _published(
+    return published(
         *(name, layers, hidden, 512, _ROBERTA_EXAMPLES, {**_ROBERTA_MASKING, "max_predictions_per_seq": 77}),
         model={"vocab_size": 50265, **_ROBERTA},
         vocabulary={"algorithm": "byte_bpe"},
@@ -60,7 +59,7 @@ def roberta_tiny() -> Recipe:
     Hardware:  2 CPU cores
     Time:      not measured; the demo's steps
     """
-    return _tiny(
+    return tiny(
         *("roberta_tiny", _ROBERTA_EXAMPLES, _ROBERTA_MASKING),
         model=dataclasses.replace(tiny_cpu().model, **_ROBERTA),
         vocabulary=VocabularySettings(algorithm="byte_bpe"),
@@ -101,7 +100,7 @@ def spanbert_tiny() -> Recipe:
     Hardware:  2 CPU cores
     Time:      not measured; the demo's steps
     """
-    return _tiny(
+    return tiny(
         *("spanbert_tiny", _SPANBERT_EXAMPLES, _SPANBERT_MASKING),
         pretraining=PretrainingSettings(model_family="spanbert", head_start=True),
     )
@@ -118,7 +117,7 @@ def spanbert_base() -> Recipe:
     Weight decay and number of targets are the paper's; the command of the authors' pretraining/README.md has 0.01 and
     15: training.weight_decay=0.01 pretraining.max_pair_targets=15.
     """
-    return _published(
+    return published(
         *("spanbert_base", 12, 768, 512, _SPANBERT_EXAMPLES, {**_SPANBERT_MASKING, "max_predictions_per_seq": 77}),
         model={"vocab_size": 28996},
         vocabulary={"lower_case": False},
@@ -155,7 +154,7 @@ _MODERN_DATA: dict[str, Any] = {"max_masked_fraction": 0.35}
 
 
 def _modern(name: str, layers: int, hidden: int, inner: int, length: int, second: dict[str, int], **training: Any):
-    return _published(
+    return published(
         *(name, layers, hidden, 1024, _ROBERTA_EXAMPLES, {**_MODERN_MASKING, "max_predictions_per_seq": 308}),
         model={**_MODERN, "intermediate_size": inner, "max_position_embeddings": length},
         data=_MODERN_DATA,
@@ -175,7 +174,7 @@ def modern_tiny() -> Recipe:
     demo = tiny_cpu()
     # 344 of three matrices are as many weights as 512 of two.
     model = dataclasses.replace(demo.model, **{**_MODERN, "local_attention": 16}, intermediate_size=344)
-    return _tiny(
+    return tiny(
         *("modern_tiny", _ROBERTA_EXAMPLES, {**_MODERN_MASKING, "max_predictions_per_seq": 20}),
         model=model,
         data=dataclasses.replace(demo.data, **_MODERN_DATA),
@@ -220,7 +219,7 @@ def _electra(
     name: str, layers: int, hidden: int, length: int, predictions: int, sizes: dict[str, Any], **training: Any
 ) -> Recipe:
     """Sizes and training as in arXiv 2003.10555, table 6, predictions as in configure_pretraining.py."""
-    return _published(
+    return published(
         *(name, layers, hidden, length, _ELECTRA_EXAMPLES),
         {**_ELECTRA_MASKING, "max_predictions_per_seq": predictions},
         model={"hidden_act": "gelu_erf"},
@@ -238,7 +237,7 @@ def electra_tiny() -> Recipe:
     Hardware:  2 CPU cores
     Time:      not measured; the demo's steps, each of two networks
     """
-    return _tiny(
+    return tiny(
         *("electra_tiny", _ELECTRA_EXAMPLES, _ELECTRA_MASKING),
         model=dataclasses.replace(tiny_cpu().model, hidden_act="gelu_erf"),
         pretraining=PretrainingSettings(
