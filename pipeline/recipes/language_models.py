@@ -49,7 +49,8 @@ def elmo_tiny() -> Recipe:
 
     Command:   bert-tfx pretrain elmo_tiny --corpus 'text/*.txt'
     Hardware:  2 CPU cores
-    Time:      not measured
+    Time:      11 core-minutes with 500 of its 1,500 steps, all stages; the whole was not measured
+    Expect:    after these, perplexity 153 in both directions (unigram: 602), on 12 MB of novels
     """
     return tiny(
         *("elmo_tiny", {"objective": "left_to_right"}, {}),
