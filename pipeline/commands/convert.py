@@ -54,9 +54,9 @@ def convert(
     """Convert a model's weights, heads and vocabulary between file formats.
 
     tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT,
-    RoBERTa, ELECTRA (generator or discriminator) or ModernBERT, safetensors only. keras-hub: presets of the first
-    three. bert-tfx: a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with its
-    weights. onnx: model.onnx for ONNX Runtime and other engines, token ids in, with tokenizer.json beside it; it is
+    RoBERTa, ELECTRA (generator or discriminator), ModernBERT or ALBERT, safetensors only. keras-hub: presets of the
+    first three. bert-tfx: a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with
+    its weights. onnx: model.onnx for ONNX Runtime and other engines, token ids in, with tokenizer.json beside it; it is
     written, not read; a fine-tuned bert-tfx model with its task's head. An ELECTRA is written with its generator where
     SRC has it: to generator/ of an hf folder, not to a preset or to onnx.
     Pickle files are never loaded.

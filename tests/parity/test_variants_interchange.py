@@ -1,4 +1,4 @@
-"""RoBERTa, ELECTRA and ModernBERT from and to `transformers`: the same outputs at every layer, the same tensors around.
+"""BERT's relatives from and to `transformers`: the same outputs at every layer, the same tensors around.
 
 `make parity`; torch and transformers are no requirement of the product.
 """
@@ -20,9 +20,10 @@ from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models import every_model
+from tests.support.models.tiny_sentencepiece import tiny_sentencepiece
 
 TOLERANCE = 2e-5
-CLASSES = {"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert"}
+CLASSES = {"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert", "albert": "Albert"}
 TEXT = "The cats sat, café!"
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe"], lower_case=True)
 BYTES = ByteBpeTokenizer(
@@ -49,6 +50,10 @@ MODERN = dataclasses.replace(
     hidden_act="gelu_erf",
     global_attn_every_n_layers=3,
 )
+PIECES = tiny_sentencepiece()
+ALBERT = dataclasses.replace(
+    BERT, vocab_size=len(PIECES.vocabulary), hidden_act="gelu_tanh", embedding_width=20, shared_layers=True
+)
 MODERN_BYTES = dataclasses.replace(MODERN, vocab_size=len(BYTES.vocabulary))
 
 
@@ -72,6 +77,8 @@ CASES = [
     ("ElectraModel", electra_backbone, ELECTRA, "electra", WORDS),
     ("ModernBertForMaskedLM", RobertaForMaskedLM, MODERN, "modernbert", WORDS),
     ("ModernBertForMaskedLM", RobertaForMaskedLM, MODERN_BYTES, "modernbert", BYTES),
+    ("AlbertForMaskedLM", RobertaForMaskedLM, ALBERT, "albert", PIECES),
+    ("AlbertModel", BertBackbone, ALBERT, "albert", PIECES),
     ("ModernBertModel", modern_backbone, dataclasses.replace(MODERN, local_attention=0), "modernbert", WORDS),
 ]
 
@@ -151,7 +158,7 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
     assert again.vocabulary == list(tokenizer.vocabulary)
     if tokenizer is BYTES:
         assert again.merges == list(BYTES.merges)
-    else:
+    elif tokenizer is WORDS:
         assert again.lower_case is True
     assert_equal_weights(again.model, ours)
 
@@ -164,6 +171,8 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
         common |= {"max_position_embeddings": T + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
     elif family == "electra":
         common |= {"max_position_embeddings": T, "embedding_size": config.embedding_size}
+    elif family == "albert":
+        common |= {"max_position_embeddings": T, "embedding_size": config.embedding_width}
     else:
         ids = ("pad_token_id", "cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
         common |= {"max_position_embeddings": T, "local_attention": 4, **dict.fromkeys(ids, 0)}

@@ -1,11 +1,11 @@
 """Record the outputs of `transformers` for a small random RoBERTa, ELECTRA and ModernBERT (with its gradients), and for
-an ELECTRA-small of the released shape; not part of any test run.
+an ELECTRA-small and ALBERTs of the released shapes; not part of any test run.
 
 python tests/support/models/golden_transformers_variants/make.py tests/unit/bert_keras/golden_transformers_variants
 (torch 2.13.0, transformers 5.23.0)
 
 Each file holds the tensors under the names of `transformers`, the inputs under `inputs/` and what came out under
-`outputs/`. Generator and discriminator of the ELECTRA have equal embeddings. The file of ELECTRA-small holds no
+`outputs/`. Generator and discriminator of the ELECTRA have equal embeddings. The files of released shapes hold no
 tensors, but the number of their numbers: `drawn` makes each from its name.
 """
 
@@ -54,10 +54,10 @@ def run(model, inputs, pad_token_id):
     return {"logits": result.logits.numpy(), "last_layer": result.hidden_states[-1].numpy()}
 
 
-def drawn(name, shape):
-    """A weight of ELECTRA-small, of NumPy's frozen generator: the same with every version."""
-    around = 1.0 if name.endswith("LayerNorm.weight") else 0.0
-    return (around + np.random.RandomState(zlib.crc32(name.encode())).normal(0, 0.1, shape)).astype("float32")
+def drawn(name, shape, deviation=0.1):
+    """A weight of a released shape, of NumPy's frozen generator: the same with every version."""
+    around = 1.0 if name.lower().endswith("norm.weight") else 0.0
+    return (around + np.random.RandomState(zlib.crc32(name.encode())).normal(0, deviation, shape)).astype("float32")
 
 
 def electra_small():
@@ -74,11 +74,35 @@ def electra_small():
         type_vocab_size=2,
         layer_norm_eps=1e-12,
     )
-    model = transformers.ElectraForPreTraining(config)
+    return of_drawn(transformers.ElectraForPreTraining(config))
+
+
+def of_drawn(model, deviation=0.1):
+    """The model, each weight as `drawn`."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(drawn(name, tuple(parameter.shape))))
+            parameter.copy_(torch.from_numpy(drawn(name, tuple(parameter.shape), deviation)))
     return model.eval()
+
+
+def albert(layers, hidden):
+    """An AlbertForPreTraining of albert/albert-base-v2's or -large-v2's shape, with weights as large as drawn ones."""
+    config = transformers.AlbertConfig(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+    )
+    return of_drawn(transformers.AlbertForPreTraining(config), 0.02)
+
+
+def run_albert(model, inputs):
+    """Both heads' logits, and the last layer; of the first 500 tokens of the vocabulary, for the file's size."""
+    with torch.no_grad():
+        names = ("input_ids", "input_mask", "segment_ids")
+        result = model(*(torch.from_numpy(inputs[name]) for name in names), output_hidden_states=True)
+    outputs = {"logits": result.prediction_logits[:, :, :500], "order": result.sop_logits}
+    return {name: x.numpy() for name, x in {**outputs, "last_layer": result.hidden_states[-1]}.items()}
 
 
 def save(name, tensors, inputs, outputs):
@@ -126,3 +150,8 @@ if __name__ == "__main__":
     model, inputs = electra_small(), random_inputs(segments=2, vocab_size=30522)
     count = {"parameters": np.array([sum(parameter.numel() for parameter in model.parameters())])}
     save("electra_small", count, inputs, run(model, inputs, model.config.pad_token_id))
+
+    for name, layers, hidden in (("base", 12, 768), ("large", 24, 1024)):
+        model, inputs = albert(layers, hidden), random_inputs(segments=2, vocab_size=30000)
+        count = {"parameters": np.array([sum(parameter.numel() for parameter in model.parameters())])}
+        save(f"albert_{name}", count, inputs, run_albert(model, inputs))
