@@ -171,6 +171,7 @@ def test_sums_by_hand():
     assert float(whole(bidirectional_loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
 
 
+@pytest.mark.slow
 def test_real_sentences_are_learned_by_heart():
     """Both directions, to the least loss that there is; see `least_loss`."""
     features, tokenizer = real_sequences()

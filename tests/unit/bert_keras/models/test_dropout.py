@@ -97,6 +97,6 @@ def test_draws_per_call_is_an_upper_bound(name, monkeypatch):
     states, call = RandomStates(model), 5
     with states.of(tf.constant(call, tf.int64)) as scope:
         model(case.features(), training=True)
-    draws = getattr(model, "draws_per_call", 1)
+    draws = states._draws
     drawn = [int(scope.get_current_value(state)[1]) - call * draws for state, _ in states._states]
     assert max(drawn) <= draws
