@@ -1,6 +1,7 @@
 """The embedded server: models behind a gRPC port and a REST port."""
 
 import contextlib
+import importlib
 import logging
 import signal
 import socket
@@ -143,6 +144,7 @@ class Server:
                 http=http_protocol(policy.limits),
                 handshake_seconds=policy.limits.max_head_seconds,
                 lifespan="off",
+                ws="none",
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=_CLOSE_SECONDS,
@@ -158,6 +160,10 @@ class Server:
 
         If there is no version yet, or none loads, requests are NOT_FOUND.
         """
+        # A thread will import TensorFlow, and that distutils. setuptools' finder of it imports under the lock of all
+        # imports: with another thread's import, both could wait for each other forever. So here, while there is none.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("distutils")
         self.models.start()
         self.policy.start()
         self._grpc.start()

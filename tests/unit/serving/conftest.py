@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,10 @@ class Process:
             [sys.executable, "-c", command], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
+        patience = threading.Timer(120.0, self._process.kill)
+        patience.start()
         line = self._process.stdout.readline()
+        patience.cancel()
         found = re.search(r"^serving bert version 1 .*gRPC 127\.0\.0\.1:(\d+), REST http://127\.0\.0\.1:(\d+)$", line)
         assert found, line
         assert (self.grpc_port, self.rest_port) == (int(found[1]), int(found[2]))

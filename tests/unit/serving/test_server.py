@@ -90,3 +90,16 @@ def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: 
     finally:
         process.kill()
         process.wait()
+
+
+def test_no_thread_has_to_import_distutils(tmp_path: Path) -> None:
+    """TensorFlow does, in the thread that loads versions; a server once waited forever for the import of another."""
+    program = (
+        "import sys; from serving.models.manager import ModelManager; from serving.server import Server\n"
+        "start = ModelManager.start\n"
+        "def told(self): print('distutils' in sys.modules); start(self)\n"
+        "ModelManager.start = told\n"
+        "with Server(sys.argv[1], grpc_port=0, rest_port=0): print('websockets' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.split() == ["True", "False"], ran.stderr
