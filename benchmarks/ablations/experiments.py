@@ -235,7 +235,7 @@ _SECTIONS = ("model", "vocabulary", "examples", "training", "pretraining")
 
 
 def _of_recipe(name: str) -> tuple[str, ...]:
-    """What a recipe of the demo's size changes of the demo, in the form of `--set`."""
+    """Differences between a recipe of the demo's size and the demo, in the form of `--set`."""
     demo = settings_of(tiny_cpu())
     changed = (pair for pair in settings_of(recipe_of(name)).items() if pair[1] != demo[pair[0]])
     return tuple(f"{key}={value}" for key, value in changed if key.split(".")[0] in _SECTIONS)

@@ -36,7 +36,7 @@ def family_of(config: BertConfig) -> Family | None:
 
 
 def has_vocabulary(family: Family, *, byte_bpe: bool) -> bool:
-    """Whether a family has byte-level BPE, or word pieces; an ELECTRA and a ModernBERT may have either."""
+    """True if a family has byte-level BPE, False if word pieces; an ELECTRA and a ModernBERT may have either."""
     return family in ("electra", "modernbert") or byte_bpe == (family == "roberta")
 
 

@@ -41,7 +41,7 @@ def longest_sentence(model: keras.Model) -> int:
 
 
 def masks_nothing(model: keras.Model) -> bool:
-    """Whether the model gives the likelihoods of all tokens at once."""
+    """True if the model gives the likelihoods of all tokens at once."""
     return model.backbone.config.causal or model.backbone.config.encoder == "bilm"
 
 

@@ -167,7 +167,7 @@ def _frequent(counts: Mapping[str, int], settings: VocabularySettings) -> dict[s
 
 
 def _bounded(counts: Mapping[str, int]) -> dict[str, int]:
-    """What the trainer of byte-level BPE has memory and time for: long words in parts, of very many words a sample."""
+    """Cut long words, and of very many words draw a sample, to bound the memory and time of the trainer of BPE."""
     cut: Counter[str] = Counter()
     for word, count in counts.items():
         for start in range(0, len(word), MAX_WORD_BYTES):

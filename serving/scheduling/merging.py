@@ -38,7 +38,7 @@ class _Waiting:
     outputs: "Future[Arrays]" = field(default_factory=Future)
 
     def takes(self, other: "_Waiting") -> bool:
-        """Whether `other` may join a call that began with this request."""
+        """True if `other` may join a call that began with this request."""
         short, long = sorted((self.longest, other.longest))
         return not (self.alone or other.alone) and self.answer == other.answer and long <= _SPREAD * short
 
