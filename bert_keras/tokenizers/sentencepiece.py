@@ -105,6 +105,8 @@ def _parsed(model: bytes):
         proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     except DecodeError as error:
         raise ValueError(f"it is no model of SentencePiece ({error}); copy it again") from error
+    if not proto.pieces:
+        raise ValueError("it is no model of SentencePiece (it has no pieces); copy it again")
     if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
         raise ValueError("it is no unigram model of SentencePiece, which ALBERT's are")
     return proto

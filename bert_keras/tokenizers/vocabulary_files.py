@@ -100,9 +100,10 @@ def read_sentencepiece(
     with open(path, "rb") as file:
         content = file.read()
     try:
-        return _pieces(albert_model(content, lower_case, keep_accents), path, vocab_size, config_file)
+        model = albert_model(content, lower_case, keep_accents)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
+    return _pieces(model, path, vocab_size, config_file)
 
 
 def _pieces(model: bytes, path: str, vocab_size: int, config_file: str) -> Vocabulary:
@@ -123,9 +124,10 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
         return Vocabulary(_by_id(model["vocab"], path, vocab_size, config_file))
     if algorithm == "Unigram":
         try:
-            return _pieces(model_of_fast(fields), path, vocab_size, config_file)
+            pieces = model_of_fast(fields)
         except ValueError as error:
             raise InputError(f"{path}: {error}") from error
+        return _pieces(pieces, path, vocab_size, config_file)
     if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
         raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece, byte-level BPE and Unigram are supported")
     added_tokens = fields.get("added_tokens") or ()

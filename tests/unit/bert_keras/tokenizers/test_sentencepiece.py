@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
 from bert_keras.tokenizers.sentencepiece_graph import GraphSentencePiece
 from bert_keras.tokenizers.vocabulary_files import read_sentencepiece
 from tests.support.models.tiny_sentencepiece import TEXTS, albert_fast, tiny_sentencepiece, trained
@@ -136,13 +137,22 @@ def test_a_tokenizer_json_holds_the_same_model(tokenizer):
         model_of_fast({**fields, "normalizer": None})
 
 
+def test_pieces_that_end_with_a_digit_and_a_comma_lose_100():
+    proto = sentencepiece_model_pb2.ModelProto.FromString(trained())
+    for piece in ("▁3,", "a,", "▁33"):
+        proto.pieces.add(piece=piece, score=-1.0)
+    found = dict(precompiled(albert_model(proto.SerializeToString(), True, False))[0])
+    assert [found["▁3,"], found["a,"], found["▁33"]] == [-101.0, -1.0, -1.0]
+
+
 def test_files_that_are_no_such_model_are_named(tmp_path):
     path = tmp_path / "spiece.model"
-    path.write_bytes(trained()[:-5])
-    with pytest.raises(InputError, match=r"spiece.model: it is no model of SentencePiece"):
-        read_sentencepiece(str(tmp_path), 10, "config.json", True, False)
+    for content in (trained()[:-5], b""):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"spiece.model: it is no model of SentencePiece"):
+            read_sentencepiece(str(tmp_path), 10, "config.json", True, False)
     path.write_bytes(tiny_sentencepiece().model)
-    with pytest.raises(InputError, match=r"spiece.model has \d+ tokens, but the word embeddings have 10 rows"):
+    with pytest.raises(InputError, match=r"^[^:]*spiece.model has \d+ tokens, but the word embeddings have 10 rows"):
         read_sentencepiece(str(tmp_path), 10, "config.json", True, False)
     with pytest.raises(TypeError, match="not one str"):
         tiny_sentencepiece().encode("text")
