@@ -14,7 +14,7 @@ import typer
 
 import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
-from pipeline.commands import apply, convert, doctor, finetune, minimal_pairs, pretrain, score, text, train
+from pipeline.commands import apply, convert, demo, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
@@ -60,7 +60,7 @@ _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
 )
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     _MAIN: (
-        pretrain.demo,
+        demo.demo,
         pretrain.pretrain,
         finetune.finetune,
         pretrain.recipes,

@@ -1,31 +1,24 @@
-"""Pre-training from text to a pushed model: `pretrain`, `demo`, `recipes`, `report`."""
+"""Pre-training from text to a pushed model: `pretrain`, `recipes`, `report`."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bert_keras.errors import InputError
 from pipeline.commands.options import DEFAULT_RUN_DIR, RunDir, with_options
-from pipeline.commands.server.ask import print_masks
 from pipeline.runs.exit_codes import exit_if_refused
 from pipeline.runs.request import RunRequest
 from pipeline.workflows.pretrain import PretrainWorkflow
 
-if TYPE_CHECKING:
-    from serving.client import Client
-
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
-_with_options = with_options(RunRequest, "options", (*PretrainWorkflow.inputs, "settings"))
-SECONDS_TO_LOAD = 120.0
-DEMO_SENTENCE = "The function returns a new [MASK]."
-DEMO_TEXT = "The function returns a new array."
+with_pretrain_options = with_options(RunRequest, "options", (*PretrainWorkflow.inputs, "settings"))
 
 
-@_with_options
+@with_pretrain_options
 def pretrain(
     context: typer.Context,
     options: dict[str, Any],
@@ -38,42 +31,11 @@ def pretrain(
     Exit codes: 0 pushed (or served from the cache, or no new text), 1 a stage failed, 2 bad input, 3 the gate refused
     the model, 4 stopped by SIGTERM while training: run the same command to resume.
     """
-    summary = _pretrain(recipe, run_dir, options | {"beam_args": tuple(context.obj or [])})
+    summary = run_pretraining(recipe, run_dir, options | {"beam_args": tuple(context.obj or [])})
     exit_if_refused(summary)
 
 
-@_with_options
-def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
-    """Run everything once: pretrain, serve the pushed model, and query it over gRPC (fill a mask, or encode a text)."""
-    summary = _pretrain(recipe, run_dir, options)
-    if summary["served_version"] is None:
-        exit_if_refused(summary)
-    from components.vocab_gen.settings import MASKS
-    from pipeline.runs.run_dir import serving_dir
-    from serving.client import Client
-    from serving.server import Server
-
-    with Server(serving_dir(run_dir), grpc_port=0, rest_port=0) as server:
-        if not server.wait_until_available(SECONDS_TO_LOAD):
-            raise RuntimeError(f"version {summary['served_version']} does not load: see bert-tfx serve")
-        typer.echo(f"serving version {server.store.newest}: gRPC {server.host}:{server.grpc_port}")
-        with Client(f"{server.host}:{server.grpc_port}") as client:
-            _ask(client, MASKS[summary["recipe"]["vocabulary"]["algorithm"]])
-    typer.echo(f"to keep it served:  .venv/bin/bert-tfx serve --run-dir {run_dir}")
-    exit_if_refused(summary)
-
-
-def _ask(client: Client, mask: str) -> None:
-    """Query the served model: fill a mask if it can (`bert_keras.saved_model.pretrained`), else encode a text."""
-    if "fill_mask" in client.metadata():
-        sentence = DEMO_SENTENCE.replace("[MASK]", mask)
-        print_masks([sentence], client.fill_mask([sentence]))
-    else:
-        _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
-        typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one per token")
-
-
-def _pretrain(recipe: str, run_dir: str, options: dict[str, Any]) -> dict:
+def run_pretraining(recipe: str, run_dir: str, options: dict[str, Any]) -> dict:
     """Run the pipeline, print progress, return the summary."""
     from pipeline.recipes.pretraining import recipe_of
 

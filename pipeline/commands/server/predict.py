@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,10 +49,14 @@ def predict(
                 columns_by_input = dict(zip(inputs, map(list, columns), strict=False))
                 if "choices" in inputs:
                     columns_by_input["choices"] = [list(choices) for choices in zip(*columns[1:], strict=True)]
-                answer = client.predict(columns_by_input)
-                for row in zip(*answer.values(), strict=True):
-                    named = {name: _plain(value) for name, value in zip(answer, row, strict=True)}
-                    typer.echo(json.dumps(named, ensure_ascii=False))
+                print_answers(client.predict(columns_by_input))
+
+
+def print_answers(answers: Mapping[str, np.ndarray]) -> None:
+    """Print a JSON line per row of a served model's outputs."""
+    for row in zip(*answers.values(), strict=True):
+        named = {name: _plain(value) for name, value in zip(answers, row, strict=True)}
+        typer.echo(json.dumps(named, ensure_ascii=False))
 
 
 def _rows(texts: list[str], inputs: tuple[str, ...], takes: str) -> Iterator[list[str]]:
