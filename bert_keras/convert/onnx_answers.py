@@ -73,7 +73,10 @@ class OnnxModel:
         fields = files.read_json(os.path.join(directory, CONFIG_FILE))
         self._embedding = EmbeddingSettings(**fields.get(EMBEDDING_FIELD, {}))
         self._tokenizer = read_tokenizer(directory)
-        self._vocabulary = np.array([token.encode() for token in self._tokenizer.vocabulary], object)
+        self._vocabulary, self._token_texts = (
+            np.array([text.encode() for text in texts], object)
+            for texts in (self._tokenizer.vocabulary, self._tokenizer.token_texts)
+        )
         path = os.path.join(directory, MODEL_FILE)
         self._session, cores = _session(path, 1), min(cores, _MOST_CORES)
         # For a call that finds no other under way: on two cores 0.7 of the time. The weights are in memory twice.
@@ -205,7 +208,7 @@ class OnnxModel:
         best = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K]
         place = np.arange(max(visible, default=0)) < visible[:, None]  # [B, M]
         tokens, odds = np.full((*place.shape, TOP_K), b"", object), np.zeros((*place.shape, TOP_K), np.float32)
-        tokens[place], odds[place] = self._vocabulary[best], np.take_along_axis(scores, best, axis=1)
+        tokens[place], odds[place] = self._token_texts[best], np.take_along_axis(scores, best, axis=1)
         return {"tokens": tokens, "scores": odds}
 
     def _label(self, task: Task, *texts: np.ndarray) -> Arrays:

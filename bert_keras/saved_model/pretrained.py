@@ -108,8 +108,9 @@ class ServedBert(tf.Module):
     def fill_mask(self, text):
         """The k most likely tokens for each `[MASK]`, with their probabilities; "" and 0 for texts with fewer masks.
 
-        With byte-level BPE the mask is `<mask>`, and "Ġ" is the space before a token. A text without a mask, or with
-        one beyond the first T - 2 tokens, is an InvalidArgumentError that names it.
+        A token is given as its text, with the space before it in byte-level BPE and SentencePiece; with byte-level BPE
+        the mask is `<mask>`. A text without a mask, or with one beyond the first T - 2 tokens, is an
+        InvalidArgumentError that names it.
         """
         ids = self._tokenize_with_mask(text)
         is_mask = tf.ragged.map_flat_values(tf.equal, ids, self._tokenizer.mask_id)
@@ -138,7 +139,7 @@ class ServedBert(tf.Module):
         logits = tf.cast(logits, tf.float32)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
         used = tf.sequence_mask(visible)[:, :, None]  # [B, M, 1]
-        return {"tokens": tf.where(used, self._inputs.tokens(ids), ""), "scores": tf.where(used, scores, 0.0)}
+        return {"tokens": tf.where(used, self._inputs.token_texts(ids), ""), "scores": tf.where(used, scores, 0.0)}
 
     def encode(self, text):
         """Encoder outputs of single texts, padded to the longest of the batch with the token "[PAD]"."""

@@ -116,6 +116,10 @@ class TextInputs(tf.Module):
         """Tokens of `ids`, string, same shape."""
         return tf.gather(tf.constant(self._tokenizer.vocabulary), ids)
 
+    def token_texts(self, ids: tf.Tensor) -> tf.Tensor:
+        """Texts of the tokens of `ids`, string, same shape."""
+        return tf.gather(tf.constant(self._tokenizer.token_texts), ids)
+
 
 def encode(
     backbone, inputs: TextInputs, pooled: bool, text: tf.Tensor, text_pair: tf.Tensor | None = None

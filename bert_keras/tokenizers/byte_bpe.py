@@ -132,6 +132,11 @@ class ByteBpeTokenizer:
         ids = {token: i for i, token in enumerate(self.vocabulary)}
         return np.array([ids.get(token.removeprefix(SPACE), i) for token, i in ids.items()], np.int32)
 
+    @property
+    def token_texts(self) -> Sequence[str]:
+        """See `protocol.Tokenizer`; U+FFFD for part of a character."""
+        return [text_of(token) for token in self.vocabulary]
+
     def tokenize(self, text: str) -> list[str]:
         """The tokens of one text."""
         return [self.vocabulary[i] for i in self.encode([text])[0]]
@@ -186,8 +191,16 @@ class ByteBpeTokenizer:
 
 def text_of(token: str) -> str:
     """The text of a token, with its spaces; U+FFFD for part of a character: "Ġcat" -> " cat"."""
-    byte_of = {character: byte for byte, character in enumerate(byte_characters())}
+    byte_of = _byte_of()
+    # A token that was added to a released vocabulary may be of other characters.
+    if not byte_of.keys() >= {*token}:
+        return token
     return bytes(byte_of[character] for character in token).decode(errors="replace")
+
+
+@functools.cache
+def _byte_of() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(byte_characters())}
 
 
 def byte_alphabet() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -49,6 +49,10 @@ class Tokenizer(Protocol):
     @property
     def at_begin(self) -> np.ndarray | None:
         """Int32 [V]: a text's first token for each that follows a space, "cat" for "Ġcat"; None: words stand alone."""
+
+    @property
+    def token_texts(self) -> Sequence[str]:
+        """Text of each token as a reader sees it, with the space before it: " cat" for "Ġcat"; "##s" as it is."""
 
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids int32 of many texts, without special tokens, and int64 [texts + 1] row splits."""

@@ -15,7 +15,7 @@ import os
 import string
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -170,6 +170,11 @@ class SentencePieceTokenizer:
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it, as ALBERT's code for whole words has it."""
         return np.array([_continues_word(token) for token in self.vocabulary])
+
+    @property
+    def token_texts(self) -> Sequence[str]:
+        """See `protocol.Tokenizer`."""
+        return [token.replace(SPACE, " ") for token in self.vocabulary]
 
     def tokenize(self, text: str) -> list[str]:
         """The tokens of one text."""

@@ -122,6 +122,11 @@ class BertTokenizer:
         """Bool [V], by id: the token continues a word ("##")."""
         return np.array([token.startswith(SUFFIX_INDICATOR) for token in self.vocabulary])
 
+    @property
+    def token_texts(self) -> Sequence[str]:
+        """See `protocol.Tokenizer`."""
+        return self.vocabulary
+
     def tokenize(self, text: str) -> list[str]:
         """Tokens of one text; a word without wordpieces, or with over 200 characters, is one "[UNK]"."""
         return [self.vocabulary[i] for i in self.encode([text])[0]]

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.tokenizers.byte_bpe import text_of
 from components.io.shards import read_documents
 from components.vocab_gen.settings import MASKS
 
@@ -22,8 +21,8 @@ MIN_WORDS, MAX_WORDS = 8, 20
 def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> list[dict[str, Any]] | None:
     """Predict masked words of held-out sentences: {text, masked_word, predictions: [[token, probability], ...]}.
 
-    The same documents give the same sentences. None: the model has no signature `fill_mask`. Tokens of byte-level BPE
-    are given as their text, without the space before it.
+    The same documents give the same sentences. None: the model has no signature `fill_mask`. The
+    spaces before tokens are left out.
     """
     import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
@@ -37,10 +36,7 @@ def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> li
         except tf.errors.InvalidArgumentError:  # the mask is after the model's maximum length in tokens
             continue
         tokens, scores = answer["tokens"].numpy()[0, 0], answer["scores"].numpy()[0, 0]
-        texts = [token.decode() for token in tokens]
-        if algorithm == "byte_bpe":
-            texts = [text_of(token).strip() for token in texts]
-        predictions = [[text, float(score)] for text, score in zip(texts, scores, strict=True)]
+        predictions = [[token.decode().strip(), float(score)] for token, score in zip(tokens, scores, strict=True)]
         samples.append({"text": text, "masked_word": word, "predictions": predictions})
         if len(samples) == SAMPLES:
             break

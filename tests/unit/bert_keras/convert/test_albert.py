@@ -130,7 +130,7 @@ def test_a_folder_goes_round_with_its_vocabulary(tmp_path, kind, name, signature
     assert set(served.signatures) == {"serving_default", "encode", "encode_pair", *signatures}
     if "fill_mask" in signatures:
         answer = served.signatures["fill_mask"](text=tf.constant([TEXT]))
-        assert set(answer["tokens"].numpy()[0, 0]) <= {token.encode() for token in tokenizer.vocabulary}
+        assert set(answer["tokens"].numpy()[0, 0]) <= {token.encode() for token in tokenizer.token_texts}
     start = InitCheckpoint.read(folders[1])
     assert (start.family, start.config, start.embedding_size) == ("albert", SMALL, 8)
     assert start.tokenizer.model == tokenizer.model == read_tokenizer(folders[1]).model

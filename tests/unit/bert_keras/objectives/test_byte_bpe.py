@@ -99,7 +99,7 @@ def test_before_the_first_step_a_roberta_fills_masks_as_its_source(source, expor
     for row, text in enumerate(TEXTS):
         for mask, expected in enumerate(probabilities(source[0], text)):
             best = np.argsort(-expected)[:5]
-            assert [token.decode() for token in tokens[row, mask]] == [TOKENIZER.vocabulary[i] for i in best]
+            assert [token.decode() for token in tokens[row, mask]] == [TOKENIZER.token_texts[i] for i in best]
             np.testing.assert_allclose(scores[row, mask], expected[best], rtol=1e-5)
     assert tokens[0, 1].tolist() == [b""] * 5
 

@@ -32,6 +32,14 @@ def test_merges_apply_in_order():
     assert TOKENIZER.tokenize("cat cat sat at") == ["c", "at", "Ġcat", "Ġ", "sat", "Ġ", "at"]
 
 
+def test_the_text_of_tokens_is_read_as_utf8():
+    tokens = ["Ġcat", "æ¼¢", "æ¼", "新", "Ġ新"]
+    tokenizer = ByteBpeTokenizer([*VOCABULARY[:-4], *tokens], [])
+    # "漢" whole, and its first two bytes; the last two tokens are not of BPE's characters.
+    assert tokenizer.token_texts[-5:] == [" cat", "漢", "\ufffd", "新", "Ġ新"]
+    assert tokenizer.token_texts[: len(SPECIAL_TOKENS)] == list(SPECIAL_TOKENS)
+
+
 def test_special_tokens_in_a_text_are_text():
     assert TOKENIZER.tokenize("<s>") == ["<", "s", ">"]
 

@@ -69,6 +69,12 @@ def test_ids_are_those_of_the_original(tokenizer):
     assert len(texts) > 15 and ids_of(tokenizer, texts) == list(map(original, texts))
 
 
+def test_the_texts_of_tokens_are_the_text(tokenizer):
+    text = "the cat, the number"
+    ids, _ = tokenizer.encode([text])
+    assert "".join(tokenizer.token_texts[i] for i in ids) == f" {text}"
+
+
 def test_no_piece_ends_with_a_number_and_a_comma(tokenizer):
     assert "▁1990," not in tokenizer.tokenize("In 1990, it") and "," in tokenizer.tokenize("1,000,")
 
