@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.tokenizers.unicode_tables import IDEOGRAPH_BLOCKS
 from components.io.shards import read_documents
 from components.vocab_gen.settings import MASKS
 
 SAMPLES = 8
 # Maximum number of sentences tried.
 CANDIDATES = 4 * SAMPLES
-# Long enough to predict from, short enough to read.
+# Long enough to predict from, short enough to read; in words between blanks, or in ideographs.
 MIN_WORDS, MAX_WORDS = 8, 20
+MAX_IDEOGRAPHS = 60
+_IDEOGRAPH = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in IDEOGRAPH_BLOCKS)}]")
+_WORD = re.compile(r"\S+")
 
 
 def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> list[dict[str, Any]] | None:
@@ -44,12 +49,17 @@ def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> li
 
 
 def _masked_sentences(documents_dir: str, mask: str = MASKS["wordpiece"]) -> Iterator[tuple[str, str]]:
-    """The first suitable sentence of each held-out document, its middle word masked, and the word."""
+    """The first suitable sentence of each held-out document, its middle word masked, and the word.
+
+    In Chinese and Japanese the middle ideograph is masked: BERT reads each as a word.
+    """
     for path in sorted(tf.io.gfile.glob(f"{documents_dir}/Split-eval/*")):
         for segments in read_documents(path):
             for segment in segments:
-                words = segment.split()
-                middle = len(words) // 2
-                if MIN_WORDS <= len(words) <= MAX_WORDS and mask not in segment and words[middle].isalpha():
-                    yield " ".join([*words[:middle], mask, *words[middle + 1 :]]), words[middle]
-                    break
+                spaced, ideographs = list(_WORD.finditer(segment)), list(_IDEOGRAPH.finditer(segment))
+                words, most = max((spaced, MAX_WORDS), (ideographs, MAX_IDEOGRAPHS), key=lambda kind: len(kind[0]))
+                if MIN_WORDS <= len(words) <= most and mask not in segment:
+                    middle = words[len(words) // 2]
+                    if middle[0].isalpha():
+                        yield segment[: middle.start()] + mask + segment[middle.end() :], middle[0]
+                        break

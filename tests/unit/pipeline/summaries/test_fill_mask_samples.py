@@ -57,6 +57,15 @@ def test_the_middle_word_is_masked(write):
     assert list(_masked_sentences(write([[SENTENCE]]))) == [(MASKED, "five")]
 
 
+def test_of_chinese_the_middle_ideograph_is_masked(write):
+    text = "28歲的圭祐熱衷於SNS平台。"
+    assert list(_masked_sentences(write([["太短。", text]]))) == [("28歲的圭祐[MASK]衷於SNS平台。", "熱")]
+    assert not list(_masked_sentences(write([["歲" * 61]])))
+    assert list(_masked_sentences(write([[SENTENCE + " 歲"]]))) == [
+        ("one two three four five [MASK] seven eight nine 歲", "six")
+    ]
+
+
 @pytest.mark.parametrize(
     "sentence",
     [
