@@ -284,6 +284,14 @@ def test_guesses_of_pairs_and_of_the_commonest_token():
     assert sums["nsp_correct_guessed"].numpy().tolist() == [[1.0, 1.0], [1.0, 0.0]]
 
 
+def test_a_bilm_has_a_guess_of_the_next_and_of_the_previous_token():
+    features = {"input_ids": tf.constant([[0, 1, 2, 3]]), "input_mask": tf.constant([[1, 1, 1, 0]])}
+    log_p = np.log(np.array([0.125, 0.5, 0.25, 0.125], "float32"))
+    sums = guessed_sums("bidirectional", features, log_p)
+    np.testing.assert_allclose(sums["forward_lm_nll_guessed"], [[(1 + 2) * math.log(2)]], rtol=1e-6)  # 1, 2
+    np.testing.assert_allclose(sums["backward_lm_nll_guessed"], [[(3 + 1) * math.log(2)]], rtol=1e-6)  # 0, 1
+
+
 @pytest.fixture(scope="module")
 def trained_folder(examples, tmp_path_factory):
     """A model of four steps, in this project's format."""
