@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -89,21 +88,28 @@ class Merger:
 
 def _answer(group: Sequence[_Waiting]) -> None:
     """Answer requests with one call; after its error each alone, so that only those with a cause fail."""
-    if len(group) == 1:
-        try:
-            group[0].outputs.set_result(group[0].answer(*group[0].inputs.values()))
-        except BaseException as error:
-            group[0].outputs.set_exception(error)
-        return
-    columns = zip(*(waiting.inputs.values() for waiting in group), strict=True)
     try:
-        outputs: Mapping[str, Any] = group[0].answer(*map(np.concatenate, columns))
-    except Exception:
-        for waiting in group:
-            _answer([waiting])
+        outputs = _outputs(group)
+    except BaseException as error:
+        if len(group) == 1:
+            group[0].outputs.set_exception(error)
+        else:
+            for waiting in group:
+                _answer([waiting])
         return
-    at = 0
+    for waiting, own in zip(group, outputs, strict=True):
+        waiting.outputs.set_result(own)
+
+
+def _outputs(group: Sequence[_Waiting]) -> list[Arrays]:
+    """The outputs of each request."""
+    if len(group) == 1:
+        return [group[0].answer(*group[0].inputs.values())]
+    columns = zip(*(waiting.inputs.values() for waiting in group), strict=True)
+    outputs = group[0].answer(*map(np.concatenate, columns))
+    own, at = [], 0
     for waiting in group:
-        own = {name: array[at : at + waiting.rows] for name, array in outputs.items()}
-        waiting.outputs.set_result(cut_to_own_width(waiting.signature, own))
+        rows = {name: array[at : at + waiting.rows] for name, array in outputs.items()}
+        own.append(cut_to_own_width(waiting.signature, rows))
         at += waiting.rows
+    return own

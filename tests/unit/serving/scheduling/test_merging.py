@@ -40,9 +40,16 @@ def ask(servable, *texts, shared=True):
     return servable.compute("serving_default", Part({"text": np.array(texts, object)}, None, shared))
 
 
-def answers(tmp_path, *requests, merges=True):
+class Incomplete(Engine):
+    """Leaves an output out, so that a shared call cannot be cut into its requests."""
+
+    def answer(self, text):
+        return {"counts": super().answer(text)["counts"]}
+
+
+def answers(tmp_path, *requests, merges=True, engine=None):
     """Outputs or errors of requests that all wait for the same call, and the engine's calls after it."""
-    engine = Engine()
+    engine = engine or Engine()
     settings = BatchingSettings(num_batch_threads=1)
     servable = EngineServable("bert", 1, tmp_path, {"serving_default": engine}, settings, merges)
     with ThreadPoolExecutor(32) as clients:
@@ -77,6 +84,12 @@ def test_an_error_fails_its_own_request_only(tmp_path):
     assert calls == [[b"one", b"two", b"bad", b"six"], [b"one"], [b"two", b"bad"], [b"six"]]
     assert [found[0]["counts"].tolist(), found[2]["counts"].tolist()] == [[1], [1]]
     assert str(found[1]) == "text 1 is bad"
+
+
+def test_requests_of_a_call_that_cannot_be_cut_are_answered_alone(tmp_path):
+    found, calls = answers(tmp_path, ([b"one"], True), ([b"two"], True), engine=Incomplete())
+    assert calls == [[b"one", b"two"], [b"one"], [b"two"]]
+    assert [of["counts"].tolist() for of in found] == [[1], [1]]
 
 
 def test_a_call_has_at_most_eight_rows_and_later_requests_do_not_wait_for_earlier_ones(tmp_path):
