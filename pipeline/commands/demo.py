@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SECONDS_TO_LOAD = 120.0
 DEMO_SENTENCE = "The function returns a new [MASK]."
 DEMO_TEXT = "The function returns a new array."
-_ROWS = 3
+_ROWS, _SHOWN_CHARACTERS = 3, 200
 
 
 @with_pretrain_options
@@ -115,7 +115,7 @@ def _ask(client: Client, mask: str, rows: Sequence[TaskRow]) -> None:
     if rows:
         inputs = {name: [row.inputs[name] for row in rows] for name in signatures[DEFAULT_SIGNATURE].inputs}
         for row in rows:
-            typer.echo(" | ".join(str(text) for text in row.inputs.values()))
+            typer.echo(" | ".join(_shown(str(text)) for text in row.inputs.values()))
         print_answers(client.predict(inputs))
     elif "fill_mask" in signatures:  # `bert_keras.saved_model.pretrained`
         sentence = DEMO_SENTENCE.replace("[MASK]", mask)
@@ -123,3 +123,7 @@ def _ask(client: Client, mask: str, rows: Sequence[TaskRow]) -> None:
     else:
         _, tokens, size = client.encode([DEMO_TEXT])["sequence_output"].shape
         typer.echo(f"{DEMO_TEXT}\n  encoded as {tokens} vectors of {size} numbers, one per token")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -35,9 +35,18 @@ def test_a_fine_tuned_model_is_asked_for_the_inputs_it_takes(capsys):
         metadata=lambda: {"serving_default": SimpleNamespace(inputs={"text": None}), "encode": None},
         predict=lambda inputs: asked.append(inputs) or {"label": np.array([b"good", b"bad"], object)},
     )
-    _ask(client, "[MASK]", [TaskRow("0", {"text": "a", "negative": "x"}), TaskRow("1", {"text": "b", "negative": "y"})])
-    assert asked == [{"text": ["a", "b"]}]
-    assert capsys.readouterr().out.splitlines() == ["a | x", "b | y", '{"label": "good"}', '{"label": "bad"}']
+    _ask(
+        client,
+        "[MASK]",
+        [TaskRow("0", {"text": "a" * 201, "negative": "x"}), TaskRow("1", {"text": "b", "negative": "y"})],
+    )
+    assert asked == [{"text": ["a" * 201, "b"]}]
+    assert capsys.readouterr().out.splitlines() == [
+        "a" * 200 + "... | x",
+        "b | y",
+        '{"label": "good"}',
+        '{"label": "bad"}',
+    ]
 
 
 def test_the_fine_tuning_has_its_settings_its_folder_and_rows_of_the_last_split(tmp_path):
