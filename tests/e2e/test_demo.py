@@ -24,7 +24,8 @@ def test_one_command_pretrains_finetunes_serves_and_asks(recipe, corpus, tmp_pat
     summary = json.loads((run_dir / "sst-2" / "summary.json").read_text())
     assert summary["task"] == "sst-2" and summary["pushed_version"]
     served = run_dir / "serving" / json.loads((run_dir / "summary.json").read_text())["pushed_version"]
-    assert summary["parameters"]["init"] == str(served)
+    (request,) = (run_dir / "sst-2" / "compiled").glob("*.json")
+    assert json.loads(request.read_text())["init"] == str(served)
     first_row = (data / "test.tsv").read_text().splitlines()[1].split("\t")[1]
     asked = out.splitlines().index(first_row)
     answers = [json.loads(line) for line in out.splitlines()[asked + 3 : asked + 6]]
