@@ -162,7 +162,7 @@ def _draw(axes: Axes, curve: Curve, series: Mapping[str, Sequence[tuple[int, flo
             (1, 1), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points", ha="right", va="bottom",
             color=REFERENCE,
         )  # fmt: skip
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(3 if curve.height < HEIGHT else 6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: curve.number(value)))

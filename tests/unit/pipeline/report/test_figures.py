@@ -50,6 +50,16 @@ def test_paths_are_relative_to_the_run_directory(uri, shown):
     assert lineage.Lineage([row], "/runs/demo", {}).place(row) == shown
 
 
+def test_a_log_of_one_step_has_one_tick():
+    curve = curves.Curve("mlm_loss", "Masked-LM loss", curves.plain)
+    figure = Figure(figsize=(4.4, 2.5), layout="constrained")
+    axes = figure.add_subplot()
+    curves._draw(axes, curve, {curves.TRAIN: [(16, 1.8)], curves.HELD_OUT: [(16, 1.2)]})
+    figure.draw_without_rendering()
+    low, high = axes.get_xlim()
+    assert [label.get_text() for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high] == ["16"]
+
+
 def test_the_label_of_the_dashed_line_is_above_the_picture():
     """A curve along its line, as of a model that learns nothing, would cross a label inside the picture."""
     figure = Figure(figsize=(4.4, 2.5), layout="constrained")
