@@ -8,7 +8,6 @@ beam=${BEAM_RUNNERS:-2.62.0}
 home=${ENGINES_DIR:-/var/tmp/bert-tfx-engines}/$engine
 asked=("$@")
 [ $# -gt 0 ] || asked=(python -m pytest -q -rA tests/e2e/test_beam_engines.py -k "cluster or command_itself or killed")
-[ $# -gt 0 ] || asked=(python -m pytest -q -rA tests/e2e/test_beam_engines.py -k "cluster or command_itself or killed")
 export PATH=$PWD/.venv/bin:$PATH ENGINE_RUN=$home/run
 export JDK_JAVA_OPTIONS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1 --add-exports=java.base/sun.nio.ch=ALL-UNNAMED
     $(printf ' --add-opens=java.base/%s=ALL-UNNAMED' java.{io,lang,lang.invoke,lang.reflect,net,nio,util,util.concurrent} sun.nio.ch)"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-EPSILON = np.finfo(np.float32).eps
+EPSILON = float(np.finfo(np.float32).eps)
 
 
 def depth_of(config, tokens):

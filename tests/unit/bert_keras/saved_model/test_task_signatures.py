@@ -150,8 +150,9 @@ def test_grpc_answers_equal_the_model_on_features(exported):
         assert_equal_but_for_rounding(found, answers, DEPTH)
     elif kind == "multiple_choice":
         found = client.choose(column(rows, "text"), column(rows, "choices"))
-        assert [choice for choice, _ in found] == answers
         scores = [scores for _, scores in found]
+        # Two choices can be equal but for rounding: each side then chooses its own.
+        assert [choice for choice, _ in found] == np.argmax(scores, -1).tolist()
         assert_equal_but_for_rounding(scores, softmax(outputs), DEPTH, np.abs(outputs).max())
     elif kind == "tagging":
         found = client.tag(column(rows, "text"))

@@ -1,6 +1,7 @@
 """Every recipe builds, documents its command, and is found by its name."""
 
 import dataclasses
+import inspect
 
 import pytest
 
@@ -16,9 +17,9 @@ def test_a_recipe_builds_and_documents_its_command(name):
     recipe = RECIPES[name]()
     assert isinstance(recipe, Recipe) and recipe.name == name
     assert recipe == RECIPES[name]()
-    documented = RECIPES[name].__doc__
+    documented = inspect.getdoc(RECIPES[name])
     assert ("make demo" if name == "tiny_cpu" else f"bert-tfx pretrain {name} --corpus") in documented
-    assert "    Hardware:  " in documented and "    Time:      " in documented
+    assert "\nHardware:  " in documented and "\nTime:      " in documented
     # `bert-tfx recipes` prints the first line.
     assert documented.splitlines()[0].strip()
 
