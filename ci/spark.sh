@@ -9,8 +9,10 @@ machines "org.apache.beam:beam-runners-$engine:$beam" org.apache.spark:spark-cor
 
 export SPARK_HOME=$home SPARK_SCALA_VERSION=2.12
 java=(java -Xmx768m -cp "$home/jars/*" -Dspark.executor.memory=768m -Dspark.default.parallelism=$((2 * ${SLOTS:-1}))
-    # A step whose pool of workers died runs again at once: on the other machine, for its own needs seconds to come back.
-    -Dspark.excludeOnFailure.enabled=true -Dspark.task.maxFailures=8
+    # A pool that died needs seconds to come back, and Spark repeats a task at once: after four failures on the other machine.
+    # The two numbers: with fewer failures in all than the machines have together, a bad record ends the job, no executor.
+    -Dspark.excludeOnFailure.enabled=true -Dspark.task.maxFailures=6
+    -Dspark.excludeOnFailure.task.maxTaskAttemptsPerExecutor=4 -Dspark.excludeOnFailure.task.maxTaskAttemptsPerNode=4
     -Dspark.local.dir="$ENGINE_RUN/tmp" -Dspark.ui.enabled=false)
 spark=org.apache.spark.deploy
 serve master 1 "${java[@]}" $spark.master.Master --host 10.99.0.1 --port 7077

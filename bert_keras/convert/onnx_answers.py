@@ -37,6 +37,8 @@ _MOST_ROWS = 32
 _MOST_CORES = 4
 # A property of int8 models. Without it the quantizer advises, on every run, to simplify the graph first.
 QUANTIZED = "onnx.quant.pre_process", "onnxruntime.quant"
+# Of a pre-trained model whose signatures read fewer tokens than it has positions.
+LENGTH_FIELD = "max_seq_length"
 _NAMES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _TEXT, _PAIR = ("text",), ("text", "text_pair")
 
@@ -88,7 +90,7 @@ class OnnxModel:
         self._run_options = onnxruntime.RunOptions()
         self._run_options.only_execute_path_to_fetches = True
         self._is_causal = fields.get("causal", False)
-        self._settings = TaskSettings(max_seq_length=fields["max_position_embeddings"])
+        self._settings = TaskSettings(max_seq_length=fields.get(LENGTH_FIELD, fields["max_position_embeddings"]))
         task = None
         if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
             self._settings = TaskSettings(**files.read_json(os.path.join(directory, TASK_SETTINGS_FILE)))

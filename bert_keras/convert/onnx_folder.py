@@ -15,8 +15,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
+from bert_keras.convert.onnx_answers import LENGTH_FIELD, QUANTIZED
 from bert_keras.convert.onnx_answers import MODEL_FILE as MODEL_FILE
-from bert_keras.convert.onnx_answers import QUANTIZED
 from bert_keras.convert.onnx_graph import onnx_model
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
@@ -75,8 +75,12 @@ def write_onnx(
     untrained: Collection[Part] = (),
     task: Task | None = None,
     settings: TaskSettings | None = None,
+    max_seq_length: int | None = None,
 ) -> None:
     """Write a new folder: `write_graph`, this project's configuration and vocabulary, and the task of a task model.
+
+    Args:
+        max_seq_length: as in `ReadModel`; a task model has it in `settings`.
 
     Raises:
         InputError: as in `write_graph`; there is no vocabulary, or it is another model's. Nothing is written.
@@ -88,6 +92,8 @@ def write_onnx(
     further: dict[str, Any] = {"untrained_parts": list(untrained)} if untrained else {}
     if backbone.embedding_size != backbone.config.hidden_size:
         further["embedding_size"] = backbone.embedding_size
+    if max_seq_length:
+        further[LENGTH_FIELD] = max_seq_length
     with files.staged(directory) as temporary:
         write_graph(model, tokenizer, temporary, embedding, quantize, untrained)
         files.write_text(temporary, CONFIG_FILE, backbone.config.to_json(**further, **embedding_fields(embedding)))

@@ -49,6 +49,7 @@ class ReadModel:
         generator: of an ELECTRA whose folder has both networks; None otherwise.
         embedding: how texts get one vector, by the folder; `none` if it does not say.
         sentencepiece: a SentencePiece model (`bert_keras.tokenizers.sentencepiece.albert_model`); None for others.
+        max_seq_length: tokens of a text that a pre-trained model's signatures read; None: as many as it has positions.
     """
 
     model: Model
@@ -62,6 +63,7 @@ class ReadModel:
     generator: ElectraGenerator | None = None
     embedding: EmbeddingSettings = NO_EMBEDDING
     sentencepiece: bytes | None = None
+    max_seq_length: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,7 +110,8 @@ def _write_onnx(
     except ImportError as error:
         raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
     model, task, settings = converted.fine_tuned or (converted.model, None, None)
-    write_onnx(model, tokenizer, target, embedding, quantize, converted.initialised, task, settings)
+    length = converted.max_seq_length
+    write_onnx(model, tokenizer, target, embedding, quantize, converted.initialised, task, settings, length)
     written = Written(remarks=(f"opset {OPSET}" + (", int8" if quantize == "int8" else ""),))
     # The reader says that it drops a fine-tuned model's output layer.
     return written, () if task else converted.remarks

@@ -1,5 +1,7 @@
 """`convert --to onnx`: ONNX Runtime computes the outputs of the Keras model, for every family, head and task type."""
 
+import json
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -11,7 +13,7 @@ from bert_keras.convert.huggingface import read_huggingface
 from bert_keras.convert.onnx_answers import OnnxModel
 from bert_keras.convert.onnx_folder import MODEL_FILE, write_onnx
 from bert_keras.convert.onnx_graph import OPSET, onnx_model
-from bert_keras.data.example_format import ExampleLayout
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models import task_models
 from bert_keras.models.backbone import BertBackbone
@@ -175,8 +177,11 @@ def test_pushed_models_with_their_task_and_causal_ones(tmp_path):
     model = random_model(Case(lambda: task_models.BertForSequenceClassification(TINY, 2), features, None))
     causal = random_model(CASES["left to right"])
     export_task_model(model, task, settings, tokenizer, str(tmp_path / "task"))
-    layout = ExampleLayout("left_to_right", 12, 0, 1, "static")
+    layout = ExampleLayout("left_to_right", 8, 0, 1, "static")
     export_saved_model(causal, tokenizer, str(tmp_path / "causal"), layout, next_token.OBJECTIVE)
+    counts = {split: {"instances": 1} for split in ("train", "eval")}
+    spec = {"max_seq_length": 8, "max_predictions_per_seq": 1, "vocab_size": 40, "vocabulary_sha256": ""}
+    (tmp_path / "causal" / EXAMPLE_SPEC_FILE).write_text(json.dumps({**spec, "counts": counts}))
     for name, wanted in (("task", model), ("causal", causal)):
         said = runner.invoke(app, ["convert", str(tmp_path / name), str(tmp_path / f"{name}-onnx"), *PUSHED]).output
         assert said.endswith(f"2 layers, 16 wide, 40 tokens; opset {OPSET}\n"), said
@@ -185,6 +190,10 @@ def test_pushed_models_with_their_task_and_causal_ones(tmp_path):
         found = computed(proto, x)
         np.testing.assert_allclose(found["logits"], np.asarray(expected(wanted, x)["logits"]), atol=TOLERANCE)
     assert TaskSpec.load(str(tmp_path / "task-onnx")).task.labels == task.labels
+    # Each reads as many tokens of a text as the pushed model does, though the second has positions for 12.
+    for name, length in (("task", 12), ("causal", 8)):
+        answer = OnnxModel(str(tmp_path / f"{name}-onnx")).signatures["encode"].answer(np.array([b"a b " * 20], object))
+        assert answer["tokens"].shape == (1, length), name
 
 
 @pytest.mark.parametrize(
