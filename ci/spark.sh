@@ -13,6 +13,8 @@ java=(java -Xmx768m -cp "$home/jars/*" -Dspark.executor.memory=768m -Dspark.defa
     # The two numbers: with fewer failures in all than the machines have together, a bad record ends the job, no executor.
     -Dspark.excludeOnFailure.enabled=true -Dspark.task.maxFailures=6
     -Dspark.excludeOnFailure.task.maxTaskAttemptsPerExecutor=4 -Dspark.excludeOnFailure.task.maxTaskAttemptsPerNode=4
+    # Beam does not stop the context of a failed job, and a second one is refused: all jobs share one.
+    -Dbeam.spark.test.reuseSparkContext=true
     -Dspark.local.dir="$ENGINE_RUN/tmp" -Dspark.ui.enabled=false)
 spark=org.apache.spark.deploy
 serve master 1 "${java[@]}" $spark.master.Master --host 10.99.0.1 --port 7077
