@@ -10,7 +10,7 @@ machines "org.apache.beam:beam-runners-$engine:$beam" org.apache.spark:spark-cor
 export SPARK_HOME=$home SPARK_SCALA_VERSION=2.12
 java=(java -Xmx768m -cp "$home/jars/*" -Dspark.executor.memory=768m -Dspark.default.parallelism=$((2 * ${SLOTS:-1}))
     # A pool that died needs seconds to come back, and Spark repeats a task at once: after four failures on the other machine.
-    # The two numbers: with fewer failures in all than the machines have together, a bad record ends the job, no executor.
+    # 6 is below 2 x 4: a bad record ends the job before all executors are excluded. Spark would then end one, and lose its data.
     -Dspark.excludeOnFailure.enabled=true -Dspark.task.maxFailures=6
     -Dspark.excludeOnFailure.task.maxTaskAttemptsPerExecutor=4 -Dspark.excludeOnFailure.task.maxTaskAttemptsPerNode=4
     # Beam does not stop the context of a failed job, and a second one is refused: all jobs share one.
