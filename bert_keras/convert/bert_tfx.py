@@ -17,7 +17,7 @@ from bert_keras.convert import weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, family_of, generator_size, has_vocabulary
 from bert_keras.convert.weight_copy import Outline, ReadModel, Written
 from bert_keras.convert.weight_map import Family
-from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout, ExampleSpec
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, EmbeddingSettings, ExportSettings
@@ -69,7 +69,7 @@ def read_pushed(directory: str) -> ReadModel:
         read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, **further)
     if os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
-        further["max_seq_length"] = ExampleSpec.load(directory).max_seq_length
+        further["max_seq_length"] = files.read_json(os.path.join(directory, EXAMPLE_SPEC_FILE)).get("max_seq_length")
     untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
     if merges is not None and not electra:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.

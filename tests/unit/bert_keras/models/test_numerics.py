@@ -39,6 +39,7 @@ def test_bfloat16_is_near_float32(name, monkeypatch):
         if not key.startswith("gradient of"):
             real = x["input_mask"] == 1 if value.shape[:2] == x["input_mask"].shape else ...
             difference = np.linalg.norm((ours[key] - value)[real]) / np.linalg.norm(value[real])
+            # 0.033 is the largest seen: "modern, packed", TensorFlow 2.21 without AVX-512.
             assert difference < (0.01 if key == "loss" else 0.04), key
     names = [key for key in exact if key.startswith("gradient of")]
     gradients = [np.concatenate([found[name].ravel() for name in names]) for found in (ours, exact)]
