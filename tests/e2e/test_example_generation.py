@@ -166,6 +166,7 @@ def test_a_killed_worker_is_replaced(made, killed, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["instances"] > 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_always_killed_stops_the_command(killed, tmp_path):
     """In the last attempt."""
     done = killed(WORKER, tmp_path / "out", *TWO_WORKERS, attempt="3")

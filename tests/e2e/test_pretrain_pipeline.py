@@ -105,6 +105,7 @@ def test_the_examples_match_their_spec(first_run):
         assert sum(1 for record in records if tf.io.parse_single_example(record, features)) == count
 
 
+@pytest.mark.slow
 def test_a_model_of_a_small_budget_is_not_pushed(first_run, corpus):
     """Gated by thresholds and by the change against the first run's model, which stays served.
 
@@ -131,6 +132,7 @@ def test_a_model_of_a_small_budget_is_not_pushed(first_run, corpus):
     assert {"value", "change"} <= {failure["kind"] for failure in figures["gate_failures"]}
 
 
+@pytest.mark.slow
 def test_a_model_that_is_too_slow_to_serve_is_kept_but_not_pushed(first_run, corpus):
     """The cached model of the first run, with a limit that no model keeps."""
     before = versions(first_run.dir)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bert_keras.data.example_format import ExampleSpec
 from tests.support.pipeline.command_line import arguments, bert_tfx
 
@@ -31,6 +33,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_second_phase_has_its_own_exit_code_and_the_command_resumes(corpus, tmp_path):
     """Also: examples of both lengths are made and checked; report and exported model belong to the second phase."""
     run_dir = tmp_path / "run"

@@ -33,6 +33,7 @@ def test_training_gives_the_pipeline_s_losses_and_a_servable_model(first_run, ex
     assert "fill_mask" in tf.saved_model.load(str(tmp_path / "model")).signatures
 
 
+@pytest.mark.slow
 def test_training_starts_from_a_pushed_model_and_resumes_from_the_same(first_run, examples, tmp_path):
     init = min((first_run.dir / "serving").iterdir())
     few = ("--set", "training.num_train_steps=2", "--set", "training.num_warmup_steps=1")

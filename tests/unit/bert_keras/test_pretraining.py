@@ -204,6 +204,7 @@ def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
     assert len(list(Path(tmp_path / "training").iterdir())) == 2  # another run, with checkpoints of its own
 
 
+@pytest.mark.slow
 def test_pretrain_trains_on_examples_that_are_masked_while_they_are_read(unmasked_examples, tmp_path, monkeypatch):
     """Trains to the end, with the masks of the settings in example_spec.json and the vocabulary beside them."""
     seen = []
@@ -315,6 +316,7 @@ def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypat
     assert held_out["mlm_loss"] == pytest.approx(nll / batch["masked_lm_weights"].numpy().sum(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_training_begins_with_the_initial_model(examples, trained_folder, tmp_path, monkeypatch):
     """Whose seed is another: a drawn model differs."""
     job = pretrain_job(examples.dir, tmp_path, training=STANDING)

@@ -109,8 +109,8 @@ def test_the_released_shape_computes_what_transformers_does(tmp_path, name, fiel
     ("kind", "name", "signatures"),
     [
         (BertForPreTraining, "AlbertForPreTraining", {"fill_mask", "next_sentence", "evaluate"}),
-        (RobertaForMaskedLM, "AlbertForMaskedLM", {"fill_mask", "evaluate"}),
-        (BertBackbone, "AlbertModel", set()),
+        pytest.param(RobertaForMaskedLM, "AlbertForMaskedLM", {"fill_mask", "evaluate"}, marks=pytest.mark.slow),
+        pytest.param(BertBackbone, "AlbertModel", set(), marks=pytest.mark.slow),
     ],
 )
 def test_a_folder_goes_round_with_its_vocabulary(tmp_path, kind, name, signatures):

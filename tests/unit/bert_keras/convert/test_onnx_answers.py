@@ -119,7 +119,9 @@ def test_every_task_type(kind, tmp_path):
         assert_equal(servable, signatures, name, inputs_of(servable, name))
 
 
-@pytest.mark.parametrize("tokenizer", [WORDPIECE, tiny_byte_bpe()], ids=["wordpiece", "byte_bpe"])
+@pytest.mark.parametrize(
+    "tokenizer", [WORDPIECE, pytest.param(tiny_byte_bpe(), marks=pytest.mark.slow)], ids=["wordpiece", "byte_bpe"]
+)
 def test_a_pretrained_model(tokenizer, tmp_path):
     model, mask = pretrained(tokenizer), tokenizer.vocabulary[tokenizer.mask_id]
     write_onnx(model, tokenizer, str(tmp_path), MEAN, "none")

@@ -169,6 +169,7 @@ def cut_losses(tmp_path_factory):
     return losses(directory)
 
 
+@pytest.mark.slow
 def test_a_run_on_batches_of_changing_length_resumes_exactly(tmp_path, cut_losses):
     """Twelve steps at once, or six and six: equal to the bit; and cut batches give the losses of whole ones."""
     loop(tmp_path / "whole").run()

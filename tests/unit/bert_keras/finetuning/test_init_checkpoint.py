@@ -152,7 +152,7 @@ def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("sst-2", TaskSettings(8)),
+        pytest.param("sst-2", TaskSettings(8), marks=pytest.mark.slow),
         pytest.param("sts-b", TaskSettings(8), marks=pytest.mark.slow),
         pytest.param("swag", TaskSettings(8), marks=pytest.mark.slow),
         pytest.param("squad1.1", TaskSettings(12, max_query_length=4, doc_stride=2), marks=pytest.mark.slow),

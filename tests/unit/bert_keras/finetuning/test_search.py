@@ -240,6 +240,7 @@ def test_an_ensemble_of_the_best_answers_by_the_mean_of_their_logits(fine_tuner,
     assert chosen.report["ensemble"] == {"accuracy": pytest.approx(np.mean(right))}
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_spans_sums_probabilities_and_is_served_as_one_model(tmp_path, random_bert):
     task, settings = (
         task_of("squad2.0"),

@@ -115,7 +115,7 @@ def test_32_rows_are_learned_by_heart(name, tmp_path):
             *("ner", {"features": "concat_last_four", "lstm_units": 16}, {"num_hidden_layers": 4}),
             marks=pytest.mark.slow,
         ),
-        ("ner", {"bilstm": True}, {"causal": True}),
+        pytest.param("ner", {"bilstm": True}, {"causal": True}, marks=pytest.mark.slow),
         pytest.param("mnli", {"bilstm": True}, {"causal": True}, marks=pytest.mark.slow),
     ],
 )

@@ -282,6 +282,7 @@ def test_real_sentences_are_learned_by_heart(real):
     assert sums["disc_correct"] / sums["disc_weight"] > 0.99
 
 
+@pytest.mark.slow
 def test_a_discriminator_detects_a_bad_generator(real):
     """The generator is not trained, so that it guesses wrong; the draws that are judged are new ones."""
     features, make = real

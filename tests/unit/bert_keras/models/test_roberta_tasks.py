@@ -238,8 +238,8 @@ def assert_served_as_evaluated(trained, directory, rows):
     assert len({str(answer) for answer in expected}) > 1
 
 
-# Numbers, choices and tags differ from labels as those of a BERT do (test_task_signatures.py).
-AS_OF_BERT = ("regression", "multiple_choice", "tagging")
+# Their signatures differ from one another as those of a BERT do (test_task_signatures.py).
+AS_OF_BERT = ("classification", "regression", "multiple_choice", "tagging")
 SERVED = [pytest.param(kind, marks=[pytest.mark.slow] * (kind in AS_OF_BERT)) for kind in TASKS]
 
 

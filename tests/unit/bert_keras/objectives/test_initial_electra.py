@@ -132,6 +132,7 @@ def test_a_frozen_initial_model_without_anything_new_is_refused(job, exported, t
             trained_from(job, init, tmp_path, freeze_initial=True)
 
 
+@pytest.mark.slow
 def test_training_begins_with_both_networks(job, exported, tmp_path):
     """Whose seed is another: a drawn model differs."""
     slow = TrainingConfig(

@@ -77,6 +77,7 @@ def test_metrics_without_predictions_are_zero():
     assert set(metrics.values()) == {0.0}
 
 
+@pytest.mark.slow
 def test_real_pairs_are_learned_by_heart():
     features, tokenizer = real_pairs()
     sizes = {"max_position_embeddings": 40, "initializer_range": 0.1}

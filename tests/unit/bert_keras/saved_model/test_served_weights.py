@@ -1,7 +1,6 @@
 """The export folds weights: served graphs compute nothing from weights alone, and give the same numbers."""
 
 import dataclasses
-import itertools
 from pathlib import Path
 from unittest import mock
 
@@ -63,7 +62,13 @@ def export(name, directory, precision):
 
 @pytest.fixture(
     scope="module",
-    params=[*itertools.product(("pretrained", "task"), PRECISIONS), ("ensemble", "mixed_bfloat16")],
+    params=[
+        ("pretrained", "mixed_bfloat16"),
+        ("task", "float32"),
+        ("ensemble", "mixed_bfloat16"),
+        pytest.param(("pretrained", "float32"), marks=pytest.mark.slow),
+        pytest.param(("task", "mixed_bfloat16"), marks=pytest.mark.slow),
+    ],
     ids=lambda param: ", ".join(param),
 )
 def exported(request, tmp_path_factory):

@@ -332,6 +332,7 @@ def test_served_precision_is_independent_of_training_also_for_ensembles(tokenize
     assert_equal_but_for_rounding(scores, softmax(logits), DEPTH, np.abs(logits).max())
 
 
+@pytest.mark.slow
 def test_lstms_are_exported_without_cudnn(tokenizer, tmp_path):
     task = TASKS["tagging"]
     settings = dataclasses.replace(SETTINGS, features="last", lstm_units=8)

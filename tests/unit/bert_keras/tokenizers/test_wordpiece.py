@@ -275,6 +275,7 @@ def maker():
     return module
 
 
+@pytest.mark.slow
 @needs_same_unicode
 def test_the_script_makes_the_stored_tables(maker):
     made = maker.make_tables()

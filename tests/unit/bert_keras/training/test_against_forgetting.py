@@ -76,6 +76,7 @@ def test_settings_of_freezing_that_contradict_each_other_are_refused(settings, m
         TrainingConfig(**settings)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_frozen_for_its_first_steps_resumes_exactly(examples, tmp_path):
     """Of 12 steps the first 6 learn rows 20 to 23 alone; runs are stopped before, at, and after the sixth."""
     settings = {"freeze_initial": True, "freeze_steps": 6, "save_checkpoints_steps": 3}

@@ -201,7 +201,7 @@ def job_of(examples, folder, **training):
     return dataclasses.replace(job, training=dataclasses.replace(job.training, **settings))
 
 
-@pytest.mark.parametrize("budget", ["5000 core-seconds", "1e9 FLOPs"])
+@pytest.mark.parametrize("budget", ["5000 core-seconds", pytest.param("1e9 FLOPs", marks=pytest.mark.slow)])
 def test_a_killed_run_has_the_weights_of_its_number_of_steps(examples, tmp_path, monkeypatch, exported, budget):
     """As if the number, and a quarter of it as warm-up, had been given; of the measuring nothing is left."""
     monkeypatch.setattr(module, "_SHARE", 0.0)

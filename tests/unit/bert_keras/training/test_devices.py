@@ -87,6 +87,7 @@ def test_two_devices_drop_out_differently_and_resume_exactly(examples, tmp_path)
     assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_another_number_of_devices_resumes_at_the_same_example(examples, tmp_path, quiet_losses):
     """Six steps on two devices, six on one: the losses of twelve on one."""
     first = loop(examples, tmp_path, QUIET, strategy="mirrored")

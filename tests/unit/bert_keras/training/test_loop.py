@@ -59,6 +59,7 @@ def test_a_killed_run_resumes_exactly(examples, tmp_path, unbroken):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_killed_run_on_a_mixture_resumes_exactly(examples, tmp_path):
     """The three shards are two sources; with other weights it is another run."""
     shutil.copytree(examples.dir, tmp_path / "named")
@@ -240,7 +241,9 @@ def test_batches_are_not_autotuned(examples, tmp_path, monkeypatch):
     assert not any(dataset.options().autotune.enabled for dataset in made)
 
 
-@pytest.mark.parametrize(("number", "named"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+@pytest.mark.parametrize(
+    ("number", "named"), [(signal.SIGTERM, "SIGTERM"), pytest.param(signal.SIGINT, "Ctrl-C", marks=pytest.mark.slow)]
+)
 def test_a_signal_writes_a_checkpoint_that_resumes(examples, tmp_path, unbroken, number, named):
     run = loop(examples, tmp_path)
     steps = run._train_steps
