@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -67,7 +68,9 @@ def beam_pipeline(
 
 
 def beam_options(beam_args: Sequence[str]) -> PipelineOptions:
-    return PipelineOptions([*BEAM_PIPELINE_ARGS, *beam_args])
+    # For a cluster Beam runs `pip freeze`; without pip, as uv makes environments, that prints an error of pip's.
+    quiet = [] if importlib.util.find_spec("pip") else ["--experiments=disable_logging_submission_environment"]
+    return PipelineOptions([*BEAM_PIPELINE_ARGS, *quiet, *beam_args])
 
 
 @contextlib.contextmanager

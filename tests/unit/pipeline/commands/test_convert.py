@@ -228,6 +228,7 @@ def test_a_target_that_cannot_hold_the_family_is_one_line_with_the_remedy(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_roberta_is_served_and_comes_back(tmp_path):
     write_variants(tmp_path)
     code, out, err = convert(tmp_path / "roberta", tmp_path / "pushed", "hf", "bert-tfx")
@@ -241,6 +242,7 @@ def test_a_roberta_is_served_and_comes_back(tmp_path):
         assert (tmp_path / "roberta" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_an_electra_is_served_with_its_generator_and_comes_back(tmp_path):
     """The generator fills masks, the discriminator encodes; the discriminator alone is served without fill_mask."""
     sizes = {"vocab_size": len(VOCABULARY), "max_position_embeddings": 12, "hidden_act": "gelu_erf"}

@@ -125,8 +125,8 @@ TAGS = [(["B-person", "I-person", "O"], "B-person I-person O"), (["B-group", "O"
         # Two of three right; for "1": one true positive, one false positive, no false negative: F1 2/3.
         ("mrpc", [("1", "1"), ("0", "1"), ("0", "0")], {"f1": 2 / 3, "accuracy": 2 / 3}),
         # Ranks 1 2 3 against 1 3 2: Spearman 1 - 6 * 2 / (3 * 8) = 0.5.
-        ("sts-b", [(1.0, "0.5"), (2.0, "4.5"), (3.0, "4.0")], {"spearman": 0.5}),
-        ("swag", [(2, "2"), (0, "3")], {"accuracy": 0.5}),
+        pytest.param("sts-b", [(1.0, "0.5"), (2.0, "4.5"), (3.0, "4.0")], {"spearman": 0.5}, marks=pytest.mark.slow),
+        pytest.param("swag", [(2, "2"), (0, "3")], {"accuracy": 0.5}, marks=pytest.mark.slow),
         ("squad1.1", [(spans("the cat"), "a cat!"), (spans("x"), "y")], {"exact_match": 50.0, "f1": 50.0}),
         ("ner", TAGS, {"f1": 0.4, "precision": 0.5, "recall": 1 / 3}),
     ],
