@@ -36,6 +36,7 @@ class Checkpoint:
         settings: of a fine-tuned model: how rows become features.
         generator: of an ELECTRA whose folder has both networks.
         embedding: how texts get one vector, which `export` writes as the signature `embed`.
+        max_seq_length: as in `ReadModel`.
     """
 
     model: keras.Model
@@ -46,6 +47,7 @@ class Checkpoint:
     settings: TaskSettings | None = None
     generator: ElectraGenerator | None = None
     embedding: EmbeddingSettings = NO_EMBEDDING
+    max_seq_length: int | None = None
 
     def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.
@@ -57,7 +59,8 @@ class Checkpoint:
         """
         if self.tokenizer is None:
             raise InputError("the model has no vocabulary; put the one that it was trained with into its folder")
-        longest = (self.settings or TaskSettings(backbone_of(self.model).config.max_position_embeddings)).max_seq_length
+        positions = backbone_of(self.model).config.max_position_embeddings
+        longest = self.settings.max_seq_length if self.settings else self.max_seq_length or positions
         first = TokenRuns.of(self.tokenizer, texts)
         if text_pairs is None:
             return single_sequences(first, longest, "head", self.tokenizer)
@@ -80,7 +83,7 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> Checkpoint:
         own, settings = found.fine_tuned[0], found.fine_tuned[1:]
         return Checkpoint(own, tokenizer, found.family, (), *settings, embedding=found.embedding)
     read = Checkpoint(found.model, tokenizer, found.family, found.initialised, generator=found.generator)
-    return dataclasses.replace(read, embedding=found.embedding)
+    return dataclasses.replace(read, embedding=found.embedding, max_seq_length=found.max_seq_length)
 
 
 def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None:
@@ -99,7 +102,7 @@ def export(checkpoint: Checkpoint, directory: str, to: str = "bert-tfx") -> None
         raise InputError(f"{to}: no such format; there are {', '.join(WRITERS)}")
     if checkpoint.task is None:
         found = checkpoint.family, checkpoint.untrained, checkpoint.generator, checkpoint.embedding
-        write_any(to, checkpoint.model, checkpoint.tokenizer, directory, *found)
+        write_any(to, checkpoint.model, checkpoint.tokenizer, directory, *found, checkpoint.max_seq_length)
         return
     if to != "bert-tfx" or checkpoint.settings is None or checkpoint.tokenizer is None:
         raise InputError(f"{to} has no place for a model of {checkpoint.task.name}; write it as bert-tfx")

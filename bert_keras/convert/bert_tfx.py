@@ -20,7 +20,13 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
-from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.settings import (
+    CONFIG_FILE,
+    EMBEDDING_FIELD,
+    LENGTH_FIELD,
+    EmbeddingSettings,
+    ExportSettings,
+)
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -68,9 +74,11 @@ def read_pushed(directory: str) -> ReadModel:
         random: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
         read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, **further)
-    if os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
-        further["max_seq_length"] = files.read_json(os.path.join(directory, EXAMPLE_SPEC_FILE)).get("max_seq_length")
-    untrained = tuple(files.read_json(os.path.join(directory, CONFIG_FILE)).get(UNTRAINED_FIELD, ()))
+    stored = files.read_json(os.path.join(directory, CONFIG_FILE))
+    if os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):  # pushed before the field was written
+        stored = files.read_json(os.path.join(directory, EXAMPLE_SPEC_FILE)) | stored
+    further["max_seq_length"] = stored.get(LENGTH_FIELD)
+    untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
     if merges is not None and not electra:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
         roberta = RobertaForMaskedLM(config)
@@ -236,6 +244,7 @@ def write_pushed(
     untrained: Sequence[Part] = (),
     generator: ElectraGenerator | None = None,
     embedding: EmbeddingSettings | None = None,
+    max_seq_length: int | None = None,
 ) -> Written:
     """Write a SavedModel with the signatures that the model can answer; missing heads get random weights.
 
@@ -248,6 +257,7 @@ def write_pushed(
             counts as trained, even without its next-sentence head.
         generator: of an `ElectraDiscriminator`; None: it is drawn, and no signature reads it.
         embedding: how texts get one vector, in the signature `embed`.
+        max_seq_length: as in `ReadModel`.
 
     Raises:
         InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
@@ -272,7 +282,7 @@ def write_pushed(
             raise InputError(str(error)) from error
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     whole, drawn = _pretraining_model(model, generator, architecture)
-    layout = ExampleLayout.bert(config.max_position_embeddings, _MAX_PREDICTIONS)
+    layout = ExampleLayout.bert(max_seq_length or config.max_position_embeddings, _MAX_PREDICTIONS)
     objective = mlm_nsp.OBJECTIVE if family == "bert" else mlm_nsp.SENTENCE_ORDER
     if family not in ("bert", "albert") or "next-sentence head" in (*untrained, *drawn):
         objective = electra.OBJECTIVE if family == "electra" else mlm.OBJECTIVE

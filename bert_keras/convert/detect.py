@@ -114,10 +114,11 @@ def write_any(
     untrained: Sequence[Part],
     generator: ElectraGenerator | None = None,
     embedding: EmbeddingSettings | None = None,
+    max_seq_length: int | None = None,
 ) -> Written:
     """Write a folder of a format, a key of `WRITERS`, of an ELECTRA with its generator but for keras-hub.
 
-    `embedding` is written as bert-tfx and hf.
+    `embedding` and `max_seq_length` (`ReadModel`) are written as bert-tfx and hf.
 
     Raises:
         InputError: the format cannot hold the model, or its vocabulary is another model's.
@@ -125,5 +126,6 @@ def write_any(
     further: dict[str, Any] = {} if format_ == "keras-hub" else {"generator": generator}
     # A SavedModel has signatures, which must not answer from what was drawn.
     further |= {"untrained": untrained} if format_ == "bert-tfx" else {}
-    further |= {"embedding": embedding} if format_ in ("bert-tfx", "hf") else {}
+    if format_ in ("bert-tfx", "hf"):
+        further |= {"embedding": embedding, "max_seq_length": max_seq_length}
     return WRITERS[format_](model, tokenizer, directory, family, **further)

@@ -97,6 +97,7 @@ def read_huggingface(directory: str) -> ReadModel:
         generator=_read_generator(directory, model) if outline.generator_size else None,
         embedding=embedding,
         sentencepiece=vocabulary.sentencepiece if vocabulary else None,
+        max_seq_length=_read_length(directory, architecture.encoder.max_position_embeddings),
     )
 
 
@@ -142,6 +143,7 @@ def write_huggingface(
     family: Family | None = None,
     generator: ElectraGenerator | None = None,
     embedding: EmbeddingSettings | None = None,
+    max_seq_length: int | None = None,
 ) -> Written:
     """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
@@ -153,6 +155,7 @@ def write_huggingface(
         family: family of a `BertBackbone`; by default BERT.
         generator: of an `ElectraDiscriminator`, for a folder in this one.
         embedding: how texts get their vectors; then sentence-transformers loads the folder, too.
+        max_seq_length: as in `ReadModel`; the tokenizer's `model_max_length`.
 
     Raises:
         InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
@@ -169,7 +172,7 @@ def write_huggingface(
     with files_.staged(directory) as temporary:
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
-            settings = _tokenizer_settings(tokenizer, architecture.encoder)
+            settings = _tokenizer_settings(tokenizer, max_seq_length or architecture.encoder.max_position_embeddings)
             if architecture.family == "modernbert" or isinstance(tokenizer, SentencePieceTokenizer):
                 settings |= modernbert.write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
@@ -233,8 +236,8 @@ def _class_of(model: Model, family: Family) -> str:
     return name if family != "albert" else f"Albert{name[name.index('For') :]}" if "For" in name else name
 
 
-def _tokenizer_settings(tokenizer: Tokenizer, config: BertConfig) -> dict[str, Any]:
-    settings = {"model_max_length": config.max_position_embeddings}
+def _tokenizer_settings(tokenizer: Tokenizer, max_seq_length: int) -> dict[str, Any]:
+    settings = {"model_max_length": max_seq_length}
     if isinstance(tokenizer, BertTokenizer):
         return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -300,6 +303,12 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
 def _read_settings(directory: str) -> dict[str, Any]:
     path = os.path.join(directory, TOKENIZER_FILE)
     return files_.read_json(path) if os.path.exists(path) else {}
+
+
+def _read_length(directory: str, positions: int) -> int | None:
+    """Tokens that the folder's tokenizer leaves of a text; None: as many as the model has positions."""
+    longest = _read_settings(directory).get("model_max_length", positions)
+    return int(longest) if isinstance(longest, (int, float)) and 2 < longest < positions else None
 
 
 def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[StoredTensor], str]:

@@ -19,7 +19,7 @@ import onnxruntime
 
 from bert_keras import files
 from bert_keras.convert.bert_tfx import read_tokenizer
-from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, EmbeddingSettings
+from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.sequences import TokenRuns, first_tokens, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings
@@ -38,7 +38,6 @@ _MOST_CORES = 4
 # A property of int8 models. Without it the quantizer advises, on every run, to simplify the graph first.
 QUANTIZED = "onnx.quant.pre_process", "onnxruntime.quant"
 # Of a pre-trained model whose signatures read fewer tokens than it has positions.
-LENGTH_FIELD = "max_seq_length"
 _NAMES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _TEXT, _PAIR = ("text",), ("text", "text_pair")
 

@@ -15,13 +15,13 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
-from bert_keras.convert.onnx_answers import LENGTH_FIELD, QUANTIZED
 from bert_keras.convert.onnx_answers import MODEL_FILE as MODEL_FILE
+from bert_keras.convert.onnx_answers import QUANTIZED
 from bert_keras.convert.onnx_graph import onnx_model
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
 from bert_keras.saved_model.saved_model_files import CONFIG_FILE, embedding_fields, vocabulary_spec
-from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.saved_model.settings import LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.vocabulary_files import (

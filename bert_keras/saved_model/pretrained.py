@@ -48,7 +48,7 @@ from bert_keras.saved_model.saved_model_files import (
 )
 from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.saved_model.servable_ops import save_servable
-from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.settings import LENGTH_FIELD, NO_EMBEDDING, EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, mask_tokenizer_of, refuse, text_specs
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.training.step import RandomStates
@@ -227,13 +227,16 @@ def export_saved_model(
     # `signatures` makes the first one the default.
     default = requests[next(name for name in signatures if name != "serving_default")]
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
-    write_model_files(directory, _for_fine_tuning(model), _config_json(model, untrained, export.embedding), tokenizer)
+    config = _config_json(model, untrained, export.embedding, layout)
+    write_model_files(directory, _for_fine_tuning(model), config, tokenizer)
     if isinstance(model, ElectraForPreTraining) and "generator" not in untrained:
         _network(ElectraGenerator, model.generator).save_weights(os.path.join(directory, GENERATOR_FILE))
 
 
-def _config_json(model: keras.Model, untrained: Collection[Part], embedding: EmbeddingSettings) -> str:
-    """The encoder's fields, with the untrained parts, ELECTRA's sizes and the settings of `embed`."""
+def _config_json(
+    model: keras.Model, untrained: Collection[Part], embedding: EmbeddingSettings, layout: ExampleLayout
+) -> str:
+    """The encoder's fields, with the untrained parts, ELECTRA's sizes, the length read and the settings of `embed`."""
     shape: BertConfig | ElectraConfig = model.config
     extra: dict[str, object] = {}
     if isinstance(shape, ElectraConfig):
@@ -241,6 +244,7 @@ def _config_json(model: keras.Model, untrained: Collection[Part], embedding: Emb
         # It has no pooler and no generator to leave out.
         shape, untrained = shape.discriminator, [part for part in untrained if part == "discriminator head"]
     extra |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
+    extra |= {LENGTH_FIELD: layout.max_seq_length} if layout.max_seq_length < shape.max_position_embeddings else {}
     return shape.to_json(**extra, **embedding_fields(embedding))
 
 

@@ -8,6 +8,8 @@ from typing import Literal
 CONFIG_FILE = "bert_config.json"
 # Optional field of `bert_config.json`: the settings of the signature `embed`.
 EMBEDDING_FIELD = "embedding"
+# Optional field of a pre-trained model's: tokens of a text that its signatures read, if fewer than it has positions.
+LENGTH_FIELD = "max_seq_length"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,7 +82,7 @@ def convert(
         written, remarks = _write_onnx(converted, tokenizer, target, embedding, quantize or "none")
     else:
         parts = converted.family, converted.initialised, converted.generator
-        written = write_any(to.value, converted.model, tokenizer, target, *parts, embedding)
+        written = write_any(to.value, converted.model, tokenizer, target, *parts, embedding, converted.max_seq_length)
     config = backbone_of(converted.model).config
     # Parts without weights are not written as ONNX.
     drawn = [] if to is ModelFormat.ONNX else [*converted.initialised, *written.drawn]

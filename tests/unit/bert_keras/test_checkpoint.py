@@ -5,6 +5,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras import BertForPreTraining, Checkpoint, export, from_checkpoint
 from bert_keras.convert.detect import WRITERS
@@ -31,8 +32,13 @@ def bert():
 def test_what_is_exported_is_read_again(bert, tmp_path, format_):
     if format_ == "keras-hub" and not importlib.util.find_spec("keras_hub"):
         pytest.skip("an extra")
-    export(bert, str(tmp_path), format_)
+    export(dataclasses.replace(bert, max_seq_length=10), str(tmp_path), format_)
     found = from_checkpoint(str(tmp_path), cased=False)
+    assert found.max_seq_length == (10 if format_ in ("hf", "bert-tfx") else None)
+    assert found.inputs(["the cat " * 20])["input_ids"].shape == (1, found.max_seq_length or 12)
+    if format_ == "bert-tfx":
+        encode = tf.saved_model.load(str(tmp_path)).signatures["encode"]
+        assert encode(text=tf.constant(["the cat " * 20]))["tokens"].shape == (1, 10)
     assert found.tokenizer.vocabulary == TOKENIZER.vocabulary and found.task is None and found.untrained == ()
     expected = bert.model.predict(bert.inputs(TEXTS), verbose=0)
     outputs = found.model.predict(found.inputs(TEXTS), verbose=0)

@@ -101,13 +101,15 @@ def test_missing_heads_are_reported(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_one_vector_a_text_is_kept_on_the_way(model, tmp_path):
-    source = write(model, tmp_path / "hf")
+def test_one_vector_a_text_and_the_length_are_kept_on_the_way(model, tmp_path):
+    source = tmp_path / "hf"
+    write_huggingface(model, BertTokenizer(VOCABULARY, True), str(source), max_seq_length=10)
     code, out, err = convert(source, tmp_path / "1", "hf", "bert-tfx", "--pooling", "mean")
     assert code == 0 and out.endswith("; one vector a text: mean, normalised\n"), err
     code, out, err = convert(tmp_path / "1", tmp_path / "again", "bert-tfx", "hf", "--no-normalize")
     assert code == 0 and out.endswith("; one vector a text: mean\n"), err
-    assert read_huggingface(str(tmp_path / "again")).embedding == EmbeddingSettings("mean", False)
+    again = read_huggingface(str(tmp_path / "again"))
+    assert (again.embedding, again.max_seq_length) == (EmbeddingSettings("mean", False), 10)
     code, out, err = convert(tmp_path / "again", tmp_path / "tf1", "hf", "tf1")
     assert code == 0 and out.endswith("; tf1 has no sentence vectors\n"), err
     code, _, err = convert(source, tmp_path / "no", "hf", "bert-tfx", "--normalize")
