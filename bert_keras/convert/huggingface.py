@@ -26,8 +26,15 @@ from bert_keras.models.config import BertConfig, HiddenAct
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
-from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, Vocabulary
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.tokenizers.vocabulary_files import (
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    Tokenizer,
+    Vocabulary,
+    read_length,
+    read_settings,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-TOKENIZER_FILE = "tokenizer_config.json"
 # In a discriminator's folder: the folder of the generator that it was trained with.
 GENERATOR_FOLDER = "generator"
 # Weights in other formats, which a user who trusts them can convert with `transformers`.
@@ -82,9 +88,10 @@ def read_huggingface(directory: str) -> ReadModel:
         stored = _canonical(tensors, architecture.family)
         model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
     _check_head(model, architecture, config_path)
-    embedding, not_read = sentence_transformers.read_embedding(directory, architecture.encoder.max_position_embeddings)
+    positions = architecture.encoder.max_position_embeddings
+    embedding, not_read = sentence_transformers.read_embedding(directory, positions)
     remarks += not_read
-    if vocabulary and vocabulary.merges is not None and _read_settings(directory).get("add_prefix_space"):
+    if vocabulary and vocabulary.merges is not None and read_settings(directory).get("add_prefix_space"):
         remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
     return ReadModel(
         model,
@@ -97,7 +104,7 @@ def read_huggingface(directory: str) -> ReadModel:
         generator=_read_generator(directory, model) if outline.generator_size else None,
         embedding=embedding,
         sentencepiece=vocabulary.sentencepiece if vocabulary else None,
-        max_seq_length=_read_length(directory, architecture.encoder.max_position_embeddings),
+        max_seq_length=read_length(directory, positions),
     )
 
 
@@ -105,7 +112,7 @@ def outline_huggingface(directory: str) -> Outline:
     """Read configuration, vocabulary and the headers of the weights' files; errors as in `read_huggingface`."""
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary = _read_vocabulary(directory, architecture.encoder)
-    lower_case = _read_settings(directory).get("do_lower_case")
+    lower_case = read_settings(directory).get("do_lower_case")
     with contextlib.ExitStack() as files:
         tensors, file = _open_tensors(directory, files)
         stored = _canonical(tensors, architecture.family, reads=False)
@@ -170,17 +177,16 @@ def write_huggingface(
     left_out = weight_copy.left_out(model, "huggingface", architecture.family)
     tensors = modernbert.joined(weight_copy.tensors_of(model, "huggingface", architecture.family))
     with files_.staged(directory) as temporary:
+        length = max_seq_length or architecture.encoder.max_position_embeddings
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
-            settings = _tokenizer_settings(tokenizer, max_seq_length or architecture.encoder.max_position_embeddings)
+            settings = settings_of(tokenizer, length)
             if architecture.family == "modernbert" or isinstance(tokenizer, SentencePieceTokenizer):
                 settings |= modernbert.write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
         if embedding:
-            encoder = architecture.encoder
-            size, positions = encoder.hidden_size, encoder.max_position_embeddings
-            sentence_transformers.write_embedding(temporary, embedding, size, positions)
+            sentence_transformers.write_embedding(temporary, embedding, architecture.encoder.hidden_size, length)
         weights = os.path.join(temporary, WEIGHTS_FILE)
         # Some versions of `transformers` refuse a file without this field.
         save_file(tensors, weights, metadata={"format": "pt"})
@@ -236,16 +242,6 @@ def _class_of(model: Model, family: Family) -> str:
     return name if family != "albert" else f"Albert{name[name.index('For') :]}" if "For" in name else name
 
 
-def _tokenizer_settings(tokenizer: Tokenizer, max_seq_length: int) -> dict[str, Any]:
-    settings = {"model_max_length": max_seq_length}
-    if isinstance(tokenizer, BertTokenizer):
-        return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
-    if isinstance(tokenizer, SentencePieceTokenizer):
-        # Its model has the rules for case and accents itself.
-        return {**settings, "do_lower_case": False, "keep_accents": True}
-    return {**settings, "tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
-
-
 def _read_architecture(path: str) -> Architecture:
     # The default is the exact gelu, as in `transformers`.
     stored = files_.read_json(path)
@@ -294,21 +290,10 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
     vocabulary = vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
     if vocabulary is None:
-        settings = {"do_lower_case": True, "keep_accents": False, **_read_settings(directory)}
+        settings = {"do_lower_case": True, "keep_accents": False, **read_settings(directory)}
         rules = settings["do_lower_case"], settings["keep_accents"]
         vocabulary = vocabulary_files.read_sentencepiece(directory, config.vocab_size, CONFIG_FILE, *rules)
     return vocabulary or vocabulary_files.read_fast(directory, config.vocab_size, CONFIG_FILE)
-
-
-def _read_settings(directory: str) -> dict[str, Any]:
-    path = os.path.join(directory, TOKENIZER_FILE)
-    return files_.read_json(path) if os.path.exists(path) else {}
-
-
-def _read_length(directory: str, positions: int) -> int | None:
-    """Tokens that the folder's tokenizer leaves of a text; None: as many as the model has positions."""
-    longest = _read_settings(directory).get("model_max_length", positions)
-    return int(longest) if isinstance(longest, (int, float)) and 2 < longest < positions else None
 
 
 def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[StoredTensor], str]:

@@ -12,6 +12,7 @@ from typing import Any
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+from bert_keras.tokenizers.vocabulary_files import LENGTH, TOKENIZER_FILE
 
 MODULES_FILE = "modules.json"
 _SETTINGS_FILE = "sentence_bert_config.json"
@@ -46,7 +47,7 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     if mode not in ("mean", "cls"):
         return NO_EMBEDDING, (_not_read(directory, f"its pooling is {mode}"),)
     # The first that says it; version 6 writes only the tokenizer's.
-    for name, field in ((_SETTINGS_FILE, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+    for name, field in ((_SETTINGS_FILE, "max_seq_length"), (TOKENIZER_FILE, LENGTH)):
         path = os.path.join(directory, name)
         longest = files.read_json(path).get(field) if os.path.exists(path) else None
         if longest is not None:

@@ -1,5 +1,5 @@
 """Vocabulary files: WordPiece's `vocab.txt`, byte-level BPE's `vocab.json` and `merges.txt`, SentencePiece's
-`spiece.model`, `tokenizer.json`.
+`spiece.model`, `tokenizer.json`; and Hugging Face's `tokenizer_config.json`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ BPE_VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 SENTENCEPIECE_FILE = "spiece.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_FILE, LENGTH = "tokenizer_config.json", "model_max_length"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,3 +200,26 @@ def write_vocabulary(directory: str, tokenizer: Tokenizer) -> None:
     """Write `vocabulary_files`."""
     for name, text in vocabulary_files(tokenizer).items():
         write_text(directory, name, text)
+
+
+def read_settings(directory: str) -> dict[str, Any]:
+    """The fields of `tokenizer_config.json`; none without the file."""
+    path = os.path.join(directory, TOKENIZER_FILE)
+    return read_json(path) if os.path.exists(path) else {}
+
+
+def read_length(directory: str, positions: int) -> int | None:
+    """Tokens of a text that the folder's tokenizer keeps; None: as many as the model has positions."""
+    longest = read_settings(directory).get(LENGTH, positions)
+    return int(longest) if isinstance(longest, (int, float)) and 2 < longest < positions else None
+
+
+def settings_of(tokenizer: Tokenizer, max_seq_length: int) -> dict[str, Any]:
+    """The fields of `tokenizer_config.json` for a tokenizer that keeps so many tokens of a text."""
+    settings = {LENGTH: max_seq_length}
+    if isinstance(tokenizer, BertTokenizer):
+        return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        # Its model has the rules for case and accents itself.
+        return {**settings, "do_lower_case": False, "keep_accents": True}
+    return {**settings, "tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}

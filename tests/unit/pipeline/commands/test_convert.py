@@ -109,7 +109,7 @@ def test_one_vector_a_text_and_the_length_are_kept_on_the_way(model, tmp_path):
     code, out, err = convert(tmp_path / "1", tmp_path / "again", "bert-tfx", "hf", "--no-normalize")
     assert code == 0 and out.endswith("; one vector a text: mean\n"), err
     again = read_huggingface(str(tmp_path / "again"))
-    assert (again.embedding, again.max_seq_length) == (EmbeddingSettings("mean", False), 10)
+    assert (again.embedding, again.max_seq_length) == (EmbeddingSettings("mean", False, 10), 10)
     code, out, err = convert(tmp_path / "again", tmp_path / "tf1", "hf", "tf1")
     assert code == 0 and out.endswith("; tf1 has no sentence vectors\n"), err
     code, _, err = convert(source, tmp_path / "no", "hf", "bert-tfx", "--normalize")
