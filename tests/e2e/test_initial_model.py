@@ -38,7 +38,6 @@ def run_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("continued") / "run"
 
 
-@pytest.mark.slow
 def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir):
     (init,) = (first_run.dir / "serving").iterdir()
     given = words_of(corpus, run_dir, "--init", init, "--set", "vocabulary.extend=7")
