@@ -5,7 +5,7 @@
 #        ci/debian13.sh make demo                    any other command, in the checkout there
 # DEBIAN13_ROOT    where it is made (/var/tmp/bert-tfx-debian13: 8 GB); a later run finds it there
 # DEBIAN13_MIRROR  Debian's mirror; else the one that this machine's apt uses
-# BERT_TFX_PYTHON  another Python there, e.g. a 3.12 of pyenv copied into the root
+# BERT_TFX_PYTHON  another Python there, such as a 3.12 that was copied into the root (docs/platforms.md)
 # BERT_DATA_DIR    data of the tests, seen there too, read-only
 # This machine's settings of pip and uv (indexes, certificates) hold there too; nothing of them is written down.
 set -euo pipefail
