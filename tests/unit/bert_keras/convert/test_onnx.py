@@ -19,7 +19,7 @@ from bert_keras.models import task_models
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.objectives import next_token
 from bert_keras.saved_model.pretrained import export_saved_model
-from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+from bert_keras.saved_model.settings import CONFIG_FILE, NO_EMBEDDING, EmbeddingSettings
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.settings import TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
@@ -179,6 +179,11 @@ def test_pushed_models_with_their_task_and_causal_ones(tmp_path):
     export_task_model(model, task, settings, tokenizer, str(tmp_path / "task"))
     layout = ExampleLayout("left_to_right", 8, 0, 1, "static")
     export_saved_model(causal, tokenizer, str(tmp_path / "causal"), layout, next_token.OBJECTIVE)
+    # As a model that was pushed before its configuration had the length.
+    config = tmp_path / "causal" / CONFIG_FILE
+    fields = json.loads(config.read_text())
+    assert fields.pop("max_seq_length") == 8
+    config.write_text(json.dumps(fields))
     (tmp_path / "causal" / EXAMPLE_SPEC_FILE).write_text(json.dumps({"max_seq_length": 8}))
     for name, wanted in (("task", model), ("causal", causal)):
         said = runner.invoke(app, ["convert", str(tmp_path / name), str(tmp_path / f"{name}-onnx"), *PUSHED]).output

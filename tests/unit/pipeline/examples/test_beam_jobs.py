@@ -1,4 +1,4 @@
-"""What Beam is asked for, with the options of a command."""
+"""Beam's options of a command: `pip freeze` for a cluster."""
 
 import pytest
 from apache_beam.runners.portability import stager
