@@ -65,8 +65,8 @@ def test_released_shape_gives_the_outputs_of_transformers(folder, tmp_path):
     assert read.model.count_params() == np.load(GOLDEN / "electra_small.npz")["parameters"]
     ours, theirs = outputs(read.model)
     # 1.35e-5 of logits of 1.2 without AVX-512, below 1e-5 with it: the order of float32's sums through twelve layers.
-    for name in theirs:
-        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=3e-5, err_msg=name)
+    for name, bound in {"last_layer": 1e-5, "logits": 2e-5}.items():
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=bound, err_msg=name)
     # What is written back is what was read; a checkpoint of google-research/electra holds the same.
     write_huggingface(read.model, None, str(tmp_path / "hf"))
     before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "hf"))
