@@ -136,9 +136,10 @@ def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Ex
     artifacts = {a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])}
     for event in events:
         is_input = event.type in (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.DECLARED_INPUT)
-        key = next((step.key for step in event.path.steps if step.HasField("key")), "")
         into = inputs if is_input else outputs
-        into.setdefault(key, []).append(_artifact(artifacts[event.artifact_id]))
+        # An artifact that is two inputs, as an initial model that is the baseline, has one event with both names.
+        for key in (step.key for step in event.path.steps if step.HasField("key")):
+            into.setdefault(key, []).append(_artifact(artifacts[event.artifact_id]))
     started, ended = execution.create_time_since_epoch / 1000, execution.last_update_time_since_epoch / 1000
     return Stage(
         name=node.name.partition(".")[2],

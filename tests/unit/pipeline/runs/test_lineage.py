@@ -13,7 +13,10 @@ from pipeline.runs.run_dir import metadata_file
 
 
 class Store:
-    """Writes runs like TFX: a context per run and per node, an execution per stage, events with keys."""
+    """Writes runs like TFX: a context per run and per node, an execution per stage, an event per input or output.
+
+    The event of an artifact that is two inputs has both keys.
+    """
 
     def __init__(self, run_dir):
         self.run_dir = run_dir
@@ -50,14 +53,14 @@ class Store:
 
     def execution(self, state, contexts, inputs=(), outputs=()):
         execution = mlmd.Execution(type_id=self.execution_type, last_known_state=state)
-        events = []
+        events = {}
         for kind, pairs in ((mlmd.Event.INPUT, inputs), (mlmd.Event.OUTPUT, outputs)):
             for index, (key, artifact) in enumerate(pairs):
-                event = mlmd.Event(type=kind, artifact_id=artifact.id)
+                new = mlmd.Event(type=kind, artifact_id=artifact.id)
+                _, event = events.setdefault((kind, artifact.id), (artifact, new))
                 event.path.steps.add().key = key
                 event.path.steps.add().index = index
-                events.append((artifact, event))
-        self.store.put_execution(execution, events, contexts)
+        self.store.put_execution(execution, list(events.values()), contexts)
 
 
 def test_a_directory_without_a_run_is_one_line(tmp_path):
@@ -76,9 +79,8 @@ def test_the_newest_run_is_read(tmp_path):
     new = store.run("new", begun=True)
     text, model = store.artifact("/text"), store.artifact("/model")
     store.execution(mlmd.Execution.CACHED, [new, nodes["CorpusGen"]], outputs=[("documents", text)])
-    store.execution(
-        mlmd.Execution.COMPLETE, [new, nodes["Trainer"]], inputs=[("a", text), ("a", model)], outputs=[("b", model)]
-    )
+    inputs = [("a", text), ("a", model), ("c", model)]
+    store.execution(mlmd.Execution.COMPLETE, [new, nodes["Trainer"]], inputs=inputs, outputs=[("b", model)])
     store.execution(mlmd.Execution.FAILED, [new, nodes["Push.er"]])
 
     store.run("only-compiled")
@@ -94,7 +96,7 @@ def test_the_newest_run_is_read(tmp_path):
     properties = {"version": 3, "blessed": 1, "name": "m"}
     records = [ArtifactRecord(a.id, "Model", a.uri, properties) for a in (text, model)]
     trainer = run.stages["Trainer"]
-    assert trainer.inputs == {"a": records} and trainer.outputs == {"b": records[1:]}
+    assert trainer.inputs == {"a": records, "c": records[1:]} and trainer.outputs == {"b": records[1:]}
     assert run.output("CorpusGen", "documents") == records[0]
     assert run.stages["Push.er"].inputs == run.stages["Push.er"].outputs == {}
     assert trainer.seconds >= 0 and trainer.started > 1.7e9
