@@ -77,7 +77,10 @@ def read_pushed(directory: str) -> ReadModel:
     stored = files.read_json(os.path.join(directory, CONFIG_FILE))
     if os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):  # pushed before the field was written
         stored = files.read_json(os.path.join(directory, EXAMPLE_SPEC_FILE)) | stored
-    further["max_seq_length"] = stored.get(LENGTH_FIELD)
+    length, longest = stored.get(LENGTH_FIELD), config.max_position_embeddings
+    if length is not None and not (isinstance(length, int) and 2 < length <= longest):
+        raise InputError(f"{directory}: {LENGTH_FIELD} is {length!r}; it must be a whole number from 3 to {longest}")
+    further["max_seq_length"] = length
     untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
     if merges is not None and not electra:
         # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.

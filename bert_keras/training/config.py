@@ -192,7 +192,7 @@ class TrainingConfig:
         if not 0 < limit < math.inf:
             raise ValueError(
                 f"training.budget is {self.budget!r}; it must be a number above 0 with h, min or s, with core-hours, "
-                "core-minutes or core-seconds, or with FLOPs, as 2h or '16 core-hours'"
+                "core-minutes or core-seconds, or with FLOPs, as 2h or '16 core-hours', or None"
             )
         return limit, unit
 

@@ -253,7 +253,7 @@ def with_settings(
 def _parse(annotation: Any, text: str) -> object:
     """Parse a value; a tuple is separated by commas, or empty."""
     if isinstance(annotation, types.UnionType):
-        return None if text.strip() == "None" else _parse(typing.get_args(annotation)[0], text)
+        return None if text.strip().lower() in ("none", "null") else _parse(typing.get_args(annotation)[0], text)
     if typing.get_origin(annotation) is tuple:
         (item, _) = typing.get_args(annotation)
         return tuple(_parse(item, part) for part in text.split(",")) if text.strip() else ()

@@ -52,7 +52,8 @@ def test_each_kind_of_value():
 def test_a_bound_can_be_lifted_by_none():
     bounded = with_settings(tiny_cpu(), ["gate.max_forgetting=0.1"])
     assert bounded.gate.max_forgetting == 0.1
-    assert with_settings(bounded, ["gate.max_forgetting=None"]).gate.max_forgetting is None
+    for nothing in ("None", "none", "null"):
+        assert with_settings(bounded, [f"gate.max_forgetting={nothing}"]).gate.max_forgetting is None
     assert "gate.max_forgetting must be a number, or None; " in refusal("gate.max_forgetting=low")
     assert "gate.max_forgetting is -1.0; it must be above -1" in refusal("gate.max_forgetting=-1")
 
