@@ -10,6 +10,7 @@ gRPC, protos, the queue, and threads that wait and wake. Engines and parts take 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -73,23 +74,25 @@ def main(
     cores = json.dumps(sorted(os.sched_getaffinity(0)))
     servable = GraphServable("parts", 1, folder / "saved_model" / "1")  # its session ends with it
     sides = {OURS: tensorflow_calls(servable), OURS_ONNX: onnx_calls(folder, len(json.loads(cores)))}
-    load = Child("serving.serving_load", str(folder / "texts.json"), cores)
-    load.read()
-    servers = {name: Child("serving.serving_backends", name, str(folder), cores) for name in sides}
-    ports = {name: server.read()["port"] for name, server in servers.items()}
     found: dict[str, list[list[float]]] = {name: [] for name in sides}
-    try:
+    with contextlib.ExitStack() as stack:
+
+        def start(program: str, *arguments: str) -> tuple[Child, Any]:
+            child = Child(f"serving.{program}", *arguments)
+            stack.callback(child.stop)
+            return child, child.read()
+
+        load, _ = start("serving_load", str(folder / "texts.json"), cores)
+        servers = {name: start("serving_backends", name, str(folder), cores) for name in sides}
         for number in range(rounds + 1):
             for name, calls in sides.items():
                 sums = [cpu_ms(call, given) for call in calls]
-                before = servers[name].ask("cpu")
-                turn = load.ask(f"127.0.0.1:{ports[name]}", 1, seconds)
-                sums.append(1000 * (servers[name].ask("cpu") - before) / turn["requests"])
+                server, ready = servers[name]
+                before = server.ask("cpu")
+                turn = load.ask(f"127.0.0.1:{ready['port']}", 1, seconds)
+                sums.append(1000 * (server.ask("cpu") - before) / turn["requests"])
                 if number:  # the first one warms up
                     found[name].append([one - other for one, other in zip(sums, [0.0, *sums], strict=False)])
-    finally:
-        for child in (load, *servers.values()):
-            child.stop()
     print(f"| CPU ms a text | {' | '.join(PARTS)} | sum |\n|---|" + "---|" * (len(PARTS) + 1))
     for name, turns in found.items():
         medians = [statistics.median(of) for of in zip(*turns, strict=True)]
