@@ -74,12 +74,13 @@ def read_pushed(directory: str) -> ReadModel:
         random: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
         read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, **further)
-    stored = files.read_json(os.path.join(directory, CONFIG_FILE))
-    if os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):  # pushed before the field was written
-        stored = files.read_json(os.path.join(directory, EXAMPLE_SPEC_FILE)) | stored
-    length, longest = stored.get(LENGTH_FIELD), config.max_position_embeddings
+    path = os.path.join(directory, CONFIG_FILE)
+    stored = files.read_json(path)
+    if LENGTH_FIELD not in stored and os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
+        path = os.path.join(directory, EXAMPLE_SPEC_FILE)  # pushed before the field was written
+    length, longest = files.read_json(path).get(LENGTH_FIELD), config.max_position_embeddings
     if length is not None and not (isinstance(length, int) and 2 < length <= longest):
-        raise InputError(f"{directory}: {LENGTH_FIELD} is {length!r}; it must be a whole number from 3 to {longest}")
+        raise InputError(f"{path}: {LENGTH_FIELD} is {length!r}; it must be a whole number from 3 to {longest}")
     further["max_seq_length"] = length
     untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
     if merges is not None and not electra:

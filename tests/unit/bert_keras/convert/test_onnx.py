@@ -199,7 +199,7 @@ def test_pushed_models_with_their_task_and_causal_ones(tmp_path):
         assert answer["tokens"].shape == (1, length), name
     config.write_text(json.dumps({**fields, "max_seq_length": 13}))
     error = runner.invoke(app, ["convert", str(tmp_path / "causal"), str(tmp_path / "refused"), *PUSHED]).exception
-    assert str(error) == f"{tmp_path}/causal: max_seq_length is 13; it must be a whole number from 3 to 12"
+    assert str(error) == f"{config}: max_seq_length is 13; it must be a whole number from 3 to 12"
 
 
 @pytest.mark.parametrize(
