@@ -43,7 +43,10 @@ def ablate(
     ] = None,
     scale: Annotated[str, typer.Option(help="Size of models and training: laptop, demo or tiny.")] = "laptop",
     init: Annotated[
-        str | None, typer.Option(metavar="DIR", help="For `features`: a model to use in place of pre-training one.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="For `features` and `pretraining`: a model to use in place of pre-training one."
+        ),
     ] = None,
     settings: Settings = None,
 ) -> None:
@@ -59,8 +62,8 @@ def ablate(
     recipe = scale_of(scale, settings or [])
     tasks = _tasks(task or [])
     planned = experiment_of(experiment, recipe, list(tasks))
-    if init and experiment != "features":
-        raise InputError(f"ablate {experiment} pre-trains its own models; --init is for features only")
+    if init and experiment not in ("features", "pretraining"):
+        raise InputError(f"ablate {experiment} pre-trains its own models; --init is for features and pretraining only")
     if bool(corpus) == bool(init):
         raise InputError("give --corpus PATH to pre-train on" + (", or --init, not both" if init else ""))
     output = os.path.abspath(output)

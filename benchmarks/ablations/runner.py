@@ -22,6 +22,7 @@ class PretrainingStep:
     """A step of a pre-training, whose weights a fine-tuning starts from.
 
     Attributes:
+        folder: the pre-training's; "": the given model, with step 0.
         step: step of the checkpoint; None: the last; 0: random weights.
     """
 
@@ -36,6 +37,10 @@ class UnitRunner(Protocol):
     @property
     def texts(self) -> str:
         """A fingerprint of the pre-training corpus, or of the given model."""
+
+    @property
+    def shape(self) -> str:
+        """A fingerprint of the given model's architecture and vocabulary, which random weights need; "" without one."""
 
     @property
     def data(self) -> Mapping[str, str]:
@@ -124,7 +129,8 @@ def _fine_tuning(
     last = recipe.training.num_train_steps
     step = column.step if arm.step is None else arm.step
     step = None if step == last else step
-    begin = start.unit.hash if start else runner.texts
+    given_start = runner.shape if step == 0 else runner.texts
+    begin = start.unit.hash if start else given_start
     unit = Unit.of(FINETUNED, settings, task=column.task, rows=runner.data[column.task], start=begin, step=step)
     return Job(unit, f"{arm.name}, {column.header}, seed {seed}", arm, settings, column, start)
 
@@ -165,9 +171,11 @@ def _run_job(job: Job, results: Results, runner: UnitRunner) -> dict[str, float]
     folder = results.folder(job.unit)
     if job.column is None:
         return runner.pretrain(job.recipe, folder)
-    start = None
+    start, step = None, job.unit.settings["inputs"]["step"]
     if job.start:
-        start = PretrainingStep(results.folder(job.start.unit), job.start.recipe, job.unit.settings["inputs"]["step"])
+        start = PretrainingStep(results.folder(job.start.unit), job.start.recipe, step)
+    elif step == 0:
+        start = PretrainingStep("", job.recipe, step)
     return runner.fine_tune(job.recipe, job.column.task, start, folder)
 
 

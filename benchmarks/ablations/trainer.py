@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import gc
 import glob
+import hashlib
+import json
 import logging
 import math
 import os
@@ -77,11 +79,14 @@ class LocalTrainer:
         self.data = {name: fingerprint(input_files(splits)) for name, splits in self._splits.items()}
         if pairs:
             self.data[MINIMAL_PAIRS] = f"{fingerprint(list_files(pairs, '--task'))}, {limit}"
-        self.given_model = bool(init)
+        self.given_model, self.shape = bool(init), ""
         # A cache of one initial checkpoint: jobs with different seeds follow each other.
         self._read: tuple[PretrainingStep | None, InitCheckpoint] | None = None
         if init:
-            self._read = None, InitCheckpoint.read(init)
+            given = InitCheckpoint.read(init)
+            self._read = None, given
+            needed = [dataclasses.asdict(given.config), given.family, list(given.tokenizer.vocabulary)]
+            self.shape = hashlib.sha256(json.dumps(needed).encode()).hexdigest()
             files = (path for path in sorted(glob.glob(os.path.join(glob.escape(init), "*"))) if os.path.isfile(path))
             self.texts = fingerprint([InputFile(path, os.path.getsize(path)) for path in files])
         else:
@@ -191,6 +196,8 @@ class LocalTrainer:
         """
         if start is None:
             return InitCheckpoint.read(self._init)
+        if not start.folder:
+            return dataclasses.replace(InitCheckpoint.read(self._init), backbone=None)
         if start.step is None:
             return InitCheckpoint.read(os.path.join(start.folder, _MODEL))
         examples = self._examples(start.recipe)

@@ -27,6 +27,7 @@ class Stub:
 
     def __init__(self, tasks=TASKS, given_model=False):
         self.texts, self.data, self.given_model = "text", dict.fromkeys(tasks, "rows"), given_model
+        self.shape = "shape" if given_model else ""
         self.done = []
 
     def pretrain(self, recipe, folder):
@@ -239,6 +240,19 @@ def test_a_model_that_is_given_is_not_pre_trained():
     other = Stub(["ner"], given_model=True)
     other.texts = "another model"
     assert {job.unit.hash for job in jobs}.isdisjoint(job.unit.hash for job in all_jobs("features", other)[1])
+
+
+def test_a_given_model_is_compared_with_random_weights_of_its_shape(tmp_path):
+    def runs(model):
+        stub = Stub(["mrpc"], given_model=True)
+        stub.texts = model
+        run(all_jobs("pretraining", stub)[1], Results(str(tmp_path)), stub, lambda line: None)
+        return [begin for _, _, begin, _ in stub.done]
+
+    first = runs("a model")
+    assert first[:2] == [None, None] and [(begin.folder, begin.step) for begin in first[2:]] == [("", 0)] * 2
+    # The random weights of another model of this shape are the same.
+    assert runs("another model") == [None, None]
 
 
 def test_what_the_user_sets_wins_over_the_scale_s_own_of_a_task():
