@@ -24,6 +24,7 @@ class Task:
             rows.
         label_from, label_to: regression: lowest and highest value.
         unanswerable: spans: whether a question may have no answer (SQuAD 2.0).
+        by_letters: spans: whether a letter of a script without blanks is a word of its own in the scores (MLQA).
     """
 
     name: str
@@ -35,6 +36,7 @@ class Task:
     label_from: float = 0.0
     label_to: float = 1.0
     unanswerable: bool = False
+    by_letters: bool = False
 
     @property
     def reads_pooler(self) -> bool:
@@ -74,6 +76,7 @@ TASKS: dict[str, Task] = {
         Task("codah", "multiple_choice", "codah", ("accuracy",)),
         Task("squad1.1", "span", "squad", ("f1", "exact_match")),
         Task("squad2.0", "span", "squad", ("f1", "exact"), unanswerable=True),
+        Task("mlqa", "span", "squad", ("f1", "exact_match"), by_letters=True),
         Task("ner", "tagging", "conll", _ENTITIES),
         Task("sentence-similarity", "similarity", "sentences", ("spearman", "pearson")),
         Task("sentence-retrieval", "retrieval", "sentences", ("mrr@10", "recall@1", "recall@10")),

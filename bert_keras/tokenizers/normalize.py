@@ -7,6 +7,7 @@ Source: google-research/bert, tokenization.py, BasicTokenizer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,11 @@ import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
 
+# Kana, and the scripts of Southeast Asia (line breaking class SA).
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u31f0-\u31ff"
+    "\ua9e0-\ua9ff\uaa60-\uaadf\U00011700-\U0001174f]"
+)
 _CHUNK_CHARS = 1 << 18  # enough to make NumPy's overhead vanish, few enough to stay in the cache
 
 # By kind: length of the replacement, with the spaces around it.
@@ -126,6 +132,11 @@ def split_words(texts: Iterable[str], lower_case: bool) -> Iterator[list[str]]:
 def basic_tokenize(text: str, lower_case: bool) -> list[str]:
     """Words of `text`, as the original's BasicTokenizer returns them; `lower_case` also strips accents."""
     return split_chunk([text], ut.fold_table(lower_case))[0]
+
+
+def space_letters(text: str) -> str:
+    """Put blanks around each letter of the scripts without blanks that `basic_tokenize` keeps whole."""
+    return _UNSPACED.sub(r" \g<0> ", text)
 
 
 def chunks_of(texts: Iterable[str]) -> Iterator[list[str]]:

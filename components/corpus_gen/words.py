@@ -14,7 +14,7 @@ import numpy as np
 import unicodedata2
 
 from bert_keras.tokenizers import unicode_tables
-from bert_keras.tokenizers.normalize import basic_tokenize
+from bert_keras.tokenizers.normalize import basic_tokenize, space_letters
 
 # For ASCII: characters that BERT's tokenizer isolates or treats as blanks, and characters that it removes.
 _ASCII_WORDS = bytes(ord(chr(c).lower()) if chr(c).isalnum() else ord(" ") for c in range(256))
@@ -22,11 +22,6 @@ _ASCII_LOWER = bytes(range(256)).lower().translate(bytes.maketrans(b"123456789",
 _ASCII_TOKEN = re.compile(rb"[a-z0]+|[^a-z0\s]")
 _ZEROS = str.maketrans("123456789", "0" * 9)
 _ASCII_DELETED = bytes(c for c in (*range(32), 127) if c not in b"\t\n\r")
-# Scripts without blanks between words: kana, and those of Southeast Asia (line breaking class SA).
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3040-\u30ff\u31f0-\u31ff"
-    "\ua9e0-\ua9ff\uaa60-\uaadf\U00011700-\U0001174f]"
-)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 
@@ -40,7 +35,7 @@ def words_of(text: str) -> list[bytes]:
     if text.isascii():
         # Same result as the other branch, several times as fast.
         return text.encode("ascii").translate(_ASCII_WORDS, _ASCII_DELETED).split()
-    spaced = _UNSPACED.sub(r" \g<0> ", text)
+    spaced = space_letters(text)
     punctuation = _punctuation()
     words = [word for word in basic_tokenize(spaced, lower_case=True) if word not in punctuation]
     return [word.encode("utf-8", "surrogatepass") for word in words]
@@ -53,7 +48,7 @@ def words_and_marks(text: str) -> list[bytes]:
     """
     if text.isascii():
         return _ASCII_TOKEN.findall(text.encode("ascii").translate(_ASCII_LOWER, _ASCII_DELETED))
-    spaced = _UNSPACED.sub(r" \g<0> ", text.translate(_ZEROS))
+    spaced = space_letters(text.translate(_ZEROS))
     return [word.encode("utf-8", "surrogatepass") for word in basic_tokenize(spaced, lower_case=True)]
 
 

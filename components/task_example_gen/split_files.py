@@ -14,6 +14,7 @@ In a folder, or an archive (at its root, or in its top-level folders):
     codah       train.tsv full_data.tsv          dev.tsv                            test.tsv
     squad1.1    train-v1.1.json                  dev-v1.1.json                      (KorQuAD_v1.0_... too)
     squad2.0    train-v2.0.json                  dev-v2.0.json
+    mlqa        train*.json cmrc2018_train.json  dev*.json cmrc2018_dev.json        test*.json
     ner         train.txt eng.train              valid.txt testa eng.testa          test.txt testb eng.testb
                 wnut17train.conll train          emerging.dev.conll dev             emerging.test.annotated test
 
@@ -95,6 +96,11 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         EVAL: ("dev-v1.1.json", "dev-v1.1*.json", "korquad_v1.0_dev.json"),
     },
     "squad2.0": {TRAIN: ("train-v2.0.json", "train-v2.0*.json"), EVAL: ("dev-v2.0.json", "dev-v2.0*.json")},
+    "mlqa": {
+        TRAIN: ("train*.json", "cmrc2018_train.json"),
+        EVAL: ("dev*.json", "cmrc2018_dev.json"),
+        TEST: ("test*.json",),
+    },
     "ner": {
         TRAIN: ("train.txt", "eng.train", "wnut17train.conll", "train.conll", "train"),
         EVAL: ("valid.txt", "dev.txt", "eng.testa", "testa", "emerging.dev.conll", "dev.conll", "dev"),

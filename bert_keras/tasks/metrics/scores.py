@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bert_keras.errors import InputError
-from bert_keras.tasks.metrics.squad import scores_of_answerable, scores_of_answered
+from bert_keras.tasks.metrics.squad import letters_and_words, scores_of_answerable, scores_of_answered
 from bert_keras.tasks.table import Task
 
 # The positive label of MRPC (paraphrase) and QQP (duplicate).
@@ -30,8 +30,9 @@ def score(
         retrieval        recall@k: the share of rows whose gold is among the first k texts of the answer; mrr@10: the
                          mean of 1 / its place among them, 0 without it
         multiple_choice  accuracy
-        span             squad1.1: exact_match, f1; squad2.0: exact, f1, total, HasAns_exact, HasAns_f1, HasAns_total,
-                         NoAns_..., and with null odds best_exact, best_exact_thresh, best_f1, best_f1_thresh
+        span             squad1.1, mlqa: exact_match, f1; squad2.0: exact, f1, total, HasAns_exact, HasAns_f1,
+                         HasAns_total, NoAns_..., and with null odds best_exact, best_exact_thresh, best_f1,
+                         best_f1_thresh
         tagging          f1, precision, recall of entities as conlleval counts them (a type change or an I- after O
                          begins one: for IOB1, IOB2 and broken sequences); accuracy of tags
 
@@ -55,10 +56,10 @@ def score(
             raise InputError(f"row {number} (from 0) has no gold label, so it cannot be scored")
     if len(golds) != len(answers):
         raise ValueError(f"{len(golds)} golds and {len(answers)} answers")
+    if task.kind == "span" and task.unanswerable:
+        return scores_of_answerable(golds, answers, null_odds)
     if task.kind == "span":
-        return (
-            scores_of_answerable(golds, answers, null_odds) if task.unanswerable else scores_of_answered(golds, answers)
-        )
+        return scores_of_answered(golds, answers, *[letters_and_words] * task.by_letters)
     if task.kind == "tagging":
         return _entity_scores(golds, answers)
     return {name: float(METRICS[name](golds, answers)) for name in task.metrics}

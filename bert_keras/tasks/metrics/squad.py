@@ -2,18 +2,21 @@
 
 No maintained library fits: `torchmetrics` needs torch and has only v1.1, `evaluate` downloads its metrics on use. The
 rules for text are from arXiv 1606.05250, section 6.1; those for questions without an answer from arXiv 1806.03822,
-section 5, and the official script.
+section 5, and the official script. Of languages without blanks between words, MLQA's script (arXiv 1910.07475, section
+5) makes each letter a word.
 """
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import InputError
+from bert_keras.tokenizers.normalize import basic_tokenize, space_letters
 
 # Above it evaluate-v2.0.py treats a question as answered by "" (`--na-prob-thresh`), whatever the prediction.
 NULL_ODDS_LIMIT = 1.0
@@ -30,12 +33,30 @@ def normalized_tokens(text: str) -> list[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
-def scores_of_answered(golds: Sequence[Mapping[str, Any]], answers: Sequence[str | None]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1: means over all questions.
+def letters_and_words(text: str) -> list[str]:
+    """The words to compare in any language: lower case, no punctuation; articles stay.
+
+    Letters of scripts without blanks are words. For Chinese the words of MLQA's mlqa_evaluation_v1.py, without control
+    characters; that script knows the articles of other languages, and no other script without blanks.
+
+    >>> letters_and_words("《红楼梦》, in 1791 年")
+    ['红', '楼', '梦', 'in', '1791', '年']
+    """
+    kept = (c for c in text.lower() if c not in string.punctuation and unicodedata.category(c)[0] != "P")
+    return basic_tokenize(space_letters("".join(kept)), lower_case=False)
+
+
+def scores_of_answered(
+    golds: Sequence[Mapping[str, Any]],
+    answers: Sequence[str | None],
+    words_of: Callable[[str], list[str]] = normalized_tokens,
+) -> dict[str, float]:
+    """`exact_match` and `f1` of SQuAD 1.1, or MLQA: means over all questions.
 
     Args:
         golds: {"answers": [{"text": ...}, ...]} for each question; the best one counts.
         answers: one text per question; None: a missing prediction, which scores 0.
+        words_of: the words to compare; MLQA's are those of `letters_and_words`.
 
     Raises:
         InputError: a question without gold answers, which v1.1 does not allow.
@@ -46,7 +67,7 @@ def scores_of_answered(golds: Sequence[Mapping[str, Any]], answers: Sequence[str
         if not texts:
             raise InputError(f"question {number} (from 0) has no gold answer: score it as squad2.0")
         if answer is not None:
-            judged = _best(texts, answer, both_empty=0.0)
+            judged = _best(texts, answer, both_empty=0.0, words_of=words_of)
             exact, f1 = exact + judged[0], f1 + judged[1]
     return {"exact_match": 100 * exact / len(golds), "f1": 100 * f1 / len(golds)}
 
@@ -123,10 +144,12 @@ def _means(judged: Sequence[tuple[float, float]]) -> dict[str, float]:
     return {"exact": exact, "f1": f1, "total": total}
 
 
-def _best(texts: Sequence[str], answer: str, both_empty: float) -> tuple[float, float]:
+def _best(
+    texts: Sequence[str], answer: str, both_empty: float, words_of: Callable[[str], list[str]] = normalized_tokens
+) -> tuple[float, float]:
     """Exact match and F1, each the best over the gold texts; `both_empty`: the F1 of two empty texts."""
-    tokens = normalized_tokens(answer)
-    golds = [normalized_tokens(text) for text in texts]
+    tokens = words_of(answer)
+    golds = [words_of(text) for text in texts]
     return max(float(gold == tokens) for gold in golds), max(_f1(gold, tokens, both_empty) for gold in golds)
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.metrics.scores import score
-from bert_keras.tasks.metrics.squad import normalized_tokens, scores_of_answerable, scores_of_answered
+from bert_keras.tasks.metrics.squad import (
+    letters_and_words,
+    normalized_tokens,
+    scores_of_answerable,
+    scores_of_answered,
+)
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.squad import read_texts
 
@@ -63,6 +68,28 @@ def test_scores_of_real_systems_equal_the_official_evaluators(name):
 )
 def test_normalized_tokens(text, tokens):
     assert normalized_tokens(text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("《红楼梦》，The 1791年", ["红", "楼", "梦", "the", "1791", "年"]),  # as MLQA's script, "zh"
+        ("2,000 件", ["2000", "件"]),
+        ("トヨタの車", ["ト", "ヨ", "タ", "の", "車"]),
+        ("“Élan” – a+b", ["élan", "ab"]),  # all punctuation, no articles, accents stay
+        ("。！", []),
+    ],
+)
+def test_words_and_letters(text, words):
+    assert letters_and_words(text) == words
+
+
+def test_mlqa_counts_letters_where_squad_counts_runs():
+    from bert_keras.tasks.table import task_of
+
+    golds, answers = [gold("红楼梦"), gold("曹雪芹")], ["《红楼梦》", "曹雪"]
+    assert score(task_of("squad1.1"), golds, answers) == {"exact_match": 0.0, "f1": 0.0}
+    assert score(task_of("mlqa"), golds, answers) == {"exact_match": 50.0, "f1": pytest.approx(100 * (1 + 4 / 5) / 2)}
 
 
 def gold(*texts):
