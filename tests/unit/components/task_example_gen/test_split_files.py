@@ -54,6 +54,8 @@ def error(task, *args):
         ("codah", {"train": "fold0_train.tsv"}),
         ("squad1.1", {"train": "train-v1.1.json", "eval": "dev-v1.1-even-articles.json"}),
         ("squad1.1", {"train": "KorQuAD_v1.0_train.json", "eval": "KorQuAD_v1.0_dev.json"}),
+        ("mlqa", {"train": "cmrc2018_train.json", "eval": "cmrc2018_dev.json"}),
+        ("mlqa", {"train": "train-zh.json", "eval": "dev-context-zh-question-zh.json", "test": "test-zh.json"}),
         ("squad2.0", {"train": "train-v2.0.json", "eval": "dev-v2.0.json"}),
         ("ner", {"train": "train.txt", "eval": "valid.txt", "test": "test.txt"}),
         ("ner", {"train": "train.txt", "eval": "testa", "test": "testb"}),
