@@ -25,10 +25,9 @@ TASKS = ["mnli", "mrpc", "sst-2"]
 class Stub:
     """Trains nothing: figures are made of the settings."""
 
-    def __init__(self, tasks=TASKS, given_model=False):
-        self.texts, self.data, self.given_model = "text", dict.fromkeys(tasks, "rows"), given_model
-        self.shape = "shape" if given_model else ""
-        self.done = []
+    def __init__(self, tasks=TASKS, given_model=False, texts="text"):
+        self.texts, self.data, self.given_model = texts, dict.fromkeys(tasks, "rows"), given_model
+        self.shape, self.done = "shape" if given_model else "", []
 
     def pretrain(self, recipe, folder):
         self.done.append(folder)
@@ -173,11 +172,6 @@ def test_minimal_pairs_have_one_figure_an_arm_and_a_dash_without(tmp_path):
     draw(experiment, figures, str(tmp_path / "picture.svg"))
 
 
-def test_a_given_model_has_the_arms_of_one_pre_training():
-    _, jobs = all_jobs("features", Stub(["ner"], given_model=True))
-    assert "ELMo's biLM" not in {job.arm.name for job in jobs} and len({job.arm.name for job in jobs}) == 7
-
-
 def test_a_unit_s_hash_is_of_all_that_its_result_depends_on():
     def hash_of(settings=(), kind="finetuned", **inputs):
         return Unit.of(kind, with_settings(tiny(), settings), **{"task": "mrpc", "rows": "r", **inputs}).hash
@@ -236,23 +230,19 @@ def test_percent_stays_percent():
 
 def test_a_model_that_is_given_is_not_pre_trained():
     _, jobs = all_jobs("features", Stub(["ner"], given_model=True))
-    assert len(jobs) == 7 * 2 and all(job.start is None for job in jobs)
-    other = Stub(["ner"], given_model=True)
-    other.texts = "another model"
+    assert len(jobs) == 7 * 2 and all(job.start is None and job.arm.name != "ELMo's biLM" for job in jobs)
+    other = Stub(["ner"], True, "another model")
     assert {job.unit.hash for job in jobs}.isdisjoint(job.unit.hash for job in all_jobs("features", other)[1])
 
 
 def test_a_given_model_is_compared_with_random_weights_of_its_shape(tmp_path):
     def runs(model):
-        stub = Stub(["mrpc"], given_model=True)
-        stub.texts = model
+        stub = Stub(["mrpc"], True, model)
         run(all_jobs("pretraining", stub)[1], Results(str(tmp_path)), stub, lambda line: None)
         return [begin for _, _, begin, _ in stub.done]
 
-    first = runs("a model")
-    assert first[:2] == [None, None] and [(begin.folder, begin.step) for begin in first[2:]] == [("", 0)] * 2
-    # The random weights of another model of this shape are the same.
-    assert runs("another model") == [None, None]
+    assert [begin and (begin.folder, begin.step) for begin in runs("a model")] == [None, None, ("", 0), ("", 0)]
+    assert runs("another model") == [None, None]  # its random weights are the same
 
 
 def test_what_the_user_sets_wins_over_the_scale_s_own_of_a_task():
