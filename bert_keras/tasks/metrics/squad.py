@@ -94,7 +94,7 @@ def scores_of_answerable(
     for number, (gold, answer) in enumerate(zip(golds, answers, strict=True)):
         if answer is not None:
             texts = [answer_["text"] for answer_ in gold["answers"] if normalized_tokens(answer_["text"])]
-            judged[number] = _best(texts or [""], answer, both_empty=1.0)
+            judged[number] = _best(texts or [""], answer, both_empty=1.0, words_of=normalized_tokens)
     if not judged:
         raise InputError("no question has a prediction")
     raw, has_answer = dict(judged), [bool(gold["answers"]) for gold in golds]
@@ -145,7 +145,7 @@ def _means(judged: Sequence[tuple[float, float]]) -> dict[str, float]:
 
 
 def _best(
-    texts: Sequence[str], answer: str, both_empty: float, words_of: Callable[[str], list[str]] = normalized_tokens
+    texts: Sequence[str], answer: str, both_empty: float, words_of: Callable[[str], list[str]]
 ) -> tuple[float, float]:
     """Exact match and F1, each the best over the gold texts; `both_empty`: the F1 of two empty texts."""
     tokens = words_of(answer)
