@@ -144,7 +144,7 @@ def test_bad_input_is_one_line(data, tmp_path):
         ("tasks", "--corpus", data, "--task", "mrpd=x"): "mrpd: no such task",
         ("imdb", "--corpus", data, "--task", f"mrpc={data}"): "ablate imdb takes only --task imdb=DIR, not mrpc",
         ("tasks", "--task", f"mrpc={data}"): "give --corpus PATH to pre-train on",
-        ("tasks", "--task", f"mrpc={data}", "--init", data): "--init is for features only",
+        ("tasks", "--task", f"mrpc={data}", "--init", data): "--init is for features and pretraining only",
         ("tasks", "--corpus", data / "text.txt", "--task", f"mrpc={data}"): "has no training file for mrpc",
         ("tasks", "--corpus", data / "none", "--task", f"mrpc={data / 'mrpc'}"): "none: no such file; --corpus takes",
         ("tasks", "--corpus", data, "--scale", "huge"): "huge: no such scale; there are laptop, demo, tiny",
