@@ -79,8 +79,8 @@ def held_out_loss(model: BertForMaskedLM, rows: dict[str, np.ndarray]) -> float:
 class Curve(TrainerCallback):
     """Evaluates at equal distances of core-seconds, which do not count."""
 
-    def __init__(self, rows: dict[str, np.ndarray], every: float, name: str) -> None:
-        self.rows, self.every, self.name = rows, every, name
+    def __init__(self, rows: dict[str, np.ndarray], every: float, name: str, limit: float) -> None:
+        self.rows, self.every, self.name, self.limit = rows, every, name, limit
         self.points: list[tuple[int, float, float]] = []
         self.evaluating = 0.0
 
@@ -92,6 +92,8 @@ class Curve(TrainerCallback):
             self.points.append((state.global_step, now, loss))
             self.evaluating = time.process_time() - now
             print(self.name, state.global_step, state.max_steps, f"{now:.0f} s", f"{loss:.3f}", flush=True)
+        if now >= self.limit:
+            control.should_training_stop = True
 
 
 def value_of(setting: str) -> tuple[str, object]:
@@ -112,6 +114,8 @@ def main() -> None:
     parser.add_argument("--set", dest="settings", action="append", default=[], help="field of TrainingArguments=value")
     parser.add_argument("--mlm-probability", type=float, default=0.15)
     parser.add_argument("--every", type=float, default=30.0, help="core-seconds between two evaluations")
+    parser.add_argument("--rows", type=int, help="of the evaluations but the last: the first held-out rows")
+    parser.add_argument("--limit", type=float, default=math.inf, help="core-seconds after which it stops")
     args = parser.parse_args()
     torch.set_num_threads(1)
     name = f"{args.name}-{args.seed}"
@@ -126,8 +130,9 @@ def main() -> None:
     output = pathlib.Path(args.output, name)
     settings = {"output_dir": str(output), "seed": args.seed, "save_strategy": "no", "report_to": "none"}
     settings |= {"disable_tqdm": True, "use_cpu": True, **dict(map(value_of, args.settings))}
-    curve = Curve(held_out, args.every, name)
-    print(name, "begins at", f"{held_out_loss(model, held_out):.3f}, uniform", f"{math.log(MODEL['vocab_size']):.3f}")
+    first = {feature: values[: args.rows] for feature, values in held_out.items()}
+    curve = Curve(first, args.every, name, args.limit)
+    print(name, "begins at", f"{held_out_loss(model, first):.3f}, uniform", f"{math.log(MODEL['vocab_size']):.3f}")
     Trainer(
         model=model,
         args=TrainingArguments(**settings),
@@ -135,10 +140,12 @@ def main() -> None:
         train_dataset=rows,
         callbacks=[curve],
     ).train()
+    last = held_out_loss(model, held_out)
+    print(name, "ends at", f"{last:.3f}, of all {len(held_out['input_ids'])} held-out rows", flush=True)
     model.save_pretrained(output)
     shutil.copy(f"{args.examples}/vocab.txt", output)
     words = [*args.model, *args.settings, f"mlm_probability={args.mlm_probability}"]
-    fields = {"name": args.name, "seed": args.seed, "settings": words, "curve": curve.points, "target": 0.0}
+    fields = {"name": args.name, "seed": args.seed, "settings": words, "curve": curve.points, "target": 0.0, "last": last}
     pathlib.Path(args.output, f"{name}.json").write_text(json.dumps(fields) + "\n")
 
 
