@@ -145,7 +145,7 @@ def main() -> None:
     model.save_pretrained(output)
     shutil.copy(f"{args.examples}/vocab.txt", output)
     words = [*args.model, *args.settings, f"mlm_probability={args.mlm_probability}"]
-    fields = {"name": args.name, "seed": args.seed, "settings": words, "curve": curve.points, "target": 0.0, "last": last}
+    fields = {"name": args.name, "seed": args.seed, "settings": words, "curve": curve.points, "last": last}
     pathlib.Path(args.output, f"{name}.json").write_text(json.dumps(fields) + "\n")
 
 
