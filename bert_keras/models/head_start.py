@@ -31,16 +31,17 @@ def head_start(model: keras.Model, log_p: np.ndarray) -> None:
     - For that, a learned position table begins as sinusoids in a quarter of the embeddings' dimensions, where the
       others begin with 0. It is not trained: Adam moves each row on its own, and a table that changes as fast as the
       word embeddings is no longer sinusoids after ten steps.
-    - Where embeddings are projected (ELECTRA, ALBERT), the projection passes the sinusoids on as they are, and its
-      other outputs begin with the variance of its other inputs.
+    - ALBERT's projection of its embeddings passes the sinusoids on as they are, and its other outputs begin with the
+      variance of its other inputs.
 
-    Attention is as drawn with rotary positions without biases.
+    Attention is as drawn with rotary positions without biases, and in a network of ELECTRA whose embeddings are
+    projected: a discriminator that reads neighbours learned no faster (benchmarks/training/ablations.md).
     """
     for variable in model.weights:
         if variable.path.endswith("/output_bias"):
             variable.assign(log_p)
     for layer in model._flatten_layers():
-        if isinstance(layer, BertBackbone):
+        if isinstance(layer, BertBackbone) and (layer.embeddings_project is None or layer.config.embedding_width):
             _read_neighbours(layer)
 
 
@@ -78,17 +79,16 @@ def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
     tables = [embeddings.word_embeddings.embeddings]
     if backbone.config.type_vocab_size:
         tables.append(embeddings.token_type_embeddings.embeddings)
-    if embeddings.position_embeddings.trainable:  # not yet made for a model that shares the embeddings
-        variance = float(np.var(tables[0]))
-        for table in tables:
-            rows = np.array(table)
-            rows[:, : 2 * pairs] = 0.0
-            table.assign(rows)
-        angles = np.arange(backbone.config.max_position_embeddings)[:, None] * frequencies  # [T, E / 8]
-        positions = np.zeros((len(angles), width))
-        positions[:, : 2 * pairs] = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(len(angles), -1)
-        embeddings.position_embeddings.embeddings.assign(positions * AMPLITUDE * np.sqrt(2.0 * variance))
-        embeddings.position_embeddings.trainable = False
+    variance = float(np.var(tables[0]))
+    for table in tables:
+        rows = np.array(table)
+        rows[:, : 2 * pairs] = 0.0
+        table.assign(rows)
+    angles = np.arange(backbone.config.max_position_embeddings)[:, None] * frequencies  # [T, E / 8]
+    positions = np.zeros((len(angles), width))
+    positions[:, : 2 * pairs] = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(len(angles), -1)
+    embeddings.position_embeddings.embeddings.assign(positions * AMPLITUDE * np.sqrt(2.0 * variance))
+    embeddings.position_embeddings.trainable = False
     share = 2 * pairs / width
     amplitude = AMPLITUDE * np.sqrt(2.0 / (share * AMPLITUDE**2 + (1.0 - share) * len(tables)))
     if backbone.embeddings_project is None:
