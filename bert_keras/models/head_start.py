@@ -1,4 +1,6 @@
-"""Initial weights that know what every BERT learns first. T positions, H hidden, A heads, D = H / A, V vocabulary.
+"""Initial weights that know what every BERT learns first.
+
+T positions, H hidden, E width of the embeddings, A heads, D = H / A, V vocabulary.
 
 A drawn model spends its first steps on two things that need not be learned: how frequent each token is, and which
 positions are next to each other. Nothing else is changed: the architecture is the same, and all of it is learned on.
@@ -29,14 +31,17 @@ def head_start(model: keras.Model, log_p: np.ndarray) -> None:
     - For that, a learned position table begins as sinusoids in a quarter of the embeddings' dimensions, where the
       others begin with 0. It is not trained: Adam moves each row on its own, and a table that changes as fast as the
       word embeddings is no longer sinusoids after ten steps.
+    - ALBERT's projection of its embeddings passes the sinusoids on as they are, and its other outputs begin with the
+      variance of its other inputs.
 
-    Attention is as drawn where embeddings are projected (ELECTRA-small), and with rotary positions without biases.
+    Attention is as drawn with rotary positions without biases, and in a network of ELECTRA whose embeddings are
+    projected: a discriminator that reads neighbours learned no faster (benchmarks/training/ablations.md).
     """
     for variable in model.weights:
         if variable.path.endswith("/output_bias"):
             variable.assign(log_p)
     for layer in model._flatten_layers():
-        if isinstance(layer, BertBackbone) and layer.embeddings_project is None:
+        if isinstance(layer, BertBackbone) and (layer.embeddings_project is None or layer.config.embedding_width):
             _read_neighbours(layer)
 
 
@@ -65,10 +70,11 @@ def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
     """Make the position table: cosine and sine of each frequency in the first quarter of the dimensions.
 
     Returns:
-        The frequencies [H / 8], and the amplitude of the sinusoids after the embeddings' layer normalisation.
+        The frequencies that the first layer gets, in the order of its first dimensions (E / 8 of them, at most H / 8),
+        and the amplitude of their sinusoids there.
     """
-    embeddings, hidden = backbone.embeddings, backbone.config.hidden_size
-    pairs = max(1, hidden // 8)
+    embeddings, width = backbone.embeddings, backbone.embedding_size
+    pairs = max(1, width // 8)
     frequencies = LONGEST ** (-np.arange(pairs) / pairs)
     tables = [embeddings.word_embeddings.embeddings]
     if backbone.config.type_vocab_size:
@@ -78,13 +84,32 @@ def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
         rows = np.array(table)
         rows[:, : 2 * pairs] = 0.0
         table.assign(rows)
-    angles = np.arange(backbone.config.max_position_embeddings)[:, None] * frequencies  # [T, H / 8]
-    positions = np.zeros((len(angles), hidden))
+    angles = np.arange(backbone.config.max_position_embeddings)[:, None] * frequencies  # [T, E / 8]
+    positions = np.zeros((len(angles), width))
     positions[:, : 2 * pairs] = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(len(angles), -1)
     embeddings.position_embeddings.embeddings.assign(positions * AMPLITUDE * np.sqrt(2.0 * variance))
     embeddings.position_embeddings.trainable = False
-    share = 2 * pairs / hidden
-    return frequencies, AMPLITUDE * np.sqrt(2.0 / (share * AMPLITUDE**2 + (1.0 - share) * len(tables)))
+    share = 2 * pairs / width
+    amplitude = AMPLITUDE * np.sqrt(2.0 / (share * AMPLITUDE**2 + (1.0 - share) * len(tables)))
+    if backbone.embeddings_project is None:
+        return frequencies, amplitude
+    passed = np.arange(0, pairs, -(-pairs // max(1, backbone.config.hidden_size // 8)))
+    _pass_on(backbone.embeddings_project, passed, 2 * pairs)
+    return frequencies[passed], amplitude
+
+
+def _pass_on(project: keras.layers.Dense, passed: np.ndarray, sinusoids: int) -> None:
+    """Let a projection [E, H] copy the cosines and sines of some frequencies to its first outputs.
+
+    Args:
+        passed: indices of the frequencies.
+        sinusoids: number of the first inputs that are cosines and sines; the others give the other outputs.
+    """
+    kernel, columns = np.array(project.kernel), 2 * len(passed)
+    kernel[:sinusoids] = kernel[:, :columns] = 0.0
+    kernel[sinusoids:, columns:] /= np.std(kernel[sinusoids:, columns:]) * np.sqrt(len(kernel) - sinusoids)
+    kernel[[2 * passed, 2 * passed + 1], [np.arange(0, columns, 2), np.arange(1, columns, 2)]] = 1.0
+    project.kernel.assign(kernel)
 
 
 def _readers(frequencies: np.ndarray, turns: np.ndarray, size: int, hidden: int, amplitude: float) -> np.ndarray:

@@ -45,6 +45,7 @@ def attention(backbone, monkeypatch):
         (BertForPreTraining, {"position_embedding": "rotary", "rotary_base": 100.0}, [1, -1, 2, -2]),
         (LeftToRightLM, {"causal": True}, [-1, -2, -3, -4]),
         (BertForPreTraining, {"type_vocab_size": 0}, [1, -1, 2, -2]),
+        (BertForPreTraining, {"embedding_width": 64, "shared_layers": True}, [1, -1, 1, -1]),
     ],
 )
 def test_each_head_reads_the_token_at_its_own_distance(make, fields, distances, monkeypatch):
@@ -96,3 +97,14 @@ def test_a_projected_generator_keeps_its_attention():
     (generator, discriminator), (drawn_generator, drawn_discriminator) = keys(model), keys(drawn)
     np.testing.assert_array_equal(generator, drawn_generator)
     assert not np.array_equal(discriminator, drawn_discriminator)
+
+
+def test_the_projection_of_albert_keeps_the_scale_of_embeddings():
+    model = built(BertForPreTraining(config(embedding_width=64), seed=3))
+    head_start(model, LOG_P)
+    ids = np.random.default_rng(1).integers(5, V, (8, T))
+    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    embedded = np.array(model.backbone.embeddings(ids, inputs["segment_ids"]))
+    projected = np.array(model.backbone(inputs)["embedding_output"])
+    np.testing.assert_allclose(projected[..., :16], embedded[..., :16], rtol=1e-6)
+    assert projected[..., 16:].std() == pytest.approx(embedded[..., 16:].std(), rel=0.1)
