@@ -85,7 +85,8 @@ def ablate(
         "seconds of all units": f"{sum(result.seconds for result in results_of_units.values()):,.0f}",
     }
     folder = os.path.join(output, planned.name)
-    _write(planned, figures_of(planned, jobs, results_of_units), about, folder)
+    pretrainings = 1 if init else recipe.ablation.pretrainings
+    _write(planned, figures_of(planned, jobs, results_of_units), about, folder, pretrainings)
 
 
 def _tasks(options: list[str]) -> dict[str, str]:
@@ -105,13 +106,15 @@ def _tasks(options: list[str]) -> dict[str, str]:
     return tasks
 
 
-def _write(experiment: AblationExperiment, figures: Figures, about: dict[str, str], folder: str) -> None:
+def _write(
+    experiment: AblationExperiment, figures: Figures, about: dict[str, str], folder: str, pretrainings: int
+) -> None:
     """Write table, picture and figures of an experiment; print the table."""
     from benchmarks.ablations.plot import draw
     from benchmarks.ablations.table import page
 
     os.makedirs(folder, exist_ok=True)
-    text = page(experiment, figures, about, PICTURE_FILE)
+    text = page(experiment, figures, about, PICTURE_FILE, pretrainings)
     draw(experiment, figures, os.path.join(folder, PICTURE_FILE))
     cells = [{"arm": arm, "column": header, "figures": values} for (arm, header), values in figures.items()]
     with open(os.path.join(folder, FIGURES_FILE), "w", encoding="utf-8") as file:

@@ -29,6 +29,8 @@ class AblationSettings:
 
     Attributes:
         seeds: number of fine-tunings of each arm on each task, with seeds 0, 1, ...
+        pretrainings: number of pre-trainings of each arm, with `training.seed` and the seeds after it; the fine-tunings
+            start from them in turn.
         layers_divisor: for `size`: divisor of the paper's numbers of layers.
         width_divisor: for `size`: divisor of the paper's widths; numbers of heads stay.
         mixed_layers: minimum layers of the models of `features`, some of whose arms mix the last four.
@@ -39,6 +41,7 @@ class AblationSettings:
     """
 
     seeds: int = 3
+    pretrainings: int = 1
     layers_divisor: int = 1
     width_divisor: int = 1
     mixed_layers: int = 4
@@ -47,7 +50,8 @@ class AblationSettings:
     max_pairs: int = 150
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "layers_divisor", "width_divisor", "mixed_layers", "epochs", "max_pairs"):
+        positive = ("seeds", "pretrainings", "layers_divisor", "width_divisor", "mixed_layers", "epochs", "max_pairs")
+        for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"ablation.{name} is {getattr(self, name)}; it must be at least 1")
         if self.halvings < 0:

@@ -85,16 +85,22 @@ def jobs_of(
 ) -> list[Job]:
     """All jobs of an experiment: each distinct pre-training, then the fine-tunings of each arm, column and seed.
 
+    Fine-tuning `seed` starts from pre-training `seed % ablation.pretrainings` of its arm.
+
     Args:
         given: the user's settings; they override the scale's settings of a task, but not an arm's.
     """
     pretrainings: dict[str, Job] = {}
-    of_arm: dict[str, Job] = {}
+    of_arm: dict[str, list[Job]] = {}
+    count = recipe.ablation.pretrainings
     for arm in experiment.arms if not runner.given_model else ():
-        settings = with_settings(recipe, arm.pretraining)
-        unit = Unit.of(PRETRAINED, settings, texts=runner.texts)
-        job = Job(unit, f"pre-training {arm.name}", arm, settings)
-        of_arm[arm.name] = pretrainings.setdefault(unit.hash, job)
+        for number in range(count):
+            seed = f"training.seed={recipe.training.seed + number}"
+            settings = with_settings(recipe, (*arm.pretraining, seed))
+            unit = Unit.of(PRETRAINED, settings, texts=runner.texts)
+            title = f"pre-training {arm.name}" + (f", seed {settings.training.seed}" if count > 1 else "")
+            job = pretrainings.setdefault(unit.hash, Job(unit, title, arm, settings))
+            of_arm.setdefault(arm.name, []).append(job)
     fine_tunings: list[Job] = []
     for arm in experiment.arms:
         if runner.given_model and arm.pretraining != experiment.arms[0].pretraining:
@@ -102,9 +108,11 @@ def jobs_of(
         for column in experiment.columns:
             if column.task not in runner.data:
                 continue
-            start = of_arm.get(arm.name)
-            seeds = range(1 if column.task == MINIMAL_PAIRS else recipe.ablation.seeds)
-            fine_tunings += [_fine_tuning(recipe, given, runner, arm, column, start, seed) for seed in seeds]
+            starts: list[Job | None] = [*of_arm.get(arm.name, [None])]
+            # Nothing is drawn for minimal pairs.
+            for seed in range(len(starts) if column.task == MINIMAL_PAIRS else recipe.ablation.seeds):
+                start = starts[seed % len(starts)]
+                fine_tunings.append(_fine_tuning(recipe, given, runner, arm, column, start, seed))
     return [*pretrainings.values(), *fine_tunings]
 
 
@@ -204,7 +212,8 @@ def _remaining(done: Sequence[tuple[str, float]], pending: Sequence[Job]) -> str
 def figures_of(experiment: AblationExperiment, jobs: Sequence[Job], results: Mapping[str, Result]) -> Figures:
     """The figures of each cell with results, in the order of the seeds."""
     figures: Figures = {}
-    of_arm = {}
+    # As ordered sets.
+    starts: dict[str, dict[str, None]] = {}
     for job in jobs:
         if job.column is None:
             continue
@@ -214,10 +223,10 @@ def figures_of(experiment: AblationExperiment, jobs: Sequence[Job], results: Map
         found = results[job.unit.hash].figures
         cell += [share * found[job.column.metric]] if job.column.metric in found else []
         if job.start:
-            of_arm[job.arm.name] = job.start
-    for arm_name, start in of_arm.items():
+            starts.setdefault(job.arm.name, {})[job.start.unit.hash] = None
+    for arm_name, of_arm in starts.items():
         for column in experiment.columns:
-            metrics = results[start.unit.hash].figures
-            if not column.task and column.metric in metrics:
-                figures[arm_name, column.header] = [metrics[column.metric]]
+            metrics = [results[unit].figures for unit in of_arm]
+            if not column.task and column.metric in metrics[0]:
+                figures[arm_name, column.header] = [of_one[column.metric] for of_one in metrics]
     return figures

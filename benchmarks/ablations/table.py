@@ -21,12 +21,15 @@ def cell(values: list[float] | None) -> str:
     return f"{summary.mean:.1f}" + (f" ± {summary.deviation:.1f}" if summary.deviation is not None else "")
 
 
-def page(experiment: AblationExperiment, figures: Figures, about: Mapping[str, str], picture: str) -> str:
+def page(
+    experiment: AblationExperiment, figures: Figures, about: Mapping[str, str], picture: str, pretrainings: int = 1
+) -> str:
     """Write the page.
 
     Args:
         about: conditions of the run by name, one line each.
         picture: path of the picture, relative to the page.
+        pretrainings: number of each arm.
     """
     columns = experiment.columns
     missing = [
@@ -35,9 +38,12 @@ def page(experiment: AblationExperiment, figures: Figures, about: Mapping[str, s
         if not any(values for (_, header), values in figures.items() if header == column.header)
     ]
     lines = [f"# {experiment.title}", "", *_table(experiment, figures), ""]
+    included = "once: the deviations do not include that of pre-training"
+    if pretrainings > 1:
+        included = f"{pretrainings} times: the deviations include that of pre-training"
     lines += [
         "Figures are in per cent, except perplexities; ours are means over seeds of fine-tuning, ± their standard "
-        "deviation. Each arm's model is pre-trained once: the deviations do not include that of pre-training.",
+        f"deviation. Each arm's model is pre-trained {included}.",
         "",
     ]
     if missing:

@@ -13,7 +13,6 @@ from benchmarks.ablations.plot import draw
 from benchmarks.ablations.recipes import SCALES, laptop, scale_of, tiny
 from benchmarks.ablations.results import Result, Results, Unit
 from benchmarks.ablations.runner import figures_of, jobs_of, run, seconds_left
-from benchmarks.ablations.significance import Order, Summary, orders_of, sentences
 from benchmarks.ablations.table import page
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -34,8 +33,8 @@ class Stub:
         return {"mlm_perplexity": 9.0 - recipe.model.num_hidden_layers}
 
     def fine_tune(self, recipe, task, begin, folder):
-        self.done.append((task, recipe.task.bilstm, begin, folder))
         seed = recipe.finetuning.seed
+        self.done.append((task, recipe.task.bilstm, begin, folder))
         return {"accuracy": 0.5 + 0.01 * seed + 0.2 * recipe.task.bilstm, "f1": 0.25 + 0.01 * seed}
 
 
@@ -214,11 +213,16 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(tmp_path):
     assert stored["settings"]["finetuning"]["seed"] in (0, 1)
 
 
-def test_the_perplexity_is_that_of_the_pre_training(tmp_path):
+def test_an_arm_is_pre_trained_several_times(tmp_path):
+    """Each gives a perplexity; fine-tunings start from them in turn."""
     trainer = Stub(["mrpc"])
-    experiment, jobs = all_jobs("size", trainer)
+    experiment, jobs = all_jobs("size", trainer, ["ablation.pretrainings=2", "ablation.seeds=3"])
     figures = figures_of(experiment, jobs, run(jobs, Results(str(tmp_path)), trainer, lambda line: None))
-    assert figures["L1 H24 A12", "LM perplexity"] == [8.0] and figures["L8 H32 A16", "LM perplexity"] == [1.0]
+    assert figures["L1 H24 A12", "LM perplexity"] == [8.0, 8.0] and figures["L8 H32 A16", "LM perplexity"] == [1.0, 1.0]
+    first, second, *_ = trainer.done
+    assert [done[2].folder for done in trainer.done[12:15]] == [first, second, first] and first != second
+    assert [job.recipe.training.seed for job in jobs[:2]] == [12345, 12346]
+    assert "is pre-trained 2 times: the deviations include" in page(experiment, figures, {}, "picture.svg", 2)
 
 
 def test_percent_stays_percent():
@@ -266,85 +270,3 @@ def test_a_damaged_result_is_named(tmp_path):
 def test_what_is_left_is_told_by_the_mean_of_its_kind():
     assert seconds_left([("pretrained", 10.0), ("pretrained", 20.0)], ["pretrained"] * 4) == 60
     assert seconds_left([("pretrained", 10.0)], ["pretrained", "finetuned"]) is None
-
-
-# ---------------------------------------------------------------------- orders, table, picture
-
-ARMS = (Arm("A", paper={"X": 90.0, "P": 4.0}), Arm("B", paper={"X": 80.0, "P": 5.0}), Arm("C", paper={"X": 80.0}))
-EXPERIMENT = AblationExperiment(
-    "try",
-    "A try",
-    ("arm",),
-    ARMS,
-    (Column("X", "accuracy", "x"), Column("P", "perplexity", higher_is_better=False), Column("Y", "f1", "y")),
-    claims=(("C", "A"),),
-    notes=("A note.",),
-)
-
-
-def test_a_summary_by_hand():
-    assert Summary.of([1.0, 2.0, 3.0]) == Summary(2.0, 1.0, 3)
-    assert Summary.of([1.0, 2.0, 3.0]).squared_error == pytest.approx(1 / 3)
-    assert Summary.of([5.0]) == Summary(5.0, None, 1)
-
-
-@pytest.mark.parametrize(
-    ("ours", "verdict"),
-    [
-        # Standard error of the difference: the root of 1/3 + 1/3, .8165; twice that is 1.633.
-        ([3.7, 4.7, 5.7], "holds"),
-        ([3.6, 4.6, 5.6], "inconclusive"),
-        ([0.4, 1.4, 2.4], "inconclusive"),
-        ([0.3, 1.3, 2.3], "reversed"),
-    ],
-)
-def test_an_order_is_told_beyond_two_standard_errors(ours, verdict):
-    (of_b, _) = orders_of(
-        EXPERIMENT, EXPERIMENT.columns[0], {("A", "X"): ours, ("B", "X"): [2.0, 3.0, 4.0], ("C", "X"): [0.0, 1.0]}
-    )
-    assert (of_b.better.name, of_b.worse.name, of_b.paper) == ("A", "B", 10.0)
-    assert of_b.error == pytest.approx((2 / 3) ** 0.5) and of_b.verdict == verdict
-
-
-def test_equal_figures_of_the_paper_are_no_order_and_lower_perplexities_are_better():
-    figures = {(arm, "X"): [1.0, 2.0] for arm in "ABC"} | {("A", "P"): [7.0, 7.1], ("B", "P"): [6.0, 6.1]}
-    assert [(o.better.name, o.worse.name) for o in orders_of(EXPERIMENT, EXPERIMENT.columns[0], figures)] == [
-        ("A", "B"),
-        ("A", "C"),
-    ]
-    (order,) = orders_of(EXPERIMENT, EXPERIMENT.columns[1], figures)
-    assert (order.by, order.paper, order.verdict) == (pytest.approx(-1.0), 1.0, "reversed")
-
-
-def test_without_figures_of_the_paper_its_claims_are_the_orders():
-    figures = {("C", "Y"): [60.0, 61.0, 62.0], ("A", "Y"): [50.0, 51.0, 52.0]}
-    (order,) = orders_of(EXPERIMENT, EXPERIMENT.columns[2], figures)
-    assert (order.better.name, order.paper, order.verdict) == ("C", None, "holds")
-    assert Order(ARMS[0], ARMS[1], 50.0, None, None).verdict == "inconclusive"
-
-
-def test_the_page_says_what_is_reversed_and_what_is_missing():
-    figures = {("A", "X"): [50.0, 50.2], ("B", "X"): [60.0, 60.2], ("C", "X"): [50.0, 50.2], ("A", "P"): [7.0]}
-    text = page(EXPERIMENT, figures, {"scale": "tiny"}, "picture.svg")
-    assert "| arm | X, paper | ours | P, paper | ours | Y |" in text
-    assert "| A | 90 | 50.1 ± 0.1 | 4 | 7.0 |  |" in text and "| C | 80 | 50.1 ± 0.1 |  |  |  |" in text
-    assert "No data for Y: " in text and "- A note." in text and "- scale: tiny" in text
-    assert sentences(EXPERIMENT, figures) == [
-        "X: of 2 orders of the paper, 0 hold, 1 is inconclusive, 1 is reversed. "
-        "**reversed**: A over B by -10.00 (standard error 0.14; the paper by +10)."
-    ]
-    assert sentences(EXPERIMENT, {("A", "X"): [50.0], ("B", "X"): [60.0]}) == [
-        "X: one figure per arm, so orders are inconclusive."
-    ]
-
-
-@pytest.mark.parametrize("x_label", ["", "steps"])
-def test_the_picture_has_every_arm_and_is_the_same_every_time(tmp_path, x_label):
-    columns = tuple(dataclasses.replace(column, x=float(x)) for x, column in enumerate(EXPERIMENT.columns))
-    experiment = dataclasses.replace(EXPERIMENT, x_label=x_label, columns=columns)
-    figures = {(arm, "X"): [50.0 + n, 50.2 + 2 * n] for n, arm in enumerate("ABC")}
-    for name in ("one.svg", "two.svg"):
-        draw(experiment, figures, str(tmp_path / name))
-    one, two = ((tmp_path / name).read_text() for name in ("one.svg", "two.svg"))
-    assert one == two and all(f">{arm}</text>" in one for arm in "ABC")
-    assert ("the paper's" in one) == (not x_label) and ("steps" in one) == bool(x_label)
