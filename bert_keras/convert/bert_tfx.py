@@ -220,7 +220,7 @@ def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any,
     from bert_keras.models.bilm import BiLM
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
     from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+    from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
     from bert_keras.tasks.task_types import task_type_of
 
     size, fine_tuned = None, None
@@ -230,11 +230,7 @@ def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any,
         model = BiLM(config) if config.encoder == "bilm" else BertForPreTraining(config)
     if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
         task = TaskSpec.load(directory).task
-        path = os.path.join(directory, TASK_SETTINGS_FILE)
-        try:
-            settings = TaskSettings(**files.read_json(path))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}: {error}") from error
+        settings = TaskSettings.load(directory)
         model, fine_tuned = task_type_of(task).create_model(config, task, settings, 0, size), (task, settings)
     model.build()
     return model, fine_tuned

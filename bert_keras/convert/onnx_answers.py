@@ -19,10 +19,11 @@ import onnxruntime
 
 from bert_keras import files
 from bert_keras.convert.bert_tfx import read_tokenizer
+from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.sequences import TokenRuns, first_tokens, pair_sequences, single_sequences
-from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings
 from bert_keras.tasks.span.answers import span_answers
 from bert_keras.tasks.span.features import span_features
 from bert_keras.tasks.table import Task, task_of
@@ -89,12 +90,18 @@ class OnnxModel:
         self._run_options = onnxruntime.RunOptions()
         self._run_options.only_execute_path_to_fetches = True
         self._is_causal = fields.get("causal", False)
-        self._settings = TaskSettings(max_seq_length=fields.get(LENGTH_FIELD, fields["max_position_embeddings"]))
         task = None
         if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
-            self._settings = TaskSettings(**files.read_json(os.path.join(directory, TASK_SETTINGS_FILE)))
+            self._settings = TaskSettings.load(directory)
             spec = files.read_json(os.path.join(directory, TASK_SPEC_FILE))
             task = dataclasses.replace(task_of(spec["task"]), labels=tuple(spec["labels"]))
+        else:
+            length = fields.get(LENGTH_FIELD, fields["max_position_embeddings"])
+            try:
+                self._settings = TaskSettings(max_seq_length=length)
+            except (TypeError, ValueError) as error:
+                path = os.path.join(directory, CONFIG_FILE)
+                raise InputError(f"{path}: {LENGTH_FIELD} is {length!r} ({error}); write the model again") from error
         self.signatures = self._signatures(fields["hidden_size"], task)
 
     def _signatures(self, hidden: int, task: Task | None) -> dict[str, Signature]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import typing
 from typing import Any, Literal
 
+from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.training.config import TrainingConfig
@@ -61,6 +63,19 @@ class TaskSettings:
     def on_encoder(self) -> dict[str, Any]:
         """Arguments of a task model: what is between its encoder and its output layer."""
         return {"has_bilstm": self.bilstm, "features": self.features, "lstm_units": self.lstm_units}
+
+    @classmethod
+    def load(cls, directory: str) -> TaskSettings:
+        """Read `DIRECTORY/task_settings.json`.
+
+        Raises:
+            InputError: a setting is unknown or invalid.
+        """
+        path = os.path.join(directory, TASK_SETTINGS_FILE)
+        try:
+            return cls(**files.read_json(path))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: {error}; write the model again") from error
 
     def __post_init__(self) -> None:
         for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import urllib.request
 
 import numpy as np
@@ -11,13 +12,14 @@ import tensorflow as tf
 from bert_keras.convert.onnx_answers import OnnxModel
 from bert_keras.convert.onnx_folder import write_onnx
 from bert_keras.data.example_format import ExampleLayout
+from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.saved_model.pretrained import ServedBert
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.saved_model.task_signatures import ServedTask
-from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.settings import TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
@@ -168,3 +170,25 @@ def test_an_engine_sees_its_own_versions_only(folder, tmp_path):
     (tmp_path / "1" / "saved_model.pb").touch()
     with Server(tmp_path, grpc_port=0, rest_port=0, engines=engines("onnxruntime")) as server:
         assert not server.store.has_versions()
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("bert_config.json", {"max_seq_length": "many"}, "max_seq_length is 'many'"),
+        ("bert_config.json", {"max_seq_length": 3}, "max_seq_length is 3 .*at least 8"),
+        ("task_settings.json", {"dropout": 2}, "task.dropout is 2"),
+        ("task_settings.json", {"unknown": 1}, "unknown"),
+    ],
+)
+def test_a_damaged_setting_is_named_with_its_file(file, change, said, folder, tmp_path):
+    shutil.copytree(folder / "1", tmp_path / "1")
+    settings = dataclasses.asdict(SETTINGS)
+    if file == "task_settings.json":
+        spec = TaskSpec(TASKS["classification"], counts={}).to_json()
+        (tmp_path / "1" / "task_spec.json").write_text(spec)
+    else:
+        settings = json.loads((tmp_path / "1" / file).read_text())
+    (tmp_path / "1" / file).write_text(json.dumps({**settings, **change}))
+    with pytest.raises(InputError, match=f"{file}: .*{said}.*; write the model again"):
+        OnnxModel(str(tmp_path / "1"))
