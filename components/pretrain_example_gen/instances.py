@@ -65,7 +65,7 @@ def plan_passes(
     """
     separated = settings.objective in SEPARATED
     cut_segments = 0
-    if settings.objective not in PAIRS:
+    if settings.objective not in PAIRS and not settings.cut_sentences:
         # One position each for [CLS] and the separator after the segment.
         bucket, cut_segments = bucket.cut_segments(settings.max_seq_length - 2)
     if separated:
@@ -76,7 +76,8 @@ def plan_passes(
             longest = settings.max_num_tokens + 1 - pair_separators
             instances = _pair_instances(bucket, settings, random_stream(*pass_key), longest)
         else:
-            instances = _block_instances(bucket, settings.max_seq_length - (1 if separated else 2))
+            longest = settings.max_seq_length - (1 if separated else 2)
+            instances = _block_instances(choose_blocks(bucket, longest, settings.cut_sentences))
         random_stream(*pass_key, "order").shuffle(instances)
         yield Plan(bucket.tokens, instances, separated, cut_segments)
 
@@ -98,8 +99,7 @@ def _pair_instances(bucket: Bucket, settings: ExampleSettings, rng: np.random.Ge
     return instances
 
 
-def _block_instances(bucket: Bucket, longest: int) -> np.ndarray:
-    blocks = choose_blocks(bucket, longest)
+def _block_instances(blocks: np.ndarray) -> np.ndarray:
     instances = np.zeros(len(blocks), INSTANCE)
     instances["a_start"] = blocks["start"]
     instances["a_length"] = blocks["end"] - blocks["start"]

@@ -39,6 +39,8 @@ class ExampleSettings:
             fairseq's break mode `complete_doc`).
             `left_to_right`: each token from those before it; sequences of `single_sequence`, unmasked (GPT, biLM).
             For the last four, a sentence too long for an example is cut into several; SpanBERT's code drops it.
+        cut_sentences: for the last four: whether an example ends anywhere, and the rest of its last sentence begins the
+            next one (fairseq's break mode `none`), in place of padding: a sixth fewer examples of 128 tokens.
         nsp: for `mlm_nsp`. `reference`: as in the original (create_instances_from_document), where a single remaining
             sentence always gets a random one, so 54 to 79 % are random. `balanced`: as many random as real pairs,
             where documents have more than one sentence; a random segment is always from another document.
@@ -54,6 +56,7 @@ class ExampleSettings:
     objective: Literal[
         "mlm_nsp", "mlm_sop", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"
     ] = "mlm_nsp"
+    cut_sentences: bool = False
     nsp: Literal["reference", "balanced"] = "reference"
     packing: bool = False
     max_sequences_per_pack: int = 3
@@ -83,6 +86,11 @@ class ExampleSettings:
             raise ValueError(
                 f"examples.nsp is 'balanced', but examples.objective {self.objective!r} has no next sentences: "
                 "set examples.objective=mlm_nsp or examples.nsp=reference"
+            )
+        if self.cut_sentences and self.objective in PAIRS:
+            raise ValueError(
+                f"examples.cut_sentences is true, but examples of examples.objective {self.objective!r} are pairs of "
+                "whole sentences: set examples.cut_sentences=false or examples.objective=full_sentences"
             )
         if self.packing and self.objective == "full_sentences":
             raise ValueError(

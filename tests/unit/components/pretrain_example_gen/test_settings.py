@@ -28,6 +28,7 @@ DYNAMIC = MaskingSettings(when="dynamic")
             {"nsp": "balanced", "objective": "segment_pair"},
             r"examples\.nsp is 'balanced', but examples\.objective 'segment_pair'",
         ),
+        ({"cut_sentences": True}, r"examples\.cut_sentences is true, but .* 'mlm_nsp' are pairs of whole sentences"),
         (
             {"packing": True, "objective": "full_sentences"},
             r"examples\.packing is true, but rows of examples\.objective 'full_sentences' are full",
