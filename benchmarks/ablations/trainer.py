@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from benchmarks.ablations.experiment import MINIMAL_PAIRS
@@ -26,6 +27,7 @@ from bert_keras.finetuning.init_checkpoint import InitCheckpoint
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.electra import ElectraForPreTraining
+from bert_keras.models.head_start import head_start
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.pretraining import load_tokenizer, pretrain
 from bert_keras.tasks.metrics.scores import score
@@ -207,6 +209,8 @@ class LocalTrainer:
             return InitCheckpoint(config, load_tokenizer(examples, spec))
         create_model, _ = pretraining_model(recipe.pretraining, spec.objective, config, recipe.training.seed)
         model = create_model()
+        if recipe.pretraining.head_start:
+            head_start(model, np.zeros(spec.vocab_size, np.float32))  # for the variables that are trained with one
         files = glob.glob(os.path.join(glob.escape(start.folder), _TRAINING, "*", "checkpoints", "ckpt-*.index"))
         path = next((path for path in files if path.endswith(f"-{start.step}.index")), None)
         if path is None:
