@@ -83,6 +83,7 @@ def ten_million_words() -> Recipe:
         examples=ExampleSettings(
             max_seq_length=128,
             objective="full_sentences",
+            cut_sentences=True,
             masking=dataclasses.replace(demo.examples.masking, max_predictions_per_seq=40),
         ),
         training=dataclasses.replace(
