@@ -95,8 +95,7 @@ def jobs_of(
     count = recipe.ablation.pretrainings
     for arm in experiment.arms if not runner.given_model else ():
         for number in range(count):
-            seed = f"training.seed={recipe.training.seed + number}"
-            settings = with_settings(recipe, (*arm.pretraining, seed))
+            settings = with_settings(recipe, (*arm.pretraining, f"training.seed={recipe.training.seed + number}"))
             unit = Unit.of(PRETRAINED, settings, texts=runner.texts)
             title = f"pre-training {arm.name}" + (f", seed {settings.training.seed}" if count > 1 else "")
             job = pretrainings.setdefault(unit.hash, Job(unit, title, arm, settings))
