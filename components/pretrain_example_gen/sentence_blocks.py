@@ -14,7 +14,7 @@ from components.pretrain_example_gen.tokenized_shard import Bucket
 BLOCK = np.dtype([("start", np.int64), ("end", np.int64)])
 
 
-def choose_blocks(bucket: Bucket, longest: int, cut_sentences: bool = False) -> np.ndarray:
+def choose_blocks(bucket: Bucket, longest: int, cut_sentences: bool) -> np.ndarray:
     """Fairseq's `complete_doc` (or `complete`, for a bucket of one document): BLOCK [N], in the order of the text.
 
     Each block has as many segments as fit into `longest` tokens; no block crosses documents.
