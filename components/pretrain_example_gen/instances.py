@@ -65,7 +65,7 @@ def plan_passes(
     """
     separated = settings.objective in SEPARATED
     cut_segments = 0
-    if settings.objective not in PAIRS and not settings.cut_sentences:
+    if settings.objective not in PAIRS:
         # One position each for [CLS] and the separator after the segment.
         bucket, cut_segments = bucket.cut_segments(settings.max_seq_length - 2)
     if separated:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import itertools
 from bisect import bisect_right
 
 import numpy as np
@@ -20,19 +19,16 @@ def choose_blocks(bucket: Bucket, longest: int, cut_sentences: bool) -> np.ndarr
     Each block has as many segments as fit into `longest` tokens; no block crosses documents.
 
     Args:
-        longest: no segment may be longer (`Bucket.cut_segments`), unless they are cut.
-        cut_sentences: each block but a document's last has `longest` tokens (fairseq's `none`, within documents).
+        longest: no segment may be longer (`Bucket.cut_segments`).
+        cut_sentences: whether a block goes on to `longest` tokens, with the beginning of the segment that starts the
+            next block.
     """
     starts, documents = bucket.segment_splits.tolist(), bucket.document_splits.tolist()
     fields = array.array("q")
     for document in range(len(documents) - 1):
         segment, last = documents[document], documents[document + 1]
-        if cut_sentences:
-            edges = itertools.pairwise([*range(starts[segment], starts[last], longest), starts[last]])
-            fields.extend(itertools.chain.from_iterable(edges))
-            continue
         while segment < last:
-            end = bisect_right(starts, starts[segment] + longest, segment + 1, last + 1) - 1
-            fields.extend((starts[segment], starts[end]))
-            segment = end
+            start = starts[segment]
+            segment = bisect_right(starts, start + longest, segment + 1, last + 1) - 1
+            fields.extend((start, min(start + longest, starts[last]) if cut_sentences else starts[segment]))
     return np.array(fields, np.int64).view(BLOCK)

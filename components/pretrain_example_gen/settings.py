@@ -39,8 +39,8 @@ class ExampleSettings:
             fairseq's break mode `complete_doc`).
             `left_to_right`: each token from those before it; sequences of `single_sequence`, unmasked (GPT, biLM).
             For the last four, a sentence too long for an example is cut into several; SpanBERT's code drops it.
-        cut_sentences: for the last four: whether an example ends anywhere, and the rest of its last sentence begins the
-            next one (fairseq's break mode `none`), in place of padding: a sixth fewer examples of 128 tokens.
+        cut_sentences: for the last four: whether the beginning of the next sentence fills an example, in place of
+            padding; the next example begins with that sentence, whole.
         nsp: for `mlm_nsp`. `reference`: as in the original (create_instances_from_document), where a single remaining
             sentence always gets a random one, so 54 to 79 % are random. `balanced`: as many random as real pairs,
             where documents have more than one sentence; a random segment is always from another document.

@@ -1,5 +1,6 @@
-"""Runs of sentences compared with fairseq's rules (TokenBlockDataset, break modes `complete_doc` and `none`)."""
+"""Runs of whole sentences compared with fairseq's rule (TokenBlockDataset, break mode `complete_doc`)."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,20 +36,20 @@ def test_a_block_may_be_filled_to_the_last_token():
     assert choose_blocks(make_bucket([[3, 4, 5, 7, 1], [2]]), 12, False).tolist() == [(0, 12), (12, 20), (20, 22)]
 
 
-@given(documents_strategy, st.integers(5, 40))
-def test_cut_sentences_fill_all_blocks_of_a_document_but_the_last(documents, longest):
-    expected, end = [], 0
-    for document in documents:
-        start, end = end, end + sum(document)
-        expected += [(at, min(at + longest, end)) for at in range(start, end, longest)]
+@given(documents_strategy, st.integers(12, 40))
+def test_cut_sentences_fill_the_same_blocks_with_what_follows(documents, longest):
+    ends = np.cumsum([sum(document) for document in documents])
+    expected = [
+        (start, min(start + longest, ends[np.searchsorted(ends, start, "right")]))
+        for start, _ in blocks_of(documents, longest)
+    ]
     assert choose_blocks(make_bucket(documents), longest, cut_sentences=True).tolist() == expected
 
 
-def test_a_long_sentence_is_cut_without_a_separator_within():
+def test_only_the_last_example_of_full_sentences_is_padded():
     masking = MaskingSettings(max_predictions_per_seq=2)
     settings = ExampleSettings(max_seq_length=9, objective="full_sentences", cut_sentences=True, masking=masking)
-    (plan,) = plan_passes(make_bucket([[20, 2], [1]]), settings, 1, ("key",), sep_id=-1)
+    (plan,) = plan_passes(make_bucket([[6, 2, 4], [1]]), settings, 1, ("key",), sep_id=-1)
     rows = sorted((row["a_start"], row["a_length"]) for row in plan.instances)
-    assert rows == [(0, 8), (8, 8), (16, 8), (24, 3)] and plan.cut_segments == 0
-    # After each sentence, and one more between the documents.
-    assert [place for place, token in enumerate(plan.tokens) if token == -1] == [20, 23, 24, 26]
+    # Sentences end at 7, 10, 15 and 18 with their separators; the separator between the documents is at 15.
+    assert rows == [(0, 8), (7, 8), (15, 3)]
