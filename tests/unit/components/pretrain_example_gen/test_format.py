@@ -116,6 +116,7 @@ def test_example_spec_is_what_training_reads(tmp_path, packing, predictions, seq
         "short_seq_prob": 0.2,
         "seed": 12345,
         "objective": "mlm_nsp",
+        "cut_sentences": False,
         "nsp": "reference",
         "packing": packing,
         "max_sequences_per_pack": 3,
