@@ -54,6 +54,11 @@ class AblationSettings:
         for name in positive:
             if getattr(self, name) < 1:
                 raise ValueError(f"ablation.{name} is {getattr(self, name)}; it must be at least 1")
+        if self.pretrainings > self.seeds:
+            raise ValueError(
+                f"ablation.pretrainings is {self.pretrainings}, above ablation.seeds, {self.seeds}: no fine-tuning "
+                "would start from the rest"
+            )
         if self.halvings < 0:
             raise ValueError(f"ablation.halvings is {self.halvings}; it must be at least 0")
 

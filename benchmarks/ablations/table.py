@@ -22,7 +22,7 @@ def cell(values: list[float] | None) -> str:
 
 
 def page(
-    experiment: AblationExperiment, figures: Figures, about: Mapping[str, str], picture: str, pretrainings: int = 1
+    experiment: AblationExperiment, figures: Figures, about: Mapping[str, str], picture: str, pretrainings: int
 ) -> str:
     """Write the page.
 

@@ -167,7 +167,7 @@ def test_minimal_pairs_have_one_figure_an_arm_and_a_dash_without(tmp_path):
     lacking = next(job.unit.hash for job in jobs if job.column and job.column.task == "minimal-pairs")
     figures = figures_of(experiment, jobs, {**results, lacking: Result({}, 1.0)})
     assert figures["BERT", "minimal pairs"] == [] and figures["ELECTRA", "minimal pairs"] == [50.0]
-    assert "| BERT | 50.5 ± 0.7 | - |" in page(experiment, figures, {}, "picture.svg")
+    assert "| BERT | 50.5 ± 0.7 | - |" in page(experiment, figures, {}, "picture.svg", 1)
     draw(experiment, figures, str(tmp_path / "picture.svg"))
 
 
@@ -270,3 +270,8 @@ def test_a_damaged_result_is_named(tmp_path):
 def test_what_is_left_is_told_by_the_mean_of_its_kind():
     assert seconds_left([("pretrained", 10.0), ("pretrained", 20.0)], ["pretrained"] * 4) == 60
     assert seconds_left([("pretrained", 10.0)], ["pretrained", "finetuned"]) is None
+
+
+def test_more_pre_trainings_than_fine_tunings_are_refused():
+    with pytest.raises(InputError, match=r"ablation\.pretrainings is 3, above ablation\.seeds, 2"):
+        scale_of("tiny", ["ablation.pretrainings=3"])

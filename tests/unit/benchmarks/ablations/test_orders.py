@@ -64,7 +64,7 @@ def test_without_figures_of_the_paper_its_claims_are_the_orders():
 
 def test_the_page_says_what_is_reversed_and_what_is_missing():
     figures = {("A", "X"): [50.0, 50.2], ("B", "X"): [60.0, 60.2], ("C", "X"): [50.0, 50.2], ("A", "P"): [7.0]}
-    text = page(EXPERIMENT, figures, {"scale": "tiny"}, "picture.svg")
+    text = page(EXPERIMENT, figures, {"scale": "tiny"}, "picture.svg", 1)
     assert "| arm | X, paper | ours | P, paper | ours | Y |" in text
     assert "| A | 90 | 50.1 ± 0.1 | 4 | 7.0 |  |" in text and "| C | 80 | 50.1 ± 0.1 |  |  |  |" in text
     assert "No data for Y: " in text and "- A note." in text and "- scale: tiny" in text
