@@ -52,7 +52,7 @@ def pretrain(job: PretrainJob) -> None:
         InputError: the examples do not fit the model; names both numbers and the remedy.
     """
     # First of all: several workers cannot be set up after other operations.
-    strategy = create_strategy(job.training, job.second_phase)
+    strategy = create_strategy(job.training, job.second_phase, job.pretraining.rows_together)
     loaded = {folder: _example_set(folder, job.model) for folder in job.examples}
     examples = mixtures(loaded, job.training)
     # The first ones of the last phase, whose specification the exported model has.

@@ -25,6 +25,8 @@ def sequence_flops(recipe: AblationRecipe) -> float:
     if recipe.examples.objective == "left_to_right":
         return training_flops(model, T, T)
     family = recipe.pretraining.model_family
+    if family == "gpt_bert":
+        return training_flops(model, T, (P + T) / 2)
     if family == "spanbert":
         boundaries = P * ((2 * H + POSITION_EMBEDDING_SIZE) * H + H * H + H * V)
         return training_flops(model, T, P) + 6.0 * boundaries

@@ -51,7 +51,8 @@ class BertBackbone(ConfiguredModel):
     Call with a dict of `input_ids`, `input_mask` (1 = token, 0 = padding) and `segment_ids`, each int [B, T],
     T <= `max_position_embeddings`. Packed rows (`bert_keras.data.example_format`) also have `sequence_ids` and
     `position_ids`, int [B, T], and `next_sentence_positions`, int [B, S]: every sequence has the same outputs as
-    alone. Returns a dict:
+    alone. Tokens where `reads_left` int [B, T] is 1 do not see later ones, as all do not in a causal model. Returns a
+    dict:
         `sequence_output` float [B, T, H]: the last layer;
         `pooled_output` float [B, H]: dense + tanh of the first position, in a causal model of the last token;
             [B, S, H] with `next_sentence_positions`;
@@ -164,6 +165,8 @@ class BertBackbone(ConfiguredModel):
                 attended = attended * ops.cast(ops.equal(*sides(inputs["sequence_ids"])), "float32")
             if config.causal:
                 attended = attended * ops.cast(query >= key, "float32")
+            elif "reads_left" in inputs:
+                attended = attended * ops.cast((query >= key) | (sides(inputs["reads_left"])[0] == 0), "float32")
             if is_local:
                 attended = attended * ops.cast(ops.abs(query - key) <= window, "float32")
             rotary = None

@@ -1,4 +1,4 @@
-"""The left-to-right models of the paper's ablations (section 5.1, "LTR & No NSP" and "+ BiLSTM").
+"""Left-to-right models: those of the paper's ablations (section 5.1, "LTR & No NSP" and "+ BiLSTM"), and GPT-BERT.
 
 Shapes: B batch, T tokens, H hidden, V vocabulary.
 """
@@ -10,7 +10,8 @@ from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.pretraining_heads import MaskedLMHead
+from bert_keras.models.electra import put
+from bert_keras.models.pretraining_heads import BertForPreTraining, MaskedLMHead
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -41,6 +42,41 @@ class LeftToRightLM(ConfiguredModel):
         outputs = self.backbone(inputs, training=training)
         word_embeddings = self.backbone.embeddings.word_embeddings.embeddings
         return {**outputs, "lm_logits": self.lm_head(outputs["sequence_output"], None, word_embeddings)}
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class GptBert(BertForPreTraining):
+    """A BERT that also learns next tokens, with the same weights (GPT-BERT, arXiv 2410.24159).
+
+    In training every second row of a batch is read from left to right, without masks, and its next tokens are predicted
+    by the masked-LM head. In GPT-BERT also a masked token is predicted from the place before it. Here it is predicted
+    where it is, as in AntLM (arXiv 2412.03275), which learns both in turn: so the model is a BERT when it is used.
+
+    Call with the inputs of `BertForPreTraining`. In training B is even, and it returns
+        `mlm_logits` float [B / 2, P, V], of the rows 0, 2, ...;
+        `lm_logits` float [B / 2, T, V], of the rows 1, 3, ...: those at t predict the token at t + 1.
+    """
+
+    def call(self, inputs, training=False):
+        if not training:
+            return super().call(inputs)
+        ids = ops.stack([even_rows(inputs)["input_ids"], text_of_odd_rows(inputs)["input_ids"]], axis=1)
+        ids = ops.reshape(ids, ops.shape(inputs["input_ids"]))
+        reads_left = ops.zeros_like(ids) + ops.arange(ops.shape(ids)[0], dtype=ids.dtype)[:, None] % 2
+        x = self.backbone({**inputs, "input_ids": ids, "reads_left": reads_left}, training=True)["sequence_output"]
+        masked = self.mlm_logits(x[::2], even_rows(inputs)["masked_lm_positions"])
+        return {"mlm_logits": masked, "lm_logits": self.mlm_logits(x[1::2], None)}
+
+
+def even_rows(batch):
+    """The rows 0, 2, ... of a batch, which a `GptBert` reads with masks in training."""
+    return {name: values[::2] for name, values in batch.items()}
+
+
+def text_of_odd_rows(batch):
+    """The rows 1, 3, ... of a batch without masks, which it reads from left to right."""
+    rows = {name: values[1::2] for name, values in batch.items()}
+    return {**rows, "input_ids": put(rows, rows["masked_lm_ids"])}
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -6,6 +6,7 @@
     bert         segment_pair, full_sentences, doc_sentences, single_sequence    BertForPreTraining      mlm
     bert         left_to_right (a causal model)                                  LeftToRightLM           left_to_right
     bert         left_to_right (model.encoder=bilm)                              BiLM                    bidirectional
+    gpt_bert     as the third row                                                GptBert                 gpt_bert
     spanbert     as the third row                                                SpanBertForPreTraining  span_boundary
     electra      as the third row                                                ElectraForPreTraining   electra
 
@@ -23,10 +24,10 @@ from bert_keras.errors import InputError
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
-from bert_keras.models.left_to_right import LeftToRightLM
+from bert_keras.models.left_to_right import GptBert, LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.spanbert import SpanBertForPreTraining
-from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.settings import PretrainingSettings
 
@@ -57,6 +58,8 @@ def pretraining_model(
         targets = settings.max_pair_targets
         create = _creator(lambda: SpanBertForPreTraining(config, targets, seed=seed), _without_pooler)
         return create, span_boundary.objective(targets)
+    if learned == "gpt_bert":
+        return _creator(lambda: GptBert(config, seed=seed), _without_next_sentence), gpt_bert.OBJECTIVE
     if learned == "left_to_right":
         return _creator(lambda: LeftToRightLM(config, seed=seed), _without_pooler), next_token.OBJECTIVE
     if learned == "bidirectional":

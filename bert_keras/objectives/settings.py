@@ -14,9 +14,10 @@ class PretrainingSettings:
     """The model around the encoder in pre-training.
 
     Attributes:
-        model_family: `bert`; `spanbert`, with the span boundary objective (arXiv 1907.10529, section 3.2); or
-            `electra`, replaced token detection (arXiv 2003.10555, section 2). The last two learn no next sentences:
-            their examples have another objective.
+        model_family: `bert`; `gpt_bert`, which learns next tokens in half of the rows (arXiv 2410.24159);
+            `spanbert`, with the span boundary objective (arXiv 1907.10529, section 3.2); or `electra`, replaced token
+            detection (arXiv 2003.10555, section 2). The last three learn no next sentences: their examples have
+            another objective.
         max_pair_targets: for `spanbert`: number of tokens of a span, from its first, that its boundaries predict; 15 in
             the released models.
         embedding_size: for `electra`: width of the embeddings; 128 in ELECTRA-small, `model.hidden_size` in the others.
@@ -25,7 +26,7 @@ class PretrainingSettings:
             (`bert_keras.models.head_start`), in place of drawn ones. Not for a model that exists already.
     """
 
-    model_family: Literal["bert", "spanbert", "electra"] = "bert"
+    model_family: Literal["bert", "gpt_bert", "spanbert", "electra"] = "bert"
     max_pair_targets: int = 20
     embedding_size: int = 128
     generator_size: float = 0.25
@@ -38,12 +39,17 @@ class PretrainingSettings:
         if not 0 < self.generator_size <= 1:
             raise ValueError(f"pretraining.generator_size is {self.generator_size}; it must be in (0, 1]")
 
+    @property
+    def rows_together(self) -> int:
+        """Number of rows of a batch that are computed together: of a `gpt_bert` one of each kind."""
+        return 2 if self.model_family == "gpt_bert" else 1
+
     def pretraining_objective(self, objective: str, config: BertConfig) -> str:
         """The name of what is learned from examples of an `examples.objective` (`bert_keras.objectives.registry`)."""
         if config.encoder == "bilm":
             return "bidirectional"
         if self.model_family != "bert":
-            return {"spanbert": "span_boundary", "electra": "electra"}[self.model_family]
+            return "span_boundary" if self.model_family == "spanbert" else self.model_family
         return objective if objective in (*LABELLED, "left_to_right") else "mlm"
 
     def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:

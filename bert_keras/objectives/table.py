@@ -7,6 +7,7 @@ not make a training start anew. Imports nothing heavy.
     mlm_nsp          masked LM, next sentence    perplexity, accuracy; next-sentence accuracy
     mlm_sop          masked LM, sentence order   perplexity, accuracy; sentence-order accuracy
     mlm              masked LM                   perplexity, accuracy
+    gpt_bert         masked LM                   perplexity, accuracy
     left_to_right    next token                  perplexity, accuracy
     bidirectional    next, previous token        perplexity and accuracy of each
     span_boundary    masked LM, span boundary    the masked LM's perplexity and accuracy
@@ -60,6 +61,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "mlm_nsp": (_MASKED_LM, _NEXT_SENTENCE),
     "mlm_sop": (_MASKED_LM, _SENTENCE_ORDER),
     "mlm": (_MASKED_LM,),
+    "gpt_bert": (_MASKED_LM,),
     "left_to_right": (Part("lm", "next token", _JUDGED, guesses=1),),
     "bidirectional": (
         Part("forward_lm", "next token", _JUDGED, guesses=1),

@@ -11,7 +11,8 @@ two tokens:
 arXiv 2305.10588, section 2.3). A word is as in `Tokenizer.is_suffix`.
 
 A left-to-right model gives the plain log-likelihood of the tokens, each from those before it; a biLM adds that of each
-from those after it. [CLS] and [SEP] are read, and not scored.
+from those after it. With `next-token`, so does a masked language model that also learned next tokens
+(`bert_keras.models.left_to_right.GptBert`). [CLS] and [SEP] are read, and not scored.
 
 Shapes: N sentences, B rows of a batch, T tokens, P predictions.
 """
@@ -29,7 +30,7 @@ from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.tasks.sequences import TokenRuns, each_place, single_sequences
 from bert_keras.tokenizers.protocol import Tokenizer
 
-Scoring = Literal["pll", "pll-word"]
+Scoring = Literal["pll", "pll-word", "next-token"]
 # Bounds of a batch, and so of memory: tokens read, and predictions (each has a logit per token of the vocabulary).
 MAX_TOKENS, MAX_PREDICTIONS = 8192, 1024
 _SPECIAL_TOKENS = 2
@@ -56,12 +57,13 @@ def log_likelihoods(
         model: a model with `mlm_head`, trained as masked or, with a causal encoder, as left-to-right language model; or
             a `BiLM`.
         sentences: token ids of at most `longest_sentence(model)` tokens each.
-        scoring: for masked language models; see above.
+        scoring: for models that are not `masks_nothing`; see above.
 
     Raises:
         ValueError: a sentence is too long.
     """
-    lengths, longest, in_one_pass = sentences.lengths, longest_sentence(model), masks_nothing(model)
+    lengths, longest, reads_left = sentences.lengths, longest_sentence(model), scoring == "next-token"
+    in_one_pass = reads_left or masks_nothing(model)
     if np.max(lengths, initial=0) > longest:
         raise ValueError(f"a sentence has {lengths.max()} tokens; the model reads {longest}")
     first_of: dict[bytes, int] = {}
@@ -79,7 +81,7 @@ def log_likelihoods(
     if not in_one_pass:
         row, masked = each_place(lengths[rows])
         rows = rows[row]
-    score, sums = _scorer(model), np.zeros(len(lengths))
+    score, sums = _scorer(model, reads_left), np.zeros(len(lengths))
     first = 0
     while first < len(rows) and lengths[rows[first]]:
         size = int(lengths[rows[first]])
@@ -94,8 +96,9 @@ def log_likelihoods(
             positions, weights = masked[first : first + count, None] + 1, np.ones((len(chosen), 1))
             targets = np.take_along_axis(inputs["input_ids"], positions, 1)
             inputs["input_ids"] = _mask(inputs["input_ids"], positions, tokenizer, scoring)
-        nll = score({**inputs, "masked_lm_positions": positions.astype(np.int32)}, targets).numpy().astype(np.float64)
-        np.subtract.at(sums, chosen, (nll * weights).sum(1))
+        inputs |= {"reads_left": np.ones_like(inputs["input_ids"])} if reads_left else {}
+        nll = score({**inputs, "masked_lm_positions": positions.astype(np.int32)}, targets).numpy()
+        np.subtract.at(sums, chosen, (nll.astype(np.float64) * weights).sum(1))
         first += count
     return sums[same_as]
 
@@ -110,10 +113,10 @@ def _mask(ids: np.ndarray, positions: np.ndarray, tokenizer: Tokenizer, scoring:
     return np.where(masked, np.int32(tokenizer.mask_id), ids)
 
 
-def _scorer(model: keras.Model) -> Callable:
+def _scorer(model: keras.Model, reads_left: bool) -> Callable:
     """(inputs int32 [B, T], positions int32 [B, P]), targets int32 [B, P] -> negative log-likelihoods [B, P]."""
     matrix = tf.TensorSpec([None, None], tf.int32)
-    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", *(["reads_left"] if reads_left else []))
 
     @tf.function(input_signature=[dict.fromkeys(names, matrix), matrix])  # one trace for all shapes
     def score(inputs, targets):

@@ -11,12 +11,13 @@ import time
 import keras
 
 from bert_keras.models.config import BertConfig
+from bert_keras.models.left_to_right import GptBert
 from bert_keras.models.pretraining_heads import BertForPreTraining
 
 SECONDS_BETWEEN_MEASUREMENTS = 20.0
 
 
-def training_flops(config: BertConfig, sequence_length: int, predictions: int) -> float:
+def training_flops(config: BertConfig, sequence_length: int, predictions: float) -> float:
     """FLOPs of one sequence, forward and backward, with the masked-LM head at `predictions` positions.
 
     BERT-base, 128 tokens, 20 predictions: 6 x 128 x 85 million weights of the encoder, 6 x 20 x 24 million of the
@@ -34,8 +35,10 @@ def training_flops(config: BertConfig, sequence_length: int, predictions: int) -
     return 6.0 * (encoder + head + pooler)
 
 
-def known_training_flops(model: keras.Model, sequence_length: int, predictions: int) -> float | None:
+def known_training_flops(model: keras.Model, sequence_length: int, predictions: float) -> float | None:
     """`training_flops` of a `BertForPreTraining`; None for other models."""
+    if isinstance(model, GptBert):
+        predictions = (predictions + sequence_length) / 2
     if isinstance(model, BertForPreTraining):
         return training_flops(model.config, sequence_length, predictions)
     return None

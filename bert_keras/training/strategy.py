@@ -14,19 +14,23 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 NO_SECOND_PHASE = SecondPhase()
 
 
-def create_strategy(config: TrainingConfig, second: SecondPhase = NO_SECOND_PHASE) -> tf.distribute.Strategy:
+def create_strategy(
+    config: TrainingConfig, second: SecondPhase = NO_SECOND_PHASE, rows_together: int = 1
+) -> tf.distribute.Strategy:
     """Create the distribution strategy of a run; the training loop is the same under each.
 
     `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG
     (https://www.tensorflow.org/guide/distributed_training), called before any other TensorFlow operation. `tpu`: on a
-    TPU VM, or with TPU_NAME set; NOT covered by tests, for lack of a TPU.
+    TPU VM, or with TPU_NAME set; NOT covered by tests, for lack of a TPU. Each device, and each part of an accumulated
+    batch, has a multiple of `rows_together` rows.
 
     Raises:
         InputError: a global batch does not divide over the devices, or workers or a TPU are missing.
     """
     strategy = _STRATEGIES[config.strategy]()
     replicas = strategy.num_replicas_in_sync
-    parts = replicas * config.gradient_accumulation_steps
+    parts = replicas * config.gradient_accumulation_steps * rows_together
+    together = f" in groups of {rows_together} rows" if rows_together > 1 else ""
     sizes = {
         "training.train_batch_size": config.train_batch_size,
         "training.batch_ramp_from": config.batch_ramp_from,
@@ -36,7 +40,8 @@ def create_strategy(config: TrainingConfig, second: SecondPhase = NO_SECOND_PHAS
         if size % parts:
             raise InputError(
                 f"{name} is {size}, which does not divide over {replicas} devices and "
-                f"training.gradient_accumulation_steps={config.gradient_accumulation_steps}; give a multiple of {parts}"
+                f"training.gradient_accumulation_steps={config.gradient_accumulation_steps}{together}; give a multiple "
+                f"of {parts}"
             )
     return strategy
 

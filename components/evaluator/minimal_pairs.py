@@ -127,7 +127,7 @@ def score_pairs(
             "pre-trained model with its head"
         )
     if masks_nothing(model) and scoring != "pll":
-        raise InputError(f"{folder}: predicts next tokens, and masks nothing; leave {scoring} out")
+        raise InputError(f"{folder}: always predicts next tokens, and masks nothing; leave {scoring} out")
     runs = TokenRuns.of(tokenizer, [sentence for pair in pairs for sentence in (pair.good, pair.bad)])
     longest = longest_sentence(model)
     for number, length in enumerate(runs.lengths):

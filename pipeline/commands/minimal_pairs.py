@@ -15,6 +15,7 @@ class ScoringOption(str, Enum):
 
     PLL = "pll"
     PLL_WORD = "pll-word"
+    NEXT_TOKEN = "next-token"
 
 
 def minimal_pairs(
@@ -39,7 +40,10 @@ def minimal_pairs(
     ] = None,
     scoring: Annotated[
         ScoringOption,
-        typer.Option(help="pll: each token is masked alone. pll-word: with the later tokens of its word."),
+        typer.Option(
+            help="pll: each token is masked alone. pll-word: with the later tokens of its word. next-token: each is "
+            "predicted from those before it, by a model of pretraining.model_family=gpt_bert."
+        ),
     ] = ScoringOption.PLL,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of each paradigm.")] = None,
     output: Annotated[

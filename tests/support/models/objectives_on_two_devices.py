@@ -19,12 +19,12 @@ import tensorflow as tf
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.electra import ElectraForPreTraining
-from bert_keras.models.left_to_right import LeftToRightLM
+from bert_keras.models.left_to_right import GptBert, LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
-from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.tasks import similarity
 from bert_keras.training.config import SecondPhase
 from bert_keras.training.phases import phases_of
@@ -59,6 +59,7 @@ CASES = {
         features(LENGTHS, segments=1),
     ),
     "left_to_right": (lambda: LeftToRightLM(LEFT_TO_RIGHT), next_token.OBJECTIVE, features(LENGTHS, segments=1)),
+    "gpt_bert": (lambda: GptBert(TINY), gpt_bert.OBJECTIVE, features(LENGTHS, segments=1)),
     # Its negatives are the other rows: those of the other device too.
     "similarity": (
         lambda: BertForSentenceSimilarity(TINY, "mean"),
@@ -79,6 +80,8 @@ def create_model(make, used_pooler):
     model.build()
     if not used_pooler and hasattr(model, "backbone"):
         model.backbone.pooler.trainable = False
+        if hasattr(model, "nsp_head"):
+            model.nsp_head.trainable = False
     around = [float(v.path.endswith("gamma")) for v in model.weights]
     values = [one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)]
     model.set_weights([characters(v) if v.dtype == "int32" else x for v, x in zip(model.weights, values, strict=True)])

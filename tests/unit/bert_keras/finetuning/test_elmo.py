@@ -130,5 +130,5 @@ def test_a_minimal_pair_has_the_likelihoods_of_both_directions(model, pushed):
         forward, backward = (tf.nn.log_softmax(outputs[f"{way}_lm_logits"])[0] for way in ("forward", "backward"))
         expected = sum(forward[t - 1, ids[t]] + backward[t + 1, ids[t]] for t in range(1, len(ids) - 1))
         assert likelihood == pytest.approx(float(expected), rel=1e-5)
-    with pytest.raises(InputError, match="predicts next tokens, and masks nothing; leave pll-word out"):
+    with pytest.raises(InputError, match="always predicts next tokens, and masks nothing; leave pll-word out"):
         score_pairs(pushed, [MinimalPair("here", *texts, "p", "q")], "pll-word")

@@ -15,18 +15,51 @@ from bert_keras.convert.tf1 import write_tf1
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.left_to_right import BiLSTM, LeftToRightLM
+from bert_keras.models.left_to_right import BiLSTM, GptBert, LeftToRightLM
+from bert_keras.objectives import gpt_bert, mlm
 from bert_keras.objectives.next_token import SUMS, example_sums, loss, next_tokens
 from tests.support.models.tiny_language import least_loss, overfit, real_sequences, round_trip, summed
 from tests.support.models.whole_loss import whole
 
 V, T = 40, 12
 TINY = BertConfig(V, 32, 2, 2, 64, max_position_embeddings=T, causal=True)
+BOTH_WAYS = dataclasses.replace(TINY, causal=False, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 @pytest.fixture(scope="module")
 def model(random_bert):
     return random_bert(TINY, LeftToRightLM)
+
+
+def masked(features, seed=0):
+    """Rows with two masked tokens each, 1 and 3, of which the second row's later one is padding."""
+    ids, at = features["input_ids"].copy(), np.tile([1, 3], (len(features["input_ids"]), 1))
+    weights = np.ones(at.shape, "float32")
+    at[1, 1] = weights[1, 1] = 0
+    labels = np.take_along_axis(ids, at, 1)
+    np.put_along_axis(ids, at, np.where(weights > 0, 4, labels), 1)
+    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    return {**features, "input_ids": ids, **dict(zip(names, (at, labels, weights), strict=True))}
+
+
+@pytest.mark.parametrize("lengths", [[[12], [9], [5], [8]], [[4, 5, 3], [7, 2], [12], [6, 6]]])
+def test_a_gpt_bert_reads_every_second_row_from_left_to_right(random_bert, model, lengths):
+    """With the numbers of the two models that it is, and the sums of their objectives."""
+    both, text = random_bert(BOTH_WAYS, GptBert), rows(lengths)
+    model.set_weights([*both.backbone.get_weights(), *both.mlm_head.get_weights()])
+    batch = masked(text)
+    found, bert = both(batch, training=True), both(batch)
+    np.testing.assert_allclose(found["mlm_logits"], bert["mlm_logits"][::2], atol=2e-5)
+    valid = text["input_mask"][1::2] > 0
+    expected = np.asarray(model(text)["lm_logits"])[1::2]
+    np.testing.assert_allclose(np.asarray(found["lm_logits"])[valid], expected[valid], atol=2e-5)
+    assert np.abs(np.asarray(both(text, training=False)["mlm_logits"])[1::2][valid] - expected[valid]).max() > 0.1
+    sums = {name: np.sum(value) for name, value in gpt_bert.example_sums(found, batch).items()}
+    of_masked, of_next = mlm.example_sums(bert, batch), example_sums(model(text), text)
+    np.testing.assert_allclose(sums["mlm_nll"], np.sum(np.asarray(of_masked["mlm_nll"])[::2]), rtol=1e-5)
+    np.testing.assert_allclose(sums["lm_nll"], np.sum(np.asarray(of_next["lm_nll"])[1::2]), rtol=1e-5)
+    (total,) = gpt_bert.totals(batch)
+    assert total == sums["mlm_weight"] + sums["lm_weight"] == 4 + np.sum(np.asarray(of_next["lm_weight"])[1::2])
 
 
 def rows(lengths, seed=0):

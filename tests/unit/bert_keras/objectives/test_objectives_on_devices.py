@@ -9,7 +9,7 @@ from tests.support.processes import run_python
 
 # A loss of two sums that rows have several of, and one that compares rows; the others are slow.
 FIRST = ("mlm_nsp, packed", "similarity")
-OTHERS = ("electra", "mlm_nsp", "mlm", "span_boundary", "left_to_right", "bidirectional")
+OTHERS = ("electra", "mlm_nsp", "mlm", "span_boundary", "left_to_right", "gpt_bert", "bidirectional")
 
 
 @pytest.fixture(scope="module")

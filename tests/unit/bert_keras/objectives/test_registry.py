@@ -14,7 +14,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraDiscriminator
 from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.objectives import electra, mlm, next_token, span_boundary
+from bert_keras.objectives import electra, gpt_bert, mlm, next_token, span_boundary
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.pretraining import pretrain
@@ -22,7 +22,11 @@ from tests.support.examples.shard_figures import note_shards
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 from tests.unit.bert_keras.test_pretraining import pretrain_job
 
-SPAN, ELECTRA = PretrainingSettings("spanbert"), PretrainingSettings("electra", embedding_size=8, generator_size=0.5)
+GPT_BERT, SPAN, ELECTRA = (
+    PretrainingSettings("gpt_bert"),
+    PretrainingSettings("spanbert"),
+    PretrainingSettings("electra", embedding_size=8, generator_size=0.5),
+)
 ALWAYS = {"serving_default", "encode", "encode_pair", "evaluate"}
 
 
@@ -51,6 +55,7 @@ def made_for(objective, examples, root):
             *("doc_sentences", PretrainingSettings(), mlm.OBJECTIVE, ALWAYS | {"fill_mask"}), marks=pytest.mark.slow
         ),
         ("left_to_right", PretrainingSettings(), next_token.OBJECTIVE, ALWAYS),
+        ("full_sentences", GPT_BERT, gpt_bert.OBJECTIVE, ALWAYS | {"fill_mask"}),
         ("single_sequence", SPAN, span_boundary.OBJECTIVE, ALWAYS | {"fill_mask"}),
         ("segment_pair", ELECTRA, electra.OBJECTIVE, ALWAYS | {"fill_mask"}),
     ],
@@ -61,8 +66,11 @@ def test_training_and_export_of_every_objective(examples, tmp_path, objective, s
     job = pretrain_job(root, tmp_path, pretraining=settings)
     pretrain(dataclasses.replace(job, model=dataclasses.replace(job.model, causal=objective == "left_to_right")))
     lines = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
-    assert learned.metrics(dict.fromkeys(learned.sums, 1.0)).keys() <= lines[-1].keys()
-    assert ("model_flops_utilization" in lines[0]) == (learned is mlm.OBJECTIVE)
+    # A GPT-BERT learns next tokens in training only.
+    judged = mlm.OBJECTIVE if settings is GPT_BERT else learned
+    assert learned.metrics(dict.fromkeys(learned.sums, 1.0)).keys() <= lines[0].keys()
+    assert judged.metrics(dict.fromkeys(judged.sums, 1.0)).keys() <= lines[-1].keys()
+    assert ("model_flops_utilization" in lines[0]) == (judged is mlm.OBJECTIVE)
 
     served = tf.saved_model.load(job.output_dir)
     assert set(served.signatures) == signatures
@@ -75,9 +83,9 @@ def test_training_and_export_of_every_objective(examples, tmp_path, objective, s
     assert encoded["sequence_output"].shape[::2] == (2, 16) and "pooled_output" not in encoded
     records = [record.numpy() for record in tf.data.TFRecordDataset(tf.io.gfile.glob(f"{root}/Split-eval/*"))]
     once, again = (served.signatures["evaluate"](examples=tf.constant(records)) for _ in range(2))
-    assert {name for name in once if not name.endswith("_guessed")} == set(learned.sums)
-    assert once[learned.sums[0]].shape == (20,)
-    for name in learned.sums:
+    assert {name for name in once if not name.endswith("_guessed")} == set(judged.sums)
+    assert once[judged.sums[0]].shape == (20,)
+    for name in judged.sums:
         np.testing.assert_array_equal(once[name], again[name])
 
     # Weights for fine-tuning: the encoder of the export gives what it serves.
@@ -107,6 +115,13 @@ def test_training_and_export_of_every_objective(examples, tmp_path, objective, s
 def test_examples_of_another_objective_are_refused(settings, objective, causal, message):
     with pytest.raises(InputError, match=message):
         pretraining_model(settings, objective, BertConfig(vocab_size=10, causal=causal), 1)
+
+
+def test_a_gpt_bert_has_rows_of_both_kinds_on_every_device(examples, tmp_path):
+    job = pretrain_job(examples.dir, tmp_path, pretraining=GPT_BERT)
+    job = dataclasses.replace(job, training=dataclasses.replace(job.training, train_batch_size=5))
+    with pytest.raises(InputError, match=r"train_batch_size is 5, .* in groups of 2 rows; give a multiple of 2"):
+        pretrain(job)
 
 
 @pytest.mark.parametrize("change", [{"max_pair_targets": 0}, {"embedding_size": 0}, {"generator_size": 1.5}])

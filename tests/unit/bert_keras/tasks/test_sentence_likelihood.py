@@ -96,7 +96,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(("name", "scoring"), [(n, s) for n in MODELS for s in ("pll", "pll-word")][:-1])
+@pytest.mark.parametrize(("name", "scoring"), [(n, s) for n in MODELS for s in ("pll", "pll-word", "next-token")][:-2])
 @pytest.mark.parametrize("bounds", [(8192, 1024), (30, 7)], ids=["one batch a length", "small batches"])
 def test_batches_of_all_lengths_equal_one_copy_at_a_time(monkeypatch, name, scoring, bounds):
     monkeypatch.setattr(sentence_likelihood, "MAX_TOKENS", bounds[0])
@@ -108,6 +108,8 @@ def test_batches_of_all_lengths_equal_one_copy_at_a_time(monkeypatch, name, scor
         sentences = [list(tokenizer.encode([text])[0]) for text in TEXTS]
         assert max(map(len, sentences)) > 12 and any(tokenizer.is_suffix[sentences[1]])
     found = log_likelihoods(model, tokenizer, runs_of(sentences), scoring)
+    if scoring == "next-token":
+        model.config = model.backbone.config = dataclasses.replace(model.config, causal=True)
     expected = [one_by_one(model, tokenizer, sentence, scoring) for sentence in sentences]
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)
     assert np.ptp(expected) > 1
@@ -118,8 +120,8 @@ def test_equal_sentences_are_equal_to_the_last_bit_and_computed_once(monkeypatch
     monkeypatch.setattr(sentence_likelihood, "MAX_TOKENS", 7)  # a copy a batch
     scorer = sentence_likelihood._scorer
 
-    def counting(model):
-        score = scorer(model)
+    def counting(*arguments):
+        score = scorer(*arguments)
         return lambda inputs, targets: counted.append(inputs["input_ids"].shape) or score(inputs, targets)
 
     monkeypatch.setattr(sentence_likelihood, "_scorer", counting)
@@ -132,7 +134,7 @@ def test_equal_sentences_are_equal_to_the_last_bit_and_computed_once(monkeypatch
 def test_a_batch_holds_no_more_than_its_bounds(monkeypatch):
     shapes = []
 
-    def scorer(model):
+    def scorer(*arguments):
         def score(inputs, targets):
             shapes.append((*inputs["input_ids"].shape, targets.size))
             return type("Zeros", (), {"numpy": lambda self: np.zeros(targets.shape)})()

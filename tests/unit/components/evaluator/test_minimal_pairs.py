@@ -171,7 +171,7 @@ def test_a_left_to_right_model_has_one_likelihood(tmp_path):
     config = tmp_path / "pushed" / "bert_config.json"
     config.write_text(config.read_text().replace('"causal": false', '"causal": true'))
     assert score_pairs(folder, [pair("a b c", "a b d")]) != both_sides
-    with pytest.raises(InputError, match="pushed: predicts next tokens, and masks nothing; leave pll-word out"):
+    with pytest.raises(InputError, match="pushed: always predicts next tokens, and masks nothing; leave pll-word out"):
         score_pairs(folder, [pair()], "pll-word")
 
 
