@@ -130,6 +130,8 @@ def test_equal_compute_by_hand():
     assert sequence_flops(left_to_right) == 6 * (encoder + 5 * head)
     span = with_settings(recipe, ["pretraining.model_family=spanbert", "examples.objective=single_sequence"])
     assert sequence_flops(span) == 6 * (encoder + head + 2 * (216 * 8 + 8 * 8 + 8 * 100))
+    gpt_bert = with_settings(recipe, ["pretraining.model_family=gpt_bert", "examples.objective=full_sentences"])
+    assert sequence_flops(gpt_bert) == 6 * (encoder + 3 * head)
     electra = with_settings(
         recipe,
         ["pretraining.model_family=electra", "examples.objective=single_sequence", "pretraining.embedding_size=8"],

@@ -1,10 +1,14 @@
 """FLOPs of a step, computed by hand."""
 
+import dataclasses
+
 import pytest
 
 from bert_keras.models.config import BertConfig
+from bert_keras.models.left_to_right import GptBert, LeftToRightLM
+from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.training import flops
-from bert_keras.training.flops import Ceiling, matmul_flops_per_second, training_flops
+from bert_keras.training.flops import Ceiling, known_training_flops, matmul_flops_per_second, training_flops
 
 
 def test_flops_of_a_base_model():
@@ -21,6 +25,13 @@ def test_flops_of_a_base_model():
     # Eight of twelve layers read three blocks of half a window's 32 tokens.
     local = training_flops(BertConfig.size(12, 768, local_attention=32), 128, 20)
     assert found - local == 6.0 * 8 * 128 * 2 * 768 * (128 - 48)
+
+
+def test_a_gpt_bert_predicts_all_tokens_of_half_of_its_rows():
+    config = BertConfig(100, 8, 1, 1, 16)
+    models = BertForPreTraining(config), GptBert(config), LeftToRightLM(dataclasses.replace(config, causal=True))
+    found = [known_training_flops(model, 12, 4) for model in models]
+    assert found == [training_flops(config, 12, 4), training_flops(config, 12, 8), None]
 
 
 def test_the_machine_has_a_matmul_rate():
