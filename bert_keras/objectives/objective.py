@@ -16,7 +16,8 @@ class Objective:
     Attributes:
         name: name in recipes and example specs.
         sums: keys of `example_sums`.
-        example_sums: (model outputs, batch) -> dict of float32 [B], for each name of `sums`.
+        example_sums: (model outputs, batch) -> dict of float32 [B], for each name of `sums`; in evaluation without
+            those of what is only trained (`bert_keras.objectives.gpt_bert`).
         totals: batch -> tuple of float32 scalars: the denominators of the loss, computed without the model. The
             training loop sums them over the global batch before any gradient is computed.
         loss: (dict of the sums of some examples, totals of the global batch) -> their part of the loss, a scalar;

@@ -31,8 +31,8 @@ def model(random_bert):
     return random_bert(TINY, LeftToRightLM)
 
 
-def masked(features, seed=0):
-    """Rows with two masked tokens each, 1 and 3, of which the second row's later one is padding."""
+def masked(features):
+    """The rows with their tokens 1 and 3 masked, of the second row only token 1."""
     ids, at = features["input_ids"].copy(), np.tile([1, 3], (len(features["input_ids"]), 1))
     weights = np.ones(at.shape, "float32")
     at[1, 1] = weights[1, 1] = 0
