@@ -12,7 +12,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 # Waiting OpenMP threads (torch's) must not spin, which doubles their CPU seconds on a shared machine.
-ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)}
+_PATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+ENVIRONMENT = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": _PATH}
 
 
 class Child:

@@ -47,8 +47,8 @@ class Contestant:
         self.turns.append(self._steps(self._count))
 
     def calibrate(self, seconds: float) -> None:
-        """Set the number of steps per turn for a target of CPU seconds."""
-        self._count = max(1, round(seconds / self._steps(1)["cpu"]))
+        """Set the number of steps per turn for a target of CPU seconds, or of seconds if those are more (a GPU's)."""
+        self._count = max(1, round(seconds / max(self._steps(1).values())))
 
     def _steps(self, count: int) -> dict[str, float]:
         took = self._child.ask(count)

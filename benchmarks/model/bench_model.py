@@ -16,8 +16,9 @@ floor's part of the step's time: see `Case.step_flops`.
 Experiments (default: train and infer; with KERAS_BACKEND=jax, jax):
     train      a training step with NSP, logits of masked tokens: forward, backward, clipping, optimizer
     infer      those logits
-    jax        bert-tfx and keras-hub on JAX: base at 128 and 512, large at 512, packed rows against padded ones; the
-               rate of the machine is that of its GPU, if it has one
+    jax        bert-tfx and keras-hub on JAX: base at 128, 512 and 4,096 with and without dropout of the attention,
+               the modern encoder at 512 and 4,096, large at 512, packed rows against padded ones; the rate of the
+               machine is that of its GPU, if it has one. Set XLA_PYTHON_CLIENT_PREALLOCATE=false: contestants share it
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from benchmarks.harness.harness import BATCH, MACHINE, OURS, Bench, Contestant
 from benchmarks.model.model_config import Case
 from benchmarks.model.model_implementations import CONTESTANTS
 
-GPU_BATCH = {("base", 128): 256, ("base", 512): 64, ("large", 512): 32}
+GPU_BATCH = {
+    ("base", 128): 256,
+    ("base", 512): 64,
+    ("base", 4096): 4,
+    ("modern", 512): 64,
+    ("modern", 4096): 8,
+    ("large", 512): 32,
+}
 
 
 def ours_over(contestant: Contestant, by_name: dict[str, Contestant]) -> tuple[Contestant, Contestant] | None:
@@ -41,8 +49,8 @@ def ours_over(contestant: Contestant, by_name: dict[str, Contestant]) -> tuple[C
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="train, infer, jax.")] = None,
-    size: Annotated[list[str], typer.Option(help="mini, base.")] = ["mini", "base"],  # noqa: B006
-    length: Annotated[list[int], typer.Option(help="128, 512.")] = [128, 512],  # noqa: B006
+    size: Annotated[list[str] | None, typer.Option(help="mini, base; jax: base, modern, large.")] = None,
+    length: Annotated[list[int] | None, typer.Option(help="128, 512; jax: 4096, too.")] = None,
     precision: Annotated[list[str], typer.Option(help="float32, bfloat16.")] = ["float32", "bfloat16"],  # noqa: B006
     contestant: Annotated[list[str] | None, typer.Option(help="All, if none is named.")] = None,
     rounds: Annotated[int, typer.Option(help="How often each contestant has its turn.")] = 7,
@@ -56,15 +64,21 @@ def main(
     chosen = contestant or [name for name in CONTESTANTS if not name.endswith(left_out)]
     for experiment in names or (["jax"] if on_jax else ["train"] if quick else ["train", "infer"]):
         if experiment == "jax":
-            chosen = [OURS, "keras-hub", MACHINE]
-            cases = list(_jax_cases(quick))
+            chosen = contestant or [OURS, "keras-hub", MACHINE]
+            cases = [
+                case
+                for case in _jax_cases(quick)
+                if quick or (case.size in (size or [case.size]) and case.length in (length or [case.length]))
+            ]
         else:
-            shapes = [(s, n) for s in size for n in length] if not quick else [("mini", 128)]
+            shapes = [(s, n) for s in size or ("mini", "base") for n in length or (128, 512)]
+            shapes = [("mini", 128)] if quick else shapes
             precisions = precision if not quick else ["float32"]
             cases = [Case(s, n, BATCH[s, n], p, experiment) for s, n in shapes for p in precisions]
         for case in cases:
-            # keras-hub cannot train on packed rows.
-            names_of_case = [n for n in chosen if case.rows != "packed" or n.startswith((OURS, MACHINE))]
+            # keras-hub cannot train on packed rows, and the others have no `modern`.
+            alone = case.rows == "packed" or case.size == "modern"
+            names_of_case = [n for n in chosen if not alone or n.startswith((OURS, MACHINE))]
             bench.compare(f"{experiment}: {case}", [(name, case) for name in names_of_case])
     bench.print()
 
@@ -74,7 +88,8 @@ def _jax_cases(quick: bool) -> Iterable[Case]:
         yield from (Case("mini", 128, 8, "float32", rows=rows) for rows in ("full", "padded", "packed"))
         return
     for (size, length), batch in GPU_BATCH.items():
-        yield Case(size, length, batch, "bfloat16")
+        dropouts = (0.0,) if size == "modern" else (0.1, 0.0)
+        yield from (Case(size, length, batch, "bfloat16", attention_dropout=dropout) for dropout in dropouts)
     for rows in ("padded", "packed"):
         yield Case("base", 512, GPU_BATCH["base", 512], "bfloat16", rows=rows)
 

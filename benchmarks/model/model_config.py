@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-# Layers, width.
-SIZES = {"mini": (4, 256), "base": (12, 768), "large": (24, 1024)}
+if TYPE_CHECKING:
+    from bert_keras.models.config import BertConfig
+
+# Layers, width; modern: `modern_base`'s.
+SIZES = {"mini": (4, 256), "base": (12, 768), "large": (24, 1024), "modern": (22, 768)}
 VOCAB_SIZE = 30_522
 # Size of the square float32 or bfloat16 matrices whose product measures the machine's rate.
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192}
@@ -28,6 +32,7 @@ class Case:
         mode: `train`, or `infer`: the logits of masked tokens and next sentences.
         rows: `full` (one row in ten ends early, as in the original's data), `padded` (one sequence of any length per
             row), or `packed` (as many such sequences as fit in a row).
+        attention_dropout: of the attention probabilities; with 0, JAX has one kernel for attention on a GPU.
     """
 
     size: str
@@ -36,9 +41,11 @@ class Case:
     precision: str = "float32"
     mode: str = "train"
     rows: str = "full"
+    attention_dropout: float = 0.1
 
     def __str__(self) -> str:
-        return f"{self.size}, {self.batch} {self.rows} rows of {self.length}, {self.precision}"
+        dropout = "" if self.attention_dropout else ", no attention dropout"
+        return f"{self.size}, {self.batch} {self.rows} rows of {self.length}, {self.precision}{dropout}"
 
     @property
     def predictions(self) -> int:
@@ -79,15 +86,26 @@ class Case:
             "next_sentence_labels": rng.integers(0, 2, (count, 1)).astype(np.int32),
         }
 
+    def config(self) -> BertConfig:
+        """The encoder: BERT's, or `modern_base`'s with the same vocabulary."""
+        from bert_keras.models.config import BertConfig
+        from pipeline.recipes.relatives import modern_base
+
+        if self.size == "modern":
+            return dataclasses.replace(modern_base().model, vocab_size=VOCAB_SIZE)
+        return BertConfig.size(
+            *SIZES[self.size],
+            max_position_embeddings=max(512, self.length),
+            attention_probs_dropout_prob=self.attention_dropout,
+        )
+
     def step_flops(self) -> float:
         """Multiplications and additions of a step's matrix products, a lower bound.
 
         Two per weight and token forwards, four backwards; the products of queries, keys and values; the vocabulary's
         only for the predictions. No embedding look-up, layer normalisation, dropout or optimizer.
         """
-        from bert_keras.models.config import BertConfig
         from bert_keras.training.flops import training_flops
 
-        config = BertConfig.size(*SIZES[self.size], vocab_size=VOCAB_SIZE)
-        flops = self.batch * training_flops(config, self.length, self.predictions)
+        flops = self.batch * training_flops(self.config(), self.length, self.predictions)
         return flops if self.mode == "train" else flops / 3

@@ -31,16 +31,16 @@ def bert_tfx(case: Case, xla: bool = False, devices: int = 1) -> Steps:
     """The product's own training step, compiled and distributed as in its loop; inference through a `tf.function`."""
     import keras
 
+    if keras.backend.backend() == "jax":
+        return jax_steps(case, *_bert_tfx_on_jax(case))
+    import tensorflow as tf
+
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.objectives.mlm_nsp import OBJECTIVE
     from bert_keras.training.config import TrainingConfig
     from bert_keras.training.optimizer import create_optimizer
     from bert_keras.training.step import TrainSteps
     from bert_keras.training.strategy import create_strategy
-
-    if keras.backend.backend() == "jax":
-        return jax_steps(case, *_bert_tfx_on_jax(case))
-    import tensorflow as tf
 
     if devices > 1:
         halves = [tf.config.LogicalDeviceConfiguration()] * devices
@@ -54,7 +54,7 @@ def bert_tfx(case: Case, xla: bool = False, devices: int = 1) -> Steps:
     )
     strategy = create_strategy(config)
     with strategy.scope(), keras_policy(precision):
-        model = BertForPreTraining(_bert_config(case))
+        model = BertForPreTraining(case.config())
         model.build()
     inputs = case.inputs()
     if case.mode == "infer":
@@ -74,12 +74,6 @@ def bert_tfx(case: Case, xla: bool = False, devices: int = 1) -> Steps:
     return lambda count: steps(iterator, count)[0]["mlm_nll"]
 
 
-def _bert_config(case: Case):
-    from bert_keras.models.config import BertConfig
-
-    return BertConfig.size(*SIZES[case.size])
-
-
 def _bert_tfx_on_jax(case: Case):
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.objectives.mlm_nsp import OBJECTIVE
@@ -87,7 +81,7 @@ def _bert_tfx_on_jax(case: Case):
     from bert_keras.training.optimizer import create_optimizer
 
     with keras_policy("mixed_bfloat16" if case.precision == "bfloat16" else "float32"):
-        model = BertForPreTraining(_bert_config(case))
+        model = BertForPreTraining(case.config())
         model.build()
     optimizer = create_optimizer(TrainingConfig(), SIZES[case.size][0])
 

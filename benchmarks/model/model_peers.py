@@ -95,6 +95,8 @@ def transformers(case: Case, gathered: bool = False, compiled: bool = False) -> 
         num_attention_heads=width // 64,
         intermediate_size=4 * width,
         hidden_act="gelu_pytorch_tanh",
+        max_position_embeddings=max(512, case.length),
+        attention_probs_dropout_prob=case.attention_dropout,
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BertForPreTraining(config).to(device).train(case.mode == "train")

@@ -123,6 +123,17 @@ class BertEmbeddings(keras.layers.Layer):
         return self.dropout(self.layer_norm(x), training=training)
 
 
+def _in_one_kernel(query, key, value, score_bias):
+    """Attention without dropout, [B, A, T, D] -> [B, T, A, D]; `score_bias` as `SelfAttention` has it, not in blocks.
+
+    On a GPU in bfloat16 it is cuDNN's kernel, which stores no scores; on other devices JAX computes it in parts.
+    """
+    query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    length = query.shape[1]
+    bias = ops.broadcast_to(score_bias, (*score_bias.shape[:2], length, length))
+    return ops.dot_product_attention(query, key, value, bias=ops.cast(bias, query.dtype), scale=1.0)
+
+
 class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention over the visible positions of each query.
 
@@ -189,12 +200,17 @@ class SelfAttention(keras.layers.Layer):
         if is_blocked := len(score_bias.shape) == 5:
             block = score_bias.shape[3]
             query, key, value = in_blocks(query, block), in_blocks(key, block, True), in_blocks(value, block, True)
-        scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, A, T, T], or [B, A, blocks, size, 3 size]
-        probs = ops.softmax(scores + ops.cast(score_bias, scores.dtype), axis=-1)
-        context = ops.matmul(self.dropout(probs, training=training), value)  # [B, A, T, D]
-        if is_blocked:
-            context = ops.reshape(context, (batch, heads, -1, size))[:, :, :length]
-        context = ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (batch, length, heads * size))
+        drops = training and self.dropout.rate > 0
+        if keras.backend.backend() == "jax" and not is_blocked and not drops:
+            context = _in_one_kernel(query, key, value, score_bias)
+        else:
+            scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, A, T, T], or [B, A, blocks, size, 3 size]
+            probs = ops.softmax(scores + ops.cast(score_bias, scores.dtype), axis=-1)
+            context = ops.matmul(self.dropout(probs, training=training), value)  # [B, A, T, D]
+            if is_blocked:
+                context = ops.reshape(context, (batch, heads, -1, size))[:, :, :length]
+            context = ops.transpose(context, (0, 2, 1, 3))
+        context = ops.reshape(context, (batch, length, heads * size))
         return self.output_dense(context)
 
 
