@@ -59,12 +59,12 @@ def tiny_cpu() -> Recipe:
 
 
 def ten_million_words() -> Recipe:
-    """Ten million words of English, BabyLM's small track: rotary positions, full sentences.
+    """Ten million words of English, BabyLM's small track: rotary positions, full sentences, a GPT-BERT.
 
     Command:   bert-tfx pretrain ten_million_words --corpus text.txt --run-dir runs/words
-    Hardware:  2 CPU cores, 4 GB of memory
-    Time:      16 core-hours; the same command resumes
-    Expect:    not run to its end yet; four layers, 2.9 core-hours in two runs: perplexity 16.8 (unigram model: 717)
+    Hardware:  2 CPU cores, 6 GB of memory; with AVX512-BF16 set training.mixed_precision=mixed_bfloat16
+    Time:      16 core-hours, then 10,600 steps; the same command resumes
+    Expect:    these steps, on a GPU: perplexity 13.0 (unigram model: 714), BLiMP 66.5 %, by next tokens 68.0 %
     """
     demo = tiny_cpu()
     return dataclasses.replace(
@@ -72,10 +72,10 @@ def ten_million_words() -> Recipe:
         name="ten_million_words",
         model=dataclasses.replace(
             demo.model,
-            hidden_size=256,
+            hidden_size=512,
             num_hidden_layers=6,
-            num_attention_heads=4,
-            intermediate_size=1024,
+            num_attention_heads=8,
+            intermediate_size=2048,
             max_position_embeddings=512,
             position_embedding="rotary",
             rotary_base=1000.0,
@@ -89,11 +89,12 @@ def ten_million_words() -> Recipe:
         training=dataclasses.replace(
             demo.training,
             budget="16 core-hours",
-            learning_rate=5e-3,
+            learning_rate=2e-3,
+            weight_decay=0.1,
             save_checkpoints_steps=200,
             eval_every_steps=200,
         ),
-        pretraining=PretrainingSettings(head_start=True),
+        pretraining=PretrainingSettings(head_start=True, model_family="gpt_bert"),
     )
 
 
