@@ -63,8 +63,8 @@ def ten_million_words() -> Recipe:
 
     Command:   bert-tfx pretrain ten_million_words --corpus text.txt --run-dir runs/words
     Hardware:  2 CPU cores, 6 GB of memory; with AVX512-BF16 set training.mixed_precision=mixed_bfloat16
-    Time:      16 core-hours, then 10,600 steps; the same command resumes
-    Expect:    these steps, on a GPU: perplexity 13.0 (unigram model: 714), BLiMP 66.5 %, by next tokens 68.0 %
+    Time:      16 core-hours, then 10,000 steps; the same command resumes
+    Expect:    10,600 steps, on a GPU: perplexity 13.0 (unigram model: 714), BLiMP 66.5 %, by next tokens 68.0 %
     """
     demo = tiny_cpu()
     return dataclasses.replace(
