@@ -32,6 +32,10 @@ HELD_OUT_ROWS = 512
 CHUNK = 100
 # Rows that are scored at a time.
 SCORED = 4096
+# Objectives whose rows are pairs or have no masks.
+OTHER_OBJECTIVES = ("mlm_nsp", "mlm_sop", "left_to_right")
+# Settings of `MaskingSettings` that `masked_batch` does not follow.
+FIXED_MASKING = ("unit", "rounding", "special_tokens", "random_tokens")
 # Weights of a file.
 FILE_VALUES = 7_500_000
 
@@ -56,6 +60,8 @@ def rows(
     from components.evaluator.minimal_pairs import read_pairs
 
     spec = ExampleSpec.load(str(examples))
+    if spec.objective in OTHER_OBJECTIVES or spec.vocab_size > 1 << 16:
+        raise SystemExit(f"{examples}: give examples of a masked LM without pairs, with at most 65,536 tokens")
     arrays: dict[str, np.ndarray] = {}
     wanted = {"train": ["input_ids"], "eval": ["input_ids", "masked_lm_positions", "masked_lm_ids"]}
     for split, names in wanted.items():
@@ -64,6 +70,8 @@ def rows(
             tf.train.Example.FromString(record).features.feature
             for record in tf.data.TFRecordDataset(files).as_numpy_iterator()
         ]
+        if not read:
+            raise SystemExit(f"{examples}: no rows in Split-{split}; give more text, or hold out more of it")
         for name in names:
             arrays[f"{split}_{name}"] = _padded([example[name].int64_list.value for example in read])
     tokenizer = load_tokenizer(str(examples), spec)
@@ -99,6 +107,7 @@ def train(
     import keras
 
     from benchmarks.model.model_steps import jax_train_step
+    from bert_keras.data.masking import MaskingSettings
     from bert_keras.models.head_start import head_start
     from bert_keras.objectives.registry import pretraining_model
     from bert_keras.training.flops import known_training_flops
@@ -108,6 +117,10 @@ def train(
     about = json.loads(str(arrays["about"]))
     run = _recipe(recipe, settings, steps, about["vocab_size"])
     config, masking = run.training, run.examples.masking
+    if changed := [name for name in FIXED_MASKING if getattr(masking, name) != getattr(MaskingSettings, name)]:
+        raise SystemExit(
+            f"examples.masking.{changed[0]} is {getattr(masking, changed[0])}; here masks have its default"
+        )
     keras.mixed_precision.set_dtype_policy(config.mixed_precision)
     make, objective = pretraining_model(run.pretraining, about["objective"], run.model, config.seed)
     model = make()
@@ -157,12 +170,13 @@ def train(
                 raise SystemExit("the loss is not finite")
             started = time.perf_counter()
     output.mkdir(parents=True, exist_ok=True)
-    (output / "run.json").write_text(
-        json.dumps({"recipe": recipe, "settings": settings, "steps": steps, "curve": curve}) + "\n"
-    )
     values = np.concatenate([np.asarray(value, np.float32).ravel() for value in (*state[0], *_drawn(model))])
     for number, start in enumerate(range(0, len(values), FILE_VALUES)):
         np.save(output / f"weights-{number}.npy", values[start : start + FILE_VALUES].astype(np.float16))
+    # Last: `export` reads it first.
+    (output / "run.json").write_text(
+        json.dumps({"recipe": recipe, "settings": settings, "steps": steps, "curve": curve}) + "\n"
+    )
 
 
 def _recipe(name: str, settings: list[str], steps: int, vocab_size: int):

@@ -72,14 +72,15 @@ def test_pairs_are_scored_by_their_tokens_alone(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt_bert"])
 def test_the_exported_model_has_the_loss_and_the_pairs_of_the_training(tmp_path, family):
+    from bert_keras.objectives.mlm_nsp import nll_and_hits
+    from bert_keras.objectives.registry import pretraining_model
+
     sentences, rng = SENTENCES.read_text().splitlines(), np.random.default_rng(0)
     documents = ["\n".join(rng.choice(sentences, 8)) for _ in range(400)]
     (tmp_path / "text.txt").write_text("\n\n".join(documents))
-    pair = {"sentence_good": "the model reads text", "sentence_bad": "text the reads model", "UID": "order"}
-    lines = [
-        {**pair, "linguistics_term": "order"},
-        {**pair, "sentence_bad": "the model reads", "linguistics_term": "end"},
-    ]
+    pair = {"sentence_good": "the model reads text", "UID": "order"}
+    bad = ("text the reads model", "the model reads", "the model reads text and the text", "reads text", "the the the")
+    lines = [{**pair, "sentence_bad": text, "linguistics_term": "order"} for text in bad]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, lines)))
     bert_tfx = Path(sys.executable).with_name("bert-tfx")
     module = (sys.executable, "-m", "benchmarks.speedrun.on_jax")
@@ -107,5 +108,15 @@ def test_the_exported_model_has_the_loss_and_the_pairs_of_the_training(tmp_path,
     shown = call(bert_tfx, "minimal-pairs", tmp_path / "pairs.jsonl", "--model", tmp_path / "model")
     right = next(line for line in shown.splitlines() if line.startswith("overall")).split()[2]
     assert float(right.strip("%")) / 100 == pytest.approx(last["masked"], abs=0.001)
-    assert last["step"] == 20 and 2.0 < last["held_out"] < 6.0
+    about = json.loads(str(np.load(tmp_path / "rows.npz")["about"]))
+    recipe = on_jax._recipe("ten_million_words", settings, 20, about["vocab_size"])
+    model = pretraining_model(recipe.pretraining, about["objective"], recipe.model, 0)[0]()
+    model.load_weights(str(tmp_path / "model/model.weights.h5"))
+
+    def nll(inputs, targets):
+        return nll_and_hits(model(inputs)["mlm_logits"], targets)[0].numpy()
+
+    held_out = on_jax._held_out_loss(nll, np.load(tmp_path / "rows.npz"), about)
+    assert held_out == pytest.approx(last["held_out"], abs=2e-3)  # float16
+    assert last["step"] == 20
     assert ("sum" in last) == (family == "gpt_bert")
