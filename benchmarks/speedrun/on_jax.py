@@ -119,7 +119,7 @@ def train(
     config, masking = run.training, run.examples.masking
     if changed := [name for name in FIXED_MASKING if getattr(masking, name) != getattr(MaskingSettings, name)]:
         raise SystemExit(
-            f"examples.masking.{changed[0]} is {getattr(masking, changed[0])}; here masks have its default"
+            f"examples.masking.{changed[0]} is {getattr(masking, changed[0])}; only its default is offered here"
         )
     keras.mixed_precision.set_dtype_policy(config.mixed_precision)
     make, objective = pretraining_model(run.pretraining, about["objective"], run.model, config.seed)
