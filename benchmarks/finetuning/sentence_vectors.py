@@ -4,7 +4,7 @@ python -m benchmarks.finetuning.sentence_vectors sentences corpus.txt 20000 > se
 python -m benchmarks.finetuning.sentence_vectors score STS-B/train.tsv MODEL...
 
 `score` prints Spearman's correlation of cosine and score, by pooling, of models in any format that `convert` reads.
-docs/results.md has its figures.
+sentence_vectors.md has its figures.
 """
 
 from __future__ import annotations
