@@ -20,7 +20,6 @@ from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
 from pipeline.commands.server import ask, deploy, load_test, models, predict, serve
-from pipeline.fork_server.client import warm
 from pipeline.runs.exit_codes import Exit, storage_trouble
 
 if TYPE_CHECKING:
@@ -75,8 +74,6 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
-# The words after `warm` belong to another command.
-app.command(rich_help_panel=_ORCHESTRATION, context_settings={"allow_interspersed_args": False})(warm)
 compile_nodes.compile_app.command()(compile_airflow.airflow)
 compile_nodes.compile_app.command("kubeflow")(compile_kubeflow.compile_kubeflow)
 app.add_typer(models.app, name="models", rich_help_panel=_SERVING)

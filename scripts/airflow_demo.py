@@ -37,7 +37,7 @@ def main() -> int:
     run_dir = arguments.run_dir.resolve()
     folder, dags = run_dir / "airflow", run_dir / "dags"
     with airflow_stack(folder, dags, WEB_PORT if arguments.web else None) as environ:
-        compiled = [BERT_TFX, "warm", "compile", "airflow", *rest, "--run-dir", run_dir, "--output", dags]
+        compiled = [BERT_TFX, "compile", "airflow", *rest, "--run-dir", run_dir, "--output", dags]
         code = subprocess.run([*compiled, "--metadata", environ["BERT_TFX_METADATA_URI"]], env=environ).returncode
         if code:
             return code

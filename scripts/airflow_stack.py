@@ -50,14 +50,11 @@ def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator
     with contextlib.ExitStack() as running:
         url = running.enter_context(_postgresql(folder / "logs"))
         uri, password = running.enter_context(_mariadb(folder / "mariadb", folder / "logs"))
-        # Warm processes end when their folder does.
-        place = running.enter_context(tempfile.TemporaryDirectory(prefix="bert-tfx-"))
         passwords = folder / "passwords.json"
         passwords.write_text(json.dumps({USER: secrets.token_urlsafe(12)}))
         port = port or _free_port()
         environ = {
             **os.environ,
-            "XDG_RUNTIME_DIR": place,
             "BERT_TFX_METADATA_URI": uri,
             "BERT_TFX_METADATA_PASSWORD": password,
             "PYTHONPATH": str(ROOT),

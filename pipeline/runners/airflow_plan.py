@@ -143,15 +143,15 @@ class AirflowPlan:
             elif value is not None:
                 values = [value] if isinstance(value, str) else value
                 words += [word for item in values for word in (option, item)]
-        return [*self.command, "warm", *words, *(["--", *self.beam_args] if self.beam_args else [])]
+        return [*self.command, *words, *(["--", *self.beam_args] if self.beam_args else [])]
 
     def node_words(self, node: str, run_id: str, again: bool) -> list[str]:
         """The command of a node; `again` re-runs a successful one."""
-        return [*self.command, "warm", "run-node", node, *self._run_words(run_id), *["--again"] * again]
+        return [*self.command, "run-node", node, *self._run_words(run_id), *["--again"] * again]
 
     def finish_words(self, run_id: str) -> list[str]:
         """The last task's command."""
-        return [*self.command, "warm", "finish", *self._run_words(run_id)]
+        return [*self.command, "finish", *self._run_words(run_id)]
 
     def _run_words(self, run_id: str) -> list[str]:
         return ["--run-dir", self.run_dir, "--run-id", _safe(run_id)]

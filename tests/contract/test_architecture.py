@@ -87,7 +87,7 @@ LAYERS = {
     ),
     "pipeline": (
         *("stages", "recipes", "examples", "apply", "runs", "dags", "summaries", "report", "workflows", "runners"),
-        *("fork_server", "commands", "cli", "fork_server_main"),
+        *("commands", "cli"),
     ),
     "serving": (
         *("errors", "protos", "tensors", "scheduling", "models", "page", "middleware", "api", "deploy", "client"),

@@ -80,7 +80,7 @@ def runs(tmp_path_factory, corpus):
         metadata = environ["BERT_TFX_METADATA_URI"]
         for name in ("one", "two"):
             words = ["--name", name, "--run-dir", folder / name, "--corpus", corpus, *SETTINGS]
-            compiled = [BERT_TFX, "warm", "compile", "airflow", "tiny_cpu", *words, "--output", dags]
+            compiled = [BERT_TFX, "compile", "airflow", "tiny_cpu", *words, "--output", dags]
             subprocess.run([*compiled, "--metadata", metadata], env=environ, check=True)
         airflow = Airflow(environ)
         os.environ["BERT_TFX_METADATA_PASSWORD"] = environ["BERT_TFX_METADATA_PASSWORD"]

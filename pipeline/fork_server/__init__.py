@@ -1,1 +1,0 @@
-"""Fork server: a process that imports TFX once and forks for each stage."""
