@@ -69,7 +69,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
     _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode, apply.apply, load_test.load_test),
-    _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish, compile_kubeflow.run_steps, compile_kubeflow.submit),
+    _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish),
 }
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:

@@ -36,7 +36,7 @@ EXTRAS = {
     "pipeline": ("tfx", "all but examples and tokenize"),
     "keras-hub": ("keras-hub", "convert from and to keras-hub"),
     "onnx": ("onnx", "convert to onnx and serve with onnxruntime"),
-    "kubeflow": ("kfp", "compile kubeflow, run-steps and submit"),
+    "kubeflow": ("kfp", "compile kubeflow"),
 }
 INSTRUCTIONS = {"avx": "AVX", "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX512-BF16", "amx_bf16": "AMX"}
 _LOCKS = Path(__file__).parents[2] / "requirements"

@@ -20,7 +20,6 @@ from bert_keras.errors import InputError
 from bert_keras.files import replacing
 from pipeline.recipes.settings import settings_of
 from pipeline.runners.kubeflow_artifacts import ARTIFACT_TYPES
-from pipeline.runners.kubeflow_spec import EXECUTOR_INPUT
 from pipeline.runners.stage_resources import StageResources
 from pipeline.runs.request import RunRequest
 from pipeline.workflows.workflow import workflow_of
@@ -28,6 +27,8 @@ from pipeline.workflows.workflow import workflow_of
 # The steps before and after the nodes; `pushed` is skipped if the gate refused the model.
 COMPILE, FINISH, PUSHED = "compile", "finish", "pushed"
 PASSWORD = "BERT_TFX_METADATA_PASSWORD"
+# The placeholder for KFP's message to a step: its inputs, and where its outputs go.
+_EXECUTOR_INPUT = "{{$}}"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,126}[a-z0-9])?")
 Graph = Mapping[str, Sequence[str]]
 
@@ -147,7 +148,7 @@ class _Builder:
             artifacts = {name: dsl.Output[getattr(dsl, kind)] for name, kind in ARTIFACT_TYPES.items()}
             last = self._step(
                 FINISH,
-                lambda outcome, **_: ["finish", "--outcome", outcome, "--executor-input", EXECUTOR_INPUT],
+                lambda outcome, **_: ["finish", "--outcome", outcome, "--executor-input", _EXECUTOR_INPUT],
                 types={"outcome": dsl.OutputPath(str), **artifacts},
             )
             last.after(*(task for node, task in done.items() if node not in followed))

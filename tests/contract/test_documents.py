@@ -65,10 +65,9 @@ def test_make_commands_of_the_readme_are_targets():
 def test_pictures_of_the_readme_are_there_and_small():
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", (ROOT / "README.md").read_text())
     assert "docs/dataflow.svg" in pictures
-    for picture in pictures:
-        text = (ROOT / picture).read_text()
-        assert len(text) < 100_000
-        assert "prefers-color-scheme: dark" in text
+    for picture in map(ROOT.joinpath, pictures):
+        assert picture.stat().st_size < 200_000
+        assert picture.suffix == ".png" or "prefers-color-scheme: dark" in picture.read_text()
 
 
 @pytest.fixture(scope="module")

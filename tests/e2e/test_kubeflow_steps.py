@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.runners.kubeflow_local import StepRunner
-from pipeline.runners.kubeflow_spec import CompiledPipeline
 from tests.support.pipeline.command_line import SMALL, bert_tfx
+from tests.support.pipeline.kubeflow_steps import StepRunner
 
 PASSWORD, TOKEN = "planted-metadata-password", "planted-api-token"
 # Parameters of the pipeline; other settings are compiled into it.
@@ -52,14 +51,12 @@ def steps(corpus, tmp_path_factory):
         )
         assert code == 0, err
         assert "12 nodes" in out
-        pipeline = CompiledPipeline.read(str(folder / "pipeline.yaml"))
-        given = [f"{name}={SMALL[setting]}" for name, setting in PARAMETERS.items()]
-        values = pipeline.values([*given, f"corpus={json.dumps([str(corpus)])}"])
+        values = {name: SMALL[setting] for name, setting in PARAMETERS.items()} | {"corpus": [str(corpus)]}
         image = {
             "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.defpath)),
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
-        runner = StepRunner(pipeline, "0b5f-run", str(folder / "steps"), image)
+        runner = StepRunner(folder / "pipeline.yaml", "0b5f-run", str(folder / "steps"), image)
         runner.run(values)
     assert set(runner.outcomes.values()) == {"done"} and len(runner.outcomes) == 15
     return folder

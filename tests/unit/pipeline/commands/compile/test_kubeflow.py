@@ -1,10 +1,9 @@
-"""`bert-tfx compile kubeflow` and `run-steps`, and their options of `compile nodes` and `finish`."""
+"""`bert-tfx compile kubeflow`, and its options of `compile nodes` and `finish`."""
 
 import json
 import os
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
-from pipeline.runners.kubeflow_spec import CompiledPipeline
 from tests.support.pipeline.compiled_for_kubeflow import GRAPH, METADATA, compiled, containers
 
 COMPILE = ["compile", "kubeflow", "--image", "bert-tfx:0.1.0"]
@@ -70,7 +68,7 @@ def test_a_task_with_a_search_has_a_tuner(tmp_path):
     (spec,) = yaml.safe_load_all(path.read_text())
     assert _after(spec)["trainer"] == ["task-example-gen", "tuner"]
     assert containers(spec)["tuner"]["resources"]["resourceCpuLimit"] == "8"
-    parameters = CompiledPipeline.read(str(path)).inputs
+    parameters = spec["root"]["inputDefinitions"]["parameters"]
     assert parameters["settings"]["defaultValue"] == ["search.enabled=true"]
     assert spec["pipelineInfo"]["name"] == "sst-2"
 
@@ -93,28 +91,6 @@ def test_bad_options_are_one_line_and_write_nothing(tmp_path, monkeypatch, words
     assert message in str(error.value) and "planted" not in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_run_steps_prints_a_line_per_step(tmp_path, monkeypatch):
-    """The steps' `bert-tfx` is the one of this Python's folder; here a stand-in that prints its arguments."""
-    (tmp_path / "bert-tfx").write_text(
-        '#!/bin/sh\necho "$@"\n'
-        'while [ $# -gt 0 ]; do [ "$1" = --outcome ] && printf refused > "$2"; shift; done; true\n'
-    )
-    (tmp_path / "bert-tfx").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    path, logs = tmp_path / "p.yaml", tmp_path / "logs"
-    compiled(path, graph={"CorpusGen": ()}, mount_path=str(tmp_path / "runs"))
-    words = ["--run-id", "r1", "--logs", logs, "--parameter", "num_train_steps=8"]
-    out = run("run-steps", path, *words)
-    assert [line.split() for line in out.splitlines()] == [
-        ["compile", "done"],
-        ["corpus-gen", "done"],
-        ["finish", "done"],
-        ["condition-1", "skipped"],
-    ]
-    assert "training.num_train_steps=8" in (logs / "compile/log").read_text()
-    assert (logs / "corpus-gen/log").read_text().endswith("--run-id r1\n")
 
 
 @pytest.mark.parametrize("option", ["--set-json", "--corpus-json"])
@@ -155,7 +131,7 @@ def test_the_commands_of_the_document_parse():
     page = (Path(__file__).parents[5] / "docs" / "orchestration.md").read_text()
     section = page[page.index("## Kubeflow") :].partition("\n## ")[0]
     lines = "".join(re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)).splitlines()
-    assert {line.split()[1] for line in lines} == {"compile", "submit", "run-steps"}
+    assert {line.split()[1] for line in lines} == {"compile"}
     for line in lines:
         words = shlex.split(line)[1:]
         command = typer.main.get_command(app)

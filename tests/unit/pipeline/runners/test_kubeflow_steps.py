@@ -6,12 +6,9 @@ import os
 import sys
 
 import pytest
-import yaml
 
-from bert_keras.errors import InputError, StageError
-from pipeline.runners.kubeflow_local import StepRunner
-from pipeline.runners.kubeflow_spec import CompiledPipeline
 from tests.support.pipeline.compiled_for_kubeflow import GRAPH, STEPS, compiled
+from tests.support.pipeline.kubeflow_steps import StepRunner
 
 # Records its arguments and environment; fails as often as a file `fail-NODE` says; `finish` writes `outcome`.
 STAND_IN = f"""#!{sys.executable} -S
@@ -66,9 +63,8 @@ def file(tmp_path_factory):
 
 @pytest.fixture
 def steps(file, image, tmp_path):
-    pipeline = CompiledPipeline.read(str(file))
     secrets = {"BERT_TFX_METADATA_PASSWORD": "secret"}
-    return StepRunner(pipeline, "run-7", str(tmp_path / "steps"), image.environment, secrets, lambda line: None)
+    return StepRunner(file, "run-7", str(tmp_path / "steps"), image.environment, secrets)
 
 
 def test_every_step_runs_once_in_order(steps, file, image, tmp_path):
@@ -134,80 +130,7 @@ def test_a_step_that_is_preempted_is_run_again(steps, image):
 
 def test_a_step_that_keeps_failing_ends_the_run(steps, image):
     (image.folder / "fail-VocabGen").write_text("1 9")
-    with pytest.raises(StageError, match=r"step vocab-gen failed with exit code 1; its log is .*/vocab-gen/log"):
+    with pytest.raises(AssertionError, match=r"step vocab-gen failed with exit codes \[1, 1, 1\]; its log"):
         steps.run({})
     said = [words[1] for words, _ in image.calls]
     assert said.count("VocabGen") == 3 and "PretrainExampleGen" not in said
-
-
-def test_a_missing_secret_is_refused_before_the_first_step(file, image, tmp_path):
-    steps = StepRunner(CompiledPipeline.read(str(file)), "run", str(tmp_path), image.environment, {})
-    with pytest.raises(InputError, match="needs BERT_TFX_METADATA_PASSWORD from the Secret metadata; set it"):
-        steps.run({})
-    assert not (image.folder / "calls").exists()
-
-
-def test_what_an_open_source_backend_lacks_is_refused(file, image, tmp_path):
-    spec, _ = yaml.safe_load_all(file.read_text())
-    spec["deploymentSpec"]["executors"]["exec-baseline"] = {"resolver": {}}
-    steps = StepRunner(CompiledPipeline("p.yaml", spec, {}), "run", str(tmp_path), image.environment, {})
-    with pytest.raises(InputError, match=r"p\.yaml: exec-baseline is not a container \(found: resolver\)"):
-        steps.run({})
-    assert not (image.folder / "calls").exists()
-
-
-def test_a_mount_that_cannot_be_made_is_one_line(file, image, tmp_path):
-    (tmp_path / "runs").write_text("a file")
-    spec, platform = yaml.safe_load_all(file.read_text().replace(f"{file.parent}/runs", f"{tmp_path}/runs"))
-    secrets = {"BERT_TFX_METADATA_PASSWORD": "secret"}
-    steps = StepRunner(CompiledPipeline("p.yaml", spec, platform), "run", str(tmp_path), image.environment, secrets)
-    with pytest.raises(InputError, match="/runs: File exists; --mount-path changes it"):
-        steps.run({})
-
-
-@pytest.fixture(scope="module")
-def pipeline(file):
-    return CompiledPipeline.read(str(file))
-
-
-def test_values_have_the_types_of_the_parameters(pipeline):
-    given = ["num_train_steps=5", "min_mlm_accuracy=1", 'corpus=["a"]', "recipe=tiny_cpu"]
-    assert pipeline.values(given) == {
-        "num_train_steps": 5,
-        "min_mlm_accuracy": 1,
-        "corpus": ["a"],
-        "recipe": "tiny_cpu",
-    }
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("num_train_step=5", "num_train_step is not a parameter of .*; the nearest one is num_train_steps"),
-        ("num_train_steps", "is not NAME=VALUE; the nearest one is num_train_steps"),
-        ("num_train_steps=5.5", "it must be a whole number"),
-        ("num_train_steps=true", "it must be a whole number"),
-        ("min_mlm_accuracy=high", "it must be a number"),
-        ("corpus=a.txt", "it must be a list, as"),
-    ],
-)
-def test_a_wrong_value_is_one_line(pipeline, given, message):
-    with pytest.raises(InputError, match=message):
-        pipeline.values([given])
-
-
-def test_another_recipe_needs_its_own_steps_and_thresholds(pipeline):
-    numbers = ["num_train_steps=9", "max_mlm_perplexity=20", "min_mlm_accuracy=0.4"]
-    message = "was compiled for tiny_cpu, .* give min_nsp_accuracy too, or compile it for bert_mini"
-    with pytest.raises(InputError, match=message):
-        pipeline.values(["recipe=bert_mini", *numbers])
-    assert pipeline.values(["recipe=bert_mini", *numbers, "min_nsp_accuracy=0.8"])["recipe"] == "bert_mini"
-
-
-@pytest.mark.parametrize("text", ["", "a: [", "a: 1", "- a"])
-def test_another_file_is_refused(tmp_path, text):
-    path = tmp_path / "other.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as error:
-        CompiledPipeline.read(str(path))
-    assert str(path) in str(error.value) and len(str(error.value).splitlines()) == 1
