@@ -48,8 +48,8 @@ def compile_kubeflow(
     """Compile a pipeline for Kubeflow Pipelines or Vertex AI into one file: one container per node.
 
     Corpus (or data and initial checkpoint), recipe, steps, thresholds and further settings become parameters, with the
-    values given here as defaults. Words after `--` go to Beam. docs/orchestration.md lists the contents of the image and
-    the volume, and shows how to start a run.
+    values given here as defaults. Words after `--` go to Beam. docs/orchestration.md lists the contents of the image
+    and the volume, and shows how to start a run.
     """
     if not output.endswith((".yaml", ".yml")):
         raise InputError(f"--output {output}: must end in .yaml, for Kubeflow's client")
