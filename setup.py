@@ -8,5 +8,6 @@ setup(
         "": ["*.npz", "*.md"],
         "pipeline.report": ["templates/*.html"],
         "serving": ["page/*.css", "page/*.html", "page/*.js"],
+        "serving.deploy": ["templates/**"],
     },
 )

@@ -6,10 +6,9 @@ both, so new pods always start from a fixed combination, and `kubectl rollout un
 Read in this order:
 
 - ``generate.py``      all files of a deployment, from pushed versions and settings
+- ``templates/``       a template for each file
 - ``settings.py``      user settings
 - ``pushed.py``        facts about a pushed version
 - ``sizing.py``        derived numbers: threads, batches, queues, memory
-- ``configs.py``       TensorFlow Serving's text protos and flags;  ``protos.py`` messages that no package ships
-- ``containers.py``    Dockerfile, Docker Compose;  ``kubernetes.py`` the manifests;  ``readme.md`` how to use them
 - ``folder.py``        writes a folder atomically
 """

@@ -11,9 +11,9 @@ import trustme
 from google.protobuf import text_format
 
 from serving.deploy import sizing
-from serving.deploy.protos import BatchingParameters, MonitoringConfig, SSLConfig
 from serving.deploy.pushed import read_version
 from serving.deploy.settings import DeploySettings
+from tests.support.serving.tf_serving_configs import BatchingParameters, MonitoringConfig, SSLConfig
 
 MIB = 2**20
 # Flags of tensorflow/serving's model_servers/main.cc that a deployment may need; the server exits at unknown ones.

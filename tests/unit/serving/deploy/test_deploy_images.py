@@ -11,10 +11,10 @@ import threading
 import yaml
 from google.protobuf import text_format
 
-from serving.deploy import containers, folder
-from serving.deploy.generate import generate
-from serving.deploy.protos import ModelServerConfig
+from serving.deploy import folder
+from serving.deploy.generate import generate, health_command
 from serving.deploy.settings import DeploySettings
+from tests.support.serving.tf_serving_configs import ModelServerConfig
 
 
 def instructions(dockerfile):
@@ -74,17 +74,17 @@ def test_the_health_check_succeeds_only_on_a_200():
     with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
-        ready = subprocess.run(containers.health_command("/ready", port), capture_output=True)
-        loading = subprocess.run(containers.health_command("/loading", port), capture_output=True)
+        ready = subprocess.run(health_command("/ready", port), capture_output=True)
+        loading = subprocess.run(health_command("/loading", port), capture_output=True)
         server.shutdown()
-    gone = subprocess.run(containers.health_command("/ready", port), capture_output=True)
+    gone = subprocess.run(health_command("/ready", port), capture_output=True)
     assert ready.returncode == 0, ready.stderr
     assert loading.returncode and gone.returncode
 
 
 def test_the_image_checks_its_own_health(make):
     (check,) = re.findall(r"CMD (\[.*\])", dict(instructions(make().files["Dockerfile"]))["HEALTHCHECK"])
-    assert json.loads(check) == containers.health_command("/v1/models/bert/labels/stable/metadata", 8501)
+    assert json.loads(check) == health_command("/v1/models/bert/labels/stable/metadata", 8501)
 
 
 def test_compose_publishes_its_ports_on_loopback_only(make, base, settings):
