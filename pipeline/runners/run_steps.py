@@ -22,12 +22,14 @@ from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from bert_keras.errors import InputError, StageError
+from bert_keras.notices import recording
 from components.io.shards import whole_file
 from pipeline.examples import beam_jobs
 from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, run_named
 from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy, reachable
+from pipeline.runs.notices import keep_notices, notices_file
 from pipeline.runs.request import RunRequest, intermediate_representation
 from pipeline.runs.run_dir import artifacts_dir
 from pipeline.stages import CORPUS_GEN
@@ -88,7 +90,8 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     if node_id not in nodes:
         raise InputError(f"{node_id}: no such node in run {run_id}; there are {', '.join(nodes)}")
-    with reachable(request.metadata_uri):
+    notices = notices_file(run_dir, request.run_name(run_id), node_id)
+    with reachable(request.metadata_uri), recording(notices):
         return _launch(request, ir, nodes[node_id], run_id, again)
 
 
@@ -114,6 +117,7 @@ def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: s
     run = run_named(request, run_id)
     if not _done(run, node_id):
         raise StageError(f"{node_id}: inputs are missing; run {', '.join(node.upstream_nodes)} first")
+    keep_notices(request.run_dir, run, node_id)
     return not run.read_before
 
 

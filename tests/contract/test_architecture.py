@@ -61,6 +61,7 @@ LAYERS = {
     "bert_keras": (
         *(
             "errors",
+            "notices",
             "files",
             "tokenizers",
             "data",
