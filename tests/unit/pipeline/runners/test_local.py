@@ -108,6 +108,27 @@ def test_a_full_or_read_only_disk_is_one_line(monkeypatch, tmp_path, error, line
     assert err == f"bert-tfx: {line}; make it writable or free some space, then run the same command to resume\n"
 
 
+def test_a_defect_while_an_error_of_the_disk_is_handled_stays_a_traceback(monkeypatch, tmp_path):
+    def fail(self, request):
+        try:
+            raise PermissionError(13, "Permission denied", "/cache")
+        except OSError:
+            return {}["a defect"]
+
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", fail)
+    with pytest.raises(KeyError, match="a defect"):
+        bert_tfx("pretrain", "--run-dir", tmp_path)
+
+
+@pytest.mark.parametrize(("given", "used"), [((), "runs/sst-2"), (("--run-dir", "TASKS/x"), "TASKS/x")])
+def test_a_given_run_directory_of_a_fine_tuning_is_taken_as_it_is(monkeypatch, tmp_path, given, used):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "run", lambda request: {"blessed": True, "dir": used_dirs.append(request.run_dir)})
+    used_dirs = []
+    assert bert_tfx("finetune", "sst-2", "--init", "model", *given)[0] == 0
+    assert used_dirs == [str(tmp_path / used)]
+
+
 class BeamStage(BaseBeamExecutor):
     def Do(self, *_):
         with self._make_beam_pipeline() as pipeline:
