@@ -62,6 +62,7 @@ LAYERS = {
         *(
             "errors",
             "notices",
+            "signals",
             "files",
             "tokenizers",
             "data",
