@@ -90,8 +90,7 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     if node_id not in nodes:
         raise InputError(f"{node_id}: no such node in run {run_id}; there are {', '.join(nodes)}")
-    notices = notices_file(run_dir, request.run_name(run_id), node_id)
-    with reachable(request.metadata_uri), recording(notices):
+    with reachable(request.metadata_uri):
         return _launch(request, ir, nodes[node_id], run_id, again)
 
 
@@ -111,7 +110,8 @@ def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: s
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
         custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
     )
-    launcher.launch()
+    with recording(notices_file(request.run_dir, request.run_name(run_id), node_id)):
+        launcher.launch()
     keep_copy(request.metadata_uri)
     # TFX's launcher records missing inputs as a failure, but does not raise.
     run = run_named(request, run_id)

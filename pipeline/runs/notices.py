@@ -1,7 +1,7 @@
 """The notices (`bert_keras.notices`) of a run: those of its inputs, and those of each stage, also of a cached one.
 
 RUN_DIR/notices/RUN.NODE.jsonl          of a stage that has not finished; without a NODE, of the run's inputs
-RUN_DIR/notices/artifact-NUMBER.jsonl   of the stage that made this artifact, its first one
+RUN_DIR/notices/artifact-ID.NODE.jsonl  of the stage that made this artifact, its first one
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def notices_of(run: Run, run_dir: str) -> list[str]:
 
 
 def _file_of_output(run_dir: str, stage: Stage) -> str:
-    """ "" for a stage without outputs."""
-    numbers = [artifact.id for artifacts in stage.outputs.values() for artifact in artifacts]
-    return os.path.join(notices_dir(run_dir), f"artifact-{min(numbers)}.jsonl") if numbers else ""
+    """Its path; empty for a stage without outputs. The resolver's output is another stage's."""
+    ids = [artifact.id for artifacts in stage.outputs.values() for artifact in artifacts]
+    return os.path.join(notices_dir(run_dir), f"artifact-{min(ids)}.{stage.name}.jsonl") if ids else ""
