@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 
@@ -20,6 +19,7 @@ from bert_keras.jobs import PretrainJob
 from bert_keras.models.bilm import BiLM, characters_of
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.head_start import head_start
+from bert_keras.notices import notify
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
@@ -100,7 +100,7 @@ def pretrain(job: PretrainJob) -> None:
         phases, note = phases_of(training, second_phase, examples), budget.note
     for example_set in [] if worker_number(strategy) else examples:
         if warning := text_never_read(phases, example_set):
-            logging.getLogger(__name__).warning(warning)
+            notify(warning)
     model = create_loop(training, phases, directory, note).run()
     if worker_number(strategy):
         return

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import signal
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,8 @@ import typer
 
 import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
+from bert_keras.notices import tell
+from bert_keras.signals import answered, ctrl_c
 from pipeline.commands import apply, convert, demo, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
@@ -126,15 +130,47 @@ def _code_of_serving(error: Exception) -> Exit | None:
     return Exit.FAILED if server and isinstance(error, server.CannotListen) else None
 
 
+# The time for a command to clean up after Ctrl-C; a second one ends it at once.
+_SECONDS_TO_STOP = 4.0
+_STOPPED = "stopped by Ctrl-C; run the same command to resume"
+
+
+def _answer_ctrl_c(number: int) -> None:
+    """End the command soon if its KeyboardInterrupt does not: Beam waits forever for workers that Ctrl-C has ended.
+
+    Files are written as a whole or not at all. The server and a training handle the signal themselves.
+    """
+    if number != signal.SIGINT or signal.getsignal(number) is not signal.default_int_handler:
+        return
+    if ctrl_c.is_set():
+        _end()
+    ctrl_c.set()
+    timer = threading.Timer(_SECONDS_TO_STOP, _end)
+    timer.daemon = True
+    timer.start()
+
+
+def _end() -> None:
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    tell(_STOPPED)
+    os._exit(128 + signal.SIGINT)
+
+
 def main(application: typer.Typer = app) -> None:
     """Run a command. Errors that the user can fix are one line on standard error; a defect is a traceback."""
     _quiet()
     _widen_piped_help()
     code: int = Exit.FAILED
     message = ""
+    ctrl_c.clear()
     try:
         words, beam_args = _split_beam_args(sys.argv[1:])
-        application(args=words, obj=beam_args)
+        with answered(_answer_ctrl_c):
+            application(args=words, obj=beam_args)
     except InputError as error:
         # Remove Beam's name of the transform.
         code, message = Exit.BAD_INPUT, re.sub(r" \[while running '.*'\]$", "", str(error))
@@ -144,13 +180,15 @@ def main(application: typer.Typer = app) -> None:
         code, message = Exit.PREEMPTED, str(error)
     except SystemExit as exit_:
         # Typer prints nothing on Ctrl-C.
-        if exit_.__context__ is None or not isinstance(exit_.__context__.__cause__, KeyboardInterrupt):
+        if not isinstance(getattr(exit_.__context__, "__cause__", None), KeyboardInterrupt):
             raise
-        code, message = 128 + signal.SIGINT, "stopped by Ctrl-C; run the same command to resume"
+        ctrl_c.set()
     except Exception as error:
         trouble, serving_code = storage_trouble(error), _code_of_serving(error)
-        if trouble is None and serving_code is None:
+        if trouble is None and serving_code is None and not ctrl_c.is_set():
             raise
         code, message = serving_code or Exit.FAILED, trouble or str(error)
-    print(f"bert-tfx: {message}", file=sys.stderr)
+    if ctrl_c.is_set():  # whatever libraries made of it
+        code, message = 128 + signal.SIGINT, _STOPPED
+    tell(message)
     sys.exit(code)

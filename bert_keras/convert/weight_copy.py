@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
 import posixpath
 from collections.abc import Callable, Mapping
@@ -240,10 +239,6 @@ def read_model(
             if weight.part == "encoder" and not weight.stored(format_):
                 variables[weight.path].assign(np.zeros(weight.shape, "float32"))
     initialised = tuple(part for part in parts if part not in read)
-    if initialised:
-        logging.getLogger(__name__).warning(
-            "%s has no %s: initialised randomly; train before use", file, " and no ".join(initialised)
-        )
     unread = tuple(
         f"the {part} of {file} is dropped: {type(model).__name__} has none" for part in read if part not in parts
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 import tensorflow as tf
-from rich.console import Console
 
 from bert_keras.errors import StageError
+from bert_keras.notices import notify
 
 # Transient I/O errors. Any other error means that the checkpoint is corrupt.
 _TRANSIENT = (
@@ -71,11 +71,7 @@ class Checkpoints:
                 raise
             except Exception as error:
                 reason = str(error).splitlines()[0]
-                Console(stderr=True).print(
-                    f"the checkpoint {path} is damaged ({reason}); the one before it is used",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                notify(f"the checkpoint {path} is damaged ({reason}); the one before it is used")
         if paths:
             raise StageError(
                 f"all {len(paths)} checkpoints of {self._directory} are damaged; remove the folder to start again"

@@ -78,6 +78,7 @@ class TrainingLoop:
             checkpoint, result, os.path.join(directory, "checkpoints"), config.keep_checkpoint_max, self._worker
         )
         self._train_steps = TrainSteps(self.model, self.optimizer, objective, self.step, self.strategy, config)
+        self._request_stop = self._train_steps.request_stop
         self._random_states = RandomStates(self.model)
         self._eval_step = tf.function(self._eval_step_eager)
 
@@ -98,7 +99,7 @@ class TrainingLoop:
             "bfloat16" if config.mixed_precision == "mixed_bfloat16" else "float32",
         )
         bar = TrainingProgress(config.num_train_steps, first, describe_devices(self.strategy), quiet=self._worker > 0)
-        with Termination() as termination, bar:
+        with Termination(self._request_stop) as termination, bar:
             for phase in self.phases:
                 self._run_phase(phase, log, bar, termination, ceiling)
         return self.model
@@ -165,18 +166,16 @@ class TrainingLoop:
         iterator = iter(self._batches(phase, step))
         while step < phase.end_step:
             started = time.monotonic()
-            count = min(config.steps_per_execution, self._next_stop(step, phase) - step)
-            rate = float(self._schedule(step + count - 1))
-            sums, stop = self._train_steps(iterator, count, stop=bool(termination))
-            # Several workers stop at the same step, agreed on before it; a single worker need not wait.
-            stop = stop or (bool(termination) and not self._has_peers)
+            count = self._next_stop(step, phase) - step
+            sums, stop = self._train_steps(iterator, count)
             seconds = time.monotonic() - started
-            if (reached := int(self.step)) < step + count:
-                raise Diverged(self._not_finite(phase, reached, sums))
-            step = reached
+            reached, asked = int(self.step), count
+            step, count = reached, reached - step
+            if count < asked and not (stop and all(map(math.isfinite, sums.values()))):
+                raise Diverged(self._not_finite(phase, step, sums))
             metrics = {
                 **self.objective.metrics(sums),
-                "learning_rate": rate,
+                "learning_rate": float(self._schedule(step - 1)),
                 "gradient_norm": sums["gradient_norm"] / count,
                 "tokens_per_second": sums["positions"] / seconds,
                 "useful_tokens_per_second": sums["tokens"] / seconds,
@@ -190,6 +189,8 @@ class TrainingLoop:
                 if step % config.eval_every_steps == 0 or step == config.num_train_steps:
                     log.write("eval", step, self.evaluate(phase))
                     log.write_histograms(step, self.model)
+            # Several workers stop at the same step, agreed on before it; a single worker need not wait.
+            stop = stop or (bool(termination) and not self._has_peers)
             if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
                 self._checkpoints.save(step)
                 self._on_checkpoint(step)
@@ -246,8 +247,9 @@ class TrainingLoop:
         return {name: tf.reduce_sum(value) for name, value in sums.items()}
 
     def _next_stop(self, step: int, phase: Phase) -> int:
-        """The next step with an evaluation or a checkpoint, or the end of the phase."""
-        every = (self.config.eval_every_steps, self.config.save_checkpoints_steps)
+        """The next step with an evaluation, a checkpoint or a log record, or the end of the phase."""
+        config = self.config
+        every = (config.eval_every_steps, config.save_checkpoints_steps, config.steps_per_execution)
         return min(phase.end_step, *((step // n + 1) * n for n in every))
 
 

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
+from bert_keras.notices import tell
+from bert_keras.signals import answered
+
 _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
-_STDERR = 2
+_LAST_CTRL_C = 3
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Termination:
     """A context manager that records SIGTERM or Ctrl-C without interrupting; true once a signal was received.
 
-    A signal during the last step, after which nothing is raised, is sent again on exit. A second Ctrl-C has its usual
-    effect. Only a process's main thread receives signals: in another thread this is never true.
+    The first signal and a second Ctrl-C are answered on the terminal at once, a third Ctrl-C ends the process. A signal
+    during the last step, after which nothing is raised, is sent again on exit. Only a process's main thread receives
+    signals: in another thread this is never true.
+
+    Args:
+        on_stop: called at the first signal, by another thread.
 
     Attributes:
         cause: name of the signal received; SIGTERM before any, because another worker may have received it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_stop: Callable[[], None] = lambda: None) -> None:
+        self._on_stop = on_stop
         self._received: int | None = None
         self._before: dict[int, Any] = {}
+        self._answering = contextlib.ExitStack()
+        self._answered: list[int] = []
         self.cause = _NAMES[signal.SIGTERM]
 
     def __bool__(self) -> bool:
@@ -32,9 +45,11 @@ class Termination:
     def __enter__(self) -> Termination:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in _NAMES}
+            self._answering.enter_context(answered(self._answer))
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._answering.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._received is not None and exception == (None, None, None):
@@ -42,7 +57,18 @@ class Termination:
 
     def _note(self, number: int, frame: object) -> None:
         self._received, self.cause = number, _NAMES[signal.Signals(number)]
-        if number == signal.SIGINT:
-            signal.signal(number, self._before[number])
-            # Not `print`: the interrupted code may be inside one.
-            os.write(_STDERR, b"\nstopping after a checkpoint; Ctrl-C again stops at once, without one\n")
+
+    def _answer(self, number: int) -> None:
+        if number not in _NAMES:
+            return
+        self._answered.append(number)
+        if len(self._answered) == 1:
+            self._on_stop()
+            tell(f"{_NAMES[signal.Signals(number)]}: stopping after the running step; a checkpoint is written ...")
+        elif number == signal.SIGINT and self._answered.count(number) < _LAST_CTRL_C:
+            tell("a checkpoint is being written; a third Ctrl-C stops without it")
+        elif number == signal.SIGINT:
+            tell("stopped without a checkpoint of this step; run the same command to resume at the one before")
+            if os.isatty(1):
+                os.write(1, _SHOW_CURSOR)  # a progress bar hides it
+            os._exit(128 + number)

@@ -79,9 +79,18 @@ class TrainSteps:
             # mini size. With several replicas the update communicates, which XLA cannot compile.
             self._update = tf.function(self._clip_and_update, jit_compile=True)
         self._compiled = tf.function(self._steps)
+        # On the host: `request_stop` writes it while a device runs the loop.
+        with tf.device("CPU:0"):
+            self._stop = tf.Variable(0.0, trainable=False)
+
+    def request_stop(self) -> None:
+        """Let all workers stop after the step that runs; from any thread."""
+        self._stop.assign(1.0)
 
     def __call__(self, iterator, count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
-        """Run `count` steps, or up to the first whose loss or gradient is not finite, which `step` does not count.
+        """Run `count` steps; fewer if a stop is requested, or up to the first that is not finite.
+
+        A step whose loss or gradient is not finite is not counted by `step`.
 
         Args:
             iterator: iterator over the strategy's distributed batches.
@@ -89,26 +98,33 @@ class TrainSteps:
             stop: whether this worker requests all workers to stop after these steps.
 
         Returns:
-            Sums over the steps of the objective's `sums` and of `COUNTS`, and whether any worker requests to stop.
+            Sums over the steps of the objective's `sums` and of `COUNTS`, and whether any worker requests to stop;
+            equal on all workers.
         """
         sums, stops = self._compiled(iterator, tf.constant(count), tf.constant(float(stop)))
         return dict(zip(self._returned, sums.numpy().tolist(), strict=True)), float(stops) > 0
 
     def _steps(self, iterator, count, stop):
         totals = tf.zeros(len(self._returned))
-        finite, done = tf.constant(True), tf.constant(0)
-        while done < count and finite:
-            # `step` lies outside the strategy's scope and cannot be read on a TPU, so it is passed in.
-            sums = self._strategy.run(self._replica_step, args=(next(iterator), self._step.read_value()))
-            sums = self._strategy.reduce(_SUM, sums, axis=None)
+        finite, done, stops = tf.constant(True), tf.constant(0), tf.constant(0.0)
+        while done < count and finite and stops == 0.0:
+            # These lie outside the strategy's scope and cannot be read on a TPU, so they are passed in.
+            state = self._step.read_value(), self._stop.read_value()
+            sums = self._strategy.reduce(
+                _SUM, self._strategy.run(self._replica_step, args=(next(iterator), *state)), axis=None
+            )
+            sums, stops = sums[:-1], sums[-1]
             finite = tf.reduce_all(tf.math.is_finite(sums))
             self._step.assign_add(tf.cast(finite, tf.int64))
             totals += sums
             done += 1
-        return totals, self._strategy.reduce(_SUM, self._strategy.run(tf.identity, args=(stop,)), axis=None)
+        return totals, stops + self._strategy.reduce(_SUM, self._strategy.run(tf.identity, args=(stop,)), axis=None)
 
-    def _replica_step(self, batch, step):
-        """One step on one replica's part of the global batch, a dict of [rows, ...]; `step` int64 seeds dropout."""
+    def _replica_step(self, batch, step, stop):
+        """One step on one replica's part of the global batch, a dict of [rows, ...]; `step` int64 seeds dropout.
+
+        Returns `self._returned` and `stop`, stacked.
+        """
         replica, config = tf.distribute.get_replica_context(), self._config
         replicas, replica_id = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
         totals = list(self._objective.totals(batch))
@@ -122,7 +138,7 @@ class TrainSteps:
         sums |= {"positions": tf.cast(tf.size(mask), tf.float32), "tokens": tf.reduce_sum(mask)}
         sums["gradient_norm"] = norm / replicas
         # One tensor needs one reduction over the replicas.
-        return tf.stack([sums[name] for name in self._returned])
+        return tf.stack([*(sums[name] for name in self._returned), stop])
 
     def _clip_and_update(self, gradients):
         """Clip the gradients and update the variables; return the norm before clipping."""

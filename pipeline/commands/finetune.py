@@ -42,7 +42,8 @@ def finetune(
     recipe = finetuning(task)  # refuses recipes of pre-training
     settings = ["search.enabled=true"] * search + ([] if restarts is None else [f"restarts.count={restarts}"])
     options["settings"] = (*settings, *options["settings"])
-    request = RunRequest(recipe.name, os.path.abspath(run_dir.replace("TASK", recipe.name)), **options)
+    run_dir = f"runs/{recipe.name}" if run_dir == DEFAULT_RUN_DIR else run_dir
+    request = RunRequest(recipe.name, os.path.abspath(run_dir), **options)
     from pipeline.runners import local
 
     exit_if_refused(local.run(request))

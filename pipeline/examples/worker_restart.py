@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
+from bert_keras.signals import ctrl_c
+
 ATTEMPTS = 3
 _ATTEMPT = "BERT_TFX_ATTEMPT"  # environment variable, kept by the restarted command
 # A failing stage terminates its workers too: time for it to report its own error first, in looks and not by the clock,
@@ -38,7 +40,7 @@ def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
             return
         for _ in range(_LOOKS):
             time.sleep(_LOOK_SECONDS)
-            if not running.is_set():
+            if not running.is_set() or ctrl_c.is_set():
                 return
         _restart(tell)
 
@@ -46,7 +48,7 @@ def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if _WORKER_GONE not in str(error):
+        if _WORKER_GONE not in str(error) or ctrl_c.is_set():
             raise
         _restart(tell)
     finally:

@@ -139,7 +139,7 @@ class Recipe:
         if self.examples.max_seq_length > self.model.max_position_embeddings:
             raise ValueError(
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above "
-                f"model.max_position_embeddings, {self.model.max_position_embeddings}"
+                f"model.max_position_embeddings, {self.model.max_position_embeddings}; give at most that"
             )
         if self.training.freeze_layers > self.model.weight_layers:
             raise ValueError(
@@ -239,7 +239,8 @@ def with_settings(
     try:
         changed = _replace(recipe, changes)
     except ValueError as error:
-        raise InputError(f"--set {' '.join(settings)}: {error}") from error
+        # Without settings `given` contradicts the recipe, as an initial model of few positions does.
+        raise InputError(f"--set {' '.join(settings)}: {error}" if settings else str(error)) from error
     if "training.num_train_steps" in changes and (
         budget := getattr(getattr(changed, "training", None), "budget", None)
     ):

@@ -13,6 +13,9 @@ from typing import Any
 import absl.logging
 from rich.console import Console
 
+from bert_keras import notices
+from bert_keras.notices import recording
+from pipeline.runs.notices import notices_file
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import locked_run_dir, log_file, temporary_run_dir
 from pipeline.workflows.workflow import workflow_of
@@ -33,7 +36,8 @@ def run(request: RunRequest) -> dict[str, Any]:
         with temporary_run_dir(run_dir):
             whole_run.enter_context(locked_run_dir(run_dir))
             request = request.with_version()
-            inputs = workflow_of(request).find_inputs(request)
+            with recording(notices_file(run_dir, request.run_name(run_id))):
+                inputs = workflow_of(request).find_inputs(request)
             from pipeline.runners.run_steps import compile_run, finish, run_node
 
             console, log = Console(highlight=False, soft_wrap=True), log_file(run_dir)
@@ -70,7 +74,7 @@ def _logging_into(path: str) -> Iterator[None]:
 def _standard_error_into(path: str) -> Iterator[None]:
     """Redirect stderr at the file descriptor: C++ messages (XLA, TensorFlow) do not all obey log levels."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept = notices.terminal = os.dup(2)
     with open(path, "ab") as file:
         os.dup2(file.fileno(), 2)
     try:
@@ -78,4 +82,5 @@ def _standard_error_into(path: str) -> Iterator[None]:
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
+        notices.terminal = 2
         os.close(kept)

@@ -17,6 +17,8 @@ from tfx.orchestration import metadata
 from tfx.orchestration.portable import execution_publish_utils, launcher
 from tfx.orchestration.portable.mlmd import execution_lib
 
+from bert_keras.notices import notify
+
 _State = metadata_store_pb2.Execution
 # Successful, or superseded by a re-run.
 _HAS_MADE = (_State.COMPLETE, _State.CANCELED)
@@ -48,7 +50,7 @@ class NodeLauncher(launcher.Launcher):
         done = [execution for execution in earlier if execution_lib.is_execution_successful(execution)]
         cached = [e for e in done if e.last_known_state == _State.CACHED]
         if cached and self._again:
-            logging.warning("the result came from the cache and belongs to another run; the node is not re-run")
+            notify("the result came from the cache and belongs to another run; the node is not re-run")
         if done and (cached or not self._again):
             logging.info("finished already: execution %d", done[-1].id)
             return done[-1]

@@ -22,12 +22,14 @@ from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from bert_keras.errors import InputError, StageError
+from bert_keras.notices import recording
 from components.io.shards import whole_file
 from pipeline.examples import beam_jobs
 from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, run_named
 from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy, reachable
+from pipeline.runs.notices import keep_notices, notices_file
 from pipeline.runs.request import RunRequest, intermediate_representation
 from pipeline.runs.run_dir import artifacts_dir
 from pipeline.stages import CORPUS_GEN
@@ -108,12 +110,14 @@ def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: s
         executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
         custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
     )
-    launcher.launch()
+    with recording(notices_file(request.run_dir, request.run_name(run_id), node_id)):
+        launcher.launch()
     keep_copy(request.metadata_uri)
     # TFX's launcher records missing inputs as a failure, but does not raise.
     run = run_named(request, run_id)
     if not _done(run, node_id):
         raise StageError(f"{node_id}: inputs are missing; run {', '.join(node.upstream_nodes)} first")
+    keep_notices(request.run_dir, run, node_id)
     return not run.read_before
 
 

@@ -29,7 +29,10 @@ _STORAGE_WORDS = re.compile(
 
 
 def storage_trouble(error: BaseException | None) -> str | None:
-    """One line on a full or read-only disk, found in an error or its causes; None for other errors."""
+    """One line on a full or read-only disk, found in an error or its causes; None for other errors.
+
+    An error that was raised while another one was handled is no consequence of it (`__context__`): it may be a defect.
+    """
     while error is not None:
         if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
@@ -38,7 +41,7 @@ def storage_trouble(error: BaseException | None) -> str | None:
             message = words[0].strip() if words else ""
         if message:
             return f"{message}; make it writable or free some space, then run the same command to resume"
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
     return None
 
 

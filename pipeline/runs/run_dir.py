@@ -11,6 +11,7 @@ inputs/leaks-HASH.npz  hashes of the texts of `corpus.decontaminate`, named by i
 inputs/ngrams-HASH.npz  n-gram model of `corpus.perplexity`, named by its content
 lock              held while a process runs the pipeline
 compiled/RUN.*    request and compiled pipeline of each run
+notices/          of each run and each output (`pipeline.runs.notices`)
 pipeline.log      messages of the libraries
 summary.json, report.html
 """
@@ -82,4 +83,5 @@ serving_dir = _place("serving")
 compiled_dir = _place("compiled")
 schema_dir = _place("schema")
 inputs_dir = _place("inputs")
+notices_dir = _place("notices")
 log_file = _place("pipeline.log")

@@ -38,6 +38,7 @@ from components.serving_validator.component import VERDICT_FILE as SERVING_VERDI
 from pipeline import stages
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.lineage import ArtifactRecord, Run
+from pipeline.runs.notices import notices_of
 from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE, serving_dir
 from pipeline.runs.served_versions import served_version
 from pipeline.summaries.advice import advice
@@ -162,6 +163,7 @@ def outcome(run: Run, run_dir: str) -> dict[str, Any]:
         "seconds_by_stage": {name: stage.seconds for name, stage in run.stages.items()},
         "stage_states": {name: stage.state for name, stage in run.stages.items()},
         "versions": versions(),
+        "notices": notices_of(run, run_dir),
     }
 
 
@@ -250,6 +252,7 @@ def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         **_serving_row(summary["serving"]),
         "pushed": f"{pushed}; serving {summary['served_version'] or 'nothing'}",
         "stages": _stage_line(summary),
+        **{f"notice {number}": notice for number, notice in enumerate(summary["notices"], 1)},
     }
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from pipeline.runs.request import RunRequest
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class FineTuneWorkflow:
         given = {"train": request.train, "eval": request.held_out, "test": request.test}
         splits = find_splits(recipe.row, request.data, given)
         if line := leak_warning(request.init, splits):
-            typer.echo(f"bert-tfx: {line}", err=True)
+            notify(line)
         return splits
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:

@@ -196,16 +196,14 @@ class AddressWatch:
 
 
 def hang_up(port: int) -> None:
-    """Close all connections of a port and stop listening.
+    """Close all connections of a port on which gRPC no longer listens.
 
     When gRPC stops, open calls are CANCELLED, which clients take for their own doing. A closed connection is
     UNAVAILABLE: clients retry elsewhere. gRPC itself has no way to close one.
     """
-    for listeners in (True, False):  # nobody must reconnect in between
-        for peer, duplicate in _sockets_of(port):
-            if (peer is None) == listeners:
-                with contextlib.suppress(OSError):
-                    duplicate.shutdown(socket.SHUT_RDWR)
+    for _, duplicate in _sockets_of(port):
+        with contextlib.suppress(OSError):
+            duplicate.shutdown(socket.SHUT_RDWR)
 
 
 def _sockets_of(port: int) -> Iterator[tuple[str | None, socket.socket]]:

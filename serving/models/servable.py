@@ -149,7 +149,8 @@ class GraphServable(Servable):
         super().__init__(name, version, path, meta_graph.signature_def, batching)
         self._graph = model_graph(meta_graph, batching)
         self._session = self._graph.session(path)
-        weakref.finalize(self, self._session.close).atexit = False
+        # Also at exit: callables of an open session fail once TensorFlow's modules are gone.
+        weakref.finalize(self, self._session.close)
         self._errors = tf.errors
         self._lock = threading.Lock()
         self._alone: dict[str, Callable[..., list[Any]]] = {}

@@ -61,6 +61,8 @@ LAYERS = {
     "bert_keras": (
         *(
             "errors",
+            "notices",
+            "signals",
             "files",
             "tokenizers",
             "data",

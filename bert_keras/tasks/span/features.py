@@ -12,13 +12,13 @@ Shapes: R rows, N windows, T tokens, P tokens of a row's context.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tokenizers.protocol import EncodedTexts, Tokenizer
@@ -219,10 +219,10 @@ def _labels(rows, windows: SpanWindows, tokenizer: Tokenizer) -> tuple[dict[str,
             answer_tokens = answer_ids[answer_splits[i] : answer_splits[i + 1]]
             spans[i] = improve_answer_span(windows.context.ids[tokens], start, end - 1, answer_tokens)
     if not_recovered:
-        logging.getLogger(__name__).warning(
-            "%d of %d rows are left out of training: their first answer is not in the context at its answer_start "
-            "(the first: %s)", len(not_recovered), len(rows), rows[not_recovered[0]].row_id,
-        )  # fmt: skip
+        notify(
+            f"{len(not_recovered)} of {len(rows)} rows are left out of the loss: their first answer is not in the "
+            f"context at its answer_start (the first: {rows[not_recovered[0]].row_id})"
+        )
     starts, ends = spans[windows.row].T - windows.first
     held = (spans[windows.row, 0] >= 0) & (starts >= 0) & (ends < windows.length)
     weights = np.ones(len(rows), np.float32)

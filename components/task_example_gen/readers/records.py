@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -14,8 +13,6 @@ from typing import Any, BinaryIO
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 
-# Number of malformed rows logged for each file; further ones are only counted.
-ROWS_SHOWN = 5
 _BOM = b"\xef\xbb\xbf"
 # Maximum size of a CSV field, as large as a record in memory.
 _MAX_FIELD = 2**31 - 1
@@ -62,10 +59,12 @@ class ReadReport:
 
     Attributes:
         skipped: number of malformed rows skipped, by file.
+        first: the first of them, by file.
         notes: number of notes, by (file, text).
     """
 
     skipped: Counter[str] = dataclasses.field(default_factory=Counter)
+    first: dict[str, BadRow] = dataclasses.field(default_factory=dict)
     notes: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
 
     def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
@@ -79,12 +78,14 @@ class ReadReport:
                 f"{path}, {bad.where}: {bad.why}; correct it, or skip such rows with --set data.on_bad_row=skip"
             )
         self.skipped[path] += 1
-        if self.skipped[path] <= ROWS_SHOWN:
-            logging.warning("%s, %s: skipped: %s", path, bad.where, bad.why)
+        self.first.setdefault(path, bad)
 
     def lines(self) -> list[str]:
         """The counts, one line each."""
-        bad = [f"{path}: {count:,} malformed row(s) skipped" for path, count in sorted(self.skipped.items())]
+        bad = [
+            f"{path}: {count:,} malformed row(s) skipped; the first: {self.first[path].where}: {self.first[path].why}"
+            for path, count in sorted(self.skipped.items())
+        ]
         return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items())]
 
 

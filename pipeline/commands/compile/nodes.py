@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
+from bert_keras.notices import recording
 from pipeline.commands.options import with_options
 from pipeline.runs.exit_codes import exit_if_refused
+from pipeline.runs.notices import notices_file
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import temporary_run_dir
 from pipeline.workflows.workflow import WORKFLOWS, workflow_of
@@ -52,7 +54,8 @@ def compile_nodes(
     request = RunRequest(recipe, os.path.abspath(run_dir), beam_args=tuple(context.obj or []), **options)
     with temporary_run_dir(request.run_dir):
         request = request.with_version()
-        inputs = workflow_of(request).find_inputs(request)
+        with recording(notices_file(request.run_dir, request.run_name(run_id))):
+            inputs = workflow_of(request).find_inputs(request)
         from pipeline.runners.run_steps import compile_run
 
         nodes = compile_run(request, inputs, run_id)

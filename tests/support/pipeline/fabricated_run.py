@@ -66,6 +66,7 @@ SUMMARY = {
         {"text": "Returns the [MASK] array.", "masked_word": "Sorted", "predictions": [["new", 0.5], ["sorted", 0.25]]}
     ],
     "versions": {"python": "3.11.7", "tfx": "1.16.0"},
+    "notices": ["48% of the text is never seen", "the checkpoint <a> is damaged"],
 }
 COUNTS = {
     "instances": 80, "sequences": 100, "random_next": 61, "masked": 1000, "masked_as_mask": 803,

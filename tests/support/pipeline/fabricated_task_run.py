@@ -183,6 +183,7 @@ class FabricatedTask:
             "seconds_by_stage": {"Trainer": 61.0},
             "stage_states": {"Trainer": "COMPLETE"},
             "versions": {"python": "3.11.7", "tfx": "1.16.0"},
+            "notices": [],
         }  # fmt: skip
 
     def _run(self):

@@ -87,6 +87,8 @@ def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: 
             with socket.create_connection(("127.0.0.1", int(match[2]))):
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(timeout=120) == 0  # with it, drain_seconds: 300
+            # Of gRPC, whose sockets are closed in order, nothing.
+            assert process.stderr.read().splitlines()[-1] == "stopping"
     finally:
         process.kill()
         process.wait()

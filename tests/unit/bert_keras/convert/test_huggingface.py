@@ -176,14 +176,13 @@ def without(*prefixes):
         (("cls.predictions.", "bert.pooler."), BertForPreTraining, ("pooler", "masked-LM head")),
     ],
 )
-def test_missing_parts_are_initialised_and_reported(model, directory, caplog, missing, model_class, initialised):
+def test_missing_parts_are_initialised_and_reported(model, directory, missing, model_class, initialised):
     change_tensors(directory, without(*missing))
     read = read_huggingface(str(directory))
     assert type(read.model) is model_class and read.initialised == initialised
     paths = {"pooler": "bert/pooler", "masked-LM head": "predictions", "next-sentence head": "seq_relationship"}
     expected = model if model_class is BertForPreTraining else model.backbone
     assert_equal(read.model, expected, but=[paths[part] for part in initialised])
-    assert [part for part in paths if f"no {part}" in caplog.text] == list(initialised)
     if "pooler" in initialised:
         kernel = np.asarray(variables_by_path(read.model)["bert/pooler/kernel"])
         assert 0 < np.abs(kernel).max() <= 2 * CONFIG.initializer_range  # drawn, not zeros

@@ -93,10 +93,10 @@ def test_a_run_that_is_frozen_for_its_first_steps_resumes_exactly(examples, tmp_
         run = start(tmp_path / str(stopped))
         steps = run._train_steps
 
-        def killed(iterator, count, stop, run=run, steps=steps, stopped=stopped):
+        def killed(iterator, count, run=run, steps=steps, stopped=stopped):
             if int(run.step) >= stopped:
                 raise KeyboardInterrupt
-            return steps(iterator, count, stop)
+            return steps(iterator, count)
 
         run._train_steps = killed
         with pytest.raises(KeyboardInterrupt):

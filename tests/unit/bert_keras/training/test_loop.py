@@ -6,6 +6,8 @@ import re
 import resource
 import shutil
 import signal
+import threading
+import time
 import types
 
 import numpy as np
@@ -83,10 +85,10 @@ def killed_and_resumed(examples, directory, **change):
     run = loop(examples, directory, **change)
     steps = run._train_steps
 
-    def killed_after_nine(iterator, count, stop):
+    def killed_after_nine(iterator, count):
         if int(run.step) >= 9:
             raise KeyboardInterrupt
-        return steps(iterator, count, stop)
+        return steps(iterator, count)
 
     run._train_steps = killed_after_nine
     with pytest.raises(KeyboardInterrupt):
@@ -244,25 +246,49 @@ def test_batches_are_not_autotuned(examples, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "named"), [(signal.SIGTERM, "SIGTERM"), pytest.param(signal.SIGINT, "Ctrl-C", marks=pytest.mark.slow)]
 )
-def test_a_signal_writes_a_checkpoint_that_resumes(examples, tmp_path, unbroken, number, named):
+def test_a_signal_writes_a_checkpoint_that_resumes(examples, tmp_path, unbroken, number, named, capfd):
+    """It comes before the second call, of three steps, which ends after the first of them."""
     run = loop(examples, tmp_path)
     steps = run._train_steps
 
-    def terminated_in_the_second_call(iterator, count, stop):
+    def terminated_in_the_second_call(iterator, count):
         if int(run.step) == 3:
             os.kill(os.getpid(), number)
-        return steps(iterator, count, stop)
+            while not float(steps._stop):
+                time.sleep(0.001)
+        return steps(iterator, count)
 
     run._train_steps = terminated_in_the_second_call
     before = signal.getsignal(number)
-    with pytest.raises(Preempted, match=f"stopped by {named} at step 6; run the same command to resume"):
+    with pytest.raises(Preempted, match=f"stopped by {named} at step 4; run the same command to resume"):
         run.run()
     assert signal.getsignal(number) is before
+    assert f"bert-tfx: {named}: stopping after the running step" in capfd.readouterr().err
     if number == signal.SIGTERM:  # both leave the same checkpoint
-        loop(examples, tmp_path).run()
-        assert losses(tmp_path) == losses(unbroken[0])
+        resumed = loop(examples, tmp_path).run()
+        for ours, theirs in zip(resumed.get_weights(), unbroken[1], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        # Records of the same steps: the calls end at multiples of three again.
+        ours, theirs = losses(tmp_path), losses(unbroken[0])
+        assert ours.keys() == {*theirs, 4} and all(ours[step] == theirs[step] for step in theirs if step != 6)
     else:
-        assert (tmp_path / "checkpoints" / "ckpt-6.index").exists()
+        assert (tmp_path / "checkpoints" / "ckpt-4.index").exists()
+
+
+def test_a_signal_stops_a_long_call_of_the_compiled_loop(examples, tmp_path):
+    """Python's handlers wait for the end of the call."""
+    run = loop(
+        examples, tmp_path, QUIET, num_train_steps=50_000, steps_per_execution=50_000, save_checkpoints_steps=50_000
+    )
+
+    def terminate():
+        while int(run.step) < 5:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate, daemon=True).start()
+    with pytest.raises(Preempted, match=r"at step \d{1,4};"):
+        run.run()
 
 
 def test_displayed_metrics_are_logged(examples, tmp_path, unbroken):

@@ -46,10 +46,17 @@ def ctrl_c_raises():
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_second_ctrl_c_stops_at_once(capfd, ctrl_c_raises):
-    with pytest.raises(KeyboardInterrupt), Termination() as termination:
+def test_two_ctrl_c_are_answered_and_a_third_ends_the_process(capsys, ctrl_c_raises, monkeypatch):
+    requests, codes = [], []
+    monkeypatch.setattr("os._exit", codes.append)
+    with pytest.raises(RuntimeError, match="stopped"), Termination(lambda: requests.append(1)) as termination:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+            assert termination and termination.cause == "Ctrl-C"
+        raise RuntimeError("stopped")  # the thread has answered when the block ends
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first == "bert-tfx: Ctrl-C: stopping after the running step; a checkpoint is written ..."
+    assert "a third Ctrl-C stops without it" in second and "without a checkpoint of this step" in third
+    assert (requests, codes) == ([1], [130])
+    with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-        assert termination and termination.cause == "Ctrl-C"
-        assert "Ctrl-C again stops at once" in capfd.readouterr().err
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("it went on")

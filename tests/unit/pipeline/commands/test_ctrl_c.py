@@ -1,18 +1,32 @@
 """`bert-tfx` stopped by Ctrl-C prints one line."""
 
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
 import pytest
 import typer
 
+from bert_keras.signals import ctrl_c
 from pipeline import cli
+from pipeline.examples import worker_restart
+
+STOPPED = "bert-tfx: stopped by Ctrl-C; run the same command to resume\n"
 
 
-def ended(monkeypatch, error):
-    """How `bert-tfx` exits when a command raises."""
+def ended(monkeypatch, does):
+    """How `bert-tfx` exits when a command raises an error, or calls a function."""
     app = typer.Typer()
 
     @app.command()
     def command() -> None:
-        raise error
+        if isinstance(does, BaseException):
+            raise does
+        does()
 
     monkeypatch.setattr("sys.argv", ["bert-tfx"])
     with pytest.raises(SystemExit) as end:
@@ -22,7 +36,77 @@ def ended(monkeypatch, error):
 
 def test_ctrl_c_prints_that_the_command_can_be_resumed(monkeypatch, capsys):
     assert ended(monkeypatch, KeyboardInterrupt()) == 130
-    assert capsys.readouterr().err == "bert-tfx: stopped by Ctrl-C; run the same command to resume\n"
+    assert capsys.readouterr().err == STOPPED
+
+
+@pytest.fixture
+def own_handler():
+    """Python's handler; a background job of a shell starts with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def pressed(error):
+    """A library that makes another error of Ctrl-C."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        while not ctrl_c.is_set():
+            time.sleep(0.001)
+        raise error from None
+
+
+def test_an_error_that_a_library_makes_of_ctrl_c_is_ctrl_c(monkeypatch, capsys, own_handler):
+    """Beam's "RuntimeError: KeyboardInterrupt [while running ...]", also where a dead worker restarts the command."""
+    monkeypatch.setattr(worker_restart, "_restart", lambda tell: pytest.fail("it restarts"))
+    monkeypatch.setattr(cli, "_end", lambda: None)
+
+    def command():
+        with worker_restart.restart_if_a_worker_dies(print):
+            pressed(RuntimeError("Channel closed prematurely"))
+
+    assert ended(monkeypatch, command) == 130
+    assert capsys.readouterr().err == STOPPED
+    assert ended(monkeypatch, KeyboardInterrupt()) == 130  # the next command
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_a_command_that_ctrl_c_does_not_end_is_ended(monkeypatch, own_handler, presses):
+    """At once by the second one."""
+    ends = threading.Event()
+    monkeypatch.setattr(cli, "_end", ends.set)
+    monkeypatch.setattr(cli, "_SECONDS_TO_STOP", 0.0 if presses == 1 else 3600.0)
+
+    def command():
+        for _ in range(presses):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert ends.wait(60)
+
+    assert ended(monkeypatch, command) == 0
+
+
+def test_a_command_with_a_handler_of_its_own_is_left_to_it(monkeypatch, own_handler):
+    """The server drains, which may take longer."""
+    monkeypatch.setattr(cli, "_end", lambda: pytest.fail("it is ended"))
+    monkeypatch.setattr(cli, "_SECONDS_TO_STOP", 0.0)
+
+    def command():
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.raise_signal(signal.SIGINT)
+
+    assert ended(monkeypatch, command) == 0 and not ctrl_c.is_set()
+
+
+def test_the_end_takes_child_processes_along():
+    code = (
+        "import subprocess; from pipeline import cli\n"
+        "print(subprocess.Popen(['sleep', '600']).pid, flush=True); cli._end()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, STOPPED)
+    assert not psutil.pid_exists(int(done.stdout)) or psutil.Process(int(done.stdout)).status() == "zombie"
 
 
 def test_other_exits_are_unchanged(monkeypatch, capsys):

@@ -41,6 +41,11 @@ def test_architecture_vocabulary_and_case_are_the_initial_models(init):
     assert (recipe.training.seed, recipe.training.learning_rate) == (7, 1e-2)
 
 
+def test_a_model_of_few_positions_is_no_setting_of_the_user(init):
+    with pytest.raises(InputError, match=r"^examples\.max_seq_length is 64, above model\.max_position_embeddings"):
+        with_initial_model(RECIPES["tiny_cpu"](), init, None, [])
+
+
 @pytest.mark.parametrize(("words", "size"), [(1, len(VOCABULARY)), (2, len(VOCABULARY)), (5, len(VOCABULARY) + 3)])
 def test_new_words_enlarge_the_vocabulary_after_the_unused_places(init, words, size):
     recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, f"vocabulary.extend={words}"])

@@ -13,6 +13,7 @@ import pytest
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify, recorded
 from pipeline.runners import local, run_steps
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import locked_run_dir
@@ -28,11 +29,12 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
         absl.logging.info("about to run %s", node)
         logging.getLogger("some.library").info("much is said")
         os.write(2, b"C++ says this\n")
+        notify("half of the text is never seen")
         if fails:
             raise RuntimeError("a node failed")
         return more
 
-    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: None)
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: notify("a hidden file is left out"))
     monkeypatch.setattr(run_steps, "compile_run", lambda request, inputs, run_id: ["Trainer", "ModelPush"])
     monkeypatch.setattr(run_steps, "run_node", run_node)
     monkeypatch.setattr(run_steps, "finish", lambda run_dir, run_id: {"blessed": True})
@@ -42,11 +44,17 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
         assert local.run(RunRequest("tiny_cpu", str(tmp_path))) == {"blessed": True}
     assert (root.handlers[:], root.level, absl.logging.get_verbosity()) == before
     out, err = capfd.readouterr()
-    assert (out.split(), err) == (["Trainer", "ModelPush"][: 2 if more and not fails else 1], "")
+    nodes = ["Trainer", "ModelPush"][: 2 if more and not fails else 1]
+    assert out.split() == nodes
+    # Without `run_node` nothing records them.
+    told = "bert-tfx: half of the text is never seen\n" * len(nodes)
+    assert err == f"bert-tfx: a hidden file is left out\n{told}"
+    [inputs] = (tmp_path / "notices").iterdir()
+    assert recorded(str(inputs)) == ["a hidden file is left out"]
     log = (tmp_path / "pipeline.log").read_text()
     assert "about to run Trainer" in log
     assert "some.library: much is said" in log
-    assert "C++ says this" in log
+    assert "C++ says this" in log and "half of the text" not in log
     os.write(2, b"after")
     assert capfd.readouterr().err == "after"
 
@@ -98,6 +106,27 @@ def test_a_full_or_read_only_disk_is_one_line(monkeypatch, tmp_path, error, line
     code, out, err = bert_tfx("pretrain", "--run-dir", tmp_path)
     assert (code, out) == (1, "")
     assert err == f"bert-tfx: {line}; make it writable or free some space, then run the same command to resume\n"
+
+
+def test_a_defect_while_an_error_of_the_disk_is_handled_stays_a_traceback(monkeypatch, tmp_path):
+    def fail(self, request):
+        try:
+            raise PermissionError(13, "Permission denied", "/cache")
+        except OSError:
+            return {}["a defect"]
+
+    monkeypatch.setattr(PretrainWorkflow, "find_inputs", fail)
+    with pytest.raises(KeyError, match="a defect"):
+        bert_tfx("pretrain", "--run-dir", tmp_path)
+
+
+@pytest.mark.parametrize(("given", "used"), [((), "runs/sst-2"), (("--run-dir", "TASKS/x"), "TASKS/x")])
+def test_a_given_run_directory_of_a_fine_tuning_is_taken_as_it_is(monkeypatch, tmp_path, given, used):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "run", lambda request: {"blessed": True, "dir": used_dirs.append(request.run_dir)})
+    used_dirs = []
+    assert bert_tfx("finetune", "sst-2", "--init", "model", *given)[0] == 0
+    assert used_dirs == [str(tmp_path / used)]
 
 
 class BeamStage(BaseBeamExecutor):

@@ -1,7 +1,10 @@
 """A run in steps, each launched in this process: the first two stages for real, on some text."""
 
+import dataclasses
 import json
 import socket
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
@@ -10,9 +13,12 @@ import pytest
 from ml_metadata.errors import InternalError
 
 from bert_keras.errors import InputError, StageError
+from bert_keras.notices import notify, recording
+from components.corpus_gen.readers import read_units
 from pipeline.runners import run_steps
 from pipeline.runners.run_steps import compile_run, finish, graph_of, run_node
-from pipeline.runs.lineage import latest_run, run_named
+from pipeline.runs.lineage import Run, latest_run, run_named
+from pipeline.runs.notices import notices_file, notices_of
 from pipeline.runs.request import RunRequest, run_ids
 from pipeline.workflows.finetune import FineTuneWorkflow
 from pipeline.workflows.workflow import workflow_of
@@ -56,6 +62,36 @@ def test_nodes_run_one_by_one_and_only_once(request_of):
     run_node(request.run_dir, "second", "CorpusGen")
     assert states(request, "second") == {"CorpusGen": "CACHED"}
     assert latest_run(request.run_dir).output("CorpusGen", "documents").id == documents
+
+
+CHILD = "from bert_keras.notices import notify; notify('from a worker')"
+
+
+def test_a_later_run_has_the_notices_of_its_inputs_and_of_the_stages_that_it_takes_from_the_cache(
+    request_of, monkeypatch, capfd
+):
+    request = request_of()
+
+    def telling(*arguments):
+        notify("from the stage")
+        subprocess.run([sys.executable, "-c", CHILD], check=True)
+        return read_units(*arguments)
+
+    monkeypatch.setattr("components.corpus_gen.executor.read_units", telling)
+    for run_id in ("first", "second"):
+        with recording(notices_file(request.run_dir, request.run_name(run_id))):
+            notify(f"input of the {run_id}")
+        compiled(request, run_id)
+        run_node(request.run_dir, run_id, "CorpusGen")
+        run = run_named(request, run_id)
+        assert notices_of(run, request.run_dir) == [f"input of the {run_id}", "from the stage", "from a worker"]
+        told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("bert-tfx: ")]
+        of_stage = ["bert-tfx: from the stage", "bert-tfx: from a worker"] if run_id == "first" else []
+        assert told == [f"bert-tfx: input of the {run_id}", *of_stage]
+    # A resolver's output is that of another stage, whose notices are not its own.
+    stage = dataclasses.replace(run.stages["CorpusGen"], name="Baseline")
+    other = Run("bert-pretrain.third", {"Baseline": stage})
+    assert notices_of(other, request.run_dir) == []
 
 
 def test_a_node_without_its_inputs_fails_and_can_run_later(request_of):

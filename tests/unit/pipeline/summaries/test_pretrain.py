@@ -77,7 +77,7 @@ OUTCOME = {
     "serving": VERDICT | {"latency_ms": {"a": 2.0, "b": 3.456}},
     "slices": [{"by": "label", "of": "0", "metrics": {"accuracy": 0.75, "example_count": 1200.0}, "intervals": {}}],
     "pushed_version": "17", "served_version": "17",
-    "stage_states": {}, "seconds_by_stage": {},
+    "stage_states": {}, "seconds_by_stage": {}, "notices": ["half is never seen", "rows are left out"],
 }  # fmt: skip
 
 
@@ -89,6 +89,8 @@ def test_intervals_and_the_server_s_measurements_are_shown():
         "serving": "40 answers as trained, 95 % within 3.46 ms (b); 612 MiB; loaded in 3.2 s",
         "pushed": "version 17; serving 17",
         "stages": "",
+        "notice 1": "half is never seen",
+        "notice 2": "rows are left out",
     }
 
 
@@ -100,6 +102,7 @@ def test_a_refused_model_has_no_slices_intervals_or_server_rows():
         "slices": [],
         "intervals": {},
         "pushed_version": None,
+        "notices": [],
     }
     refused["serving"] = VERDICT | {"answers": 0, "latency_ms": {}, "problems": ["nothing is recorded"]}
     rows = summary.outcome_rows(refused)

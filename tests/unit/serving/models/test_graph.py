@@ -1,7 +1,10 @@
 """Versions with the same graph share it, and nothing else."""
 
 import gc
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -15,6 +18,7 @@ from serving.models.servable import GraphServable as Servable
 from serving.protos import SavedModel
 from serving.scheduling.batching import BatchingSettings
 
+ROOT = Path(__file__).parents[4]
 WORDS = tf.TensorSpec([None], tf.string, name="words")
 
 
@@ -143,3 +147,21 @@ def test_products_are_fused_with_biases(tmp_path: Path) -> None:
     assert "_FusedMatMul" in ops and "BiasAdd" not in ops
     found = Servable("m", 1, tmp_path).predict("", {"x": np.ones((1, 2), np.float32)})
     assert found["y"].tolist() == [[3, 4, 5]]
+
+
+KEPT = """
+import functools, pathlib, sys
+import numpy as np
+from serving.models.servable import GraphServable
+functools.kept = GraphServable("m", 1, pathlib.Path(sys.argv[1]))
+functools.kept.predict("", {"words": np.array([b"a"], object)})
+"""
+
+
+def test_a_model_kept_to_the_end_of_its_process_ends_it_in_silence(versions: list[Path]) -> None:
+    """As Beam keeps that of `bert-tfx apply`, in a module that outlives TensorFlow's."""
+    quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.run(
+        [sys.executable, "-c", KEPT, versions[0]], cwd=ROOT, env=quiet, capture_output=True, text=True, check=True
+    )
+    assert process.stderr == ""
