@@ -229,7 +229,7 @@ def test_pretrain_trains_on_examples_that_are_masked_while_they_are_read(unmaske
     served = tf.saved_model.load(job.output_dir).signatures
     assert "fill_mask" in served
     # The gate's floor is told beside what the model has.
-    (record,) = tf.data.TFRecordDataset(tf.io.gfile.glob(unmasked_examples.eval)).take(1)
+    (record,) = tf.data.TFRecordDataset(shard_files(unmasked_examples.eval)).take(1)
     sums = served["evaluate"](examples=record[None])
     guessed = {name for name in sums if name.endswith("_guessed")}
     assert guessed == {"mlm_nll_guessed", "mlm_correct_guessed", "nsp_correct_guessed"}
@@ -310,7 +310,7 @@ def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypat
     settings = PretrainingSettings(head_start=True)
     pretrain(pretrain_job(examples.dir, tmp_path, model=model, training=STANDING, pretraining=settings))
     batch = next(iter(ExampleSet.load(examples.dir).eval_batches(4)))
-    log_p = unigram_model(ExampleSpec.load(examples.dir), f"{examples.dir}/Split-train/*")
+    log_p = unigram_model(ExampleSpec.load(examples.dir), examples.train)
     nll = guessed_sums("mlm_nsp", batch, log_p)["mlm_nll_guessed"].numpy().sum()
     (held_out,) = [json.loads(line) for line in (tmp_path / "model_run/log.jsonl").open() if '"eval"' in line]
     assert held_out["mlm_loss"] == pytest.approx(nll / batch["masked_lm_weights"].numpy().sum(), rel=1e-4)

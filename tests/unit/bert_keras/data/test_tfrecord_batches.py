@@ -261,8 +261,8 @@ def test_unmasked_examples_are_read_without_masks(unmasked):
 
 
 def test_missing_shards_are_reported(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no example shards match .*nothing"):
-        shard_files(str(tmp_path / "nothing*"))
+    with pytest.raises(FileNotFoundError, match=r"nothing has no example shards"):
+        shard_files(str(tmp_path / "nothing"))
 
 
 def test_a_spec_of_another_version_is_refused(examples, tmp_path):
