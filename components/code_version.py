@@ -72,7 +72,8 @@ def weights_fingerprint(training: str) -> str:
 
 def weight_modules(training: str) -> dict[str, Path]:
     """The modules that `weights_fingerprint` hashes, by name."""
-    return _closure((training,), without=(*_NO_WEIGHTS, *_NO_WEIGHTS_OF[training]))
+    files = _closure((training,), without=(*_NO_WEIGHTS, *_NO_WEIGHTS_OF[training]))
+    return {name: path for name, path in files.items() if name != "bert_keras"}  # a list of public names
 
 
 def _hash(files: dict[str, Path], releases: str = "", *, messages: bool = True) -> str:

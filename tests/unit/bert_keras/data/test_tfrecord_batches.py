@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shutil
 import time
 import types
 
@@ -258,6 +259,12 @@ def test_unmasked_examples_are_read_without_masks(unmasked):
     (batch,) = eval_batches(files, LAYOUT, batch_size=100, masked=False)
     assert set(batch) == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
     assert not (batch["input_ids"].numpy() == unmasked.masking.vocabulary.mask_id).any()
+
+
+def test_the_name_of_a_folder_is_no_pattern(examples, tmp_path):
+    shutil.copytree(examples.dir, tmp_path / "a[b]*")
+    assert [len(read_shards(str(tmp_path / "a[b]*"), split)) for split in ("train", "eval")] == [3, 1]
+    assert len(shard_files(str(tmp_path / "a[b]*" / "Split-train"))) == 3
 
 
 def test_missing_shards_are_reported(tmp_path):
