@@ -217,6 +217,9 @@ def test_what_fine_tunes_anew(fine_tuning, tmp_path):
     kept = {name for name, job in jobs.items() if finetuning_folder(job) == folder}
     names = list(jobs)
     assert kept == set(names[: names.index("weights")])
+    # Scores of a search depend on more.
+    scoring = {name: FineTuner.of(job).scoring for name, job in {**jobs, "": fine_tuning}.items()}
+    assert {name for name in kept if scoring[name] != scoring[""]} == {"export", "n_best_size"}
 
 
 def test_an_initial_model_without_a_pooler_has_one_digest(tmp_path):
