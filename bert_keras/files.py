@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import tempfile
@@ -34,6 +35,27 @@ def read_json(path: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise InputError(f"{path} holds {type(fields).__name__}, not a JSON object")
     return fields
+
+
+def files_in(folder: str) -> list[str]:
+    """Sorted paths of what is in a folder, on any of TensorFlow's file systems; none if there is no folder.
+
+    TensorFlow's `glob` would read a `[`, `*` or `?` in the folder's name as a pattern.
+    """
+    import tensorflow as tf
+
+    names = sorted(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names]
+
+
+def check_no_pattern(path: str, remedy: str) -> None:
+    """Refuse a path with `*`, `?` or `[`: TensorFlow and TFX open checkpoints and artifacts by patterns.
+
+    Raises:
+        InputError: it has one.
+    """
+    if glob.escape(path) != path:
+        raise InputError(f"{path}: TensorFlow reads * ? and [ in a path as a pattern and finds no file there; {remedy}")
 
 
 @contextlib.contextmanager

@@ -6,8 +6,10 @@ import dataclasses
 import json
 import typing
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
+from bert_keras.affects import EXPORT, INPUT, RUN, WEIGHTS
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
@@ -25,17 +27,20 @@ class Job:
     Attributes:
         output_dir: a new folder for the exported model.
         logs_dir: a folder for `log.jsonl`, TensorBoard's event files, and a task's scores and predictions.
-        training_root: the folder of all checkpoints. Each training has a subfolder, named by a hash of everything that
-            the training depends on: a killed job resumes, and other settings, data or code train anew.
-        code: a hash of the code that trains.
+        training_root: the folder of all checkpoints. Each training has a subfolder, named by a hash of what makes its
+            weights (`bert_keras.affects`): a killed job resumes, also on other devices; other data, code or settings
+            of the weights train anew.
+        code: a hash of the code that makes the weights.
+        stage_code: a hash of all code of the job, for the cache of a pipeline and for scores of the model.
         export: how the model is written.
     """
 
-    output_dir: str
-    logs_dir: str
-    training_root: str
-    code: str = ""
-    export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
+    output_dir: str = field(metadata=RUN)
+    logs_dir: str = field(metadata=RUN)
+    training_root: str = field(metadata=RUN)
+    code: str = field(default="", metadata=WEIGHTS)
+    stage_code: str = field(default="", metadata=EXPORT)
+    export: ExportSettings = field(default_factory=ExportSettings, metadata=EXPORT)
 
     def to_json(self) -> str:
         """The fields as a JSON object."""
@@ -70,12 +75,12 @@ class PretrainJob(Job):
         init: a folder that `bert_keras.initial_model.export_initial_model` wrote; "": all weights are drawn.
     """
 
-    examples: tuple[str, ...]
-    model: BertConfig
-    training: TrainingConfig
-    second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
-    pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
-    init: str = ""
+    examples: tuple[str, ...] = field(metadata=INPUT)
+    model: BertConfig = field(metadata=WEIGHTS)
+    training: TrainingConfig = field(metadata=WEIGHTS)
+    second_phase: SecondPhase = field(default_factory=SecondPhase, metadata=WEIGHTS)
+    pretraining: PretrainingSettings = field(default_factory=PretrainingSettings, metadata=WEIGHTS)
+    init: str = field(default="", metadata=INPUT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,18 +103,18 @@ class FinetuneJob(Job):
         max_unknown_fraction: the largest share of unknown tokens in the rows; None: any.
     """
 
-    rows: str
-    task: str
-    task_settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
-    init: str = ""
-    init_fingerprint: str = ""
-    cased: bool | None = None
-    model: BertConfig | None = None
-    vocabulary: str = ""
-    training: FineTuningConfig = dataclasses.field(default_factory=FineTuningConfig)
-    search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
-    restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
-    max_unknown_fraction: float | None = None
+    rows: str = field(metadata=INPUT)
+    task: str = field(metadata=WEIGHTS)
+    task_settings: TaskSettings = field(default_factory=TaskSettings, metadata=WEIGHTS)
+    init: str = field(default="", metadata=INPUT)
+    init_fingerprint: str = field(default="", metadata=RUN)
+    cased: bool | None = field(default=None, metadata=INPUT)
+    model: BertConfig | None = field(default=None, metadata=INPUT)
+    vocabulary: str = field(default="", metadata=INPUT)
+    training: FineTuningConfig = field(default_factory=FineTuningConfig, metadata=WEIGHTS)
+    search: SearchSettings = field(default_factory=SearchSettings, metadata=RUN)
+    restarts: RestartSettings = field(default_factory=RestartSettings, metadata=EXPORT)
+    max_unknown_fraction: float | None = field(default=None, metadata=RUN)
 
 
 def _from_fields(cls: type[_Dataclass], fields: Mapping[str, Any]) -> _Dataclass:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -11,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.affects import weights_of
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
 from bert_keras.data.masking import MaskingVocabulary
 from bert_keras.data.tfrecord_batches import DynamicMasking
@@ -66,11 +66,10 @@ def pretrain(job: PretrainJob) -> None:
     phases = phases_of(job.training, job.second_phase, examples)
     for phase in phases:
         check_enough_examples(phase)
-    fields = dataclasses.asdict(job)
-    depends_on = {name: fields[name] for name in ("model", "training", "second_phase", "pretraining", "code")}
+    depends_on = weights_of(job)
     # These files have the shards' checksums, which saves reading terabytes.
     inputs = [f"{folder}/{name}" for folder in by_length(job.examples) for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
-    inputs += [os.path.join(job.init, INITIAL_WEIGHTS_FILE)] if job.init else []
+    inputs += [os.path.join(job.init, name) for name in (INITIAL_WEIGHTS_FILE, LEARNED_ROWS_FILE) if job.init]
     directory = run_folder(job.training_root, depends_on, inputs)
     if not worker_number(strategy):
         tell_what_changed(directory, depends_on)
@@ -144,7 +143,7 @@ def export_with_examples(
 
 def _unigram_model(spec: ExampleSpec, examples_dir: str) -> np.ndarray:
     """`bert_keras.objectives.unigram.unigram_model` of the training examples of an artifact."""
-    return unigram_model(spec, os.path.join(examples_dir, "Split-train", "*"))
+    return unigram_model(spec, os.path.join(examples_dir, "Split-train"))
 
 
 def by_length(folders: Sequence[str]) -> list[str]:

@@ -1,10 +1,15 @@
-"""Fingerprint of the code of a stage, an execution property: the cache never returns results of older code."""
+"""Fingerprint of the code of a stage, an execution property: the cache never returns results of older code.
+
+A training has a second one, of the code that makes its weights: a changed export or message runs the stage again, which
+goes on from the checkpoint (docs/decisions/0044-a-training-is-named-by-what-makes-its-weights.md).
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
 import hashlib
+import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +17,34 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("bert_keras", "components", "pipeline", "serving")
 # Extension of a data file that a module reads; the file has the module's name.
 DATA_SUFFIX = ".npz"
+# Libraries whose releases change texts, tokens or examples; other releases change nothing, or only how numbers round.
+VERSIONED = ("phonenumbers", "pyarrow", "pycld2", "sentencepiece", "sentencex", "tokenizers", "unicodedata2")
+
+PRETRAINING, FINETUNING = "bert_keras.pretraining", "bert_keras.finetuning.training"
+# What makes no weights: exports, readers of other programs' files, records, messages. Examples, rows and initial
+# weights are hashed themselves.
+_NO_WEIGHTS = (
+    *("bert_keras.affects", "bert_keras.convert", "bert_keras.errors", "bert_keras.files", "bert_keras.jobs"),
+    *("bert_keras.notices", "bert_keras.saved_model", "bert_keras.training.budget", "bert_keras.training.checkpoints"),
+    *("bert_keras.training.checkpoint_dir", "bert_keras.training.flops", "bert_keras.training.log"),
+    *("bert_keras.training.preemption", "bert_keras.training.strategy"),
+)
+_NO_WEIGHTS_OF = {
+    # Examples are tokens already.
+    PRETRAINING: tuple(
+        f"bert_keras.tokenizers.{name}"
+        for name in ("normalize", "sentencepiece", "unicode_tables", "vocabulary_files", "wordpiece_offsets")
+    ),
+    # Rows are in memory; the trained model answers.
+    FINETUNING: (
+        *("bert_keras.data.example_format", "bert_keras.data.mixture", "bert_keras.data.tfrecord_batches"),
+        *("bert_keras.finetuning.prediction", "bert_keras.tasks.answers", "bert_keras.tasks.span.answers"),
+    ),
+}
 
 
 def code_fingerprint(*modules: str, root: Path = ROOT) -> str:
-    """Hash of the code of modules, and of all project modules that they import, also inside functions.
+    """Hash of the code of modules, of all project modules that they import, also inside functions, and of `VERSIONED`.
 
     Reads the sources without importing them. Comments, docstrings and layout are ignored: they do not change results.
 
@@ -26,16 +55,51 @@ def code_fingerprint(*modules: str, root: Path = ROOT) -> str:
     Raises:
         ModuleNotFoundError: there is no module of that name.
     """
-    digest = hashlib.sha256()
-    for name, path in sorted(_closure(modules, root).items()):
-        digest.update(f"{name}\0{_code(path.read_bytes())[0]}\0".encode())
+    files = _closure(modules, root)
+    imported = {name.partition(".")[0] for path in files.values() for name in _code(path.read_bytes())[1]}
+    releases = {name: _release(name) for name in VERSIONED if name in imported}
+    return _hash(files, str(releases))
+
+
+def weights_fingerprint(training: str) -> str:
+    """Hash of the code that makes the weights of a training; what errors say, and checks of settings, are ignored too.
+
+    Args:
+        training: `PRETRAINING` or `FINETUNING`.
+    """
+    return _hash(weight_modules(training), messages=False)
+
+
+def weight_modules(training: str) -> dict[str, Path]:
+    """The modules that `weights_fingerprint` hashes, by name."""
+    files = _closure((training,), without=(*_NO_WEIGHTS, *_NO_WEIGHTS_OF[training]))
+    return {name: path for name, path in files.items() if name != "bert_keras"}  # a list of public names
+
+
+def _hash(files: dict[str, Path], releases: str = "", *, messages: bool = True) -> str:
+    digest = hashlib.sha256(releases.encode())
+    for name, path in sorted(files.items()):
+        digest.update(f"{name}\0{_code(path.read_bytes(), messages)[0]}\0".encode())
         if (data := path.with_suffix(DATA_SUFFIX)).exists():
             digest.update(data.read_bytes())
     return digest.hexdigest()
 
 
-def _closure(modules: tuple[str, ...], root: Path = ROOT) -> dict[str, Path]:
-    """The modules and the project modules that they import, by name; a package's own code precedes its modules."""
+@functools.cache
+def _release(distribution: str) -> str:
+    """The installed release; "" without one, which is an error where the library is used."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _closure(modules: tuple[str, ...], root: Path = ROOT, without: tuple[str, ...] = ()) -> dict[str, Path]:
+    """The modules and the project modules that they import, by name; a package's own code precedes its modules.
+
+    Args:
+        without: modules and packages that are left out, with what only they import.
+    """
     found: dict[str, Path] = {}
     waiting = list(modules)
     for name in modules:
@@ -44,7 +108,7 @@ def _closure(modules: tuple[str, ...], root: Path = ROOT) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         path = _source(name, root)
-        if path is None or name in found:
+        if path is None or name in found or f"{name}.".startswith(tuple(f"{package}." for package in without)):
             continue
         found[name] = path
         waiting += [name.rpartition(".")[0], *_code(path.read_bytes())[1]]
@@ -60,14 +124,23 @@ def _source(name: str, root: Path) -> Path | None:
 
 
 @functools.cache
-def _code(source: bytes) -> tuple[str, list[str]]:
-    """Hash of what a source does, and the names that it imports: `from a import b` may name a module b."""
+def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
+    """Hash of what a source does, and the names that it imports: `from a import b` may name a module b.
+
+    Args:
+        messages: whether what is raised counts, and `__post_init__`, which checks the fields of frozen dataclasses.
+    """
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
             node, clean=False
         ):
             del node.body[0]
+        if not messages:
+            if isinstance(node, ast.Raise):
+                node.exc = node.cause = None
+            elif isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
+                node.body = []
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), list(_imports(tree))
 
 

@@ -36,7 +36,7 @@ from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE
 from bert_keras.training.optimizer import create_optimizer, num_encoder_layers
-from components.code_version import code_fingerprint
+from components.code_version import PRETRAINING, weights_fingerprint
 from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint, list_files
 from components.evaluator import minimal_pairs
 from components.task_example_gen.generate import generate_rows
@@ -116,7 +116,7 @@ class LocalTrainer:
             output_dir=os.path.join(folder, _MODEL),
             logs_dir=os.path.join(folder, _LOGS),
             training_root=os.path.join(folder, _TRAINING),
-            code=code_fingerprint("bert_keras.pretraining"),
+            code=weights_fingerprint(PRETRAINING),
         )
         # Left by a killed export.
         shutil.rmtree(job.output_dir, ignore_errors=True)
@@ -179,7 +179,7 @@ class LocalTrainer:
         folder = self._rows_folder(recipe, name)
         rows = {}
         for split in (TRAIN, EVAL):
-            shards = shard_files(f"{folder}/Split-{split}/*")
+            shards = shard_files(f"{folder}/Split-{split}")
             rows[split] = list(read_rows(tf.data.TFRecordDataset(shards).as_numpy_iterator()))
         return TaskSpec.load(folder).task, rows
 

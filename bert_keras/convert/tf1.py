@@ -127,6 +127,7 @@ def _tensors(prefix: str) -> dict[str, StoredTensor]:
     if not os.path.exists(index):
         raise InputError(f"{index} is missing; the checkpoint's files must be named {os.path.basename(prefix)}.*")
 
+    files.check_no_pattern(prefix, "rename it")
     import tensorflow as tf
 
     with _damage_named(prefix):

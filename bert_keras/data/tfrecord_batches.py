@@ -25,6 +25,7 @@ import tensorflow as tf
 from bert_keras.data.example_format import ExampleLayout, Shard, feature_spec
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.data.mixture import Source, choices, drawn
+from bert_keras.files import files_in
 
 SHUFFLE_BUFFER = 20_000
 READ_AHEAD_FILES = 8
@@ -32,11 +33,11 @@ READ_AHEAD_FILES = 8
 GROUP_RECORDS = 10 * SHUFFLE_BUFFER
 
 
-def shard_files(pattern: str) -> list[str]:
-    """The shards that match `pattern`, sorted."""
-    files = sorted(tf.io.gfile.glob(pattern))
+def shard_files(folder: str) -> list[str]:
+    """The shards in a folder, sorted."""
+    files = files_in(folder)
     if not files:
-        raise FileNotFoundError(f"no example shards match {pattern}")
+        raise FileNotFoundError(f"{folder} has no example shards")
     return files
 
 

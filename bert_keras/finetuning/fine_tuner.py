@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from rich.console import Console
 
+from bert_keras.affects import weights_of
 from bert_keras.data.tfrecord_batches import shard_files
 from bert_keras.errors import Diverged, InputError
 from bert_keras.files import atomic_write_anywhere
@@ -40,7 +41,8 @@ class FineTuner:
     Attributes:
         rows: rows by split; `eval` has the held-out ones.
         root: folder of all trainings.
-        identity: a hash of everything that the models depend on, apart from their training settings.
+        identity: a hash of everything that the weights depend on, apart from the settings of the training.
+        scoring: a hash of everything else that scores depend on.
     """
 
     task: Task
@@ -49,6 +51,7 @@ class FineTuner:
     rows: Mapping[str, Sequence[TaskRow]]
     root: str
     identity: str
+    scoring: str
 
     @classmethod
     def of(cls, job: FinetuneJob) -> FineTuner:
@@ -58,22 +61,19 @@ class FineTuner:
             InputError: the rows are of another task, or the initial checkpoint cannot be read.
             StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
         """
-        spec, fields = read_spec(job), dataclasses.asdict(job)
-        sources = [os.path.join(folder, "*") for folder in (job.init, job.vocabulary) if folder]
-        identity = run_folder(
-            "",
-            {name: fields[name] for name in ("code", "task", "task_settings", "cased", "model")},
-            [f"{job.rows}/*", f"{job.rows}/Split-train/*", f"{job.rows}/Split-eval/*", *sources],
-        )
-        init, rows = _init_checkpoint(job), {split: _rows(f"{job.rows}/Split-{split}/*") for split in spec.counts}
+        spec, init = read_spec(job), _init_checkpoint(job)
+        depends_on = {**weights_of(job), "training": None, "labels": spec.task.labels, "init": init.digest}
+        identity = run_folder("", depends_on, [f"{job.rows}/Split-{split}" for split in ("train", EVAL)])
+        scoring = run_folder("", {"code": job.stage_code, "settings": dataclasses.asdict(job.task_settings)}, ())
+        rows = {split: _rows(f"{job.rows}/Split-{split}") for split in spec.counts}
         if job.max_unknown_fraction is not None:
             checked = [row for split in ("train", EVAL) for row in rows[split][:_MAX_CHECKED]]
             init.check_knows(checked, job.max_unknown_fraction)
-        return cls(spec.task, job.task_settings, init, rows, job.training_root, identity)
+        return cls(spec.task, job.task_settings, init, rows, job.training_root, identity, scoring)
 
     def folder(self, config: FineTuningConfig) -> str:
         """The folder of a training, by which a killed one resumes and a finished one is reused."""
-        return run_folder(self.root, {"fine_tuner": self.identity, "training": dataclasses.asdict(config)}, ())
+        return run_folder(self.root, {"fine_tuner": self.identity, "training": weights_of(config)}, ())
 
     def train(self, config: FineTuningConfig, strategy: tf.distribute.Strategy | None = None) -> TrainedTask:
         """Train a model, or load a finished training from its checkpoint."""
@@ -94,7 +94,7 @@ class FineTuner:
 
         The scores stay in its folder, even if the model is removed.
         """
-        path = os.path.join(self.folder(config), HELD_OUT_SCORES_FILE)
+        path = os.path.join(self.folder(config), f"{self.scoring}-{HELD_OUT_SCORES_FILE}")
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path) as file:
                 return json.load(file)
@@ -137,5 +137,5 @@ def _init_checkpoint(job: FinetuneJob) -> InitCheckpoint:
     return InitCheckpoint(job.model, tokenizer)
 
 
-def _rows(pattern: str) -> list[TaskRow]:
-    return list(read_rows(tf.data.TFRecordDataset(shard_files(pattern)).as_numpy_iterator()))
+def _rows(folder: str) -> list[TaskRow]:
+    return list(read_rows(tf.data.TFRecordDataset(shard_files(folder)).as_numpy_iterator()))

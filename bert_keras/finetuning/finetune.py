@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.affects import weights_of
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
 from bert_keras.finetuning.fine_tuner import FineTuner, read_spec
 from bert_keras.finetuning.restarts import train_restarts
@@ -50,9 +51,7 @@ def finetune(job: FinetuneJob) -> None:
     folder = tuner.folder(config)
     # After a search the folder of its best training exists.
     if not worker_number(strategy) and not tf.io.gfile.exists(folder):
-        fields = dataclasses.asdict(job)
-        names = ("task", "task_settings", "init", "model", "code", "training")
-        tell_what_changed(folder, {name: fields[name] for name in names})
+        tell_what_changed(folder, {**weights_of(job), "init": job.init})
     chosen = train_restarts(tuner, config, job.restarts, strategy)
     if chosen is None:
         return

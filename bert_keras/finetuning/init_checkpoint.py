@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 
 import keras
@@ -83,6 +84,16 @@ class InitCheckpoint:
     def embedding_size(self) -> int | None:
         """The width of the embeddings, which is not the encoder's in ELECTRA-small; None: the encoder's."""
         return self.backbone.embedding_size if self.backbone else None
+
+    @property
+    def digest(self) -> str:
+        """Hash of the encoder and the tokenizer, whichever files they are from."""
+        # What pickle makes a tokenizer of: the class and all its arguments.
+        described = self.config, self.family, self.embedding_size, self.tokenizer.__reduce__()
+        digest = hashlib.sha256(repr(described).encode())
+        for variable in self.backbone.weights if self.backbone else ():
+            digest.update(f"\0{variable.shape}\0".encode() + ops.convert_to_numpy(variable).tobytes())
+        return digest.hexdigest()
 
     def check_reads(self, settings: TaskSettings, task: Task, config: FineTuningConfig) -> None:
         """Raise InputError if sequences may be longer than the encoder's positions, or a frozen encoder would learn."""

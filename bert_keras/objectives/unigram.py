@@ -18,7 +18,7 @@ BATCH = 4096
 COUNTED_EXAMPLES = 1 << 18
 
 
-def unigram_model(spec: ExampleSpec, train_pattern: str) -> np.ndarray:
+def unigram_model(spec: ExampleSpec, train_dir: str) -> np.ndarray:
     """log p of each token, float32 [V], from the training split.
 
     p(token) is its share of all positions of the training examples, with the original tokens instead of masks and one
@@ -26,7 +26,7 @@ def unigram_model(spec: ExampleSpec, train_pattern: str) -> np.ndarray:
     """
     counts = np.ones(spec.vocab_size)
     stored_masked = spec.objective != "left_to_right" and spec.masking.when == "static"
-    batches = eval_batches(shard_files(train_pattern), spec.layout, batch_size=BATCH, masked=stored_masked)
+    batches = eval_batches(shard_files(train_dir), spec.layout, batch_size=BATCH, masked=stored_masked)
     for batch in batches.take(COUNTED_EXAMPLES // BATCH):
         ids = batch["input_ids"].numpy()
         if stored_masked:

@@ -9,6 +9,7 @@ import typing
 from typing import Any, Literal
 
 from bert_keras import files
+from bert_keras.affects import export, run, weights
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.training.config import TrainingConfig
@@ -46,18 +47,18 @@ class TaskSettings:
         dropout: vectors of texts: dropout of the encoder in training; 0: as in its configuration.
     """
 
-    max_seq_length: int = 128
-    truncation: Truncation = "head"
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    null_score_diff_threshold: float = 0.0
-    features: str = ""
-    lstm_units: int = 768
-    bilstm: bool = False
-    pooling: Literal["mean", "cls"] = "mean"
-    dropout: float = 0.0
+    max_seq_length: int = weights(128)
+    truncation: Truncation = weights("head")  # noqa: RUF009
+    doc_stride: int = weights(128)
+    max_query_length: int = weights(64)
+    n_best_size: int = export(20)
+    max_answer_length: int = export(30)
+    null_score_diff_threshold: float = export(0.0)
+    features: str = weights("")
+    lstm_units: int = weights(768)
+    bilstm: bool = weights(False)
+    pooling: Literal["mean", "cls"] = weights("mean")
+    dropout: float = weights(0.0)
 
     @property
     def on_encoder(self) -> dict[str, Any]:
@@ -120,26 +121,26 @@ class FineTuningConfig:
         seed: seed of the new weights, of dropout and of the order of the rows.
     """
 
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    train_batch_size: int = 32
-    learning_rate: float = 5e-5
-    schedule: Literal["bert", "linear", "cosine", "constant"] = TrainingConfig.schedule
-    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = TrainingConfig.optimizer
-    beta_2: float = TrainingConfig.beta_2
-    epsilon: float = TrainingConfig.epsilon
-    weight_decay: float = TrainingConfig.weight_decay
-    layer_decay: float = TrainingConfig.layer_decay
-    clip_norm: float = TrainingConfig.clip_norm
-    gradient_accumulation_steps: int = TrainingConfig.gradient_accumulation_steps
-    save_checkpoints_steps: int = TrainingConfig.save_checkpoints_steps
-    eval_every_steps: int = TrainingConfig.eval_every_steps
-    eval_batches: int = TrainingConfig.eval_batches
-    eval_batch_size: int = TrainingConfig.eval_batch_size
-    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = TrainingConfig.strategy
-    mixed_precision: Literal["float32", "mixed_bfloat16"] = TrainingConfig.mixed_precision
-    jit_compile: bool = TrainingConfig.jit_compile
-    seed: int = TrainingConfig.seed
+    num_train_epochs: float = weights(3.0)
+    warmup_proportion: float = weights(0.1)
+    train_batch_size: int = weights(32)
+    learning_rate: float = weights(5e-5)
+    schedule: Literal["bert", "linear", "cosine", "constant"] = weights(TrainingConfig.schedule)
+    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = weights(TrainingConfig.optimizer)
+    beta_2: float = weights(TrainingConfig.beta_2)
+    epsilon: float = weights(TrainingConfig.epsilon)
+    weight_decay: float = weights(TrainingConfig.weight_decay)
+    layer_decay: float = weights(TrainingConfig.layer_decay)
+    clip_norm: float = weights(TrainingConfig.clip_norm)
+    gradient_accumulation_steps: int = run(TrainingConfig.gradient_accumulation_steps)
+    save_checkpoints_steps: int = run(TrainingConfig.save_checkpoints_steps)
+    eval_every_steps: int = run(TrainingConfig.eval_every_steps)
+    eval_batches: int = run(TrainingConfig.eval_batches)
+    eval_batch_size: int = run(TrainingConfig.eval_batch_size)
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = run(TrainingConfig.strategy)
+    mixed_precision: Literal["float32", "mixed_bfloat16"] = weights(TrainingConfig.mixed_precision)
+    jit_compile: bool = run(TrainingConfig.jit_compile)
+    seed: int = weights(TrainingConfig.seed)
 
     def __post_init__(self) -> None:
         if not self.num_train_epochs > 0:

@@ -11,36 +11,41 @@ from typing import Any
 import tensorflow as tf
 from rich.console import Console
 
-from bert_keras.files import atomic_write_anywhere
+from bert_keras.files import atomic_write_anywhere, files_in
 from bert_keras.training.config import BUDGET_FILE
 from bert_keras.training.log import LOG_FILE
 
 SETTINGS_FILE = "settings.json"
 
 
-def run_folder(root: str, settings: dict[str, Any], patterns: Sequence[str]) -> str:
+def run_folder(root: str, settings: Mapping[str, Any], inputs: Sequence[str]) -> str:
     """`ROOT/HASH`, a hash of all inputs of a training: a killed run finds its folder, other settings or data do not.
 
     Args:
         root: the folder of all runs.
         settings: JSON-serialisable settings.
-        patterns: patterns of the input files, whose names and contents are hashed.
+        inputs: the input files and folders.
     """
-    inputs = {**settings, "examples": [digest_of(pattern) for pattern in patterns]}
-    return os.path.join(root, hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16])
+    hashed = {**settings, "examples": [digest_of(path) for path in inputs]}
+    return os.path.join(root, hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16])
 
 
-def digest_of(pattern: str) -> str:
-    """Hash of the files' names and contents."""
-    digest = hashlib.sha256()
-    for path in sorted(tf.io.gfile.glob(pattern)):
-        if tf.io.gfile.isdir(path):
-            continue
-        digest.update(os.path.basename(path).encode())
+def digest_of(path: str) -> str:
+    """Hash of the content of a file, or of the names and contents of all files below a folder.
+
+    Raises:
+        tf.errors.NotFoundError: there is no such file or folder.
+    """
+    if not tf.io.gfile.isdir(path):
+        digest = hashlib.sha256()
         with tf.io.gfile.GFile(path, "rb") as file:
             while chunk := file.read(1 << 22):
                 digest.update(chunk)
-    return digest.hexdigest()
+        return digest.hexdigest()
+    files = sorted(os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(path) for name in names)
+    return hashlib.sha256(
+        json.dumps([[os.path.relpath(file, path), digest_of(file)] for file in files]).encode()
+    ).hexdigest()
 
 
 def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
@@ -56,10 +61,12 @@ def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
     if tf.io.gfile.exists(path):
         return
     current, differences = _flat(settings), {}
-    for earlier in sorted(tf.io.gfile.glob(os.path.join(os.path.dirname(folder), "*", SETTINGS_FILE))):
-        with tf.io.gfile.GFile(earlier) as file:
+    for earlier in files_in(os.path.dirname(folder)):
+        if not tf.io.gfile.exists(os.path.join(earlier, SETTINGS_FILE)):
+            continue
+        with tf.io.gfile.GFile(os.path.join(earlier, SETTINGS_FILE)) as file:
             previous = _flat(json.load(file))
-        differences[os.path.dirname(earlier)] = [
+        differences[earlier] = [
             "the code" if name == "code" else f"{name} was {previous.get(name)}, is {current.get(name)}"
             for name in sorted({*current, *previous})
             if current.get(name) != previous.get(name)

@@ -7,6 +7,7 @@ import os
 import tensorflow as tf
 
 from bert_keras.errors import StageError
+from bert_keras.files import check_no_pattern
 from bert_keras.notices import notify
 
 # Transient I/O errors. Any other error means that the checkpoint is corrupt.
@@ -35,6 +36,9 @@ class Checkpoints:
         max_to_keep: number of checkpoints kept.
         worker: this worker's number. All workers must save at the same step, because distributed values are gathered;
             only worker 0's checkpoints are kept.
+
+    Raises:
+        InputError: TensorFlow could not read checkpoints in the folder.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Checkpoints:
         max_to_keep: int,
         worker: int = 0,
     ):
+        check_no_pattern(directory, "train in another folder")
         self._checkpoint, self._result, self._directory, self._worker = checkpoint, result, directory, worker
         folder = directory if worker == 0 else os.path.join(directory, f"worker-{worker}")
         self._manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=max_to_keep)

@@ -7,6 +7,7 @@ import math
 import re
 from typing import Literal
 
+from bert_keras.affects import run, weights
 from bert_keras.data.mixture import parse_numbers
 
 # In the folder of a run with a budget (`bert_keras.training.budget`).
@@ -81,40 +82,40 @@ class TrainingConfig:
         seed: seed of the initial weights, of dropout and of the order of the examples.
     """
 
-    train_batch_size: int = 256
-    num_train_steps: int = 1_000_000
-    num_warmup_steps: int = 10_000
-    budget: str | None = None
-    learning_rate: float = 1e-4
-    schedule: Literal["bert", "linear", "cosine", "constant"] = "bert"
-    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = "bert_adam"
-    beta_1: float = 0.9
-    beta_2: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-    decay_all: bool = False
-    layer_decay: float = 1.0
-    freeze_layers: int = 0
-    freeze_initial: bool = False
-    freeze_steps: int = 0
-    source_weights: tuple[str, ...] = ()
-    source_epochs: tuple[str, ...] = ()
-    replay_share: float = 0.1
-    clip_norm: float = 1.0
-    clip: Literal["global", "per_replica"] = "global"
-    gradient_accumulation_steps: int = 1
-    batch_ramp_from: int = 0
-    batch_ramp_steps: int = 0
-    steps_per_execution: int = 20
-    save_checkpoints_steps: int = 1000
-    keep_checkpoint_max: int = 3
-    eval_batch_size: int = 64
-    eval_batches: int = 8
-    eval_every_steps: int = 1000
-    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = "one_device"
-    mixed_precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    jit_compile: bool = False
-    seed: int = 12345
+    train_batch_size: int = weights(256)
+    num_train_steps: int = weights(1_000_000)
+    num_warmup_steps: int = weights(10_000)
+    budget: str | None = weights(None)
+    learning_rate: float = weights(1e-4)
+    schedule: Literal["bert", "linear", "cosine", "constant"] = weights("bert")
+    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = weights("bert_adam")
+    beta_1: float = weights(0.9)
+    beta_2: float = weights(0.999)
+    epsilon: float = weights(1e-6)
+    weight_decay: float = weights(0.01)
+    decay_all: bool = weights(False)
+    layer_decay: float = weights(1.0)
+    freeze_layers: int = weights(0)
+    freeze_initial: bool = weights(False)
+    freeze_steps: int = weights(0)
+    source_weights: tuple[str, ...] = weights(())
+    source_epochs: tuple[str, ...] = weights(())
+    replay_share: float = weights(0.1)
+    clip_norm: float = weights(1.0)
+    clip: Literal["global", "per_replica"] = weights("global")
+    gradient_accumulation_steps: int = run(1)
+    batch_ramp_from: int = weights(0)
+    batch_ramp_steps: int = weights(0)
+    steps_per_execution: int = run(20)
+    save_checkpoints_steps: int = run(1000)
+    keep_checkpoint_max: int = run(3)
+    eval_batch_size: int = run(64)
+    eval_batches: int = run(8)
+    eval_every_steps: int = run(1000)
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = run("one_device")
+    mixed_precision: Literal["float32", "mixed_bfloat16"] = weights("float32")
+    jit_compile: bool = run(False)
+    seed: int = weights(12345)
 
     def __post_init__(self) -> None:
         for name in (

@@ -18,6 +18,7 @@ from tfx.types import artifact_utils, channel, component_spec, standard_artifact
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import StageError
+from bert_keras.files import files_in
 from components.artifacts import ExampleVerdict
 from components.code_version import code_fingerprint
 from components.corpus_gen.record.counts_file import COUNTS_FILE
@@ -40,7 +41,7 @@ class Executor(base_executor.BaseExecutor):
         splits = artifact_utils.decode_split_names(anomalies.split_names)
         violations = []
         for split in splits:
-            (path,) = tf.io.gfile.glob(os.path.join(anomalies.uri, f"Split-{split}", "*"))
+            (path,) = files_in(os.path.join(anomalies.uri, f"Split-{split}"))
             with tf.io.gfile.GFile(path, "rb") as file:
                 result = anomalies_pb2.Anomalies.FromString(file.read())
             if result.HasField("dataset_anomaly_info"):

@@ -139,7 +139,7 @@ def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
         FileSystems.rename([temporary], [path])
     except BaseException:
         if FileSystems.exists(temporary):
-            FileSystems.delete([temporary])
+            remove_file(temporary)
         raise
 
 
@@ -165,6 +165,11 @@ def remove_temporary(output_dir: str, splits: Iterable[str]) -> None:
     """Remove temporary files of the shards of `output_dir`'s splits, after all shards are written."""
     for split in splits:
         remove_folder(f"{output_dir}/Split-{split}.part")
+
+
+def remove_file(path: str) -> None:
+    """Remove a file; of local paths and gs:// Beam would read one with `*`, `?` or `[` as a pattern."""
+    FileSystems.delete([path if "://" in path and not path.startswith("gs://") else glob.escape(path)])
 
 
 def remove_folder(path: str) -> None:

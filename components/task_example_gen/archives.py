@@ -84,9 +84,8 @@ def is_folder(path: str) -> bool:
 def files_below(folder: str) -> list[InputFile]:
     """Files below a folder, at any depth, sorted by path."""
     folder = folder.rstrip("/")
-    pattern = folder if "://" in folder else glob.escape(folder)
     try:
-        (found,) = FileSystems.match([f"{pattern}/**"])
+        (found,) = FileSystems.match([f"{glob.escape(folder)}/**"])
     except (BeamIOError, ValueError) as error:
         raise InputError(f"{folder}: {error}") from error
     files = {file.path: file.size_in_bytes for file in found.metadata_list if not os.path.isdir(file.path)}

@@ -152,7 +152,7 @@ def input_files(splits: Mapping[str, Sequence[str]]) -> list[InputFile]:
         if is_folder(path):
             files.update((file.path, file.size) for file in files_below(path) if is_review(file.path))
         else:
-            (found,) = FileSystems.match([path if "://" in path else glob.escape(path)])
+            (found,) = FileSystems.match([glob.escape(path)])
             files.update((metadata.path, metadata.size_in_bytes) for metadata in found.metadata_list)
     return [InputFile(path, size) for path, size in sorted(files.items())]
 
@@ -220,8 +220,7 @@ def _find_reviews(data: str) -> dict[str, list[str]]:
 
 
 def _files_in(folder: str) -> list[str]:
-    pattern = folder if "://" in folder else glob.escape(folder)
-    (found,) = FileSystems.match([f"{pattern}/*"])
+    (found,) = FileSystems.match([f"{glob.escape(folder)}/*"])
     return sorted(metadata.path for metadata in found.metadata_list if not os.path.isdir(metadata.path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def find_model(model: str) -> str:
     model = model.rstrip("/")
     if FileSystems.exists(f"{model}/{SAVED_MODEL_FILE}"):
         return model
-    (found,) = FileSystems.match([f"{model}/*/{SAVED_MODEL_FILE}"])
+    (found,) = FileSystems.match([f"{glob.escape(model)}/*/{SAVED_MODEL_FILE}"])
     folders = [metadata.path.rpartition("/")[0] for metadata in found.metadata_list]
     versions = {int(folder.rpartition("/")[2]): folder for folder in folders if folder.rpartition("/")[2].isdigit()}
     if not versions:
@@ -130,7 +131,7 @@ def _local(model: str, folder: str) -> str:
     """A local folder with the model: TensorFlow reads no store without extra packages."""
     if "://" not in model:
         return model
-    (found,) = FileSystems.match([f"{model}/**"])
+    (found,) = FileSystems.match([f"{glob.escape(model)}/**"])
     for metadata in found.metadata_list:
         path = f"{folder}/{metadata.path.removeprefix(model).lstrip('/')}"
         make_folder(path.rpartition("/")[0])

@@ -11,6 +11,7 @@ The output folder:
 from __future__ import annotations
 
 import functools
+import glob
 import json
 import resource
 import time
@@ -73,7 +74,7 @@ def apply(
         "columns": {name: list(many) for name, many in job.columns.items()},
         "keep": dict(job.keep),
         "input": fingerprint(files),
-        "model": fingerprint(list_files([model], "--model")),
+        "model": fingerprint(list_files([glob.escape(model)], "--model")),
         "code": code_fingerprint("pipeline.apply.handler"),
     }
     if done := _same_job(f"{output_dir}/{SPEC_FILE}", identity, output_dir):
@@ -84,7 +85,7 @@ def apply(
     with locked_output_dir(job.work_dir, output_dir, tell) as check:
         if _same_job(f"{job.work_dir}/job.json", identity, output_dir) is None:
             write_json(f"{job.work_dir}/job.json", {"job": identity})
-        (found,) = FileSystems.match([f"{job.work_dir}/*.json"])
+        (found,) = FileSystems.match([f"{glob.escape(job.work_dir)}/*.json"])
         finished = {metadata.path for metadata in found.metadata_list}
         todo = [(index, units) for index, units in enumerate(ranges) if job.marker(index) not in finished]
         if len(todo) < len(ranges):

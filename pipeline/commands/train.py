@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bert_keras.errors import InputError
+from bert_keras.files import check_no_pattern
 from pipeline.commands.options import Cased, Init, Settings
+from pipeline.runs.run_dir import locked_run_dir
 
 if TYPE_CHECKING:
     from bert_keras.jobs import PretrainJob
@@ -63,7 +66,7 @@ def train(
 
     from bert_keras.jobs import PretrainJob
     from bert_keras.pretraining import pretrain
-    from components.code_version import code_fingerprint
+    from components.code_version import PRETRAINING, weights_fingerprint
 
     job = PretrainJob(
         examples=tuple(examples),
@@ -75,26 +78,41 @@ def train(
         output_dir=os.path.join(output, "model"),
         logs_dir=os.path.join(output, "logs"),
         training_root=os.path.join(output, "training"),
-        code=code_fingerprint("bert_keras.pretraining"),
+        code=weights_fingerprint(PRETRAINING),
     )
-    if init:
-        job = dataclasses.replace(job, init=_initial_model(job, init, cased))
-    pretrain(job)
+    check_no_pattern(output, "give another --output")
+    # Workers share the folder, and an object store has no locks.
+    shared = "://" in output or chosen.training.strategy == "multi_worker"
+    with contextlib.nullcontext() if shared else locked_run_dir(output, "--output"):
+        if init:
+            job = dataclasses.replace(job, init=_initial_model(job, init, cased, os.path.join(output, "initial_model")))
+        pretrain(job)
 
 
-def _initial_model(job: PretrainJob, init: str, cased: bool | None) -> str:
-    """The folder of the exported initial model, beside the output; an interrupted command finds it again."""
+def _initial_model(job: PretrainJob, init: str, cased: bool | None, root: str) -> str:
+    """The folder of the exported initial model below `root`; an interrupted command finds it again."""
+    import tensorflow as tf
+
+    from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
     from bert_keras.initial_model import export_initial_model
-    from bert_keras.training.checkpoint_dir import digest_of
+    from bert_keras.pretraining import LEARNED_ROWS_FILE
+    from bert_keras.training.checkpoint_dir import run_folder
+    from components.code_version import code_fingerprint
 
     if job.training.strategy == "multi_worker":
         raise InputError(
             "--init with training.strategy=multi_worker: `bert-tfx pretrain --init` can do it, train cannot"
         )
-    key = f"{digest_of(os.path.join(init, '*'))[:12]}-{cased}-{job.training.seed}"
-    folder = os.path.join(os.path.dirname(job.output_dir), f"initial_model-{key}")
-    if not os.path.exists(folder):
-        weights = export_initial_model(dataclasses.replace(job, output_dir=f"{folder}.part"), init, cased)
-        os.rename(f"{folder}.part", folder)
+    depends_on = {
+        "model": dataclasses.asdict(job.model),
+        "pretraining": dataclasses.asdict(job.pretraining),
+        "seed": job.training.seed,
+        "cased": cased,
+        "code": code_fingerprint("bert_keras.initial_model"),
+    }
+    folder = run_folder(root, depends_on, [init, *(os.path.join(path, EXAMPLE_SPEC_FILE) for path in job.examples)])
+    # Written last: a folder without it is of an interrupted command.
+    if not tf.io.gfile.exists(os.path.join(folder, LEARNED_ROWS_FILE)):
+        weights = export_initial_model(dataclasses.replace(job, output_dir=folder), init, cased)
         typer.echo(f"initial model {init}: {weights}")
     return folder

@@ -12,7 +12,7 @@ from tfx.proto import trainer_pb2
 
 from bert_keras.convert.detect import format_of
 from bert_keras.jobs import FinetuneJob
-from components.code_version import code_fingerprint
+from components.code_version import FINETUNING, code_fingerprint, weights_fingerprint
 from components.corpus_gen.inputs import fingerprint
 from components.task_example_gen.archives import files_below
 from components.task_example_gen.component import TaskExampleGen
@@ -65,8 +65,8 @@ def create_pipeline(
         training=recipe.training,
         max_unknown_fraction=recipe.data.max_unknown_fraction,
         training_root=training_dir(run_dir),
-        # Includes the Tuner's code: the Trainer reuses trainings of the Tuner.
-        code=code_fingerprint("components.trainer.finetune", "components.trainer.tuner"),
+        code=weights_fingerprint(FINETUNING),
+        stage_code=code_fingerprint("components.trainer.finetune", "components.trainer.tuner"),
         # TFX passes these to the entry points.
         rows="",
         output_dir="",

@@ -20,7 +20,7 @@ from bert_keras.files import atomic_write
 from bert_keras.jobs import PretrainJob
 from bert_keras.objectives.table import PARTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
-from components.code_version import code_fingerprint
+from components.code_version import PRETRAINING, code_fingerprint, weights_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.record.licences import licence_files
@@ -89,7 +89,8 @@ def create_pipeline(
         pretraining=recipe.pretraining,
         export=recipe.export,
         training_root=training_dir(run_dir),
-        code=code_fingerprint("components.trainer.pretrain"),
+        code=weights_fingerprint(PRETRAINING),
+        stage_code=code_fingerprint("components.trainer.pretrain"),
         # TFX passes these to the entry point.
         examples=(),
         output_dir="",
@@ -99,7 +100,8 @@ def create_pipeline(
     if initial:
         # Without the settings of the training: a change of them needs no other initial model.
         before = TrainingConfig(seed=recipe.training.seed)
-        init_job = dataclasses.replace(job, training=before, second_phase=SecondPhase(), training_root="", code="")
+        no_training = {"training": before, "second_phase": SecondPhase(), "training_root": ""}
+        init_job = dataclasses.replace(job, **no_training, code="", stage_code="")
         judged = recipe.gate.max_forgetting is not None
         start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased, judged)
     trained_on = [*example_channels, *(stage.outputs[stages.EXAMPLES] for stage in replay_stages[1:])]

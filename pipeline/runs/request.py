@@ -1,6 +1,6 @@
 """The parameters of a run. `compile nodes` writes them; every later step reads them.
 
-RUN_DIR/compiled/RUN_ID.json     the request; without credentials
+RUN_DIR/compiled/RUN_ID.json     the request, and the recipe with its settings as resolved then; without credentials
 RUN_DIR/compiled/RUN_ID.pbtxt    the pipeline in TFX's intermediate representation, as text
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import glob
+import json
 import os
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pipeline.recipes.finetuning import FineTuneRecipe
     from pipeline.recipes.settings import Recipe
 
+_RESOLVED = "resolved"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 
@@ -102,7 +104,7 @@ class RunRequest:
 
     @functools.cached_property
     def resolved(self) -> Recipe | FineTuneRecipe:
-        """The recipe with its settings.
+        """The recipe with its settings; of a compiled run as it was compiled, whatever has become of `init` since.
 
         Raises:
             InputError: no such recipe or task, or an invalid setting.
@@ -164,11 +166,12 @@ class RunRequest:
         return f"{self.pipeline_name}.{run_id}"
 
     def write(self, run_id: str) -> None:
-        """Write the request for the later steps of the run."""
+        """Write the request and the resolved recipe for the later steps of the run."""
         from components.io.shards import write_json
 
         os.makedirs(compiled_dir(self.run_dir), exist_ok=True)
-        write_json(_path(self.run_dir, run_id, "json"), dataclasses.asdict(self))
+        fields = {**dataclasses.asdict(self), _RESOLVED: dataclasses.asdict(self.resolved)}
+        write_json(_path(self.run_dir, run_id, "json"), fields)
 
     @classmethod
     def read(cls, run_dir: str, run_id: str) -> RunRequest:
@@ -185,7 +188,17 @@ class RunRequest:
             raise InputError(
                 f"{path}: no such file; `bert-tfx compile nodes` with this --run-dir and --run-id makes it"
             ) from error
-        return TypeAdapter(cls).validate_json(text)
+        fields = json.loads(text)
+        resolved = fields.pop(_RESOLVED, None)
+        request = TypeAdapter(cls).validate_python(fields)
+        if resolved is not None:  # a run of an earlier version is resolved again
+            from pipeline.recipes.finetuning import FineTuneRecipe
+            from pipeline.recipes.pretraining import RECIPES
+            from pipeline.recipes.settings import Recipe
+
+            kind = TypeAdapter(Recipe if request.recipe in RECIPES else FineTuneRecipe)
+            vars(request)["resolved"] = kind.validate_json(json.dumps(resolved))
+        return request
 
 
 def intermediate_representation(run_dir: str, run_id: str) -> str:

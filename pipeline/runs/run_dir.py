@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError
+from bert_keras.files import check_no_pattern
 
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.html"
@@ -33,12 +34,17 @@ REPORT_FILE = "report.html"
 
 @contextlib.contextmanager
 def temporary_run_dir(run_dir: str) -> Iterator[str]:
-    """Make the directory if it is missing; yield its absolute path. On an `InputError`, remove it if it was new."""
+    """Make the directory if it is missing; yield its absolute path. On an `InputError`, remove it if it was new.
+
+    Raises:
+        InputError: it is not writable, or TFX would not find artifacts in it.
+    """
     path, existed = os.path.abspath(run_dir), os.path.isdir(run_dir)
+    check_no_pattern(path, "give another --run-dir")
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(run_dir, error) from error
+        raise _cannot_write(run_dir, error, "--run-dir") from error
     try:
         yield path
     except InputError:
@@ -48,8 +54,12 @@ def temporary_run_dir(run_dir: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def locked_run_dir(run_dir: str) -> Iterator[None]:
+def locked_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[None]:
     """Lock the directory against other runs; the lock is released however this process ends.
+
+    Args:
+        run_dir: the directory.
+        option: the option that gives it.
 
     Raises:
         InputError: another process is using it, or it is not writable.
@@ -58,17 +68,17 @@ def locked_run_dir(run_dir: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
-        raise InputError(f"{run_dir}: another bert-tfx runs in it; wait for it, or give another --run-dir") from error
+        raise InputError(f"{run_dir}: another bert-tfx runs in it; wait for it, or give another {option}") from error
     except OSError as error:
-        raise _cannot_write(run_dir, error) from error
+        raise _cannot_write(run_dir, error, option) from error
     try:
         yield
     finally:
         lock.release()
 
 
-def _cannot_write(run_dir: str, error: OSError) -> InputError:
-    return InputError(f"{run_dir}: not writable ({error.strerror}); give another --run-dir")
+def _cannot_write(run_dir: str, error: OSError, option: str) -> InputError:
+    return InputError(f"{run_dir}: not writable ({error.strerror}); give another {option}")
 
 
 def _place(name: str) -> Callable[[str], str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.files import files_in
 from bert_keras.tokenizers.unicode_tables import IDEOGRAPH_BLOCKS
 from components.io.shards import read_documents
 from components.vocab_gen.settings import MASKS
@@ -53,7 +54,7 @@ def _masked_sentences(documents_dir: str, mask: str = MASKS["wordpiece"]) -> Ite
 
     In Chinese and Japanese the middle ideograph is masked: BERT reads each as a word.
     """
-    for path in sorted(tf.io.gfile.glob(f"{documents_dir}/Split-eval/*")):
+    for path in files_in(f"{documents_dir}/Split-eval"):
         for segments in read_documents(path):
             for segment in segments:
                 spaced, ideographs = list(_WORD.finditer(segment)), list(_IDEOGRAPH.finditer(segment))

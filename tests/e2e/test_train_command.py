@@ -48,7 +48,7 @@ def test_training_starts_from_a_pushed_model_and_resumes_from_the_same(first_run
     assert first["mlm_loss"] < begun["mlm_loss"]
     code, out, err = bert_tfx(*words)
     assert code == 0 and "initial model" not in out, err
-    assert len(list(tmp_path.glob("initial_model-*"))) == len(list((tmp_path / "training").iterdir())) == 1
+    assert len(list(tmp_path.glob("initial_model/*"))) == len(list((tmp_path / "training").iterdir())) == 1
 
 
 def test_bad_input_is_one_line(examples, tmp_path):

@@ -73,7 +73,7 @@ def examples(tmp_path_factory):
     (root / "example_spec.json").write_text(json.dumps(spec))
     note_shards(root)
     return types.SimpleNamespace(
-        dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
+        dir=str(root), train=str(root / "Split-train"), eval=str(root / "Split-eval"), vocabulary=VOCABULARY
     )
 
 
@@ -101,5 +101,5 @@ def unmasked_examples(examples, tmp_path_factory):
     spec = json.loads((root / "example_spec.json").read_text())
     (root / "example_spec.json").write_text(json.dumps({**spec, "masking": {"when": "dynamic"}}))
     return types.SimpleNamespace(
-        dir=str(root), train=str(root / "Split-train/*"), eval=str(root / "Split-eval/*"), vocabulary=VOCABULARY
+        dir=str(root), train=str(root / "Split-train"), eval=str(root / "Split-eval"), vocabulary=VOCABULARY
     )

@@ -11,7 +11,7 @@ from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.training.config import SecondPhase, TrainingConfig
 
-FOLDERS = {"output_dir": "out", "logs_dir": "logs", "training_root": "checkpoints", "code": "abc"}
+FOLDERS = {"output_dir": "out", "logs_dir": "logs", "training_root": "checkpoints", "code": "abc", "stage_code": "def"}
 # Every field has another value than its default.
 JOBS = (
     PretrainJob(

@@ -26,6 +26,7 @@ from bert_keras.pretraining import check_enough_examples, check_examples_fit, lo
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.mixed_examples import text_never_read
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
+from bert_keras.training.step import TrainSteps
 from tests.support.examples.shard_figures import note_shards
 from tests.unit.bert_keras.conftest import VOCABULARY
 
@@ -131,7 +132,7 @@ def pretrain_job(folder, tmp_path, **fields):
 
 def not_exported(model, tokenizer, directory, *_):
     """What nobody reads is not exported: it takes longer than the training."""
-    Path(directory).mkdir()
+    Path(directory).mkdir(parents=True)
 
 
 def test_pretrain_trains_and_exports(examples, tmp_path, monkeypatch):
@@ -166,6 +167,39 @@ def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
     first, restored, changed = exported
     np.testing.assert_array_equal(restored, first)
     assert abs(changed - first).max() > 1e-6
+
+
+def test_a_stopped_training_goes_on_on_two_devices(examples, tmp_path, monkeypatch):
+    """With other intervals and code of the stage: no step is done again, and the losses are those of one device."""
+    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+    quiet = BertConfig(len(VOCABULARY), 16, 1, 1, 32, 0.0, 0.0, max_position_embeddings=16)
+    whole, broken = (pretrain_job(examples.dir, tmp_path / name, model=quiet) for name in ("whole", "broken"))
+    often = dataclasses.replace(whole.training, steps_per_execution=1)
+    pretrain(dataclasses.replace(whole, training=often))
+    steps = TrainSteps.__call__
+
+    def killed_after_two(self, *args, **kwargs):
+        if int(self._step) == 2:
+            raise KeyboardInterrupt
+        return steps(self, *args, **kwargs)
+
+    monkeypatch.setattr(TrainSteps, "__call__", killed_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(dataclasses.replace(broken, training=dataclasses.replace(often, save_checkpoints_steps=2)))
+    monkeypatch.setattr(TrainSteps, "__call__", steps)
+    elsewhere = dataclasses.replace(often, strategy="mirrored", save_checkpoints_steps=3, keep_checkpoint_max=1)
+    pretrain(dataclasses.replace(broken, training=elsewhere, stage_code="another"))
+    logs = [read_log(tmp_path / name / "model_run") for name in ("whole", "broken")]
+    assert list(logs[1]) == [1, 2, 3, 4]
+    assert logs[1] == pytest.approx(logs[0], abs=1e-4)
+    (folder,) = (tmp_path / "broken" / "training").iterdir()
+    assert {path.stem for path in (folder / "checkpoints").glob("*.index")} == {"ckpt-4"}
+
+
+def read_log(folder):
+    """The losses by step."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if line["kind"] == "train"}
 
 
 def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
@@ -229,7 +263,7 @@ def test_pretrain_trains_on_examples_that_are_masked_while_they_are_read(unmaske
     served = tf.saved_model.load(job.output_dir).signatures
     assert "fill_mask" in served
     # The gate's floor is told beside what the model has.
-    (record,) = tf.data.TFRecordDataset(tf.io.gfile.glob(unmasked_examples.eval)).take(1)
+    (record,) = tf.data.TFRecordDataset(shard_files(unmasked_examples.eval)).take(1)
     sums = served["evaluate"](examples=record[None])
     guessed = {name for name in sums if name.endswith("_guessed")}
     assert guessed == {"mlm_nll_guessed", "mlm_correct_guessed", "nsp_correct_guessed"}
@@ -264,7 +298,8 @@ def test_the_unigram_model_of_next_tokens(tmp_path):
             ("input_ids", ids + padding), ("input_mask", [1] * len(ids) + padding), ("segment_ids", [0] * 6)
         ):  # fmt: skip
             example.features.feature[name].int64_list.value.extend(values)
-        with tf.io.TFRecordWriter(f"{tmp_path}/{split}") as writer:
+        (tmp_path / split).mkdir()
+        with tf.io.TFRecordWriter(f"{tmp_path}/{split}/shard") as writer:
             writer.write(example.SerializeToString())
     perplexity = unigram_perplexity(spec, f"{tmp_path}/train", f"{tmp_path}/eval")
     assert perplexity == pytest.approx((14 / 2 * 14 / 1 * 14 / 2) ** (1 / 3))
@@ -310,7 +345,7 @@ def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypat
     settings = PretrainingSettings(head_start=True)
     pretrain(pretrain_job(examples.dir, tmp_path, model=model, training=STANDING, pretraining=settings))
     batch = next(iter(ExampleSet.load(examples.dir).eval_batches(4)))
-    log_p = unigram_model(ExampleSpec.load(examples.dir), f"{examples.dir}/Split-train/*")
+    log_p = unigram_model(ExampleSpec.load(examples.dir), examples.train)
     nll = guessed_sums("mlm_nsp", batch, log_p)["mlm_nll_guessed"].numpy().sum()
     (held_out,) = [json.loads(line) for line in (tmp_path / "model_run/log.jsonl").open() if '"eval"' in line]
     assert held_out["mlm_loss"] == pytest.approx(nll / batch["masked_lm_weights"].numpy().sum(), rel=1e-4)

@@ -1,8 +1,21 @@
 """Changes of code change the fingerprint; changes of docstrings and comments do not."""
 
+import importlib.metadata
+import sys
+
 import pytest
 
-from components.code_version import _closure, code_fingerprint
+from components import code_version
+from components.code_version import (
+    FINETUNING,
+    PRETRAINING,
+    ROOT,
+    VERSIONED,
+    _closure,
+    _code,
+    code_fingerprint,
+    weights_fingerprint,
+)
 
 FILES = {
     "components/__init__.py": "",
@@ -92,3 +105,99 @@ def test_what_stages_of_this_project_depend_on(stage, reads, does_not):
     found = set(_closure((stage,)))
     assert reads <= found
     assert not does_not & found
+
+
+ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "trains_anew"),
+    [
+        ("bert_keras/objectives/mlm_nsp.py", "", "x = 1", ANEW),
+        ("bert_keras/objectives/electra.py", "", "x = 1", {PRETRAINING}),
+        ("bert_keras/objectives/labels.py", "", "x = 1", {FINETUNING}),
+        ("bert_keras/models/layers.py", "", "x = 1", ANEW),
+        ("bert_keras/training/step.py", "tf.clip_by_global_norm", "tf.clip_by_norm", ANEW),
+        ("bert_keras/training/optimizer.py", "", "x = 1", ANEW),
+        ("bert_keras/training/schedules.py", "", "x = 1", ANEW),
+        ("bert_keras/training/loop.py", "examples_read(first_step)", "examples_read(0)", ANEW),
+        ("bert_keras/data/tfrecord_batches.py", "READ_AHEAD_FILES = 8", "READ_AHEAD_FILES = 9", {PRETRAINING}),
+        ("bert_keras/data/masking.py", "rng", "generator", {PRETRAINING}),
+        ("bert_keras/data/array_batches.py", "", "x = 1", {FINETUNING}),
+        ("bert_keras/models/head_start.py", "", "x = 1", {PRETRAINING}),
+        ("bert_keras/pretraining.py", "load_weights", "load_other_weights", {PRETRAINING}),
+        ("bert_keras/finetuning/init_checkpoint.py", "variable.assign", "variable.assign_add", {FINETUNING}),
+        ("bert_keras/tokenizers/normalize.py", "", "x = 1", {FINETUNING}),
+        ("bert_keras/convert/onnx_folder.py", '"""', '"""More. ', KEPT),
+        ("bert_keras/convert/weight_map.py", "", "x = 1", KEPT),
+        ("bert_keras/saved_model/pretrained.py", "", "x = 1", KEPT),
+        ("bert_keras/training/checkpoints.py", "", "x = 1", KEPT),
+        ("bert_keras/training/log.py", "", "x = 1", KEPT),
+        ("bert_keras/training/strategy.py", "", "x = 1", KEPT),
+        ("bert_keras/training/budget.py", "", "x = 1", KEPT),
+        ("bert_keras/training/config.py", "it must be at least 1", "give 1 or more", KEPT),
+        ("bert_keras/tasks/metrics/scores.py", "", "x = 1", KEPT),
+        ("bert_keras/errors.py", "", "x = 1", KEPT),
+        ("bert_keras/__init__.py", '"pretrain"', '"train"', KEPT),
+        ("components/trainer/pretrain.py", "", "x = 1", KEPT),
+    ],
+)
+def test_which_code_trains_anew(monkeypatch, file, old, new, trains_anew):
+    """A change of the code that makes weights; the other stages' code has the fingerprint of the stage."""
+    before = {training: weights_fingerprint(training) for training in (PRETRAINING, FINETUNING)}
+    source = (ROOT / file).read_bytes()
+    changed = source.replace(old.encode(), new.encode(), 1) if old else source + new.encode()
+    assert changed != source
+    monkeypatch.setattr(code_version, "_code", lambda read, *more: _code(changed if read == source else read, *more))
+    assert {training for training in before if weights_fingerprint(training) != before[training]} == trains_anew
+
+
+STAGES = [
+    *(f"components.{stage}.component" for stage in ("corpus_gen", "vocab_gen", "pretrain_example_gen")),
+    *(
+        f"components.{stage}.component"
+        for stage in ("task_example_gen", "example_gate", "serving_validator", "trainer")
+    ),
+    *("components.trainer.pretrain", "components.trainer.finetune", "components.trainer.tuner"),
+    *(
+        "components.corpus_gen.transforms",
+        "components.vocab_gen.transforms",
+        "components.pretrain_example_gen.generate",
+    ),
+]
+# Arrays, protocols, engines and formats: a release rounds otherwise at most.
+HARMLESS = {
+    *("apache_beam", "google", "google_crc32c", "grpc", "h5py", "keras", "keras_hub", "keras_tuner", "numpy", "onnx"),
+    *("onnxruntime", "psutil", "pydantic", "rich", "safetensors", "scipy", "seqeval", "sklearn", "tensorboard"),
+    *("tensorflow", "tensorflow_metadata", "tensorflow_serving", "tensorflow_text", "tfx", "typing_extensions"),
+}
+
+
+def imported(*modules):
+    """The libraries that modules import."""
+    names = {name.partition(".")[0] for path in _closure(modules).values() for name in _code(path.read_bytes())[1]}
+    return names - {*sys.stdlib_module_names, *code_version.PACKAGES}
+
+
+def test_every_library_of_a_stage_is_versioned_or_known_to_be_harmless():
+    assert imported(*STAGES) - HARMLESS == set(VERSIONED)
+
+
+@pytest.mark.parametrize(
+    ("stage", "libraries"),
+    [
+        ("components.corpus_gen.component", {"phonenumbers", "pyarrow", "pycld2", "sentencex", "unicodedata2"}),
+        ("components.pretrain_example_gen.component", {"sentencepiece", "tokenizers"}),
+    ],
+)
+def test_another_release_of_a_text_library_is_another_fingerprint(monkeypatch, stage, libraries):
+    release, before, changed = importlib.metadata.version, code_fingerprint(stage), set()
+    for name in (*VERSIONED, *HARMLESS):
+        code_version._release.cache_clear()
+        monkeypatch.setattr(
+            importlib.metadata, "version", lambda asked, name=name: "0.0.1" if asked == name else release(asked)
+        )
+        if code_fingerprint(stage) != before:
+            changed.add(name)
+    code_version._release.cache_clear()
+    assert changed == libraries

@@ -175,6 +175,10 @@ def test_damaged_and_missing_files_are_named(directory):
         data.write_bytes(content)
         with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
             read_tf1(str(directory))
+    named_like_a_pattern = directory.rename(directory.with_name("bert[a]"))
+    with pytest.raises(InputError, match=r"bert\[a\]/bert_model.ckpt: TensorFlow reads .*; rename it"):
+        read_tf1(str(named_like_a_pattern))
+    named_like_a_pattern.rename(directory)
     data.unlink()
     with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
         read_tf1(str(directory))

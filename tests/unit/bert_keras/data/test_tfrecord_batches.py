@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shutil
 import time
 import types
 
@@ -260,9 +261,15 @@ def test_unmasked_examples_are_read_without_masks(unmasked):
     assert not (batch["input_ids"].numpy() == unmasked.masking.vocabulary.mask_id).any()
 
 
+def test_the_name_of_a_folder_is_no_pattern(examples, tmp_path):
+    shutil.copytree(examples.dir, tmp_path / "a[b]*")
+    assert [len(read_shards(str(tmp_path / "a[b]*"), split)) for split in ("train", "eval")] == [3, 1]
+    assert len(shard_files(str(tmp_path / "a[b]*" / "Split-train"))) == 3
+
+
 def test_missing_shards_are_reported(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no example shards match .*nothing"):
-        shard_files(str(tmp_path / "nothing*"))
+    with pytest.raises(FileNotFoundError, match=r"nothing has no example shards"):
+        shard_files(str(tmp_path / "nothing"))
 
 
 def test_a_spec_of_another_version_is_refused(examples, tmp_path):

@@ -1,6 +1,9 @@
 """A training that starts at step 0 reports the changed settings."""
 
-from bert_keras.training.checkpoint_dir import run_folder, tell_what_changed
+import pytest
+import tensorflow as tf
+
+from bert_keras.training.checkpoint_dir import digest_of, run_folder, tell_what_changed
 
 SETTINGS = {"training": {"num_train_steps": 100, "seed": 1}, "pretraining": None, "code": "one"}
 
@@ -30,3 +33,23 @@ def test_changed_input_files_are_reported(tmp_path, capsys):
     assert told(tmp_path / "runs", SETTINGS, capsys, [str(tmp_path / "shard")]).endswith(
         "changed since: the input files\n"
     )
+
+
+def test_all_files_of_a_folder_count_whatever_the_folder_is_called(tmp_path):
+    """`bert[a]` is no pattern; the weights of a SavedModel are in a subfolder; a renamed folder is the same input."""
+    digests = {}
+    for name, files in {
+        "bert[a]": {"vocab.txt": "a", "variables/data": "1"},
+        "bert[b]": {"vocab.txt": "b", "variables/data": "1"},
+        "bert*": {"vocab.txt": "a", "variables/data": "2"},
+        "other": {"vocab.txt": "a", "data": "1"},
+        "moved": {"vocab.txt": "a", "variables/data": "1"},
+    }.items():
+        for file, text in files.items():
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_text(text)
+        digests[name] = digest_of(str(tmp_path / name))
+    assert digests.pop("moved") == digests["bert[a]"]
+    assert len(set(digests.values())) == 4
+    with pytest.raises(tf.errors.NotFoundError):
+        digest_of(str(tmp_path / "nothing"))

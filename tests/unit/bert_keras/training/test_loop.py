@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.errors import Preempted, StageError
+from bert_keras.errors import InputError, Preempted, StageError
 from tests.support.models.small_training import QUIET, log, loop, losses
 
 
@@ -108,6 +108,11 @@ def test_a_truncated_log_line_is_dropped(examples, tmp_path, unbroken):
 def test_checkpoints_are_kept_by_policy(unbroken):
     kept = {p.stem for p in (unbroken[0] / "checkpoints").glob("*.index")}
     assert kept == {"ckpt-6", "ckpt-12"}
+
+
+def test_a_folder_that_tensorflow_reads_as_a_pattern_is_refused(examples, tmp_path):
+    with pytest.raises(InputError, match=r"a\[b\]/checkpoints: TensorFlow reads .*; train in another folder"):
+        loop(examples, tmp_path / "a[b]")
 
 
 def test_tensorboard_logs_are_written(unbroken):

@@ -9,7 +9,16 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
 
-from components.io.shards import SumCounts, open_file, remove_folder, shard_name, shard_paths, write_json, write_shard
+from components.io.shards import (
+    SumCounts,
+    open_file,
+    remove_file,
+    remove_folder,
+    shard_name,
+    shard_paths,
+    write_json,
+    write_shard,
+)
 from tests.support.examples.object_stores import SCHEMES, in_memory
 
 
@@ -63,6 +72,19 @@ def test_remove_folder_removes_only_the_folder(scheme, monkeypatch, tmp_path):
         remove_folder(str(tmp_path / "a [b]*/out/work.part"))
     assert sorted(store.names(f"{scheme}://bucket")) == names[2:]
     assert sorted(p.name for p in (tmp_path / "a [b]*/out").iterdir()) == ["work.partly", "work.parts"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_remove_file_takes_no_path_as_a_pattern(scheme, monkeypatch, tmp_path):
+    store = in_memory(monkeypatch, scheme)
+    for name in ("a[1]", "a1"):
+        store.write(f"{scheme}://bucket/{name}/file", b"1")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"1")
+    remove_file(f"{scheme}://bucket/a[1]/file")
+    remove_file(str(tmp_path / "a[1]" / "file"))
+    assert list(store.names(f"{scheme}://bucket")) == ["a1/file"]
+    assert [path.parent.name for path in tmp_path.glob("*/file")] == ["a1"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -9,6 +9,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
 from components.task_example_gen.split_files import find_splits, input_files, names_of
+from tests.support.examples.object_stores import SCHEMES, in_memory
 
 
 def folder_of(folder, *names):
@@ -138,3 +139,13 @@ def test_errors_list_the_names_looked_for(tmp_path):
     assert error("squad1.1", data) == (
         f"{data}: both train-v1.1-a.json and train-v1.1-b.json exist; name one with --train, --eval or --test"
     )
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_name_of_a_folder_in_a_store_is_no_pattern(scheme, monkeypatch):
+    store = in_memory(monkeypatch, scheme)
+    for folder in ("a[1]", "a1"):
+        store.write(f"{scheme}://bucket/{folder}/train.tsv", folder.encode())
+    splits = find_splits(TASKS["sst-2"], f"{scheme}://bucket/a[1]", {})
+    assert splits == {"train": [f"{scheme}://bucket/a[1]/train.tsv"]}
+    assert [(file.path, file.size) for file in input_files(splits)] == [(f"{scheme}://bucket/a[1]/train.tsv", 4)]

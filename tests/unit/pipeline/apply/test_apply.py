@@ -129,15 +129,15 @@ def test_a_killed_command_resumes(model, texts, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(row_model.RowModel, "answers", dying)
         with pytest.raises(BaseException, match="Killed"):
-            apply(model, texts, tmp_path / "out")
-    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("answers-*")}
+            apply(model, texts, tmp_path / "out[1]")
+    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "out[1]").glob("answers-*")}
     said = []
-    figures = apply(model, texts, tmp_path / "out", tell=said.append)
+    figures = apply(model, texts, tmp_path / "out[1]", tell=said.append)
     assert 0 < len(finished) < figures["shards"] == figures["computed_shards"] + len(finished)
     assert all(path.stat().st_mtime_ns == time for path, time in finished.items())
     assert any(f"{len(finished)} of {figures['shards']} shards were finished" in line for line in said)
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
-    again = apply(model, texts, tmp_path / "out", tell=said.append)
+    assert content(tmp_path / "out[1]") == content(tmp_path / "whole")
+    again = apply(model, texts, tmp_path / "out[1]", tell=said.append)
     assert again["rows"] == len(TEXTS) and again["computed_shards"] == 0 and "finished by an earlier" in said[-1]
 
 
@@ -257,10 +257,10 @@ def test_model_input_and_output_in_a_store(scheme, model, texts, tmp_path, monke
     store = in_memory(monkeypatch, scheme)
     for path in (model / "3").rglob("*"):
         if path.is_file():
-            store.write(f"{scheme}://bucket/model/3/{path.relative_to(model / '3')}", path.read_bytes())
+            store.write(f"{scheme}://bucket/model[1]/3/{path.relative_to(model / '3')}", path.read_bytes())
     store.write(f"{scheme}://bucket/in/texts.jsonl", texts.read_bytes())
-    apply(f"{scheme}://bucket/model", f"{scheme}://bucket/in/*.jsonl", f"{scheme}://bucket/out")
-    found, local = store.names(f"{scheme}://bucket/out"), content(tmp_path / "local")
+    apply(f"{scheme}://bucket/model[1]", f"{scheme}://bucket/in/*.jsonl", f"{scheme}://bucket/out[1]")
+    found, local = store.names(f"{scheme}://bucket/out[1]"), content(tmp_path / "local")
     assert found.keys() == local.keys()
     assert all(found[name] == local[name] for name in local if name.startswith("answers"))
 

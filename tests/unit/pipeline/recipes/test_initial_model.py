@@ -1,6 +1,7 @@
 """A recipe with an initial model: its architecture and vocabulary win, and settings that contradict it are refused."""
 
 import dataclasses
+import shutil
 
 import pytest
 
@@ -9,6 +10,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.tasks.table import TASKS
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.recipes.initial_model import with_initial_model
 from pipeline.recipes.pretraining import RECIPES
@@ -179,3 +181,24 @@ def test_a_request_resolves_to_the_initial_model_where_its_folder_is(init, tmp_p
     # On the machine that compiles for a cluster.
     elsewhere = RunRequest("tiny_cpu", str(tmp_path), init="/nowhere/bert", settings=SHORT)
     assert elsewhere.resolved.model == RECIPES["tiny_cpu"]().model
+
+
+def test_a_compiled_run_keeps_the_recipe_that_it_ran_with(init, tmp_path):
+    """Also once the initial model's folder is gone, of which the recipe has the sizes."""
+    gone = shutil.copytree(init, tmp_path / "gone")
+    for name, request in {
+        "pretrain": RunRequest("tiny_cpu", str(tmp_path), init=str(gone), settings=SHORT),
+        "finetune": RunRequest("squad2.0", str(tmp_path), settings=("restarts.count=2", "gate.min_slice_scores=")),
+    }.items():
+        request.write(name)
+        shutil.rmtree(gone, ignore_errors=True)
+        read = RunRequest.read(str(tmp_path), name)
+        assert read == request and read.resolved == request.resolved
+        assert RunRequest("tiny_cpu", str(tmp_path), init=str(gone), settings=SHORT).resolved != read.resolved
+
+
+@pytest.mark.parametrize("name", [*(name for name in RECIPES if name != "continued"), *TASKS])
+def test_every_recipe_survives_its_file(name, tmp_path):
+    request = RunRequest(name, str(tmp_path))
+    request.write("run")
+    assert vars(RunRequest.read(str(tmp_path), "run"))["resolved"] == request.resolved

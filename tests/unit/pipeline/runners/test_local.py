@@ -74,6 +74,12 @@ def test_a_directory_allows_one_run_at_a_time(tmp_path, monkeypatch):
         pass
 
 
+def test_a_run_directory_that_tfx_reads_as_a_pattern_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"/a\[b\]: .* as a pattern and finds no file there; give another --run-dir"):
+        local.run(RunRequest("tiny_cpu", str(tmp_path / "a[b]")))
+    assert not (tmp_path / "a[b]").exists()
+
+
 @pytest.mark.parametrize(("file", "run_dir"), [("text", "text/run"), ("run/lock/x", "run")])
 def test_an_unwritable_run_directory_is_one_line(tmp_path, file, run_dir):
     """A file in its place, a folder in its lock's place: like a read-only file system."""
