@@ -1,7 +1,7 @@
 """Batches from TFRecord shards, as a stream indexed by example number.
 
-The order of the examples depends on the seed only. Dynamic masks depend on the seed and on the number of the first of the
-rows masked together (`MASKED_TOGETHER` rows of a batch), whichever worker keeps them. So a run that resumes at example n
+The order of the examples depends on the seed only. Dynamic masks depend on the seed and the number of the first of the
+rows masked together (`MASKED_TOGETHER` of a batch), whichever worker keeps them. So a run that resumes at example n
 reads exactly the batches of an uninterrupted run, without a checkpoint of the iterator, with any number of devices and
 workers (docs/decisions/0015-an-epoch-is-a-pass-over-the-documents.md):
 
@@ -48,8 +48,8 @@ def records_of_files(files: list[str] | tf.Tensor) -> tf.data.Dataset:
     )
 
 
-# Rows of a batch whose masks are drawn together. Each worker masks all blocks in which it has rows. A small batch is one
-# block for all workers; of a large batch no worker masks much more than its own rows.
+# Rows of a batch whose masks are drawn together. Each worker masks all blocks in which it has rows: a small batch is
+# one block for all workers; of a large batch none masks much more than its own rows.
 MASKED_TOGETHER = 256
 
 # The features that masking changes or adds, in the order in which `DynamicMasking` returns them to TensorFlow.
