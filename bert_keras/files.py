@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import math
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from bert_keras.errors import InputError
@@ -56,6 +57,22 @@ def check_no_pattern(path: str, remedy: str) -> None:
     """
     if glob.escape(path) != path:
         raise InputError(f"{path}: TensorFlow reads * ? and [ in a path as a pattern and finds no file there; {remedy}")
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """JSON by `json.dumps` with its options; NaN and infinity, which JSON does not have, become null."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextlib.contextmanager
@@ -109,4 +126,4 @@ def write_text(directory: str, name: str, text: str | bytes) -> None:
 
 
 def write_json(directory: str, name: str, fields: dict[str, Any]) -> None:
-    write_text(directory, name, json.dumps(fields, indent=2, sort_keys=True) + "\n")
+    write_text(directory, name, json_text(fields, indent=2, sort_keys=True) + "\n")

@@ -41,6 +41,13 @@ Packed: up to S sequences in a row, one after another, each as above; masked_lm_
     next_sentence_weights    1.0   1.0  0.0
 
 A token attends only to its own sequence, by sequence_ids.
+
+The `eval` split has one feature more, which only the Evaluator reads, for its standard errors:
+
+    document_group           1013      (`DOCUMENT_PARTS` x the group of its document + the part of the document)
+
+Rows of different groups share no document, but for random second segments, and full sentences that reach into the next
+document. Packed rows hold sequences of one group (docs/decisions/0043-standard-errors-are-of-documents.md).
 """
 
 from __future__ import annotations
@@ -62,6 +69,9 @@ if TYPE_CHECKING:
 # Beside the shards, at the root of the examples artifact.
 EXAMPLE_SPEC_FILE = "example_spec.json"
 SHARDS_FILE = "example_shards.json"
+DOCUMENT_GROUP = "document_group"
+# Groups of documents, and the parts into which few documents are cut.
+DOCUMENT_GROUPS, DOCUMENT_PARTS = 256, 4
 # Objectives whose examples have a separator after each sentence.
 SEPARATED = ("full_sentences", "doc_sentences")
 # Objectives whose examples are pairs of segments with a label.

@@ -1,8 +1,9 @@
 """Batches from TFRecord shards, as a stream indexed by example number.
 
-The order of the examples depends on the seed only, and dynamic masks on (seed, number of the batch's first example).
-So a run that resumes at example n reads exactly the batches of an uninterrupted run, without a checkpoint of the
-iterator, with any number of devices and workers (docs/decisions/0015-an-epoch-is-a-pass-over-the-documents.md):
+The order of the examples depends on the seed only. Dynamic masks depend on the seed and the number of the first of the
+rows masked together (`MASKED_TOGETHER` of a batch), whichever worker keeps them. So a run that resumes at example n
+reads exactly the batches of an uninterrupted run, without a checkpoint of the iterator, with any number of devices and
+workers (docs/decisions/0015-an-epoch-is-a-pass-over-the-documents.md):
 
     epoch    a pass over the documents: its shards, in an order drawn for this epoch
     group    consecutive shards in that order, which are read and shuffled together
@@ -48,6 +49,10 @@ def records_of_files(files: list[str] | tf.Tensor) -> tf.data.Dataset:
     )
 
 
+# Rows of a batch whose masks are drawn together. Each worker masks all blocks in which it has rows: a small batch is
+# one block for all workers; of a large batch none masks much more than its own rows.
+MASKED_TOGETHER = 256
+
 # The features that masking changes or adds, in the order in which `DynamicMasking` returns them to TensorFlow.
 _MASKED = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
@@ -76,13 +81,22 @@ class DynamicMasking:
     vocabulary: MaskingVocabulary
 
     def mask(self, features: dict[str, tf.Tensor], P: int, seed: int, first: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Mask rows, a dict of int32 [B, T]; add masked_lm_* [B, P]. Row 0 is example `first` (int64) of the stream."""
+        """Mask rows, a dict of int32 [B, T]; add masked_lm_* [B, P].
+
+        Row 0 is example `first` (int64) of the stream, and begins a block of `MASKED_TOGETHER` rows.
+        """
 
         def mask(first, input_ids, input_mask, sequence_ids=None):
-            # Seeds must be non-negative.
-            rng = np.random.default_rng([seed % 2**64, int(first)])
-            masked = mask_tokens(input_ids, input_mask, rng, self.settings, self.vocabulary, P, sequence_ids)
-            return [masked[name] for name in _MASKED]
+            blocks = []
+            for start in range(0, len(input_ids), MASKED_TOGETHER):
+                ids, mask, sequences = (
+                    None if rows is None else rows[start : start + MASKED_TOGETHER]
+                    for rows in (input_ids, input_mask, sequence_ids)
+                )
+                # Seeds must be non-negative.
+                rng = np.random.default_rng([seed % 2**64, int(first) + start])
+                blocks.append(mask_tokens(ids, mask, rng, self.settings, self.vocabulary, P, sequences))
+            return [np.concatenate([block[name] for block in blocks]) for name in _MASKED]
 
         arguments = [first, features["input_ids"], features["input_mask"]]
         if "sequence_ids" in features:
@@ -194,14 +208,18 @@ def train_batches(
         )
         examples = tf.data.Dataset.choose_from_datasets(streams, chosen.unbatch())
     parse = _parse(layout, masked=dynamic_masking is None)
+    start, end = worker * rows, (worker + 1) * rows
+    if dynamic_masking is not None:  # whole blocks
+        start, end = start // MASKED_TOGETHER * MASKED_TOGETHER, -(-end // MASKED_TOGETHER) * MASKED_TOGETHER
+        end = min(end, batch_size)
+    before = worker * rows - start
 
     def features(number, serialized):
-        serialized = tf.ensure_shape(serialized[worker * rows : (worker + 1) * rows], [rows])
-        parsed = parse(serialized)
+        parsed = parse(tf.ensure_shape(serialized[start:end], [end - start]))
         if dynamic_masking is not None:
-            first_row = first_example + number * batch_size + worker * rows
+            first_row = first_example + number * batch_size + start
             parsed = dynamic_masking.mask(parsed, layout.max_predictions_per_seq, seed, first_row)
-        return parsed
+        return {name: values[before : before + rows] for name, values in parsed.items()}
 
     batches = (
         examples.batch(batch_size, drop_remainder=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 from bert_keras.affects import weights_of
 from bert_keras.data.tfrecord_batches import shard_files
 from bert_keras.errors import Diverged, InputError
-from bert_keras.files import atomic_write_anywhere
+from bert_keras.files import atomic_write_anywhere, json_text
 from bert_keras.finetuning.init_checkpoint import InitCheckpoint
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
@@ -97,13 +97,13 @@ class FineTuner:
         path = os.path.join(self.folder(config), f"{self.scoring}-{HELD_OUT_SCORES_FILE}")
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path) as file:
-                return json.load(file)
+                return {name: math.nan if value is None else value for name, value in json.load(file).items()}
         try:
             scores = self.scores(self.train(config), config.eval_batch_size)
         except Diverged as error:
             Console(highlight=False, soft_wrap=True).print(str(error))
             scores = dict.fromkeys(self.task.metrics, math.nan)
-        atomic_write_anywhere(path, json.dumps(scores, sort_keys=True) + "\n")
+        atomic_write_anywhere(path, json_text(scores, sort_keys=True) + "\n")
         return scores
 
     def forget_model(self, config: FineTuningConfig) -> None:

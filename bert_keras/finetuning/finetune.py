@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.affects import weights_of
+from bert_keras.files import json_text
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
 from bert_keras.finetuning.fine_tuner import FineTuner, read_spec
 from bert_keras.finetuning.restarts import train_restarts
@@ -69,7 +69,7 @@ def finetune(job: FinetuneJob) -> None:
     copy_logs(directory, job.logs_dir)
     for name, figures in {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}.items():
         with tf.io.gfile.GFile(os.path.join(job.logs_dir, name), "w") as file:
-            file.write(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+            file.write(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model
     export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export)
     if job.export.engine == "onnxruntime":

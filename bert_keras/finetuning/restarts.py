@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.errors import Diverged
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.models.ensemble import Ensemble
+from bert_keras.notices import notify
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
 from bert_keras.training.strategy import worker_number
 
@@ -36,9 +38,9 @@ class Chosen:
     Attributes:
         trained: the best model, or the ensemble.
         config: settings of the best model.
-        report: `metric`, the metric of the selection; `scores`, all scores by seed; `mean` and `deviation` (of the
-            sample, None for one training) of the metric; `chosen`, the seeds, best first; `ensemble`, the scores of the
-            ensemble, None for a single model.
+        report: `metric`, the metric of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
+            `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the
+            seeds, best first; `ensemble`, the scores of the ensemble, None for a single model.
     """
 
     trained: TrainedTask
@@ -51,13 +53,27 @@ def train_restarts(
 ) -> Chosen | None:
     """Train all seeds and select; return None on all workers but the first.
 
-    A killed run resumes at its seed; finished trainings come from their checkpoints.
+    A killed run resumes at its seed; finished trainings come from their checkpoints. A seed that diverges is reported
+    and left out.
+
+    Raises:
+        Diverged: all seeds did.
     """
     metric = tuner.task.metrics[0]
     scores: dict[int, dict[str, float]] = {}
     best: list[Restart] = []
+    diverged = 0
     for seed in range(config.seed, config.seed + settings.count):
-        trained = tuner.train(dataclasses.replace(config, seed=seed), strategy)
+        try:
+            trained = tuner.train(dataclasses.replace(config, seed=seed), strategy)
+        except Diverged as error:
+            diverged += 1
+            if diverged == settings.count:
+                raise
+            if worker_number(strategy) == 0:
+                notify(f"seed {seed} is left out: {error}")
+            scores[seed] = dict.fromkeys(tuner.task.metrics, math.nan)
+            continue
         if worker_number(strategy):
             continue
         scores[seed] = tuner.scores(trained, config.eval_batch_size)
@@ -73,7 +89,7 @@ def train_restarts(
     report = {
         "metric": metric,
         "scores": scores,
-        **mean_and_deviation([of_seed[metric] for of_seed in scores.values()]),
+        **mean_and_deviation([of_seed[metric] for of_seed in scores.values() if not math.isnan(of_seed[metric])]),
         "chosen": [one.seed for one in best],
         "ensemble": together,
     }
@@ -81,12 +97,15 @@ def train_restarts(
 
 
 def mean_and_deviation(values: list[float]) -> dict[str, float | None]:
-    """`mean`, and `deviation` of the sample (n - 1), None for fewer than two values.
+    """`mean`, and `deviation` of the sample (n - 1); None without values, and for fewer than two.
 
     >>> mean_and_deviation([1.0, 2.0, 6.0])  # sqrt((4 + 1 + 9) / 2)
     {'mean': 3.0, 'deviation': 2.6457513110645907}
     """
-    return {"mean": float(np.mean(values)), "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None}
+    return {
+        "mean": float(np.mean(values)) if values else None,
+        "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+    }
 
 
 def _or_worst(value: float) -> float:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboard.plugins.histogram import metadata as histogram_metadata
 
-from bert_keras.files import atomic_write_anywhere
+from bert_keras.files import atomic_write_anywhere, json_text
 
 LOG_FILE = "log.jsonl"
 HISTOGRAM_BUCKETS = 30
@@ -45,7 +45,7 @@ class TrainingLog:
 
     def write(self, kind: str, step: int, metrics: dict[str, float]) -> None:
         record = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
-        self._file.write(json.dumps(record) + "\n")
+        self._file.write(json_text(record) + "\n")
         self._file.flush()
         with self._writers[kind].as_default():
             for name, value in metrics.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections import Counter
@@ -92,12 +93,16 @@ def _one_device() -> tf.distribute.Strategy:
     return tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0")
 
 
+# The runtime keeps the shape of every sum over the devices, by its number in the strategy, as long as the process
+# lives. A second strategy would count from the same number and meet the shapes of the first.
+@functools.cache
 def _mirrored() -> tf.distribute.Strategy:
     # Logical CPUs count as devices too, so the loop can be tested without GPUs.
     devices = _gpus() or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
+@functools.cache
 def _multi_worker() -> tf.distribute.Strategy:
     try:
         cluster = json.loads(os.environ.get("TF_CONFIG", "{}"))

@@ -1,4 +1,4 @@
-"""Floor of chance: scores of guesses made without reading, and how far a model is above the best guess.
+"""Standard errors, and the floor of chance: scores of guesses made without reading, and how far a model is above them.
 
 Above means by two standard errors of the difference (`STANDARD_ERRORS`); see
 docs/decisions/0021-every-gate-has-a-floor-of-chance.md.
@@ -12,6 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from scipy import stats
+
 from bert_keras.tasks.answers import NEAREST
 from bert_keras.tasks.metrics.scores import POSITIVE
 from bert_keras.tasks.table import Task
@@ -22,6 +25,32 @@ STANDARD_ERRORS = 2.0
 _ROUNDING, _MOST = 1e-5, 1e3
 # For spans: number of the most frequent answers tried, and lengths in words of random parts of a context.
 _COMMONEST, _WINDOWS = 3, (3, 10, 30)
+
+
+def ratio_of_groups(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """sum(a) / sum(b) and its standard error, from the sums of G independent groups, float64 [G]; NaN without an error.
+
+    Rows of one group may depend on each other: with R = sum(a) / sum(b) the variance is
+    G / (G - 1) * sum((a - R b)^2) / sum(b)^2 (Cochran 1977, Sampling Techniques, 6.3 and 9A).
+
+    >>> [round(value, 4) for value in ratio_of_groups(np.array([2.0, 1.0, 2.0]), np.array([3.0, 4.0, 1.0]))]
+    [0.625, 0.3121]
+    """
+    groups, total = len(b), b.sum()
+    ratio = float(a.sum() / total) if total else math.nan
+    if groups < 2 or math.isnan(ratio):
+        return ratio, math.nan
+    residuals = a - ratio * b
+    return ratio, math.sqrt(groups / (groups - 1.0) * float(residuals @ residuals)) / float(total)
+
+
+def margin_errors(groups: int) -> float:
+    """Half the width of a 95 % interval in standard errors of `groups` groups (Student 1908).
+
+    >>> round(margin_errors(20), 3)
+    2.093
+    """
+    return float(stats.t.ppf(0.975, groups - 1)) if groups > 1 else math.nan
 
 
 def over_chance(difference: float, score: float, standard_error: float) -> float:

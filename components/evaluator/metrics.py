@@ -1,9 +1,10 @@
 """Metrics of pre-trained models for TensorFlow Model Analysis, computed from the model's `evaluate` signature.
 
 The signature returns sums and weights for each example (`bert_keras.objectives`); a metric is a ratio of two totals.
-Each has a 95 % confidence interval, stored as two more metrics (`components.evaluator.results`). Examples are the
-sampling unit: tokens of one text are not independent. Judged metrics also come with chance, the score of the best guess
-(`bert_keras.objectives.unigram.guessed_sums`), and the number of standard errors above it.
+Each has a 95 % confidence interval, stored as two more metrics (`components.evaluator.results`). Documents are the
+sampling unit: rows of one document are not independent (docs/decisions/0043-standard-errors-are-of-documents.md).
+Judged metrics also come with chance, the score of the best guess (`bert_keras.objectives.unigram.guessed_sums`), and
+the number of standard errors above it.
 
 TFMA's own `compute_confidence_intervals` is not used: it draws 20 partitions without a seed, and if one of them is
 empty, in small splits and rare slices, it drops all metrics of the slice.
@@ -16,13 +17,12 @@ import math
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.metrics.metric_types import StandardMetricInputsPreprocessor
 
+from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCUMENT_PARTS
 from bert_keras.objectives.table import PARTS
-from components.evaluator.chance import over_chance
+from components.evaluator.chance import margin_errors, over_chance, ratio_of_groups
 from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE, metric_keys
-
-# 95 % of the normal distribution lie within.
-_STANDARD_ERRORS = 1.96
 
 
 class _Ratio(tfma.metrics.Metric):
@@ -44,7 +44,8 @@ class _Ratio(tfma.metrics.Metric):
             keys = metric_keys([name + end for end in ends], model_name, output_name)
             numerator, denominator = f"{self.part}_{self.numerator}", f"{self.part}_weight"
             combiner = _RatioCombiner(keys, numerator, denominator, self.finish, self.guesses)
-            return [tfma.metrics.MetricComputation(keys=keys, preprocessors=None, combiner=combiner)]
+            inputs = StandardMetricInputsPreprocessor(include_filter={tfma.FEATURES_KEY: {DOCUMENT_GROUP: {}}})
+            return [tfma.metrics.MetricComputation(keys=keys, preprocessors=[inputs], combiner=combiner)]
 
         super().__init__(tfma.metrics.merge_per_key_computations(computations), name=f"{self.part}_{self.figure}")
 
@@ -55,8 +56,9 @@ class _Ratio(tfma.metrics.Metric):
 
 
 class _RatioCombiner(beam.CombineFn):
-    """Sums two outputs of the model, a and b, over examples: the count, b and b squared; and for a, and for its
-    improvement over each guess, the sum, the sum of squares, and the sum of products with b.
+    """Sums over the rows of each group of documents: their number, and two outputs of the model, b and a.
+
+    Also a's improvement over each guess. The accumulator is float64 [DOCUMENT_GROUPS * DOCUMENT_PARTS, 3 + guesses].
 
     Args:
         keys: keys of the metric, of its interval's bounds and, with guesses, of chance and the distance from it.
@@ -71,7 +73,7 @@ class _RatioCombiner(beam.CombineFn):
         self.guesses = guesses
 
     def create_accumulator(self):
-        return (0.0,) * (6 + 3 * self.guesses)
+        return np.zeros((DOCUMENT_GROUPS * DOCUMENT_PARTS, 3 + self.guesses))
 
     def add_input(self, accumulator, inputs):
         # TFMA keys outputs by model name if there is a baseline; otherwise it ignores the name.
@@ -80,19 +82,21 @@ class _RatioCombiner(beam.CombineFn):
         # The last blessed model may be from a version without guesses.
         guessed = outputs.get(f"{self.numerator}_guessed", np.full((a.size, self.guesses), math.nan))
         better = a[:, None] - np.reshape(guessed, (a.size, self.guesses)).astype(np.float64)
-        sums = [a.size, b.sum(), b @ b, a.sum(), a @ a, a @ b]
-        for d in better.T:
-            sums += [d.sum(), d @ d, d @ b]
-        return self.merge_accumulators([accumulator, sums])
+        groups = np.ravel(inputs[tfma.FEATURES_KEY][DOCUMENT_GROUP])
+        np.add.at(accumulator, groups, np.column_stack([np.ones(a.size), b, a, better]))
+        return accumulator
 
     def merge_accumulators(self, accumulators):
-        return tuple(float(sum(sums)) for sums in zip(*accumulators, strict=True))
+        return sum(accumulators, self.create_accumulator())
 
     def extract_output(self, accumulator):
-        count, b, bb, *of_numerators = accumulator
-        ratios = [_ratio(count, b, bb, *of_numerators[start : start + 3]) for start in range(0, len(of_numerators), 3)]
-        (ratio, error), *differences = ratios
-        margin = _STANDARD_ERRORS * error
+        parts = accumulator.reshape(DOCUMENT_GROUPS, DOCUMENT_PARTS, -1)
+        units = parts.sum(1)
+        if np.count_nonzero(units[:, 0]) <= DOCUMENT_PARTS:  # the only case in which documents have several parts
+            units = accumulator
+        _, b, *of_numerators = units[units[:, 0] > 0].T
+        (ratio, error), *differences = (ratio_of_groups(a, b) for a in of_numerators)
+        margin = margin_errors(len(b)) * error
         values = [self.finish(bound) for bound in (ratio, ratio - margin, ratio + margin)]
         if differences:
             # A higher share is better, but a lower loss.
@@ -100,16 +104,6 @@ class _RatioCombiner(beam.CombineFn):
             difference, error = min((sign * difference, error) for difference, error in differences)
             values += [self.finish(ratio - sign * difference), over_chance(difference, ratio, error)]
         return dict(zip(self.keys, values, strict=True))
-
-
-def _ratio(count: float, b: float, bb: float, a: float, aa: float, ab: float) -> tuple[float, float]:
-    """a / b and its standard error, from the sums of a, b, their squares and their product over examples."""
-    ratio = a / b if b else math.nan
-    # Variance of the ratio R of two sums over n examples: n / (n - 1) times the sum of (a_i - R b_i)^2, over b^2.
-    residuals = aa - 2.0 * ratio * ab + ratio * ratio * bb
-    squared = residuals / (b * b) * count / (count - 1.0) if b and count > 1 else math.nan
-    # Rounding can give a slightly negative number; NaN stays NaN.
-    return ratio, math.sqrt(0.0 if squared < 0.0 else squared)
 
 
 class _Accuracy(_Ratio):

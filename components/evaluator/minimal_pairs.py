@@ -23,8 +23,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import list_files
+from components.evaluator.chance import margin_errors, ratio_of_groups
 from components.io.shards import write_by_content
 from components.task_example_gen.archives import open_member
 from components.task_example_gen.readers.records import RowError, decoded, numbered_lines
@@ -140,11 +143,11 @@ def score_pairs(
 
 def figures(pairs: Sequence[MinimalPair], scores: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """The accuracies, as above; paradigms and phenomena are sorted by name."""
-    points: dict[tuple[str, str], list[float]] = {}
+    points: dict[tuple[str, str], dict[str, list[float]]] = {}
     for pair, (good, bad) in zip(pairs, scores, strict=True):
         point = 1.0 if good > bad else 0.5 if good == bad else 0.0
         for key in (("overall", ""), ("phenomena", pair.phenomenon), ("paradigms", pair.paradigm)):
-            points.setdefault(key, []).append(point)
+            points.setdefault(key, {}).setdefault(pair.paradigm, []).append(point)
     found: dict[str, Any] = {"overall": _figures(points[("overall", "")])}
     for of in ("phenomena", "paradigms"):
         found[of] = {name: _figures(points[kind, name]) for kind, name in sorted(points) if kind == of}
@@ -156,12 +159,22 @@ def missed(found: Mapping[str, Any]) -> bool:
     return found["min_accuracy"] is not None and found["overall"]["accuracy"] < found["min_accuracy"]
 
 
-def _figures(points: Sequence[float]) -> dict[str, Any]:
-    accuracy = math.fsum(points) / len(points)
-    return {"pairs": len(points), "accuracy": accuracy, "interval": list(wilson_interval(accuracy, len(points)))}
+def _figures(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Figures of pairs by paradigm.
+
+    Pairs of a paradigm are alike, so of several paradigms these are the sampling unit: the interval is that of the
+    number of independent pairs with the same standard error (Korn and Graubard 1998). Of one it is of its pairs.
+    """
+    sums = np.array([(math.fsum(of), len(of)) for of in points.values()])
+    accuracy, error = ratio_of_groups(*sums.T)
+    pairs = independent = int(sums[:, 1].sum())
+    if error > 0.0:
+        errors = error * margin_errors(len(points)) / _Z
+        independent = min(pairs, accuracy * (1.0 - accuracy) / errors**2)
+    return {"pairs": pairs, "accuracy": accuracy, "interval": list(wilson_interval(accuracy, independent))}
 
 
-def wilson_interval(share: float, count: int) -> tuple[float, float]:
+def wilson_interval(share: float, count: float) -> tuple[float, float]:
     """The 95 % interval of a share of `count` draws (Wilson 1927).
 
     >>> [round(end, 4) for end in wilson_interval(0.8, 10)]

@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
@@ -17,20 +18,20 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
-from scipy import stats
 from tensorflow_model_analysis.metrics.metric_types import StandardMetricInputsPreprocessor
 
 from bert_keras.tasks.answers import parse_answers
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.table import TASKS, Task, task_of
-from components.evaluator.chance import guesses, over_chance
+from components.evaluator.chance import guesses, margin_errors, over_chance
 from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE, metric_keys
 
-# Groups of rows for the jackknife.
+# Groups of texts for the jackknife.
 GROUPS = 20
-# Contribution of a row to the accumulator: its gold as JSON and its answer as text; for spans also the context.
-Row = tuple[bytes, ...]
-_CONTEXT = "context"
+# Contribution of a row to the accumulator: its gold as JSON, its answer as text, and its first text. Rows with the same
+# text are not independent. For spans the text is the context, for the others a hash of it.
+Row = tuple[bytes, bytes, bytes]
+_CONTEXT, _TEXT = "context", "text"
 
 
 class _TaskScore(tfma.metrics.Metric):
@@ -50,8 +51,8 @@ class _TaskScore(tfma.metrics.Metric):
             names += [task.metrics[0] + end for end in (CHANCE, OVER_CHANCE)]
             keys = metric_keys(names, model_name, output_name)
             # The texts of rows are not outputs of the model.
-            read: dict[str, Any] = {tfma.FEATURES_KEY: {_CONTEXT: {}}} if task.kind == "span" else {}
-            inputs = StandardMetricInputsPreprocessor(include_filter=read)
+            text = _CONTEXT if task.kind == "span" else _TEXT
+            inputs = StandardMetricInputsPreprocessor(include_filter={tfma.FEATURES_KEY: {text: {}}})
             combiner = ScoreCombiner(task, keys)
             return [tfma.metrics.MetricComputation(keys=keys, preprocessors=[inputs], combiner=combiner)]
 
@@ -62,8 +63,9 @@ class ScoreCombiner(beam.CombineFn):
     """Collects the answers of all rows, then computes the scores.
 
     Confidence intervals are from a jackknife (Tukey 1958): the standard error of a score follows from the scores
-    without each of 20 groups of rows, assigned with a fixed seed; with fewer rows each row is a group. The same holds
-    for the difference from the best guess (`components.evaluator.chance`).
+    without each of 20 groups of texts with all their rows (the questions of a context, the hypotheses of a premise),
+    assigned with a fixed seed; with fewer texts each is a group. The same holds for the difference from the best guess
+    (`components.evaluator.chance`).
 
     Args:
         task: the task to score.
@@ -83,9 +85,9 @@ class ScoreCombiner(beam.CombineFn):
         columns = [np.ravel(outputs[name]).tolist() for name in ("gold", "answer")]
         if self.task.kind == "retrieval":  # the vectors of one row
             columns[1] = [np.asarray(outputs["answer"], "<f4").tobytes()]
-        texts = inputs.get(tfma.FEATURES_KEY, {}).get(_CONTEXT)
-        if texts is not None:
-            columns.append(np.ravel(texts).tolist())
+        is_span = self.task.kind == "span"
+        texts = np.ravel(inputs[tfma.FEATURES_KEY][_CONTEXT if is_span else _TEXT]).tolist()
+        columns.append(texts if is_span else [hashlib.blake2b(text, digest_size=8).digest() for text in texts])
         accumulator.extend(zip(*columns, strict=True))
         return accumulator
 
@@ -95,24 +97,28 @@ class ScoreCombiner(beam.CombineFn):
     def extract_output(self, accumulator):
         # Rows come in any order, and floating-point sums depend on it.
         rows = sorted(accumulator)
-        golds = [json.loads(gold) for gold, *_ in rows]
-        answers = parse_answers(self.task.kind, golds, [answer for _, answer, *_ in rows])
-        order = list(range(len(rows)))
-        random.Random(0).shuffle(order)
-        groups = min(GROUPS, len(rows))
+        golds = [json.loads(gold) for gold, _, _ in rows]
+        answers = parse_answers(self.task.kind, golds, [answer for _, answer, _ in rows])
+        texts = sorted({text for _, _, text in rows})
+        random.Random(0).shuffle(texts)
+        groups = min(GROUPS, len(texts))
+        group_of = {text: number % groups for number, text in enumerate(texts)}
         kept = [
-            [index for number, index in enumerate(order) if number % groups != group]
+            [index for index, (_, _, text) in enumerate(rows) if group_of[text] != group]
             for group in range(groups if groups > 1 else 0)
         ]
         scores, without = self._scores(golds, answers), [self._scores(golds, answers, part) for part in kept]
         errors = {name: _standard_error([left[name] for left in without]) for name in self.task.metrics}
         found = [scores[name] for name in self.task.metrics]
-        width = float(stats.t.ppf(0.975, groups - 1)) if groups > 1 else math.nan
-        ends = [scores[name] + sign * width * errors[name] for sign in (-1, 1) for name in self.task.metrics]
+        ends = [
+            scores[name] + sign * margin_errors(groups) * errors[name] for sign in (-1, 1) for name in self.task.metrics
+        ]
 
         metric, *_ = self.task.metrics
         chance, guessed = 0.0, [0.0] * len(kept)
-        of_guesses = guesses(self.task, golds, [context.decode() for _, _, *texts in rows for context in texts])
+        of_guesses = guesses(
+            self.task, golds, [text.decode() for _, _, text in rows] if self.task.kind == "span" else []
+        )
         if of_guesses:
             chance, best = max((self._scores(golds, guess)[metric], index) for index, guess in enumerate(of_guesses))
             guessed = [self._scores(golds, of_guesses[best], part)[metric] for part in kept]

@@ -23,6 +23,7 @@ from apache_beam.io.filesystemio import Downloader, DownloaderStream
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_keras.files import json_text
 from components.io.tfrecord import Example, frame, read_records
 
 # Minimum size of a read from a file that was opened for ranges.
@@ -196,8 +197,8 @@ def read_json(path: str) -> Any:
 
 
 def write_json(path: str, value: object) -> None:
-    """Write `value` as JSON; `path` exists only once it is complete."""
-    content = json.dumps(value, indent=2, sort_keys=True) + "\n"
+    """Write `value` as JSON, NaN as null; `path` exists only once it is complete."""
+    content = json_text(value, indent=2, sort_keys=True) + "\n"
     with whole_file(path, os.path.dirname(path)) as file:
         file.write(content.encode())
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.data.example_format import LABELLED, SEPARATED
+from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCUMENT_PARTS, LABELLED, SEPARATED
 from bert_keras.data.masking import MaskingVocabulary, mask_tokens
 from bert_keras.tokenizers.protocol import Tokenizer
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
@@ -40,12 +40,14 @@ class Plan:
         instances: INSTANCE [N], in the random order in which they are written.
         separated: whether `tokens` contains separators: [CLS] A. If not: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
         cut_segments: number of segments that were too long for an example, and were cut.
+        document_starts: int64 [documents], the first token of each.
     """
 
     tokens: np.ndarray
     instances: np.ndarray
     separated: bool
     cut_segments: int
+    document_starts: np.ndarray
 
 
 def plan_passes(
@@ -68,6 +70,9 @@ def plan_passes(
     if settings.objective not in PAIRS:
         # One position each for [CLS] and the separator after the segment.
         bucket, cut_segments = bucket.cut_segments(settings.max_seq_length - 2)
+    first_segments = bucket.document_splits[:-1]
+    if settings.objective == "full_sentences":  # a separator before each document but the first
+        first_segments = first_segments + np.maximum(np.arange(bucket.num_documents) - 1, 0)
     if separated:
         bucket = bucket.with_separators(sep_id, across_documents=settings.objective == "full_sentences")
     for number in range(passes):
@@ -79,7 +84,7 @@ def plan_passes(
             longest = settings.max_seq_length - (1 if separated else 2)
             instances = _block_instances(choose_blocks(bucket, longest, settings.cut_sentences))
         random_stream(*pass_key, "order").shuffle(instances)
-        yield Plan(bucket.tokens, instances, separated, cut_segments)
+        yield Plan(bucket.tokens, instances, separated, cut_segments, bucket.segment_splits[first_segments])
 
 
 def key_of_pass(key: Sequence[object], number: int) -> tuple[object, ...]:
@@ -110,6 +115,38 @@ def instance_lengths(plan: Plan, pair_separators: int = 1) -> np.ndarray:
     """Int32 [N], number of tokens of each instance, including [CLS] and [SEP]."""
     a_length, b_length = plan.instances["a_length"], plan.instances["b_length"]
     return a_length + (1 if plan.separated else 2) + b_length + pair_separators * (b_length > 0)
+
+
+def document_groups(plan: Plan, packing: bool, key: Sequence[object]) -> np.ndarray:
+    """Int64 [N], feature `document_group` of each instance (`bert_keras.data.example_format`).
+
+    Adjacent documents share a group if there are more documents than groups. Of up to DOCUMENT_PARTS documents, parts
+    are told apart.
+
+    Args:
+        packing: whether rows are packed by group. Then groups are larger, but for the smallest buckets.
+        key: key of the first group, so that the documents of several buckets spread.
+    """
+    starts, firsts = plan.document_starts, plan.instances["a_start"]
+    most = min(DOCUMENT_GROUPS, max(32, len(firsts) // 32)) if packing else DOCUMENT_GROUPS
+    groups = np.arange(len(starts)) * min(len(starts), most) // max(1, len(starts))
+    groups += int(random_stream(*key, "groups").integers(DOCUMENT_GROUPS))
+    document = np.searchsorted(starts, firsts, side="right") - 1
+    numbers = groups[document] % DOCUMENT_GROUPS * DOCUMENT_PARTS
+    if len(starts) <= DOCUMENT_PARTS:
+        lengths = np.diff(starts, append=len(plan.tokens))
+        numbers += (firsts - starts[document]) * DOCUMENT_PARTS // lengths[document]
+    return numbers
+
+
+def _pack_groups(lengths: np.ndarray, groups: np.ndarray, settings: ExampleSettings) -> np.ndarray:
+    """`pack_sequences` of each group alone."""
+    rows = []
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group).astype(np.int32)
+        packed = pack_sequences(lengths[members], settings.max_seq_length, settings.max_sequences_per_pack)
+        rows.append(np.where(packed < 0, -1, members[packed]))
+    return np.concatenate([np.zeros((0, settings.max_sequences_per_pack), np.int32), *rows])
 
 
 def fill_instances(
@@ -166,7 +203,7 @@ def make_examples(
     """Fill, mask and pack planned instances, a block at a time; in order, unless they are packed.
 
     Args:
-        split: with dynamic masking, only `eval` is masked.
+        split: only `eval` has document groups, and with dynamic masking masks.
         key: key of the random choices of the pass (`key_of_pass`).
 
     Yields:
@@ -175,9 +212,9 @@ def make_examples(
     """
     layout, vocabulary = settings.layout, MaskingVocabulary.of(tokenizer)
     rng = random_stream(*key, "masking")
+    groups = document_groups(plan, settings.packing, key) if split == EVAL else np.zeros(len(plan.instances), np.int64)
     if settings.packing:
-        lengths = instance_lengths(plan, tokenizer.pair_separators)
-        rows = pack_sequences(lengths, settings.max_seq_length, settings.max_sequences_per_pack)
+        rows = _pack_groups(instance_lengths(plan, tokenizer.pair_separators), groups, settings)
         rows = rows[random_stream(*key, "rows").permutation(len(rows))]
     else:
         rows = np.arange(len(plan.instances), dtype=np.int32)[:, None]
@@ -207,4 +244,6 @@ def make_examples(
             features["next_sentence_labels"] = instances["is_random_next"][:, None].astype(np.uint8)
         if settings.packing:
             features = pack_features(features, (block >= 0).sum(1), layout, tokenizer.pad_id)
+        if split == EVAL:
+            features[DOCUMENT_GROUP] = groups[block[:, :1]]
         yield features, fingerprints

@@ -22,6 +22,7 @@ import tensorflow as tf
 from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.types import artifact_utils
 
+from bert_keras.files import json_text
 from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER
 from bert_keras.training.log import LOG_FILE
 from components.evaluator.results import evaluated
@@ -63,7 +64,7 @@ def write_lineage(
     extra = os.path.join(directory, EXTRA_FOLDER)
     tf.io.gfile.makedirs(extra)
     with tf.io.gfile.GFile(os.path.join(extra, LINEAGE_FILE), "w") as file:
-        file.write(json.dumps(lineage, indent=2, sort_keys=True) + "\n")
+        file.write(json_text(lineage, indent=2, sort_keys=True) + "\n")
 
 
 def _steps(log: str) -> int | None:

@@ -10,13 +10,13 @@ A range leaves two files, each of which exists only whole:
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import ModelHandler
 
+from bert_keras.files import json_text
 from components.corpus_gen.readers import ReadUnit
 from components.io.shards import whole_file, write_json
 from components.task_example_gen.readers.records import RowError
@@ -156,7 +156,7 @@ def _windows(rows: Iterable[_InputRow]) -> Iterator[list[_InputRow]]:
 def _line(values: Mapping[str, Any]) -> bytes | str:
     """A line of JSON, or the reason why there is none."""
     try:
-        return (json.dumps(values, ensure_ascii=False, default=_plain) + "\n").encode()
+        return (json_text(values, ensure_ascii=False, default=_plain) + "\n").encode()
     except UnicodeEncodeError:
         return "a kept column holds half of a surrogate pair"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bert_keras.errors import InputError
+from bert_keras.files import json_text
 
 if TYPE_CHECKING:
     from bert_keras.tasks.rows import TaskRow
@@ -51,8 +50,7 @@ def score(
             f"bert-tfx: {predictions}: no prediction for {missing} of {len(rows)}: counted as {treatment}", err=True
         )
     figures = scores_of(row, [labelled.gold for labelled in rows], answers, odds)
-    # JSON has no nan.
-    typer.echo(json.dumps({name: None if math.isnan(value) else value for name, value in figures.items()}))
+    typer.echo(json_text(figures))
 
 
 def _labelled_rows(task: Task, gold: str) -> list[TaskRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,11 +10,14 @@ from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING
 
 
 def failures_of(summary: Mapping[str, Any]) -> list[GateFailure]:
-    """The records in a summary's `gate_failures`."""
-    records = summary["gate_failures"]
-    return [
-        GateFailure(**{**record, "slice": tuple(record["slice"]) if record["slice"] else None}) for record in records
-    ]
+    """The records in a summary's `gate_failures`; a value that is null there is NaN, unless its kind has none."""
+    failures = []
+    for record in summary["gate_failures"]:
+        known = {"slice": tuple(record["slice"]) if record["slice"] else None}
+        for name in ("value", "standard_errors") if record["kind"] == CHANCE else ("value",):
+            known[name] = math.nan if record[name] is None and record["kind"] != EMPTY else record[name]
+        failures.append(GateFailure(**{**record, **known}))
+    return failures
 
 
 def reasons(summary: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -76,13 +77,15 @@ def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:
     scores, metric, chosen = report["scores"], report["metric"], [str(seed) for seed in report["chosen"]]
     if len(scores) == 1:
         return {}
-    by_seed = ", ".join(f"{seed}: {of_seed[metric]:.4g}" for seed, of_seed in scores.items())
-    rows = {"restarts": f"{metric} {report['mean']:.4g} ± {report['deviation']:.4g}, by seed {by_seed}"}
+    by_seed = ", ".join(f"{seed}: {_number(of_seed[metric])}" for seed, of_seed in scores.items())
+    rows = {"restarts": f"{metric} {_number(report['mean'])} ± {_number(report['deviation'])}, by seed {by_seed}"}
     if report["ensemble"]:
         rows |= {f"seed {seed}": _figures(scores[seed]) for seed in chosen}
         rows["ensemble"] = f"{_figures(report['ensemble'])}: seeds {', '.join(chosen)}"
     else:
         rows["restarts"] += f"; chosen: seed {chosen[0]}"
+    if None in (of_seed[metric] for of_seed in scores.values()):
+        rows["restarts"] += "; mean and deviation are of the seeds with a score"
     rows["note"] = f"best of {len(scores)} on the rows that they are scored on: optimistic; the mean is not"
     return rows
 
@@ -97,11 +100,15 @@ def _search_row(search: Mapping[str, Any] | None, run_dir: str) -> dict[str, str
 
 
 def _chance(chances: Mapping[str, Any]) -> str:
-    return "".join(f"; chance: {name} {chance:.4g}" for name, (chance, _) in chances.items())
+    return "".join(f"; chance: {name} {_number(chance)}" for name, (chance, _) in chances.items())
 
 
 def _figures(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+    return ", ".join(f"{name} {_number(value)}" for name, value in scores.items())
+
+
+def _number(value: float | None) -> str:
+    return "no score" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def _files(folder: str) -> list[str]:

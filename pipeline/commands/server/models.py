@@ -138,7 +138,8 @@ def _lineage_line(folder: str, version: int) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             lineage: dict[str, Any] = json.load(file)
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in lineage["scores"].items())
+        known = {name: "no score" if score is None else f"{score:.4g}" for name, score in lineage["scores"].items()}
+        scores = ", ".join(f"{name} {score}" for name, score in known.items())
         return (
             f"blessed {lineage['blessed']}, pushed {lineage['pushed']}; {lineage['pipeline']} run {lineage['run']}, "
             f"model #{lineage['model']}, {lineage['steps']} steps; {scores}"

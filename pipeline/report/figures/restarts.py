@@ -55,10 +55,12 @@ def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Resta
     rows = [(f"seed {seed}", seed in chosen, _numbers(of_seed, forms)) for seed, of_seed in scores.items()]
     if report["ensemble"]:
         rows.append(("ensemble", True, _numbers(report["ensemble"], forms)))
-    mean, deviation = report["mean"], report["deviation"]
+    mean, deviation = (math.nan if value is None else value for value in (report["mean"], report["deviation"]))
     spread = "" if math.isnan(deviation) else f" ± {form.difference(deviation).removeprefix('+')}"
     summary = f"{form.title} {form.number(mean)}{spread}"
     values = [(seed, of_seed[report["metric"]]) for seed, of_seed in scores.items()]
+    missing = [seed for seed, value in values if value is None]
+    summary += f" without {', '.join(f'seed {seed}' for seed in missing)}" if missing else ""
     picture = picture_of(
         lambda axes: _draw(axes, values, chosen, mean, deviation, form),
         "restarts",
@@ -74,14 +76,20 @@ def _numbers(scores: Mapping[str, float], forms: Mapping[str, ScoreForm]) -> lis
 
 
 def _draw(
-    axes: Axes, values: Sequence[tuple[str, float]], chosen: set[str], mean: float, deviation: float, form: ScoreForm
+    axes: Axes,
+    values: Sequence[tuple[str, float | None]],
+    chosen: set[str],
+    mean: float,
+    deviation: float,
+    form: ScoreForm,
 ) -> None:
     """Draw a dot per seed, chosen ones in the colour of held-out scores, on a band of one standard deviation."""
     if not math.isnan(mean):
-        axes.axhspan(mean - deviation, mean + deviation, color=GRID, alpha=0.5, linewidth=0)
+        if not math.isnan(deviation):
+            axes.axhspan(mean - deviation, mean + deviation, color=GRID, alpha=0.5, linewidth=0)
         axes.axhline(mean, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 3)))
     for number, (seed, value) in enumerate(values):
-        if not math.isnan(value):
+        if value is not None:
             colour, size = (HELD_OUT_COLOUR, 8) if seed in chosen else (TRAIN_COLOUR, 6)
             axes.plot([number], [value], "o", color=colour, markersize=size)
     every = math.ceil(len(values) / TICKS)

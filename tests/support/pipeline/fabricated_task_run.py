@@ -5,10 +5,12 @@ import json
 import os
 import types
 
+from bert_keras.files import json_text
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
 from bert_keras.tasks.table import task_of
+from components.io.shards import write_json
 from components.io.tfrecord import bytes_example, frame
 from pipeline.report import base_page as page_frame
 from pipeline.runs import lineage
@@ -110,9 +112,8 @@ class FabricatedTask:
 
     def write(self):
         """Write the report from the current `summary` and `scores`."""
-        self.file("model_run", "scores.json", json.dumps(self.scores))
-        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
-            json.dump(self.summary, file, sort_keys=True)  # as `components.io.shards.write_json`
+        self.file("model_run", "scores.json", json_text(self.scores))
+        write_json(os.path.join(self.run_dir, "summary.json"), self.summary)
         with open(report.write_report(self.run_dir), encoding="utf-8") as file:
             return file.read()
 

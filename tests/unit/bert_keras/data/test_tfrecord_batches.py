@@ -1,5 +1,6 @@
 """The stream of batches, and of dynamic masks, is a function of the seed and the step."""
 
+import dataclasses
 import itertools
 import math
 import shutil
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.data import tfrecord_batches
 from bert_keras.data.example_format import ExampleLayout, ExampleSpec, feature_spec, read_shards
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.data.mixture import Source
@@ -228,6 +230,27 @@ def test_dynamic_masks_are_those_of_mask_tokens(unmasked):
 def test_resuming_at_a_step_gives_the_masks_of_an_unbroken_run(unmasked, first_step):
     unbroken = dynamic(unmasked, first_step + 5)[first_step:]
     assert rows(unbroken) == rows(dynamic(unmasked, 5, first_example=8 * first_step))
+
+
+@pytest.mark.parametrize("together", [256, 4, 3])
+@pytest.mark.parametrize("random_tokens", ["vocabulary", "corpus"])
+def test_masks_do_not_depend_on_the_number_of_workers(unmasked, monkeypatch, together, random_tokens):
+    """Also where a worker has a part of a block: with `corpus`, random tokens are those of rows of other workers."""
+    monkeypatch.setattr(tfrecord_batches, "MASKED_TOGETHER", together)
+    settings = dataclasses.replace(unmasked.masking.settings, random_tokens=random_tokens)
+    masking = DynamicMasking(settings, unmasked.masking.vocabulary)
+    alone = stream(unmasked, 6, dynamic_masking=masking)
+    for workers, resumed in ((2, 0), (4, 2)):
+        parts = [
+            stream(
+                unmasked, 6 - resumed, worker=worker, num_workers=workers, first_example=8 * resumed,
+                dynamic_masking=masking,
+            )
+            for worker in range(workers)
+        ]  # fmt: skip
+        for batch, shares in zip(alone[resumed:], zip(*parts, strict=True), strict=True):
+            for name, values in batch.items():
+                np.testing.assert_array_equal(np.concatenate([share[name] for share in shares]), values, err_msg=name)
 
 
 def test_each_epoch_has_other_masks(unmasked):

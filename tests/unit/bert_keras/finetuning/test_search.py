@@ -211,6 +211,23 @@ def test_figures_of_restarts_and_the_best_model(fine_tuner, scored, one_device):
     assert again.report["scores"] == {7: {"accuracy": 0.5}, 8: {"accuracy": 0.9}}
 
 
+def test_restarts_survive_a_seed_that_diverges(fine_tuner, scored, one_device, capsys):
+    scores = {7: 0.5, 8: None, 9: 0.9}
+
+    def diverging(config):
+        if scores[config.seed] is None:
+            raise Diverged("the loss is nan at step 1")
+        return scores[config.seed]
+
+    trained = scored(diverging)
+    chosen = train_restarts(fine_tuner, RUN, RestartSettings(count=3, ensemble=1), one_device)
+    assert [config.seed for config in trained] == [7, 8, 9] and chosen.config.seed == 9
+    assert "bert-tfx: seed 8 is left out: the loss is nan at step 1" in capsys.readouterr().err
+    assert math.isnan(chosen.report["scores"][8]["accuracy"]) and chosen.report["mean"] == pytest.approx(0.7)
+    with pytest.raises(Diverged, match="the loss is nan"):
+        train_restarts(fine_tuner, dataclasses.replace(RUN, seed=8), RestartSettings(), one_device)
+
+
 def test_one_training_has_no_deviation(fine_tuner, scored, one_device):
     scored(lambda config: 0.5)
     report = train_restarts(fine_tuner, RUN, RestartSettings(), one_device).report

@@ -99,6 +99,19 @@ def test_flops_are_counted_exactly(tmp_path, capsys):
     assert opened(tmp_path, "1e11 FLOPs").fix(None) == (training, second)
 
 
+@pytest.mark.parametrize("ramp_steps", [1, 2, 1000])
+def test_all_batch_sizes_of_a_ramp_have_a_cost(tmp_path, ramp_steps):
+    """From 2 rows over 4 and 8 to 16: as given, two steps are too few for all, and 1,000 leave none for 16."""
+    model = built(BertForPreTraining, BertConfig(24, 32, 1, 2, 64, max_position_embeddings=128), seed=1)
+    budget = opened(tmp_path, "1e11 FLOPs", batch_ramp_from=2, batch_ramp_steps=ramp_steps)
+    training, _ = budget.fix(lambda _, phases, folder: types.SimpleNamespace(model=model, phases=phases))
+    assert training.num_train_steps > 100
+    costs = read(tmp_path)["costs"]["phases"]
+    assert [(cost["batch_size"], cost["max_seq_length"]) for cost in costs] == [
+        (2, 64), (4, 64), (8, 64), (16, 64), (4, 128),
+    ]  # fmt: skip
+
+
 class Timed:
     """A loop that costs what it says, on a clock of its own."""
 

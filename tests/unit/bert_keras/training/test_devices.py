@@ -7,7 +7,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from bert_keras.training.strategy import describe_devices
+from bert_keras.training.config import TrainingConfig
+from bert_keras.training.strategy import create_strategy, describe_devices
 from tests.support.models.small_training import QUIET, loop, losses
 
 
@@ -19,6 +20,21 @@ def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer, quiet_l
     assert describe_devices(mirrored.strategy) == "2 CPU, no GPU is visible (docs/gpus.md)"
     mirrored.run()
     assert losses(tmp_path) == pytest.approx(quiet_losses(optimizer), abs=1e-4)
+
+
+def test_trainings_with_other_numbers_of_totals_share_a_process():
+    """As the pre-training and the fine-tuning of a demo: the runtime keeps the shape of each sum over the devices."""
+
+    def summed(count):
+        strategy = create_strategy(TrainingConfig(strategy="mirrored", train_batch_size=16))
+
+        def totals():
+            ones = [tf.ones([])] * count
+            return tf.stack(tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, ones))
+
+        return strategy.reduce("MEAN", tf.function(lambda: strategy.run(totals))(), axis=None).numpy().tolist()
+
+    assert [summed(count) for count in (2, 3, 1)] == [[2.0] * 2, [2.0] * 3, [2.0]]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 
+from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCUMENT_PARTS
+from components.evaluator.chance import ratio_of_groups
 from components.evaluator.metrics import MlmAccuracy, MlmPerplexity, NspAccuracy
 from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE
 
@@ -33,18 +35,25 @@ def compute(metric, batches, model_name=""):
     return compute_all(metric, batches, model_name)[0]
 
 
-def compute_all(metric, batches, model_name="", chance=False):
+def compute_all(metric, batches, model_name="", chance=False, groups=None):
     """The metric with the bounds of its interval, from one accumulator per batch, merged as in Beam.
 
-    With `chance` also the metric of the guesses, and the number of standard errors above it.
+    Each row is a document, but for `groups`: the feature of the rows of all batches. With `chance` also the metric of
+    the guesses, and the number of standard errors above it.
     """
     (computation,) = metric.computations(model_names=[model_name])
     combiner = computation.combiner
-    accumulators = []
+    accumulators, rows = [], 0
     for batch in batches:
+        size = len(next(iter(batch.values())))
+        numbers = (
+            np.arange(rows, rows + size) * DOCUMENT_PARTS if groups is None else np.array(groups[rows : rows + size])
+        )
+        rows += size
         outputs = {name: np.array(values, np.float32) for name, values in batch.items()}
         predictions = {model_name: outputs} if model_name else outputs
-        inputs = tfma.metrics.StandardMetricInputs({tfma.PREDICTIONS_KEY: predictions})
+        features = {DOCUMENT_GROUP: numbers[:, None]}
+        inputs = tfma.metrics.StandardMetricInputs({tfma.PREDICTIONS_KEY: predictions, tfma.FEATURES_KEY: features})
         accumulators.append(combiner.add_input(combiner.create_accumulator(), inputs))
     found = combiner.extract_output(combiner.merge_accumulators(accumulators))
     assert [key.name for key in found] == [metric.name + end for end in ("", LOW, HIGH, CHANCE, OVER_CHANCE)]
@@ -68,12 +77,23 @@ def test_metrics_equal_calculations_by_hand(metric, name, expected, model_name):
 
 
 def test_the_interval_equals_a_calculation_by_hand():
-    # One pair per example, so the error of 2 of 3 is the textbook's: sqrt(2/3 * 1/3 / (3 - 1)) = 1/3.
-    assert compute_all(NspAccuracy(), BATCHES)[1:] == pytest.approx([2 / 3 - 1.96 / 3, 1.0])
+    # One pair per document, so the error of 2 of 3 is the textbook's: sqrt(2/3 * 1/3 / (3 - 1)) = 1/3, times Student's
+    # t of two degrees of freedom.
+    assert compute_all(NspAccuracy(), BATCHES)[1:] == pytest.approx([0.0, 1.0])
+    ten = {"nsp_correct": [1.0] * 8 + [0.0] * 2, "nsp_weight": [1.0] * 10}
+    error = math.sqrt(0.8 * 0.2 / 9)
+    assert compute_all(NspAccuracy(), [ten])[1] == pytest.approx(0.8 - 2.262157 * error)
     # 2, 1 and 2 of 3, 4 and 1 tokens are right, 5/8 of all. The residuals are 1/8, -12/8 and 11/8:
-    # error sqrt(3/2 * 266/64 / 8^2) = 0.312109, times 1.96 is 0.611734, and a share is at most 1.
-    assert compute_all(MlmAccuracy(), BATCHES)[1:] == pytest.approx([0.625 - 0.611734, 1.0], abs=1e-6)
-    # For the perplexity it follows from the loss: no loss varies here, and for one example nothing is known.
+    # error sqrt(3/2 * 266/64 / 8^2) = 0.312109. It does not change if all rows stand three times in their documents.
+    thrice = {name: np.repeat(np.concatenate([batch[name] for batch in BATCHES]), 3) for name in BATCHES[0]}
+    groups = np.repeat([0, DOCUMENT_PARTS, 2 * DOCUMENT_PARTS], 3)
+    for batches, of in ((BATCHES, None), ([thrice], groups)):
+        assert compute_all(MlmAccuracy(), batches, groups=of)[1:] == pytest.approx([0.0, 1.0], abs=1e-6)
+        # Losses 3, 5 (ln 2) and 8 (ln 5) of 3, 4 and 1 tokens, ln 10 each: residuals -4.828, -5.745 and 10.573.
+        perplexity, _, high = compute_all(MlmPerplexity(), batches, groups=of)
+        margin = 4.302653 * math.sqrt(1.5 * (4.828314**2 + 5.744604**2 + 10.572918**2)) / 8
+        assert math.log(high / perplexity) == pytest.approx(margin, rel=1e-5)
+    # For the perplexity it follows from the loss: no loss varies here, and for one row nothing is known.
     even = {"mlm_nll": [math.log(2), 3 * math.log(2)], "mlm_weight": [1.0, 3.0]}
     assert compute_all(MlmPerplexity(), [even]) == pytest.approx([2.0, 2.0, 2.0], rel=1e-6)
     one = {name: values[:1] for name, values in even.items()}
@@ -81,14 +101,36 @@ def test_the_interval_equals_a_calculation_by_hand():
 
 
 def test_the_interval_has_95_percent_coverage():
-    """400 samples of 50 texts; each text has its own share of right tokens, 0.6 on average."""
-    generator, hits = np.random.default_rng(0), 0
+    """400 samples of 40 documents of 1 to 8 rows; each has its own share of right tokens, 0.6 on average.
+
+    Rows as the sampling unit hold the mean in 65 to 75 % of the samples.
+    """
+    generator, hits = np.random.default_rng(0), np.zeros(2)
     for _ in range(400):
-        weight = generator.integers(1, 20, 50).astype(float)
-        correct = generator.binomial(weight.astype(int), generator.uniform(0.3, 0.9, 50)).astype(float)
-        _, low, high = compute_all(MlmAccuracy(), [{"mlm_correct": correct, "mlm_weight": weight}])
-        hits += low <= 0.6 <= high
-    assert 0.91 < hits / 400 < 0.98
+        rows = generator.integers(1, 9, 40)
+        share = np.repeat(generator.uniform(0.3, 0.9, 40), rows)
+        weight = generator.integers(1, 20, rows.sum())
+        batch = {"mlm_correct": generator.binomial(weight, share), "mlm_weight": weight}
+        documents = np.repeat(np.arange(40), rows) * DOCUMENT_PARTS + generator.integers(
+            DOCUMENT_PARTS, size=rows.sum()
+        )
+        for unit, groups in enumerate((documents, np.arange(rows.sum()) % DOCUMENT_GROUPS * DOCUMENT_PARTS)):
+            _, low, high = compute_all(MlmAccuracy(), [batch], groups=groups)
+            hits[unit] += low <= 0.6 <= high
+    assert 0.92 < hits[0] / 400 < 0.975 and hits[1] / 400 < 0.85
+
+
+def test_parts_of_few_documents_are_the_units():
+    """Two documents in three and two parts; with five documents the parts are added up."""
+    batch = {"nsp_correct": [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0], "nsp_weight": [1.0] * 8}
+    two = [0, 0, 1, 2, 4, 4, 6, 6]
+    parts = ratio_of_groups(np.array([1.0, 1.0, 1.0, 1.0, 1.0]), np.array([2.0, 1.0, 1.0, 2.0, 2.0]))
+    _, low, _ = compute_all(NspAccuracy(), [batch], groups=two)
+    assert low == pytest.approx(max(0.0, 5 / 8 - 2.776445 * parts[1]))
+    five = [0, 1, 4, 5, 8, 12, 16, 17]
+    documents = ratio_of_groups(np.array([1.0, 2.0, 0.0, 1.0, 1.0]), np.array([2.0, 2.0, 1.0, 1.0, 2.0]))
+    _, low, _ = compute_all(NspAccuracy(), [batch], groups=five)
+    assert low == pytest.approx(max(0.0, 5 / 8 - 2.776445 * documents[1]))
 
 
 @pytest.mark.parametrize("metric", [MlmAccuracy, MlmPerplexity, NspAccuracy])

@@ -1,6 +1,7 @@
 """Shards and JSON files are written atomically; counts are summed."""
 
 import json
+import math
 
 import apache_beam as beam
 import pytest
@@ -113,6 +114,17 @@ def test_json_is_written_atomically(tmp_path):
         write_json(str(path), {"c": object()})
     assert json.loads(path.read_text())["b"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_nan_and_infinity_become_null(tmp_path):
+    """JSON has neither: a reader other than Python's refuses the file."""
+    write_json(str(tmp_path / "a.json"), {"scores": {"a": math.nan, "b": [1.5, (math.inf, None)]}, "c": "NaN"})
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    read_back = json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse)
+    assert read_back == {"scores": {"a": None, "b": [1.5, [None, None]]}, "c": "NaN"}
 
 
 def test_counts_are_summed():

@@ -12,6 +12,7 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.utils import proto_utils
 
+from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_PARTS
 from components.evaluator import slices as by_length
 from components.evaluator.gate_failures import GateFailure
 from components.evaluator.results import evaluated, evaluated_by_slice, gate_failures, intervals
@@ -70,6 +71,7 @@ def examples(tmp_path_factory):
                         example.features.feature[name].float_list.value.append(value * factor)
                     mask = [1] * (3 + number) + [0] * (4 - number)
                     example.features.feature["input_mask"].int64_list.value.extend(mask)
+                    example.features.feature[DOCUMENT_GROUP].int64_list.value.append(number * DOCUMENT_PARTS)
                     writer.write(example.SerializeToString())
         return artifact
 
@@ -121,7 +123,8 @@ def test_without_a_baseline_only_values_are_gated(judge, model):
         {"mlm_perplexity": 20.0, "mlm_accuracy": 0.4, "nsp_accuracy": 2 / 3, "example_count": 3.0}, rel=1e-5
     )
     found = intervals(evaluation)
-    assert found["nsp_accuracy"] == pytest.approx([2 / 3 - 1.96 / 3, 1.0])
+    # Of three documents: 4.3 standard errors, of 1/3 here.
+    assert found["nsp_accuracy"] == pytest.approx([0.0, 1.0])
     assert found["mlm_perplexity"] == pytest.approx([20.0, 20.0], rel=1e-4)
     assert set(found) == {"mlm_perplexity", "mlm_accuracy", "nsp_accuracy"}
     # The examples have 3, 4 and 5 real tokens.

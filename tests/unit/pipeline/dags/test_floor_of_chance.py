@@ -81,8 +81,8 @@ def judge(name, rows, answers, gate):
     task = task_of(name)
     (computation,) = getattr(task_scores, task_scores.class_name(name))().computations(model_names=[""])
     written = [
-        tuple(text.encode() for text in (json.dumps(gold), answer, *([context] if context else [])))
-        for (gold, context), answer in zip(rows, answers, strict=True)
+        tuple(text.encode() for text in (json.dumps(gold), answer, context or str(number)))
+        for number, ((gold, context), answer) in enumerate(zip(rows, answers, strict=True))
     ]
     combiner = computation.combiner
     measured = combiner.extract_output(combiner.merge_accumulators([written[:100], written[100:]]))

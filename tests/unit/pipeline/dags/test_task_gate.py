@@ -42,13 +42,13 @@ SLICES = TaskSliceSettings(lengths=())
 
 
 class Told(tf.Module):
-    """Answers with the row's text."""
+    """Answers with the row's text, without the spaces that tell rows apart."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def evaluate(self, examples):
         one = tf.io.FixedLenFeature([], tf.string)
         row = tf.io.parse_example(examples, {"row_id": one, "gold": one, "text": one})
-        return {"row_id": row["row_id"], "gold": row["gold"], "answer": row["text"]}
+        return {"row_id": row["row_id"], "gold": row["gold"], "answer": tf.strings.strip(row["text"])}
 
 
 class Always(Told):
@@ -86,7 +86,7 @@ def judge(tmp_path):
                 for number, (gold, answer, *source) in enumerate(answered):
                     example = tf.train.Example()
                     context = {"context": "in may"} if task.startswith("squad") else {}
-                    row = TaskRow(str(number), {"text": answer} | context, gold, *source)
+                    row = TaskRow(str(number), {"text": answer + " " * number} | context, gold, *source)
                     for name, values in row.to_features().items():
                         example.features.feature[name].bytes_list.value.extend(values)
                     writer.write(example.SerializeToString())
@@ -238,10 +238,13 @@ def test_every_task_has_a_metric_named_as_its_first_score():
         ]
 
 
-def ends(rows):
-    """(lower, upper) end of the accuracy's interval for rows of SST-2."""
+def ends(answers, texts=None):
+    """(lower, upper) end of the accuracy's interval for rows of SST-2, each with a text of its own or the given one."""
     (computation,) = task_scores.Score_sst_2().computations(model_names=[""])
-    found = computation.combiner.extract_output(rows)
+    texts = range(len(answers)) if texts is None else texts
+    found = computation.combiner.extract_output(
+        [(*answer, b"%04d" % text) for answer, text in zip(answers, texts, strict=True)]
+    )
     return tuple(value for key, value in found.items() if key.name.endswith((LOW, HIGH)))
 
 
@@ -251,8 +254,11 @@ def test_the_interval_of_a_score_by_hand():
     # p = 3/4 of 4: 0.25 times 3.182446.
     assert ends([right, wrong, right, right]) == pytest.approx((0.75 - 0.795612, 0.75 + 0.795612), abs=1e-6)
     assert all(map(math.isnan, ends([right])))
+    # Of no text more is known if it has three rows.
+    thrice = ends([right, wrong, right, right] * 3, [0, 1, 2, 3] * 3)
+    assert thrice == pytest.approx((0.75 - 0.795612, 0.75 + 0.795612), abs=1e-6)
     # In any order; with many rows it approaches the textbook's too.
     many = [right] * 700 + [wrong] * 300
     low, high = ends(many)
-    assert ends(many[::-1]) == (low, high)
+    assert ends(many[::-1], range(1000)[::-1]) == (low, high)
     assert (high - low) / 2 == pytest.approx(2.093 * math.sqrt(0.7 * 0.3 / 999), rel=0.35)

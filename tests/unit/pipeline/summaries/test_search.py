@@ -66,6 +66,8 @@ def test_restarts_in_words():
     rows = restart_rows(report({7: 0.5, 8: 0.9}))
     assert rows["restarts"] == "accuracy 0.7 ± 0.2828, by seed 7: 0.5, 8: 0.9; chosen: seed 8"
     assert "optimistic" in rows["note"]
+    left_out = restart_rows(report({7: 0.5, 8: None, 9: 0.9}))["restarts"]
+    assert "7: 0.5, 8: no score, 9: 0.9; chosen: seed 8; mean and deviation are of the seeds with a score" in left_out
     together = restart_rows(report({7: 0.5, 8: 0.9, 9: 0.7}, {"accuracy": 0.95}, (8, 9)))
     assert {name: together[name] for name in ("seed 8", "seed 9", "ensemble")} == {
         "seed 8": "accuracy 0.9",
