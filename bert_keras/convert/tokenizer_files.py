@@ -90,6 +90,8 @@ _SENTENCE: dict[str, tuple[Any, ...]] = {
 }
 _SENTENCE_HARMLESS = ("max_seq_length", "model_args", "model_kwargs", "backend", "unpad_inputs")
 _PROMPT_HARMLESS = ("__version__", "prompts", "default_prompt_name", "similarity_fn_name")
+# What an ALBERT's `tokenizer.json` replaces, quotation marks and several spaces.
+_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"})
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -121,8 +123,13 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     if class_ is not None and not any_rules and class_.removesuffix("Fast") not in kind.classes:
         _refuse(path, _CLASS, class_, f"{', '.join(kind.classes)} for {algorithm}")
     _check_names(paths[2], names, kind)
+    rules: dict[str, Any] = {}
     try:
         remarks += _check_fast(paths[1], fast, kind, algorithm, vocabulary) if fast else ()
+        if algorithm == "WordPiece":
+            rules = _wordpiece_rules(paths, settings, fast, vocabulary, any_rules)
+        elif algorithm == "Unigram" and fast and not any_rules:
+            _check_unigram(paths, settings, fast)
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration) as error:
@@ -136,11 +143,6 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
         )
     if settings.get("add_prefix_space") and algorithm == "BPE":
         remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
-    rules: dict[str, Any] = {}
-    if algorithm == "WordPiece":
-        rules = _wordpiece_rules(paths, settings, fast, vocabulary, any_rules)
-    elif algorithm == "Unigram" and fast and not any_rules:
-        _check_unigram(paths, settings, fast)
     path, sentence = sentence_settings(directory)
     if sentence.get("do_lower_case") and algorithm != "WordPiece":
         _refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary")
@@ -278,11 +280,14 @@ def _check_fast(
     _check_post_processor(path, fast, kind)
     if algorithm == "WordPiece":
         return ()
-    pre = _steps(fast.get("pre_tokenizer"), "pretokenizers")
     types = {"BPE": ("ByteLevel",), "Unigram": ("WhitespaceSplit", "Metaspace")}[algorithm]
-    for step in pre:
+    rewrites = () if algorithm == "BPE" else ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled")
+    for step in _steps(fast.get("normalizer"), "normalizers"):
+        if step["type"] not in rewrites or step.get("pattern", _REPLACED[0]) not in _REPLACED:
+            _refuse(path, "normalizer", step, ", ".join(rewrites) or "none")
+    for step in _steps(fast.get("pre_tokenizer"), "pretokenizers"):
         if step["type"] not in types:
-            _refuse(path, "pre_tokenizer", step["type"], " and ".join(types))
+            _refuse(path, "pre_tokenizer", step, ", ".join(types))
         _check(path, step, {"use_regex": (True,), "split": (True,), "replacement": ("▁",)}, f"{step['type']}.")
         if algorithm == "Unigram":
             _check(path, step, {"prepend_scheme": ("always",), "add_prefix_space": (True,)}, "Metaspace.")

@@ -9,25 +9,20 @@ from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.normalize import basic_tokenize
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
+from tests.support.models.wordpiece_rules import RULES
 
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 # Letters that came after Unicode 14, and one that the library does not decompose.
 OTHERS = {0x1C89, *range(0xA7CB, 0xA7DD), *range(0x10D50, 0x10D66), 0x11938, *range(0x16EA0, 0x16EB9)}
 # What the rules look at: sigmas, cased letters, characters that they skip, accents in another order, ideographs.
 LETTERS = "ΣσΑα.'\u00ad-1 Bé\u0301\u0323\u0f71\u0f72\u0f74漢\ufffdﬁ"
-RULES = [
-    {"lower_case": True},
-    {"lower_case": False},
-    {"lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False},
-    {"lower_case": False, "strip_accents": True},
-]
 
 
 def words(fast, text):
     return [word for word, _ in fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(text))]
 
 
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_words_are_those_of_the_tables(rules):
     fast = fast_tokenizer(BertTokenizer([*SPECIAL_TOKENS, "a"], **rules))
     fast = tokenizers.Tokenizer.from_str(fast.to_str())
@@ -43,7 +38,7 @@ def test_words_are_those_of_the_tables(rules):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_words_of_every_code_point(rules):
     fast = fast_tokenizer(BertTokenizer([*SPECIAL_TOKENS, "a"], **rules))
     texts = {c: f"a{chr(c)}b {chr(c)} x{chr(c)}" for c in CODE_POINTS}

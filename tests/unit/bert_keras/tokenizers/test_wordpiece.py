@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.normalize import basic_tokenize
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.wordpiece_rules import RULES
 
 ROOT = Path(__file__).parents[4]
 IDEOGRAPHS = re.compile(
@@ -35,13 +36,6 @@ needs_same_unicode = pytest.mark.skipif(
 needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
 
 
-# The rules of the released vocabularies, and others.
-RULES = {
-    "cased": {"lower_case": False},
-    "uncased": {"lower_case": True},
-    "lowered": {"lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False},
-    "stripped": {"lower_case": False, "strip_accents": True},
-}
 each_rule = pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 
 

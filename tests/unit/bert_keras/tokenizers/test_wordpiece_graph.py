@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+from tests.support.models.wordpiece_rules import RULES
 
 # As in test_tokenizer.py: casing context, accents, marks that are not Mn, deletion, separators, brackets.
 TRICKY = (
@@ -45,14 +46,6 @@ def assert_same(graph, offline, texts):
     assert encoded.dtype == tf.int32
     np.testing.assert_array_equal(encoded.row_splits, row_splits)
     np.testing.assert_array_equal(encoded.values, ids)
-
-
-RULES = {
-    "cased": {"lower_case": False},
-    "uncased": {"lower_case": True},
-    "lowered": {"lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False},
-    "stripped": {"lower_case": False, "strip_accents": True},
-}
 
 
 @pytest.fixture(scope="module", params=RULES)

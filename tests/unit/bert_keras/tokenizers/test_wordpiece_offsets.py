@@ -16,6 +16,7 @@ from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
 from bert_keras.tokenizers.wordpiece_offsets import encode_with_offsets
+from tests.support.models.wordpiece_rules import RULES
 
 CHARS = "abcdefis.,'-[]#éß漢\u1100\u1161\u11ab가σςα\u1b44\U0001d158\U0001d165\U0001d16d\u302e\u0301\u02b0i\u0307"
 VOCABULARY = list(dict.fromkeys([*SPECIAL_TOKENS, "caf", "ab", "##abc", *CHARS, *("##" + char for char in CHARS)]))
@@ -23,12 +24,6 @@ VOCABULARY = list(dict.fromkeys([*SPECIAL_TOKENS, "caf", "ab", "##abc", *CHARS, 
 TRICKY = (
     "aAbcfeÉés.'-[#\u00ad\u0301\u0323\u0345\u1b44\u302e\U0001d165\U0001d16d\u200d\ufffd\x00\x01 \n\u202f\xa0漢가İΣqĳ"
 )
-RULES = {
-    "cased": {"lower_case": False},
-    "uncased": {"lower_case": True},
-    "lowered": {"lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False},
-    "stripped": {"lower_case": False, "strip_accents": True},
-}
 each_rule = pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
 
