@@ -320,7 +320,7 @@ def _wordpiece_rules(
     paths: list[str], settings: dict[str, Any], fast: dict[str, Any], vocabulary: Vocabulary, any_rules: bool
 ) -> dict[str, Any]:
     said = {ours: settings[name] for name, (ours, _) in _RULES.items() if settings.get(name) is not None}
-    if not fast:
+    if "normalizer" not in fast:
         return said
     steps = _steps(fast.get("normalizer"), "normalizers")
     if [step["type"] for step in steps] not in (["BertNormalizer"], ["Lowercase", "BertNormalizer"]):
