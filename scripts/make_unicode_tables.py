@@ -50,20 +50,21 @@ def is_movable(char: str) -> bool:
     return unicodedata.combining(char) > 0 and unicodedata.category(char) != "Mn"
 
 
-def fold(char: str, lower_case: bool) -> tuple[int, str]:
+def fold(char: str, lower_case: bool, strip_accents: bool) -> tuple[int, str]:
     """(kind, replacement) of one character in one tokenization."""
-    decomposed = unicodedata.normalize("NFD", char.lower()) if lower_case and not is_deleted(char) else char
-    bits = 0
+    decomposed, bits = char, 0
     if lower_case:
+        decomposed = char if is_deleted(char) else char.lower()
         bits = casing(char) | (ut.SIGMA if ord(char) == ut.CAPITAL_SIGMA else 0)
-        if not is_deleted(char):
-            bits |= ut.STARTER if any(unicodedata.combining(c) == 0 for c in decomposed) else 0
-            bits |= ut.MARK if any(is_movable(c) for c in decomposed) else 0
+    if strip_accents and not is_deleted(char):
+        decomposed = unicodedata.normalize("NFD", decomposed)
+        bits |= ut.STARTER if any(unicodedata.combining(c) == 0 for c in decomposed) else 0
+        bits |= ut.MARK if any(is_movable(c) for c in decomposed) else 0
     if is_deleted(char):
         return bits, ""
     if is_space(char):
         return bits | 1, " "
-    if lower_case:
+    if strip_accents:
         decomposed = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
     assert len(decomposed) <= ut.MAX_LENGTH, char
     if is_ideograph(char) or any(is_punctuation(c) for c in decomposed):
@@ -90,11 +91,11 @@ def make_tables() -> dict[str, np.ndarray]:
         )
     movable = [c for c in range(ut.CODE_POINTS) if is_movable(chr(c))]
     arrays: dict[str, np.ndarray] = {}
-    for prefix, lower_case in (("cased", False), ("uncased", True)):
+    for (lower_case, strip_accents), prefix in ut.PREFIXES.items():
         kind = np.zeros(ut.CODE_POINTS, np.uint8)
         offsets = np.zeros((ut.CODE_POINTS, ut.MAX_LENGTH), np.int32)
         for code_point in range(ut.CODE_POINTS):
-            kind[code_point], replacement = fold(chr(code_point), lower_case)
+            kind[code_point], replacement = fold(chr(code_point), lower_case, strip_accents)
             for place, char in enumerate(replacement):
                 offsets[code_point, place] = ord(char) - code_point
         arrays[f"{prefix}_kind_index"], arrays[f"{prefix}_kind_pages"] = paged(kind)

@@ -30,6 +30,7 @@ from bert_keras.saved_model.settings import (
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
+from bert_keras.tokenizers.unicode_tables import normalization_fields
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ def read_pushed(directory: str) -> ReadModel:
     _check_weights(directory)
     model, fine_tuned = _new_model(directory, electra or config)
     _load_weights(model, weights)
-    lower_case = fields.get("lower_case")
+    rules = normalization_fields(fields)
     if fine_tuned is not None:
         task, settings = fine_tuned
         remarks = () if task.contrastive else (f"the output layer of {task.name} in {directory} is dropped",)
         random: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
-        read = ReadModel(model.backbone, tokens, lower_case, random, merges, family, remarks, (model, task, settings))
+        read = ReadModel(model.backbone, tokens, rules, random, merges, family, remarks, (model, task, settings))
         return dataclasses.replace(read, **further)
     path = os.path.join(directory, CONFIG_FILE)
     stored = files.read_json(path)
@@ -89,11 +90,11 @@ def read_pushed(directory: str) -> ReadModel:
         roberta.build()
         weight_copy.copy_weights(model, roberta)
         drawn = tuple(part for part in untrained if part == "masked-LM head")
-        return ReadModel(roberta, tokens, lower_case, drawn, merges, family, **further)
+        return ReadModel(roberta, tokens, rules, drawn, merges, family, **further)
     if not electra:
-        return ReadModel(model, tokens, lower_case, untrained, family=family, **further)
+        return ReadModel(model, tokens, rules, untrained, family=family, **further)
     generator = _generator(directory, electra)
-    return ReadModel(model, tokens, lower_case, untrained, merges, "electra", generator=generator, **further)
+    return ReadModel(model, tokens, rules, untrained, merges, "electra", generator=generator, **further)
 
 
 def _read_embedding(directory: str) -> EmbeddingSettings:
@@ -151,7 +152,7 @@ def outline_pushed(directory: str) -> Outline:
     width = electra.embedding_size if electra else config.of_width().hidden_size
     architecture = Architecture(_family(config, electra, vocabulary.merges if vocabulary else None), config, width)
     size = electra.generator_size if electra and _generator_file(directory) else None
-    return Outline(architecture, vocabulary, fields.get("lower_case"), size)
+    return Outline(architecture, vocabulary, normalization_fields(fields), size)
 
 
 def _family(config: BertConfig, electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
@@ -199,7 +200,7 @@ def read_tokenizer(directory: str) -> Tokenizer:
         return SentencePieceTokenizer(vocabulary.sentencepiece)
     if vocabulary.merges is not None:
         return ByteBpeTokenizer(vocabulary.tokens, vocabulary.merges)
-    return BertTokenizer(vocabulary.tokens, fields["lower_case"])
+    return BertTokenizer(vocabulary.tokens, **normalization_fields(fields))
 
 
 def _read_vocabulary(directory: str, config: BertConfig, algorithm: str | None) -> Vocabulary | None:

@@ -15,8 +15,7 @@ from bert_keras.models.config import Part
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
-from bert_keras.tokenizers.vocabulary_files import Tokenizer
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.tokenizers.vocabulary_files import Tokenizer, wordpiece_tokenizer
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
@@ -92,17 +91,14 @@ def tokenizer_of(model: ReadModel, directory: str, cased: bool | None) -> Tokeni
     """
     if model.vocabulary is None:
         return None
-    lower_case = model.lower_case if cased is None else not cased
     try:
         if model.sentencepiece is not None:
             return SentencePieceTokenizer(model.sentencepiece)
         if model.merges is not None:
             return ByteBpeTokenizer(model.vocabulary, model.merges)
-        if lower_case is not None:
-            return BertTokenizer(model.vocabulary, lower_case)
     except ValueError as error:
         raise InputError(f"{directory}: {error}") from error
-    raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
+    return wordpiece_tokenizer(model.vocabulary, model.normalization, directory, cased)
 
 
 def write_any(

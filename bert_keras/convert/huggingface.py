@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import modernbert, sentence_transformers, weight_copy
+from bert_keras.convert import modernbert, sentence_transformers, tokenizer_files, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
 from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
 from bert_keras.convert.weight_map import HEADS, PREFIXES, TIED, UNUSED_ROWS, Family
@@ -90,13 +90,11 @@ def read_huggingface(directory: str) -> ReadModel:
     _check_head(model, architecture, config_path)
     positions = architecture.encoder.max_position_embeddings
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    remarks += not_read
-    if vocabulary and vocabulary.merges is not None and read_settings(directory).get("add_prefix_space"):
-        remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
+    remarks += (*not_read, *outline.remarks)
     return ReadModel(
         model,
         vocabulary.tokens if vocabulary else None,
-        outline.lower_case,
+        outline.normalization,
         initialised,
         vocabulary.merges if vocabulary else None,
         architecture.family,
@@ -112,13 +110,14 @@ def outline_huggingface(directory: str) -> Outline:
     """Read configuration, vocabulary and the headers of the weights' files; errors as in `read_huggingface`."""
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary = _read_vocabulary(directory, architecture.encoder)
-    lower_case = read_settings(directory).get("do_lower_case")
+    rules, remarks = tokenizer_files.read_rules(directory, vocabulary)
     with contextlib.ExitStack() as files:
         tensors, file = _open_tensors(directory, files)
         stored = _canonical(tensors, architecture.family, reads=False)
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     is_generator = architecture.family == "electra" and "masked-LM head" in parts
-    return Outline(architecture, vocabulary, lower_case, _generator_size(directory, architecture), is_generator)
+    size = _generator_size(directory, architecture)
+    return Outline(architecture, vocabulary, rules, size, is_generator, remarks)
 
 
 def _generator_size(directory: str, discriminator: Architecture) -> float | None:

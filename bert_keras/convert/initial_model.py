@@ -17,7 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
-from bert_keras.tokenizers.vocabulary_files import Tokenizer, vocabulary_files
+from bert_keras.tokenizers.vocabulary_files import Tokenizer, vocabulary_files, wordpiece_tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import replaced_tokens
 
@@ -88,13 +88,7 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
             return outline, ByteBpeTokenizer(vocabulary.tokens, vocabulary.merges)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
-    lower_case = outline.lower_case if cased is None else not cased
-    if lower_case is None:
-        raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
-    try:
-        return outline, BertTokenizer(vocabulary.tokens, lower_case)
-    except ValueError as error:
-        raise InputError(f"{directory}: {error}") from error
+    return outline, wordpiece_tokenizer(vocabulary.tokens, outline.normalization, directory, cased)
 
 
 def check_family(directory: str, family: Family, trains_electra: bool) -> None:
@@ -160,9 +154,13 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
 def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
     """The old tokens that each new token replaces; none in byte-level BPE, which no words can be added to."""
     if isinstance(original, BertTokenizer) and isinstance(tokenizer, BertTokenizer):
-        if tokenizer.lower_case != original.lower_case:
-            case = "lower-cased" if original.lower_case else "cased"
-            raise InputError(f"{directory}: its vocabulary is {case}, the examples' is not: make them with --init too")
+        theirs = tokenizer.normalization.fields
+        for name, value in original.normalization.fields.items():
+            if value != theirs[name]:
+                raise InputError(
+                    f"{directory}: its vocabulary has {name}={value}, the examples' {theirs[name]}: make them with "
+                    "--init too"
+                )
         try:
             return replaced_tokens(original, tokenizer.vocabulary)
         except ValueError as error:

@@ -100,11 +100,8 @@ def read_keras_hub(directory: str) -> ReadModel:
     )
     if task and task != preset.masked_lm:
         remarks += (f"the head of {task} is dropped: no head here is the same function",)
-    lower_case = settings.get("lowercase")
-    if lower_case is not None and lower_case != settings.get("strip_accents", False):
-        remarks += (f"{TOKENIZER_FILE} lower-cases or strips accents, not both; BERT's tokenizer does both or neither",)
     tokens, merges = (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
-    return ReadModel(converted, tokens, lower_case, initialised, merges, architecture.family, remarks)
+    return ReadModel(converted, tokens, _rules(settings), initialised, merges, architecture.family, remarks)
 
 
 def outline_keras_hub(directory: str) -> Outline:
@@ -112,7 +109,13 @@ def outline_keras_hub(directory: str) -> Outline:
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary, settings = _read_vocabulary(directory, architecture)
     _check_weights(directory, _PRESETS[architecture.family], _task_class(directory))
-    return Outline(architecture, vocabulary, settings.get("lowercase"))
+    return Outline(architecture, vocabulary, _rules(settings))
+
+
+def _rules(settings: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `unicode_tables.Normalization` in the settings of a WordPiece tokenizer."""
+    names = {"lowercase": "lower_case", "strip_accents": "strip_accents"}
+    return {ours: settings[theirs] for theirs, ours in names.items() if theirs in settings}
 
 
 def _check_weights(directory: str, preset: _Preset, task: str | None) -> str:
@@ -273,7 +276,9 @@ def _their_tokenizer(tokenizer: Tokenizer | None, preset: _Preset, models: Any) 
         raise InputError(f"the vocabulary does not fit keras-hub's {preset.tokenizer}; write it with --to hf")
     theirs, tokens = getattr(models, preset.tokenizer), tokenizer.vocabulary
     if isinstance(tokenizer, BertTokenizer):
-        return theirs(list(tokens), lowercase=tokenizer.lower_case, strip_accents=tokenizer.lower_case)
+        vocabulary_files.wordpiece(tokenizer, "keras-hub's presets", ("lower_case", "strip_accents"))
+        rules = tokenizer.normalization
+        return theirs(list(tokens), lowercase=rules.lower_case, strip_accents=rules.strip_accents)
     assert isinstance(tokenizer, ByteBpeTokenizer)
     merges = [f"{left} {right}" for left, right in tokenizer.merges]
     return theirs({token: i for i, token in enumerate(tokens)}, merges)

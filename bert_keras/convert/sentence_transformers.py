@@ -10,12 +10,11 @@ import os
 from typing import Any
 
 from bert_keras import files
+from bert_keras.convert.tokenizer_files import MODULES_FILE, SENTENCE_FILES, prompt_remarks, sentence_settings
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
-from bert_keras.tokenizers.vocabulary_files import LENGTH, TOKENIZER_FILE
+from bert_keras.tokenizers.vocabulary_files import LENGTH, TOKENIZER_FILE, read_settings
 
-MODULES_FILE = "modules.json"
-_SETTINGS_FILE = "sentence_bert_config.json"
 _POOLING_FILE = "config.json"
 _MODULES = "sentence_transformers.models."
 # By the name of their switch in the pooling's file, in which version 5 has one `pooling_mode` instead.
@@ -40,22 +39,25 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path} is not a list of modules with type and path; copy it again") from error
     kinds = [kind for kind, _ in modules]
+    if modules and modules[0][1]:
+        raise InputError(f"{path}: path of {kinds[0]} is {modules[0][1]!r}; supported: '', the folder itself")
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return NO_EMBEDDING, (_not_read(directory, f"its modules are {', '.join(kinds) or 'none'}"),)
     pooling_path = os.path.join(directory, modules[1][1], _POOLING_FILE)
     mode = _pooling_mode(files.read_json(pooling_path))
     if mode not in ("mean", "cls"):
         return NO_EMBEDDING, (_not_read(directory, f"its pooling is {mode}"),)
-    # The first that says it; version 6 writes only the tokenizer's.
-    for name, field in ((_SETTINGS_FILE, "max_seq_length"), (TOKENIZER_FILE, LENGTH)):
-        path = os.path.join(directory, name)
-        longest = files.read_json(path).get(field) if os.path.exists(path) else None
-        if longest is not None:
-            break
+    path, settings = sentence_settings(directory)
+    longest, field = settings.get("max_seq_length"), "max_seq_length"
+    if longest is None:  # version 6 writes only the tokenizer's
+        path, field = os.path.join(directory, TOKENIZER_FILE), LENGTH
+        longest = read_settings(directory).get(field)
     longest = positions if longest is None else longest
     if not isinstance(longest, (int, float)) or longest < 3:
         raise InputError(f"{path}: {field} is {longest!r}; it must be a number of tokens, 3 or more")
-    return EmbeddingSettings(mode, len(kinds) == 3, int(longest) if longest < positions else 0), ()
+    return EmbeddingSettings(mode, len(kinds) == 3, int(longest) if longest < positions else 0), prompt_remarks(
+        directory
+    )
 
 
 def _pooling_mode(fields: dict[str, Any]) -> Any:
@@ -96,4 +98,4 @@ def write_embedding(directory: str, embedding: EmbeddingSettings, hidden_size: i
     pooling = {"word_embedding_dimension": hidden_size, **switches}
     files.write_json(os.path.join(directory, "1_Pooling"), _POOLING_FILE, pooling)
     settings = {"max_seq_length": embedding.max_seq_length or positions, "do_lower_case": False}
-    files.write_json(directory, _SETTINGS_FILE, settings)
+    files.write_json(directory, SENTENCE_FILES[0], settings)

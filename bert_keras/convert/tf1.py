@@ -51,7 +51,7 @@ def read_tf1(directory: str) -> ReadModel:
         return _read_electra(directory, outline)
     prefix = os.path.join(directory, CHECKPOINT)
     model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", _tensors(prefix), f"{prefix}.index")
-    return ReadModel(model, outline.vocabulary.tokens if outline.vocabulary else None, None, initialised)
+    return ReadModel(model, outline.vocabulary.tokens if outline.vocabulary else None, {}, initialised)
 
 
 def outline_tf1(directory: str) -> Outline:

@@ -39,7 +39,8 @@ class ReadModel:
         model: float32; a `BertBackbone` if there is no head, else a `BertForPreTraining`, `RobertaForMaskedLM`,
             `ElectraDiscriminator` or `ElectraGenerator`.
         vocabulary: one token per id; None if the folder has none.
-        lower_case: whether text is lower-cased (and stripped of accents); None if unknown.
+        normalization: fields of `unicode_tables.Normalization`, the rules of word pieces, as far as the folder says
+            them; without `lower_case` if that is unknown.
         initialised: the parts of `model` that the folder lacks. They have random weights and need training.
         merges: merges of byte-level BPE; None for others.
         family: the model's family, which a `BertBackbone` itself does not record.
@@ -53,7 +54,7 @@ class ReadModel:
 
     model: Model
     vocabulary: list[str] | None
-    lower_case: bool | None
+    normalization: dict[str, Any]
     initialised: tuple[Part, ...]
     merges: list[tuple[str, str]] | None = None
     family: Family = "bert"
@@ -72,16 +73,18 @@ class Outline:
     Attributes:
         architecture: the model that its weights belong to.
         vocabulary: None if the folder has none.
-        lower_case: as in `ReadModel`.
+        normalization: as in `ReadModel`.
         generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
         is_generator: whether it is an ELECTRA's generator.
+        remarks: as in `ReadModel`, on the vocabulary.
     """
 
     architecture: Architecture
     vocabulary: Vocabulary | None
-    lower_case: bool | None
+    normalization: dict[str, Any]
     generator_size: float | None = None
     is_generator: bool = False
+    remarks: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -126,7 +126,7 @@ def write_model_files(directory: str, model, config_json: str, tokenizer: Tokeni
 def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of `vocab_spec.json`."""
     if isinstance(tokenizer, BertTokenizer):
-        return {"algorithm": "wordpiece", "lower_case": tokenizer.lower_case}
+        return {"algorithm": "wordpiece", **tokenizer.normalization.fields}
     return {"algorithm": "byte_bpe" if isinstance(tokenizer, ByteBpeTokenizer) else "sentencepiece"}
 
 

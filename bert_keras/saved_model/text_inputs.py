@@ -30,7 +30,7 @@ def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe | 
     if isinstance(tokenizer, SentencePieceTokenizer):
         return GraphSentencePiece(tokenizer)
     assert isinstance(tokenizer, BertTokenizer)
-    return GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+    return GraphTokenizer(tokenizer.vocabulary, **tokenizer.normalization.fields)
 
 
 def mask_tokenizer_of(
@@ -46,7 +46,7 @@ def mask_tokenizer_of(
     assert isinstance(tokenizer, BertTokenizer)
     # The original's tokenizer splits "[MASK]".
     mask = tokenizer.vocabulary[tokenizer.mask_id]
-    return GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case, preserve=[mask])
+    return GraphTokenizer(tokenizer.vocabulary, preserve=[mask], **tokenizer.normalization.fields)
 
 
 class TextInputs(tf.Module):

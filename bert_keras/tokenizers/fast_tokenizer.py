@@ -33,7 +33,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
         fast = _unigram(tokenizer)
     elif isinstance(tokenizer, BertTokenizer):
         fast = Fast(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARS_PER_WORD))
-        _split_words(fast, tokenizer.lower_case)
+        _split_words(fast, tokenizer.normalization)
     else:
         fast = Fast(models.BPE(ids, list(tokenizer.merges)))
         fast.pre_tokenizer = pre_tokenizer()
@@ -61,11 +61,11 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
     return fast
 
 
-def _split_words(fast: tokenizers.Tokenizer, lower_case: bool) -> None:
+def _split_words(fast: tokenizers.Tokenizer, rules: ut.Normalization) -> None:
     """Set the rules of `normalize.normalize` and `normalize.split_at_spaces`."""
     from tokenizers import Regex, normalizers, pre_tokenizers
 
-    kind = ut.fold_table(lower_case).kind
+    kind = ut.fold_table(**rules.fields).kind
     cased = ut.fold_table(lower_case=False)
     length = cased.kind & ut.LENGTH_MASK
     space = (length == 1) & (cased.replacement[:, 0] == ut.SPACE)
@@ -73,13 +73,14 @@ def _split_words(fast: tokenizers.Tokenizer, lower_case: bool) -> None:
         normalizers.Replace(Regex(_class(length == 0)), ""),
         normalizers.Replace(Regex(_class(space)), " "),
     ]
-    if lower_case:
+    if rules.lower_case:
         any_cased, skipped = _class((kind & ut.CASED) != 0), _class((kind & ut.IGNORABLE) != 0)
         # \K: what precedes it is looked for, not replaced.
         final = Regex(f"{any_cased}{skipped}*\\K{chr(ut.CAPITAL_SIGMA)}(?!{skipped}*{any_cased})")
+        steps += [normalizers.Replace(final, chr(ut.FINAL_SIGMA)), normalizers.Lowercase()]
+    if rules.strip_accents:
         deleted = Regex(_class((kind & ut.LENGTH_MASK) == 0))
-        steps += [normalizers.Replace(final, chr(ut.FINAL_SIGMA)), normalizers.Lowercase(), normalizers.NFD()]
-        steps.append(normalizers.Replace(deleted, ""))
+        steps += [normalizers.NFD(), normalizers.Replace(deleted, "")]
     fast.normalizer = normalizers.Sequence(steps)
     isolated = Regex(_class((kind & ut.ISOLATED) != 0))
     fast.pre_tokenizer = pre_tokenizers.Sequence(

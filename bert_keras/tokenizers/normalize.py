@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,15 +123,15 @@ def split_chunk(texts: Sequence[str], table: ut.FoldTable) -> tuple[list[str], n
     return split_at_spaces(texts, normalize(code_points, table), encoding)
 
 
-def split_words(texts: Iterable[str], lower_case: bool) -> Iterator[list[str]]:
-    """Words of many texts, in order, in long lists: a vectorized `basic_tokenize`."""
+def split_words(texts: Iterable[str], lower_case: bool, **further: Any) -> Iterator[list[str]]:
+    """Words of many texts, in order, in long lists, by the rules of `unicode_tables.Normalization`."""
     for chunk in chunks_of(texts):
-        yield split_chunk(chunk, ut.fold_table(lower_case))[0]
+        yield split_chunk(chunk, ut.fold_table(lower_case, **further))[0]
 
 
-def basic_tokenize(text: str, lower_case: bool) -> list[str]:
-    """Words of `text`, as the original's BasicTokenizer returns them; `lower_case` also strips accents."""
-    return split_chunk([text], ut.fold_table(lower_case))[0]
+def basic_tokenize(text: str, lower_case: bool, **further: Any) -> list[str]:
+    """Words of `text` by the rules of `unicode_tables.Normalization`, as the original's BasicTokenizer returns them."""
+    return split_chunk([text], ut.fold_table(lower_case, **further))[0]
 
 
 def space_letters(text: str) -> str:

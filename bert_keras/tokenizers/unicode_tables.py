@@ -2,10 +2,10 @@
 
 google-research/bert's `BasicTokenizer` treats code points one by one: cleaning deletes a code point or turns it
 into a space, ideographs and punctuation get spaces around them, lower-casing and stripping accents replace it by
-at most three others. Two rules look at neighbours, both only when lower-casing: the final sigma of `str.lower`,
-and the canonical ordering of NFD, which matters only for marks outside category Mn (those in it are stripped). So
-a tokenization is one table (`cased` or `uncased`): a `kind` and a replacement for each code point, with bits in
-`kind` that trigger the two rules. The cased table never sets those bits.
+at most three others. Two rules look at neighbours: when lower-casing the final sigma of `str.lower`, and when stripping
+accents the canonical ordering of NFD, which matters only for marks outside category Mn (those in it are stripped). So
+a tokenization is one table: a `kind` and a replacement for each code point, with bits in `kind` that trigger the two
+rules. Lower-casing without stripping accents is `str.lower` alone: an accent after its letter stays after it.
 
 `scripts/make_unicode_tables.py` writes `unicode_tables.npz`. Both tokenizers read it through this module,
 NumPy as flat arrays, TensorFlow in pages.
@@ -13,7 +13,9 @@ NumPy as flat arrays, TensorFlow in pages.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,14 +44,46 @@ IDEOGRAPH_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
+# Lower-casing, stripping accents -> prefix of the arrays in the file.
+PREFIXES = {(False, False): "cased", (True, True): "uncased", (True, False): "lowered", (False, True): "stripped"}
+
 # Bits of `kind`.
 LENGTH_MASK = 0b11  # code points in the replacement, 0 (deleted) to MAX_LENGTH
-ISOLATED = 1 << 2  # a token of its own: an ideograph or punctuation; its length is 1
+ISOLATED = 1 << 2  # a word of its own: an ideograph or punctuation; its length is 1
 CASED = 1 << 3  # cased and not case-ignorable, for the final sigma rule of str.lower
 IGNORABLE = 1 << 4  # skipped by that rule: case-ignorable, or deleted before lower-casing
 STARTER = 1 << 5  # canonical ordering moves no mark across it
 MARK = 1 << 6  # its replacement contains a mark that canonical ordering may move
 SIGMA = 1 << 7  # the capital sigma
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalization:
+    """The rules of a WordPiece vocabulary, under the names of `transformers`; they must match how it was made.
+
+    Attributes:
+        lower_case: lower-case.
+        strip_accents: strip accents, which cuts Korean syllables into letters; None: as `lower_case`.
+        tokenize_chinese_chars: each ideograph is a word.
+    """
+
+    lower_case: bool
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+
+    def __post_init__(self) -> None:
+        if self.strip_accents is None:
+            object.__setattr__(self, "strip_accents", self.lower_case)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The attributes by name, as `vocab_spec.json` has them."""
+        return dataclasses.asdict(self)
+
+
+def normalization_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `fields` that are attributes of `Normalization`, which has defaults for all but `lower_case`."""
+    return {name.name: fields[name.name] for name in dataclasses.fields(Normalization) if name.name in fields}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,9 +114,17 @@ class FoldTable:
 
 
 @functools.cache
-def fold_table(lower_case: bool) -> FoldTable:
-    """The table of uncased (`lower_case`) or cased tokenization, read once per process."""
-    prefix = "uncased" if lower_case else "cased"
+def fold_table(lower_case: bool, **further: Any) -> FoldTable:
+    """The table of a `Normalization`, of which these are the attributes; read once per process."""
+    rules = Normalization(lower_case, **further)
+    prefix = PREFIXES[rules.lower_case, bool(rules.strip_accents)]
     with np.load(FILE) as arrays:
         names = [field.name for field in dataclasses.fields(FoldTable)]
-        return FoldTable(**{name: arrays[f"{prefix}_{name}"] for name in names})
+        table = FoldTable(**{name: arrays[f"{prefix}_{name}"] for name in names})
+    if rules.tokenize_chinese_chars:
+        return table
+    kind = table.kind.copy()
+    for first, last in IDEOGRAPH_BLOCKS:
+        kind[first : last + 1] &= 0xFF - ISOLATED
+    pages, index = np.unique(kind.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
+    return dataclasses.replace(table, kind_pages=pages, kind_index=index.reshape(-1).astype(np.int32))

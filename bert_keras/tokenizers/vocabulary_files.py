@@ -8,12 +8,14 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
+from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
 
 Tokenizer = BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer
@@ -24,7 +26,9 @@ BPE_VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 SENTENCEPIECE_FILE = "spiece.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
-TOKENIZER_FILE, LENGTH = "tokenizer_config.json", "model_max_length"
+TOKENIZER_FILE = "tokenizer_config.json"
+# Its field with the tokens of a text that are kept, and that of versions before 3.
+LENGTHS = LENGTH, _ = "model_max_length", "max_len"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +125,10 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
     fields = read_json(path)
     model = {"type": None, "vocab": {}, "merges": [], **fields.get("model", {})}
     algorithm = model["type"]
+    added_tokens = fields.get("added_tokens") or ()
+    added = {token["content"]: token["id"] for token in added_tokens}
     if algorithm == "WordPiece":
-        return Vocabulary(_by_id(model["vocab"], path, vocab_size, config_file))
+        return Vocabulary(_by_id({**model["vocab"], **added}, path, vocab_size, config_file))
     if algorithm == "Unigram":
         try:
             pieces = model_of_fast(fields)
@@ -131,13 +137,11 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
         return _pieces(pieces, path, vocab_size, config_file)
     if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
         raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece, byte-level BPE and Unigram are supported")
-    added_tokens = fields.get("added_tokens") or ()
     if fields.get("normalizer") or not all(token.get("special", True) for token in added_tokens):
         raise InputError(
             f"{path} normalizes texts or cuts out words before byte-level BPE, as ModernBERT's own; none here does: "
             "remove the file to read the weights without a vocabulary"
         )
-    added = {token["content"]: token["id"] for token in added_tokens}
     tokens = _by_id({**model["vocab"], **added}, path, vocab_size, config_file)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     return Vocabulary(tokens, _pairs(merges, path))
@@ -177,8 +181,38 @@ def check_tokenizer(tokenizer: Tokenizer | None, vocab_size: int) -> None:
         )
 
 
-def wordpiece(tokenizer: Tokenizer | None, whose: str) -> BertTokenizer | None:
-    """Return the tokenizer unchanged; InputError for byte-level BPE and SentencePiece."""
+def wordpiece_tokenizer(
+    vocabulary: list[str], normalization: Mapping[str, Any], directory: str, cased: bool | None
+) -> BertTokenizer:
+    """The tokenizer of a folder of a model.
+
+    Args:
+        normalization: as in `bert_keras.convert.weight_copy.ReadModel`.
+        directory: the folder, for errors.
+        cased: whether the vocabulary keeps case; None: the folder says it.
+
+    Raises:
+        InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
+    """
+    rules = {**normalization, **({} if cased is None else {"lower_case": not cased})}
+    if rules.get("lower_case") is None:
+        raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
+    try:
+        return BertTokenizer(vocabulary, **rules)
+    except ValueError as error:
+        raise InputError(f"{directory}: {error}") from error
+
+
+def wordpiece(
+    tokenizer: Tokenizer | None, whose: str, stored: Collection[str] = ("lower_case",)
+) -> BertTokenizer | None:
+    """Return the tokenizer unchanged; InputError for byte-level BPE, SentencePiece, and rules that are not `stored`."""
+    if isinstance(tokenizer, BertTokenizer):
+        rules = tokenizer.normalization.fields
+        kept = Normalization(**{name: rules[name] for name in stored}).fields
+        for name, value in rules.items():
+            if value != kept[name]:
+                raise InputError(f"{whose} cannot store {name}={value} of the vocabulary; write the model with --to hf")
     if tokenizer is None or isinstance(tokenizer, BertTokenizer):
         return tokenizer
     kind = "byte-level BPE" if isinstance(tokenizer, ByteBpeTokenizer) else "SentencePiece"
@@ -210,7 +244,8 @@ def read_settings(directory: str) -> dict[str, Any]:
 
 def read_length(directory: str, positions: int) -> int | None:
     """Tokens of a text that the folder's tokenizer keeps; None: as many as the model has positions."""
-    longest = read_settings(directory).get(LENGTH, positions)
+    settings = read_settings(directory)
+    longest = next((settings[name] for name in LENGTHS if settings.get(name) is not None), positions)
     return int(longest) if isinstance(longest, (int, float)) and 2 < longest < positions else None
 
 
@@ -218,7 +253,8 @@ def settings_of(tokenizer: Tokenizer, max_seq_length: int) -> dict[str, Any]:
     """The fields of `tokenizer_config.json` for a tokenizer that keeps so many tokens of a text."""
     settings = {LENGTH: max_seq_length}
     if isinstance(tokenizer, BertTokenizer):
-        return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": tokenizer.lower_case}
+        rules = {**tokenizer.normalization.fields}
+        return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": rules.pop("lower_case"), **rules}
     if isinstance(tokenizer, SentencePieceTokenizer):
         # Its model has the rules for case and accents itself.
         return {**settings, "do_lower_case": False, "keep_accents": True}

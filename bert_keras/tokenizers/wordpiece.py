@@ -6,6 +6,7 @@ split into words (`normalize`); each distinct word is cut into wordpieces once.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, TextIO
@@ -91,31 +92,32 @@ class BertTokenizer:
 
     Args:
         vocabulary: one token per id. ValueError for a duplicate and for a missing special token.
-        lower_case: lower-case and strip accents; must match how the vocabulary was made.
+        lower_case: lower-case, and by default strip accents; with `further` the attributes of
+            `unicode_tables.Normalization`. They must match how the vocabulary was made.
     """
 
     pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
 
-    def __init__(self, vocabulary: Sequence[str], lower_case: bool):
+    def __init__(self, vocabulary: Sequence[str], lower_case: bool, **further: Any):
         check_vocabulary(vocabulary)
         self.vocabulary = tuple(vocabulary)
-        self.lower_case = lower_case
+        self.normalization = ut.Normalization(lower_case, **further)
         special_ids = map(self.vocabulary.index, SPECIAL_TOKENS)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special_ids
-        self._table = ut.fold_table(lower_case)
+        self._table = ut.fold_table(**self.normalization.fields)
         self._wordpieces = _WordpieceCache(self.vocabulary, self.unk_id)
 
     @classmethod
-    def from_file(cls, path: str, lower_case: bool) -> BertTokenizer:
+    def from_file(cls, path: str, lower_case: bool, **further: Any) -> BertTokenizer:
         """Read a local vocab.txt; errors name the file."""
         try:
-            return cls(load_vocabulary(path), lower_case)
+            return cls(load_vocabulary(path), lower_case, **further)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
     def __reduce__(self):
         # Beam ships this to every worker: leave out the cache and the tables.
-        return BertTokenizer, (self.vocabulary, self.lower_case)
+        return functools.partial(BertTokenizer, **self.normalization.fields), (self.vocabulary,)
 
     @property
     def is_suffix(self) -> np.ndarray:
@@ -204,4 +206,4 @@ def make_tokenizer(
     """
     if spec["algorithm"] == "byte_bpe":
         return ByteBpeTokenizer(vocabulary, merges)
-    return BertTokenizer(vocabulary, spec["lower_case"])
+    return BertTokenizer(vocabulary, **ut.normalization_fields(spec))

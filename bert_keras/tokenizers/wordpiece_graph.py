@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -135,13 +135,13 @@ class GraphTokenizer(tf.Module):
 
     Args:
         vocabulary: one token per id. ValueError for a duplicate and for a missing special token.
-        lower_case: lower-case and strip accents; must match how the vocabulary was made.
+        lower_case: with `further` as in `BertTokenizer`.
         preserve: tokens such as "[MASK]" that stay whole in a text; the text between them is tokenized
             separately. The original splits them into "[", "mask", "]". ValueError for a token that is not in
             the vocabulary or not of the form "[...]" (others could overlap).
     """
 
-    def __init__(self, vocabulary: Sequence[str], lower_case: bool, preserve: Sequence[str] = ()):
+    def __init__(self, vocabulary: Sequence[str], lower_case: bool, preserve: Sequence[str] = (), **further: Any):
         super().__init__()
         check_vocabulary(vocabulary)
         for token in preserve:
@@ -150,8 +150,8 @@ class GraphTokenizer(tf.Module):
             if not re.fullmatch(r"\[[^\[\]\s]+\]", token):
                 raise ValueError(f'cannot preserve {token!r}: it is not of the form "[...]", without spaces')
         self._vocabulary = tuple(vocabulary)
-        self._table = ut.fold_table(lower_case)
-        self._lower_case = lower_case
+        self._rules = ut.Normalization(lower_case, **further)
+        self._table = ut.fold_table(**self._rules.fields)
         self._preserve = tuple(preserve)
         # U+FFFD in a word stands for a noncharacter (see above); a text's own U+FFFD is deleted.
         ids = {token: i for i, token in enumerate(vocabulary) if "\ufffd" not in token}
@@ -220,7 +220,7 @@ class GraphTokenizer(tf.Module):
     def _ends(self, code_points: tf.Tensor) -> tf.Tensor:
         """int64 [N]: the end of each code point, including the stripped accents that follow it."""
         ends = tf.range(1, tf.size(code_points, tf.int64) + 1)
-        if not self._lower_case:
+        if not self._rules.strip_accents:
             return ends
         uncased, cased = (
             tf.bitwise.bitwise_and(char_class(code_points, ut.fold_table(lower_case)), ut.LENGTH_MASK)
@@ -287,13 +287,13 @@ class GraphTokenizer(tf.Module):
 
         Returns (output, source): int32 [M], and int64 [M], the code point that each one comes from.
         """
-        if self._lower_case:
+        if self._rules.lower_case:
             code_points = _final_sigma(code_points, kind)
         offsets = _offsets(code_points, self._table)
         length = tf.bitwise.bitwise_and(kind, ut.LENGTH_MASK)
         places = tf.where(tf.sequence_mask(length, ut.MAX_LENGTH))  # [M, 2]
         source = places[:, 0]
         output = tf.gather_nd(code_points[:, None] + offsets, places)
-        if self._lower_case:
+        if self._rules.strip_accents:
             output, source = _order_marks(output, source, kind, self._table)
         return output, source

@@ -25,7 +25,7 @@ class WordpieceTokenizer(Protocol):
     """The part of `bert_keras.tokenizers.wordpiece.BertTokenizer` used here."""
 
     vocabulary: tuple[str, ...]
-    lower_case: bool
+    normalization: ut.Normalization
     unk_id: int
 
     def wordpiece_ids(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]: ...
@@ -61,7 +61,7 @@ def encode_with_offsets(tokenizer: WordpieceTokenizer, texts: Iterable[str]) -> 
 
 def _encode_chunk(tokenizer: WordpieceTokenizer, texts: Sequence[str], lengths: np.ndarray) -> tuple[np.ndarray, ...]:
     """(ids, number of tokens of each text, starts, ends) of some texts."""
-    table = ut.fold_table(tokenizer.lower_case)
+    table = ut.fold_table(**tokenizer.normalization.fields)
     code_points, encoding = to_code_points(texts)
     normalized = normalize(code_points, table, with_source=True)
     words, word_splits = split_at_spaces(texts, normalized, encoding)
@@ -76,7 +76,7 @@ def _encode_chunk(tokenizer: WordpieceTokenizer, texts: Sequence[str], lengths: 
     first_letters = np.cumsum(letters) - letters
 
     last = np.arange(1, len(code_points) + 1)  # [N], end of each character and of the accents stripped off it
-    if tokenizer.lower_case:
+    if tokenizer.normalization.strip_accents:
         _add_stripped_marks(last, code_points, normalized.ends)
     text_starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
     counts = np.diff(token_splits[word_splits])

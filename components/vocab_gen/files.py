@@ -2,7 +2,7 @@
 
 vocab.txt        one token per line; the line number, from 0, is its id
 merges.txt       for byte-level BPE: one pair of tokens per line, in the order of merging
-vocab_spec.json  origin: algorithm, case, normalisation, Unicode version, sizes, sha256 of vocab.txt
+vocab_spec.json  origin: algorithm, case, accents, ideographs, Unicode version, sizes, sha256 of vocab.txt
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
-from bert_keras.tokenizers.unicode_tables import UNICODE_VERSION
+from bert_keras.tokenizers.unicode_tables import UNICODE_VERSION, Normalization
 from bert_keras.tokenizers.vocabulary_files import MERGES_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
 from components.io.shards import open_file, whole_file, write_json
@@ -43,13 +43,13 @@ def write_vocabulary(
     if settings.algorithm == "byte_bpe":
         lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]
         _write(f"{output_dir}/{MERGES_FILE}", "".join(line + "\n" for line in lines).encode())
-    folds = settings.algorithm == "wordpiece" and settings.lower_case
+    rules = settings.normalization if settings.algorithm == "wordpiece" else Normalization(lower_case=False)
     write_json(
         f"{output_dir}/{VOCABULARY_SPEC_FILE}",
         {
             **{name: value for name, value in dataclasses.asdict(settings).items() if name != "extend" or value},
-            "lower_case": folds,
-            "normalization": "NFD, marks stripped" if folds else "none",
+            **rules.fields,
+            "normalization": "NFD, marks stripped" if rules.strip_accents else "none",
             "unicode_version": UNICODE_VERSION,
             "vocab_size": len(vocabulary),
             "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
@@ -92,7 +92,7 @@ def import_vocabulary(path: str, output_dir: str, settings: VocabularySettings) 
 
 def given_tokenizer(path: str, settings: VocabularySettings) -> BertTokenizer:
     """The tokenizer of a user's vocabulary of word pieces, to extend. Errors as in `read_given`."""
-    return BertTokenizer(read_given(path, settings)[0], settings.lower_case)
+    return BertTokenizer(read_given(path, settings)[0], **settings.normalization.fields)
 
 
 def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]]]:

@@ -119,7 +119,7 @@ def add_words(
             f"least {least_count(sum(counts.values()), settings)} times: --set vocabulary.extend={len(chosen)} or less"
         )
     vocabulary = extend(initial.vocabulary, chosen)
-    after = BertTokenizer(vocabulary, initial.lower_case)
+    after = BertTokenizer(vocabulary, **initial.normalization.fields)
     rates = {"tokens_per_word_before": initial, "tokens_per_word": after}
     return vocabulary, {name: _tokens_per_word(words, tokenizer) for name, tokenizer in rates.items()}
 

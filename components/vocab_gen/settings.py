@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from bert_keras.tokenizers.unicode_tables import Normalization
+
 # How a token to fill in is written in a text, by algorithm.
 MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>"}
 
@@ -15,7 +17,12 @@ class VocabularySettings:
 
     Attributes:
         algorithm: `wordpiece`: BERT's; `byte_bpe`: RoBERTa's byte-level BPE, which is cased and has no unknown token.
-        lower_case: lower-case and strip accents (the original's `do_lower_case`); not for `byte_bpe`.
+        lower_case: lower-case (the original's `do_lower_case`); not for `byte_bpe`.
+        strip_accents: strip accents and other marks: möchte becomes mochte, and a Korean syllable its letters. None:
+            as `lower_case`, the original's way. German and Korean vocabularies are made with `lower_case=true` or
+            `false` and `strip_accents=false`. Not for `byte_bpe`.
+        tokenize_chinese_chars: each ideograph is a word; false: words of Japanese or Chinese are those between blanks,
+            for text that was segmented before. Not for `byte_bpe`.
         min_word_count: minimum count of words to learn from; for a text of more than 1e8 times as many words it is
             raised, and vocab_spec.json contains the value. Not for `byte_bpe`, which learns from all words: without
             blanks a clause is a word, and most occur once.
@@ -29,6 +36,8 @@ class VocabularySettings:
 
     algorithm: Literal["wordpiece", "byte_bpe"] = "wordpiece"
     lower_case: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
     min_word_count: int = 2
     character_coverage: float = 0.9999
     extend: int = 0
@@ -44,3 +53,8 @@ class VocabularySettings:
             )
         if not 0.0 < self.character_coverage <= 1.0:
             raise ValueError(f"vocabulary.character_coverage is {self.character_coverage}; it must be in (0, 1]")
+
+    @property
+    def normalization(self) -> Normalization:
+        """The rules of a WordPiece vocabulary."""
+        return Normalization(self.lower_case, self.strip_accents, self.tokenize_chinese_chars)

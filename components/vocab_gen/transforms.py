@@ -44,7 +44,7 @@ class CountWords(beam.DoFn):
             counts = Counter(byte_bpe.words(segments))
             self._counts.update(dict(sample(counts, threshold, posixpath.basename(path))))
         else:
-            for words in split_words(segments, self.settings.lower_case):
+            for words in split_words(segments, **self.settings.normalization.fields):
                 self._counts.update(words)
         if len(self._counts) > MAX_DISTINCT_WORDS:
             yield from self._counts.items()

@@ -90,6 +90,13 @@ def examples(
 def tokenize(
     vocab: Annotated[str, typer.Option(metavar="FILE", help="A vocab.txt, one token per line.")],
     cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents, as the vocabulary does.")] = False,
+    keep_accents: Annotated[
+        bool, typer.Option("--keep-accents", help="Keep accents of lower-cased text (vocabulary.strip_accents=false).")
+    ] = False,
+    keep_ideographs: Annotated[
+        bool,
+        typer.Option("--keep-ideographs", help="Do not split ideographs (vocabulary.tokenize_chinese_chars=false)."),
+    ] = False,
 ) -> None:
     """Print token ids, one output line per line of standard input.
 
@@ -99,7 +106,12 @@ def tokenize(
     from bert_keras.tokenizers.wordpiece import BertTokenizer, tokenize_lines
 
     try:
-        tokenizer = BertTokenizer.from_file(vocab, lower_case=not cased)
+        tokenizer = BertTokenizer.from_file(
+            vocab,
+            lower_case=not cased,
+            strip_accents=False if keep_accents else None,
+            tokenize_chinese_chars=not keep_ideographs,
+        )
     except OSError as error:
         raise InputError(f"{vocab}: cannot be read ({error.strerror}); --vocab takes a vocab.txt") from error
     except ValueError as error:

@@ -55,7 +55,8 @@ def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: 
     config = outline.architecture.encoder
     given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
     if isinstance(tokenizer, BertTokenizer):
-        given |= {"vocabulary.algorithm": "wordpiece", "vocabulary.lower_case": tokenizer.lower_case}
+        given |= {f"vocabulary.{name}": value for name, value in tokenizer.normalization.fields.items()}
+        given["vocabulary.algorithm"] = "wordpiece"
     else:
         given["vocabulary.algorithm"] = "byte_bpe"
     chosen = with_settings(recipe, settings, given)

@@ -74,7 +74,7 @@ def test_transformers_loads_what_is_written(random_bert, tmp_path, hidden_act):
     theirs.save_pretrained(tmp_path / "again")
     their_tokenizer.save_pretrained(tmp_path / "again")
     again = read_huggingface(str(tmp_path / "again"))
-    assert (again.vocabulary, again.lower_case) == (vocabulary, False)
+    assert (again.vocabulary, again.normalization) == (vocabulary, tokenizer.normalization.fields)
     for weight, same in zip(again.model.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, same)
 

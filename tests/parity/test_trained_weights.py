@@ -72,7 +72,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def inputs(read, texts):
-    inputs = features(BertTokenizer(read.vocabulary, read.lower_case), texts, LONGEST)
+    inputs = features(BertTokenizer(read.vocabulary, **read.normalization), texts, LONGEST)
     print(f"{inputs['input_mask'].sum()} tokens, {inputs['input_mask'].sum(1).min()} to {LONGEST} a text")
     return inputs
 
@@ -90,7 +90,7 @@ def test_every_layer_and_the_pooled_output(read, inputs):
 
 
 def test_transformers_loads_what_is_written_and_agrees(read, inputs, texts, tmp_path):
-    tokenizer = BertTokenizer(read.vocabulary, read.lower_case)
+    tokenizer = BertTokenizer(read.vocabulary, **read.normalization)
     write_huggingface(read.model, tokenizer, str(tmp_path))
     theirs, report = transformers.BertModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values()), report

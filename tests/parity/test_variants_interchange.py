@@ -159,7 +159,7 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
     if tokenizer is BYTES:
         assert again.merges == list(BYTES.merges)
     elif tokenizer is WORDS:
-        assert again.lower_case is True
+        assert again.normalization["lower_case"] is True
     assert_equal_weights(again.model, ours)
 
 

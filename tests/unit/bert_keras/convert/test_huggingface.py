@@ -67,7 +67,8 @@ def test_round_trip_is_bit_equal(random_bert, tmp_path, model_class, hidden_act)
     read = read_huggingface(str(tmp_path))
     assert type(read.model) is model_class and read.model.config == config
     assert_equal(read.model, model)
-    assert (read.vocabulary, read.lower_case, read.initialised) == (list(TOKENIZER.vocabulary), False, ())
+    assert (read.vocabulary, read.initialised) == (list(TOKENIZER.vocabulary), ())
+    assert read.normalization == TOKENIZER.normalization.fields
 
 
 def test_written_files(written):
@@ -97,7 +98,7 @@ def test_the_same_model_gives_the_same_bytes(model, written, tmp_path):
 def test_without_a_tokenizer_there_is_no_vocabulary(model, tmp_path):
     write_huggingface(model, None, str(tmp_path))
     read = read_huggingface(str(tmp_path))
-    assert (read.vocabulary, read.lower_case) == (None, None)
+    assert (read.vocabulary, read.normalization) == (None, {})
     assert_equal(read.model, model)
 
 

@@ -151,7 +151,7 @@ def test_case_must_be_known_and_equal(tmp_path):
     directory = folder(tmp_path, built(BertForPreTraining), "tf1")
     with pytest.raises(InputError, match="give --cased or --uncased"):
         initial_outline(directory)
-    assert not initial_outline(directory, cased=True)[1].lower_case
+    assert not initial_outline(directory, cased=True)[1].normalization.lower_case
     model = built(BertForPreTraining)
     with pytest.raises(InputError, match="its vocabulary is cased, the examples' is not"):
         initialize(model, directory, True, BertTokenizer(VOCABULARY, True))

@@ -125,7 +125,7 @@ def test_round_trip_is_bit_equal(written, name):
     assert (read.family, read.initialised, read.remarks) == (family, (), ())
     assert read.vocabulary == list(tokenizer.vocabulary)
     assert read.merges == (None if tokenizer is WORDS else list(BYTES.merges))
-    assert read.lower_case == (True if tokenizer is WORDS else None)
+    assert read.normalization == ({"lower_case": True, "strip_accents": True} if tokenizer is WORDS else {})
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta masked-LM", "electra"])
@@ -141,7 +141,7 @@ def test_a_preset_of_keras_hub_survives_a_round_trip(random_bert, tmp_path, name
     hub.set_weights([rng.normal(0, 0.3, w.shape) for w in hub.get_weights()])
     hub.save_to_preset(str(tmp_path / "theirs"))
     read = read_keras_hub(str(tmp_path / "theirs"))
-    assert (read.vocabulary, read.lower_case, read.initialised, read.remarks) == (None, None, (), ())
+    assert (read.vocabulary, read.normalization, read.initialised, read.remarks) == (None, {}, (), ())
     assert_same_function(read.model, hub)
     write_keras_hub(read.model, None, str(tmp_path / "ours"), read.family)
     again = type(hub).from_preset(str(tmp_path / "ours"), **({"preprocessor": None} if "LM" in name else {}))
@@ -292,8 +292,10 @@ def test_the_preprocessor_makes_rows_that_the_model_takes(written):
 def test_ignored_parts_are_reported(directory):
     (directory / "task.json").write_text('{"class_name": "BertMaskedLM"}')
     change(directory / "tokenizer.json", strip_accents=False)
-    head, accents = read_keras_hub(str(directory)).remarks
-    assert "the head of BertMaskedLM is dropped" in head and "lower-cases or strips accents, not both" in accents
+    read = read_keras_hub(str(directory))
+    assert read.normalization == {"lower_case": True, "strip_accents": False}
+    (head,) = read.remarks
+    assert "the head of BertMaskedLM is dropped" in head
 
 
 def test_a_missing_keras_hub_is_reported(directory, monkeypatch):

@@ -154,7 +154,7 @@ def test_a_trained_model_by_the_command(quantize, size_mb, bound, tmp_path):
     assert size_mb[0] < (tmp_path / "onnx" / MODEL_FILE).stat().st_size >> 20 < size_mb[1]
     read = read_huggingface(DIRECTORY)
     texts = ["A text.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14."]
-    x = features_of_texts(BertTokenizer(read.vocabulary, read.lower_case), texts)
+    x = features_of_texts(BertTokenizer(read.vocabulary, **read.normalization), texts)
     found = computed(onnx.load(tmp_path / "onnx" / MODEL_FILE), x)
     outputs = read.model(x)
     mask = x["input_mask"][:, :, None]

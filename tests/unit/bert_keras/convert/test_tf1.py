@@ -68,7 +68,7 @@ def test_a_real_checkpoint(real):
     assert (config.vocab_size, config.max_position_embeddings, config.intermediate_size) == (15, 16, 16)
     assert config.hidden_act == "gelu_tanh"  # modeling.py: "gelu" is the tanh approximation
     assert read.vocabulary[:5] == list(SPECIAL_TOKENS) and read.vocabulary[-1] == "boy"
-    assert (read.lower_case, read.initialised) == (None, ())
+    assert (read.normalization, read.initialised) == ({}, ())
 
     reader = tf.train.load_checkpoint(str(real / "bert_model.ckpt"))
     ours, theirs = tensors_of(read.model, "tf1"), reader.get_variable_to_shape_map()

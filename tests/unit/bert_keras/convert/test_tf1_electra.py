@@ -103,7 +103,7 @@ def test_both_networks_answer_as_their_source(source, folder):
     assert format_of(folder) == "tf1"
     found = read_any(folder)
     assert isinstance(found.model, ElectraDiscriminator) and isinstance(found.generator, ElectraGenerator)
-    assert (found.family, found.initialised, found.lower_case) == ("electra", (), None)
+    assert (found.family, found.initialised, found.normalization) == ("electra", (), {})
     assert_same(found.model, source.discriminator)
     assert_same(found.generator, source.generator)
 

@@ -129,7 +129,8 @@ def test_round_trip_is_bit_equal(random_bert, tmp_path, name):
         (),
         (),
     )
-    assert (read.merges, read.lower_case) == ((None, False) if tokenizer is WORDS else (list(BYTES.merges), None))
+    rules = WORDS.normalization.fields
+    assert (read.merges, read.normalization) == ((None, rules) if tokenizer is WORDS else (list(BYTES.merges), {}))
 
 
 @pytest.mark.parametrize("architecture", [Architecture("roberta", ROBERTA, 8), Architecture("electra", BERT, 6)])

@@ -105,7 +105,7 @@ def test_other_code_is_another_run(trained):
 
 def test_the_exported_model_starts_another_run(trained, not_exported):
     found = read_pushed(str(trained / "first" / "model"))
-    assert found.lower_case and found.remarks and found.model.config == CONFIG
+    assert found.normalization["lower_case"] and found.remarks and found.model.config == CONFIG
     training = FineTuningConfig(num_train_epochs=1, train_batch_size=8)
     finetune(job_of(trained, "next", init=str(trained / "first" / "model"), training=training))
     assert len(list((trained / "training").iterdir())) == 2

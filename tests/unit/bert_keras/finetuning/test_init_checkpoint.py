@@ -67,7 +67,7 @@ def test_every_format_is_detected_and_its_encoder_read(folders, format_):
     start = InitCheckpoint.read(str(root / format_), cased=False)
     # Of the epsilon and the gelu, keras-hub says nothing.
     assert dataclasses.replace(start.config, initializer_range=0.02) == CONFIG
-    assert start.tokenizer.vocabulary == tuple(VOCABULARY) and start.tokenizer.lower_case
+    assert start.tokenizer.vocabulary == tuple(VOCABULARY) and start.tokenizer.normalization.lower_case
     task = dataclasses.replace(task_of("sst-2"), labels=("a", "b", "c"))
     tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
     tuned.build()
@@ -131,7 +131,7 @@ def test_unknown_lower_casing_is_refused(folders):
     _, root = folders
     with pytest.raises(InputError, match="does not say whether its vocabulary is lower-cased: give --cased or --uncas"):
         InitCheckpoint.read(str(root / "tf1"))
-    assert not InitCheckpoint.read(str(root / "tf1"), cased=True).tokenizer.lower_case
+    assert not InitCheckpoint.read(str(root / "tf1"), cased=True).tokenizer.normalization.lower_case
 
 
 def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
@@ -212,7 +212,7 @@ def test_sequences_longer_than_the_positions_are_refused():
 def test_the_trained_bert():
     start = InitCheckpoint.read(trained_bert.DIRECTORY)
     assert (start.config.num_hidden_layers, start.config.hidden_size) == (6, 384)
-    assert start.tokenizer.lower_case and len(start.tokenizer.vocabulary) == 30522
+    assert start.tokenizer.normalization.lower_case and len(start.tokenizer.vocabulary) == 30522
 
 
 @pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")

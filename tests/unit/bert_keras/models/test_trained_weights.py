@@ -25,11 +25,11 @@ def read():
 
 @pytest.fixture(scope="module")
 def inputs(read, golden):
-    return features(BertTokenizer(read.vocabulary, read.lower_case), golden["texts"].tolist(), longest=64)
+    return features(BertTokenizer(read.vocabulary, **read.normalization), golden["texts"].tolist(), longest=64)
 
 
 def test_model_sizes(read):
-    assert (len(read.vocabulary), read.lower_case, read.initialised) == (30522, True, ())
+    assert (len(read.vocabulary), read.normalization["lower_case"], read.initialised) == (30522, True, ())
     assert read.model.config.num_hidden_layers == 6 and read.model.config.hidden_act == "gelu_erf"
 
 

@@ -166,7 +166,7 @@ def test_texts_by_offsets_and_by_get_final_text(cased, random_differ, beyond_spa
         words, places = words_and_places(context)
         pieces = [tokenizer.vocabulary[i] for i in features.arrays["input_ids"][window, start : end + 1]]
         part = words[places[begin] : places[behind - 1] + 1]
-        return context[begin:behind], final_text(pieces, part, tokenizer.lower_case)
+        return context[begin:behind], final_text(pieces, part, tokenizer.normalization.lower_case)
 
     assert len(gold) == len(drawn) == 5_397
     pairs = [texts(*one) for one in gold]

@@ -9,6 +9,7 @@ from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.normalize import basic_tokenize
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
+from tests.support.models.wordpiece_rules import RULES
 
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 # Letters that came after Unicode 14, and one that the library does not decompose.
@@ -21,28 +22,28 @@ def words(fast, text):
     return [word for word, _ in fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(text))]
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_words_are_those_of_the_tables(lower_case):
-    fast = fast_tokenizer(BertTokenizer([*SPECIAL_TOKENS, "a"], lower_case))
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_words_are_those_of_the_tables(rules):
+    fast = fast_tokenizer(BertTokenizer([*SPECIAL_TOKENS, "a"], **rules))
     fast = tokenizers.Tokenizer.from_str(fast.to_str())
     rng = random.Random(0)
     # One of each 512, and all of those below 0x3000.
     some = [c for c in CODE_POINTS if (c < 0x3000 or rng.random() < 1 / 512) and c not in OTHERS]
     for first in range(0, len(some), 64):
         text = " ".join(f"a{chr(c)}b {chr(c)} x{chr(c)}" for c in some[first : first + 64])
-        assert words(fast, text) == basic_tokenize(text, lower_case), ascii(text)
+        assert words(fast, text) == basic_tokenize(text, **rules), ascii(text)
     for _ in range(2000):
         text = "".join(rng.choice(LETTERS) for _ in range(12))
-        assert words(fast, text) == basic_tokenize(text, lower_case), ascii(text)
+        assert words(fast, text) == basic_tokenize(text, **rules), ascii(text)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_words_of_every_code_point(lower_case):
-    fast = fast_tokenizer(BertTokenizer([*SPECIAL_TOKENS, "a"], lower_case))
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_words_of_every_code_point(rules):
+    fast = fast_tokenizer(BertTokenizer([*SPECIAL_TOKENS, "a"], **rules))
     texts = {c: f"a{chr(c)}b {chr(c)} x{chr(c)}" for c in CODE_POINTS}
-    other = {c for c, text in texts.items() if words(fast, text) != basic_tokenize(text, lower_case)}
-    assert len(other) == (56 if lower_case else 0) and other <= OTHERS
+    other = {c for c, text in texts.items() if words(fast, text) != basic_tokenize(text, **rules)}
+    assert len(other) == 55 * rules["lower_case"] + rules.get("strip_accents", rules["lower_case"]) and other <= OTHERS
 
 
 def test_ids_and_special_tokens():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.normalize import basic_tokenize
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.wordpiece_rules import RULES
 
 ROOT = Path(__file__).parents[4]
 IDEOGRAPHS = re.compile(
@@ -35,15 +36,21 @@ needs_same_unicode = pytest.mark.skipif(
 needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
 
 
-def reference_words(text: str, lower_case: bool) -> list[str]:
+each_rule = pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+
+
+def reference_words(text: str, lower_case: bool, strip_accents=None, tokenize_chinese_chars=True) -> list[str]:
     """The original's BasicTokenizer as a pipeline of whole-string steps."""
+    strip_accents = lower_case if strip_accents is None else strip_accents
     category = unicodedata.category
     text = re.sub(r"[\t\n\r]", " ", text)
     text = "".join(c for c in text if c not in "\0\ufffd" and category(c) not in ("Cc", "Cf"))
     text = "".join(" " if category(c) == "Zs" else c for c in text)
-    words = IDEOGRAPHS.sub(r" \g<0> ", text).split()
+    words = IDEOGRAPHS.sub(r" \g<0> ", text).split() if tokenize_chinese_chars else text.split()
     if lower_case:
-        decomposed = [unicodedata.normalize("NFD", word.lower()) for word in words]
+        words = [word.lower() for word in words]
+    if strip_accents:
+        decomposed = [unicodedata.normalize("NFD", word) for word in words]
         words = ["".join(c for c in word if category(c) != "Mn") for word in decomposed]
     punctuation = re.compile(r"[!-/:-@\[-`{-~]")
     spread = (f" {c} " if punctuation.match(c) or category(c)[0] == "P" else c for c in " ".join(words))
@@ -74,32 +81,32 @@ def released():
 
 
 @needs_same_unicode
-@pytest.mark.parametrize("lower_case", [False, True])
-def test_every_assigned_code_point_in_each_context(lower_case):
+@each_rule
+def test_every_assigned_code_point_in_each_context(rules):
     assigned = [c for c in map(chr, range(ut.CODE_POINTS)) if unicodedata.category(c) not in ("Cn", "Co", "Cs")]
     others = [c for c in map(chr, range(0, ut.CODE_POINTS, 199)) if unicodedata.category(c) in ("Cn", "Co", "Cs")]
     assert len(assigned) == 144_762  # all assigned code points that are not private-use, with NUL
     # Inside a word; before, after and around a sigma; between two marks that NFD exchanges.
-    contexts = "a{0}b {0}Σ AΣ{0}A x\U0001d16d{0}\u1b44 A{0}Σ{0}" if lower_case else "a{0}b"
+    contexts = "a{0}b {0}Σ AΣ{0}A x\U0001d16d{0}\u1b44 A{0}Σ{0}" if any(rules.values()) else "a{0}b"
     for chars in (assigned, others):
         expected, texts = [], []
         for char in chars:
             texts.append(contexts.format(char))
-            expected += [*reference_words(texts[-1], lower_case), "0"]
-        assert basic_tokenize(" 0\n".join([*texts, ""]), lower_case) == expected
+            expected += [*reference_words(texts[-1], **rules), "0"]
+        assert basic_tokenize(" 0\n".join([*texts, ""]), **rules) == expected
 
 
 @needs_same_unicode
 @settings(max_examples=500, deadline=None, derandomize=True)
-@given(st.one_of(st.text(TRICKY), st.text()), st.booleans())
-def test_random_strings_equal_the_reference(text, lower_case):
-    assert basic_tokenize(text, lower_case) == reference_words(text, lower_case)
+@given(st.one_of(st.text(TRICKY), st.text()), st.sampled_from(list(RULES.values())))
+def test_random_strings_equal_the_reference(text, rules):
+    assert basic_tokenize(text, **rules) == reference_words(text, **rules)
 
 
 @needs_same_unicode
 @settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(st.text(TRICKY + "abcab", max_size=20)), st.booleans())
-def test_a_batch_equals_its_texts_one_by_one(texts, lower_case):
+@given(st.lists(st.text(TRICKY + "abcab", max_size=20)), st.sampled_from(list(RULES.values())))
+def test_a_batch_equals_its_texts_one_by_one(texts, rules):
     vocabulary = [
         *SPECIAL_TOKENS,
         "a",
@@ -117,10 +124,10 @@ def test_a_batch_equals_its_texts_one_by_one(texts, lower_case):
         "漢",
         "b",
     ]
-    tokenizer = BertTokenizer(vocabulary, lower_case)
+    tokenizer = BertTokenizer(vocabulary, **rules)
     expected = []
     for text in texts:
-        pieces = [reference_pieces(word, frozenset(vocabulary)) for word in reference_words(text, lower_case)]
+        pieces = [reference_pieces(word, frozenset(vocabulary)) for word in reference_words(text, **rules)]
         expected.append([piece for ps in pieces for piece in (["[UNK]"] if None in ps else ps)])
     ids, row_splits = tokenizer.encode(texts)
     assert (ids.dtype, row_splits.dtype, row_splits[0], row_splits[-1]) == (np.int32, np.int64, 0, len(ids))
@@ -168,6 +175,25 @@ def test_a_batch_equals_its_texts_one_by_one(texts, lower_case):
 )
 def test_words(text, lower_case, words):
     assert basic_tokenize(text, lower_case) == words
+
+
+# What only `strip_accents` and `tokenize_chinese_chars` change.
+@pytest.mark.parametrize(
+    ("text", "rules", "words"),
+    [
+        ("Möchte ÅΣ mo\u0308", RULES["lowered"], ["möchte", "åς", "mo\u0308"]),
+        ("한국어 हिन्दी", RULES["lowered"], ["한국어", "हिन्दी"]),
+        ("東京に行く。人ａ", RULES["lowered"], ["東京に行く", "。", "人ａ"]),
+        ("東京に行く", {"lower_case": False, "strip_accents": False}, ["東", "京", "に", "行", "く"]),
+        ("Möchte 東京", RULES["stripped"], ["Mochte", "東", "京"]),
+        # A compatibility ideograph, which only decomposition replaces.
+        ("a\uf900", {"lower_case": True, "tokenize_chinese_chars": False}, ["a\u8c48"]),
+        ("a\uf900", RULES["lowered"], ["a\uf900"]),
+    ],
+)
+def test_words_of_other_rules(text, rules, words):
+    assert basic_tokenize(text, **rules) == words
+    assert pickle.loads(pickle.dumps(BertTokenizer([*SPECIAL_TOKENS, *words], **rules))).tokenize(text) == words
 
 
 @pytest.mark.parametrize("lower_case", [False, True])
@@ -239,7 +265,11 @@ def test_pickle_leaves_the_cache_behind():
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert len(pickle.dumps(tokenizer)) == size
     assert copy.tokenize("Abc d") == tokenizer.tokenize("Abc d") == ["a", "##b", "##c", "[UNK]"]
-    assert (copy.vocabulary, copy.lower_case, copy.mask_id) == (tokenizer.vocabulary, True, tokenizer.mask_id)
+    assert (copy.vocabulary, copy.normalization.lower_case, copy.mask_id) == (
+        tokenizer.vocabulary,
+        True,
+        tokenizer.mask_id,
+    )
 
 
 @needs_data

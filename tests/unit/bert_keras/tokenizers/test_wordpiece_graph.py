@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+from tests.support.models.wordpiece_rules import RULES
 
 # As in test_tokenizer.py: casing context, accents, marks that are not Mn, deletion, separators, brackets.
 TRICKY = (
@@ -35,6 +36,10 @@ def compiled(tokenizer):
     return tf.function(tokenizer, input_signature=[tf.TensorSpec([None], tf.string)])
 
 
+def compiled_tokenizer(vocabulary, **rules):
+    return compiled(GraphTokenizer(vocabulary, **rules))
+
+
 def assert_same(graph, offline, texts):
     encoded = graph(tf.constant([text.encode() for text in texts], tf.string))
     ids, row_splits = offline.encode(texts)
@@ -43,10 +48,10 @@ def assert_same(graph, offline, texts):
     np.testing.assert_array_equal(encoded.values, ids)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["cased", "uncased"])
+@pytest.fixture(scope="module", params=RULES)
 def both(request):
     """(graph, offline) with VOCABULARY."""
-    return compiled(GraphTokenizer(VOCABULARY, request.param)), BertTokenizer(VOCABULARY, request.param)
+    return tuple(make(VOCABULARY, **RULES[request.param]) for make in (compiled_tokenizer, BertTokenizer))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["cased", "uncased"])
@@ -65,18 +70,18 @@ def test_released_vocabularies_on_questions_and_190_languages(both_released):
     assert (len(questions), len(rows)) == (5_397, 380)
     assert_same(*both_released, questions + [row["text"] for row in rows])
     graph, offline = both_released
-    key = "uncased_ids" if offline.lower_case else "cased_ids"
+    key = "uncased_ids" if offline.normalization.lower_case else "cased_ids"
     assert graph(tf.constant([row["text"] for row in rows])).to_list() == [row[key] for row in rows]
 
 
-@pytest.mark.parametrize("lower_case", [False, True])
-def test_every_code_point_in_each_context(lower_case):
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_every_code_point_in_each_context(rules):
     # With a vocabulary of all that can come out, so that no difference hides behind an [UNK].
     points = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs", "Co")]
     vocabulary = [*SPECIAL_TOKENS, *points, *("##" + c for c in points)]
-    contexts = "a{0}b {0}Σ AΣ{0}A x\U0001d16d{0}\u1b44 A{0}Σ{0}" if lower_case else "a{0}b"
-    offline = BertTokenizer(vocabulary, lower_case)
-    assert_same(GraphTokenizer(vocabulary, lower_case), offline, [contexts.format(c) for c in points])
+    contexts = "a{0}b {0}Σ AΣ{0}A x\U0001d16d{0}\u1b44 A{0}Σ{0}" if any(rules.values()) else "a{0}b"
+    offline = BertTokenizer(vocabulary, **rules)
+    assert_same(GraphTokenizer(vocabulary, **rules), offline, [contexts.format(c) for c in points])
 
 
 def test_random_strings(both):

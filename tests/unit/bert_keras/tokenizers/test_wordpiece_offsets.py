@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from bert_keras.tokenizers import wordpiece_offsets as module
 from bert_keras.tokenizers.normalize import basic_tokenize
+from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
 from bert_keras.tokenizers.wordpiece_offsets import encode_with_offsets
+from tests.support.models.wordpiece_rules import RULES
 
 CHARS = "abcdefis.,'-[]#éß漢\u1100\u1161\u11ab가σςα\u1b44\U0001d158\U0001d165\U0001d16d\u302e\u0301\u02b0i\u0307"
 VOCABULARY = list(dict.fromkeys([*SPECIAL_TOKENS, "caf", "ab", "##abc", *CHARS, *("##" + char for char in CHARS)]))
@@ -22,12 +24,13 @@ VOCABULARY = list(dict.fromkeys([*SPECIAL_TOKENS, "caf", "ab", "##abc", *CHARS, 
 TRICKY = (
     "aAbcfeÉés.'-[#\u00ad\u0301\u0323\u0345\u1b44\u302e\U0001d165\U0001d16d\u200d\ufffd\x00\x01 \n\u202f\xa0漢가İΣqĳ"
 )
+each_rule = pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 needs_data = pytest.mark.skipif("BERT_DATA_DIR" not in os.environ, reason="BERT_DATA_DIR is not set")
 
 
-def pieces(text, lower_case=True, vocabulary=VOCABULARY):
+def pieces(text, lower_case=True, vocabulary=VOCABULARY, **further):
     """(token, its part of the text)."""
-    encoded = encode_with_offsets(BertTokenizer(vocabulary, lower_case), [text])
+    encoded = encode_with_offsets(BertTokenizer(vocabulary, lower_case, **further), [text])
     places = zip(encoded.ids, encoded.starts, encoded.ends, strict=True)
     return [(vocabulary[piece], text[start:end]) for piece, start, end in places]
 
@@ -41,7 +44,8 @@ def test_pieces_of_words_signs_and_ideographs():
 def test_an_accent_that_is_stripped_belongs_to_the_letter_before():
     assert pieces("Cafe\u0301\u0323 s") == [("caf", "Caf"), ("##e", "e\u0301\u0323"), ("s", "s")]
     # Where nothing is stripped it is a character like others.
-    assert pieces("e\u0301", lower_case=False) == [("e", "e"), ("##\u0301", "\u0301")]
+    for rules in ({"lower_case": False}, {"lower_case": True, "strip_accents": False}):
+        assert pieces("e\u0301", **rules) == [("e", "e"), ("##\u0301", "\u0301")]
     # At the beginning there is no letter, and none takes what belongs to white space.
     assert pieces("\u0301a \u0301b") == [("a", "a"), ("b", "b")]
 
@@ -67,25 +71,25 @@ def test_reordered_marks_keep_their_offsets():
     assert pieces("a\u302e\U0001d165") == [("a", "a"), ("##\U0001d165", "\U0001d165"), ("##\u302e", "\u302e")]
 
 
-def folded(char, lower_case):
+def folded(char, rules):
     """A single character, normalized."""
-    return "".join(basic_tokenize(char, lower_case))
+    return "".join(basic_tokenize(char, **rules.fields))
 
 
 def reference_places(text, tokenizer):
     """Starts and ends of pieces, a character after the other; texts without sigmas and marks that move."""
     letters, ends = [], {}
     for place, char in enumerate(text):
-        rest = folded(char, tokenizer.lower_case)
+        rest = folded(char, tokenizer.normalization)
         letters += [place] * len(rest)
-        if rest or not folded(char, False):
+        if rest or not folded(char, Normalization(False)):
             if rest or char.isspace():
                 last = place
                 ends[place] = place + 1
-        elif ends and tokenizer.lower_case:
+        elif ends and tokenizer.normalization.strip_accents:
             ends[last] = place + 1
     starts_ends = []
-    words = iter(basic_tokenize(text, tokenizer.lower_case))
+    words = iter(basic_tokenize(text, **tokenizer.normalization.fields))
     for word in words:
         tokens = tokenizer.tokenize(word)
         assert "".join(tokens).replace("##", "") == word or tokens == ["[UNK]"] or "#" in word
@@ -101,9 +105,9 @@ any_text = st.one_of(st.text(TRICKY), st.text(st.characters(exclude_categories=[
 MOVING = {c for c in map(chr, range(0x110000)) if unicodedata.combining(c) and unicodedata.category(c) != "Mn"}
 
 
-@pytest.mark.parametrize("lower_case", [False, True])
-def test_offsets_equal_a_slow_reference(lower_case):
-    tokenizer = BertTokenizer(VOCABULARY, lower_case)
+@each_rule
+def test_offsets_equal_a_slow_reference(rules):
+    tokenizer = BertTokenizer(VOCABULARY, **rules)
 
     @settings(max_examples=300, derandomize=True)
     @given(st.lists(any_text.filter(lambda text: not MOVING & set(unicodedata.normalize("NFD", text))), max_size=3))
@@ -119,7 +123,7 @@ def test_offsets_equal_a_slow_reference(lower_case):
 
 
 def graph_function(tokenizer):
-    graph = GraphTokenizer(tokenizer.vocabulary, tokenizer.lower_case)
+    graph = GraphTokenizer(tokenizer.vocabulary, **tokenizer.normalization.fields)
     return tf.function(graph.with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
 
 
@@ -135,9 +139,9 @@ def assert_graph_equals(graph, tokenizer, texts):
         assert texts[row].encode()[first:last] == texts[row][start:end].encode()
 
 
-@pytest.mark.parametrize("lower_case", [False, True])
-def test_the_graph_has_the_same_offsets(lower_case):
-    tokenizer = BertTokenizer(VOCABULARY, lower_case)
+@each_rule
+def test_the_graph_has_the_same_offsets(rules):
+    tokenizer = BertTokenizer(VOCABULARY, **rules)
     graph = graph_function(tokenizer)
     assert_graph_equals(graph, tokenizer, [])
     assert_graph_equals(graph, tokenizer, ["", "\u0301", " ", "a\u302e\U0001d165", "a" * 201 + ".", "\uffff b"])

@@ -25,6 +25,10 @@ def test_a_vocabulary_is_read_back(tmp_path):
     assert isinstance(tokenizer, BertTokenizer) and tokenizer.vocabulary == tuple(WORDPIECE)
     assert spec["words"] == 7 and spec["lower_case"] is False and spec["normalization"] == "none"
     assert spec["vocabulary_sha256"] == hashlib.sha256((tmp_path / "a/vocab.txt").read_bytes()).hexdigest()
+    settings = VocabularySettings(strip_accents=False, tokenize_chinese_chars=False)
+    write_vocabulary(str(tmp_path / "b"), [*WORDPIECE, "möchte", "漢字"], [], settings)
+    tokenizer, spec = load_tokenizer(str(tmp_path / "b"))
+    assert tokenizer.tokenize("Möchte 漢字") == ["möchte", "漢字"] and spec["normalization"] == "none"
 
 
 def test_byte_level_bpe_is_read_back_with_its_merges(tmp_path):

@@ -69,6 +69,9 @@ def test_words_are_counted_as_the_tokenizer_sees_them(shards):
     assert count(shards[:1]) == {"the": 3, "cafe": 1, ",": 1, "end": 1, ".": 1, "unique": 1, "cat": 1, "sat": 1}
     expected = {"the": 1, "Cat": 1, "sat": 1, ";": 1, "cafe": 1, "No": 1, "漢": 2, "字": 1}
     assert count(shards[1:], lower_case=False) == expected
+    expected = {"no": 1, "漢字": 1, "漢": 1}
+    kept = count(shards, strip_accents=False, tokenize_chinese_chars=False)
+    assert expected.items() <= kept.items() and kept["caf" + "e\u0301"] == 1
 
 
 def test_counts_are_emitted_when_memory_is_full(shards, monkeypatch):
@@ -103,6 +106,8 @@ def test_the_two_files(tmp_path, shards):
     assert json.loads(files["vocab_spec.json"]) == {
         "algorithm": "wordpiece",
         "lower_case": True,
+        "strip_accents": True,
+        "tokenize_chinese_chars": True,
         "character_coverage": 0.9999,
         "min_word_count": 2,
         "normalization": "NFD, marks stripped",

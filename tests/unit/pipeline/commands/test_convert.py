@@ -74,7 +74,7 @@ def test_a_converted_model_takes_raw_text(model, tmp_path):
     ids = np.array([[2, 5, 6, 8, 7, 9, 3]])
     expected = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
     assert_equal_but_for_rounding(answer["pooled_output"], expected["pooled_output"], depth_of(CONFIG, ids.size))
-    assert read_pushed(str(tmp_path / "served/1")).lower_case is True
+    assert read_pushed(str(tmp_path / "served/1")).normalization["lower_case"] is True
 
 
 def test_missing_heads_are_reported(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS
 
 BERT_TFX = Path(sys.executable).with_name("bert-tfx")
-#            5      6       7    8      9    10   11    12     13
-TOKENS = ["hello", "##s", "caf", "##e", "[", "]", "mask", "한", "Caf"]
+#            5      6       7    8      9    10   11    12     13    14
+TOKENS = ["hello", "##s", "caf", "##e", "[", "]", "mask", "한", "Caf", "京한"]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,8 @@ def tokenize(text, vocab, *words):
         ("Café\n".encode(), (), "7 8\n"),
         (b"Caf\n", ("--cased",), "13\n"),
         ("한\n".encode(), ("--cased",), "12\n"),
+        ("한\n".encode(), ("--keep-accents",), "12\n"),
+        ("京한\n".encode(), ("--keep-accents", "--keep-ideographs"), "14\n"),
         (b"[MASK]\n", (), "9 11 10\n"),
         # Bytes that are not UTF-8 are dropped; only a line feed ends a line.
         (b"hel\xfflo\n", (), "5\n"),

@@ -11,6 +11,7 @@ from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.tasks.table import TASKS
+from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.recipes.initial_model import with_initial_model
 from pipeline.recipes.pretraining import RECIPES
@@ -28,7 +29,8 @@ def init(tmp_path_factory):
     directory = str(tmp_path_factory.mktemp("init") / "bert")
     model = BertBackbone(CONFIG)
     model.build()
-    write_any("hf", model, BertTokenizer(VOCABULARY, False), directory, "bert", ())
+    tokenizer = BertTokenizer(VOCABULARY, False, tokenize_chinese_chars=False)
+    write_any("hf", model, tokenizer, directory, "bert", ())
     return directory
 
 
@@ -39,7 +41,7 @@ def test_architecture_vocabulary_and_case_are_the_initial_models(init):
     recipe = with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, "training.seed=7"])
     # Of the Hugging Face folder, whose gelu is named; the rest is the recipe's.
     assert recipe.model == dataclasses.replace(CONFIG, hidden_act=recipe.model.hidden_act)
-    assert recipe.vocabulary.lower_case is False
+    assert recipe.vocabulary.normalization == Normalization(False, False, False)
     assert (recipe.training.seed, recipe.training.learning_rate) == (7, 1e-2)
 
 
@@ -63,6 +65,7 @@ def test_new_words_enlarge_the_vocabulary_after_the_unused_places(init, words, s
             rf"--set model\.vocab_size: .* has {len(VOCABULARY)}, which wins",
         ),
         (["vocabulary.lower_case=true"], r"--set vocabulary\.lower_case: .* has False, which wins"),
+        (["vocabulary.strip_accents=true"], r"--set vocabulary\.strip_accents: .* has False, which wins"),
     ],
 )
 def test_a_setting_that_contradicts_is_refused_by_name(init, settings, message):

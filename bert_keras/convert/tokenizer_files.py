@@ -1,0 +1,363 @@
+"""Settings of a Hugging Face folder's tokenizer: each field of its files is followed, harmless, or refused by name.
+
+Read are `tokenizer_config.json`, `tokenizer.json`, `special_tokens_map.json` and the class in `config.json`, by the
+rules of `transformers` 4.57 and 5.24: the classes below take their rules from `tokenizer_config.json`, whatever
+`tokenizer.json` says, and a class without rules of its own takes all from `tokenizer.json`. Of a model of
+sentence-transformers (6.2) also its settings and its prompts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from bert_keras.errors import InputError
+from bert_keras.files import read_json
+from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
+from bert_keras.tokenizers.unicode_tables import Normalization
+from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE, LENGTHS, TOKENIZER_FILE, Vocabulary
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+
+_REMEDY = "no tokenizer here does that: remove the vocabulary's files to convert the weights alone"
+MODULES_FILE = "modules.json"
+_SENTENCE_REMEDY = f"remove {MODULES_FILE} to convert the encoder alone"
+_MAP_FILE = "special_tokens_map.json"
+_CLASS = "tokenizer_class"
+# Classes without rules of their own; a name may end with "Fast".
+_ANY_RULES = ("PreTrainedTokenizer", "TokenizersBackend")
+
+
+class _Kind(NamedTuple):
+    """An algorithm: its classes, its special tokens, and where these stand."""
+
+    classes: tuple[str, ...]
+    special: dict[str, str]
+    between: int = 1
+
+
+_BERT = {name: f"[{name.upper()}]" for name in ("cls", "sep", "pad", "unk", "mask")}
+_KINDS = {
+    "WordPiece": _Kind(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), _BERT),
+    "BPE": _Kind(
+        ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer"),
+        {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"},
+        between=2,
+    ),
+    "Unigram": _Kind(("AlbertTokenizer",), {**_BERT, "pad": "<pad>", "unk": "<unk>"}),
+}
+# Rules of WordPiece: name in `tokenizer_config.json` -> field of `Normalization`, name in `tokenizer.json`.
+_RULES = {
+    "do_lower_case": ("lower_case", "lowercase"),
+    "strip_accents": ("strip_accents", "strip_accents"),
+    "tokenize_chinese_chars": ("tokenize_chinese_chars", "handle_chinese_chars"),
+}
+# Supported values of fields whose other values change ids; None is always one.
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys((*_RULES, "keep_accents", "add_prefix_space"), (True, False)),
+    **dict.fromkeys(("do_basic_tokenize", "do_word_tokenize", "do_subword_tokenize", "clean_text"), (True,)),
+    "remove_space": (True,),
+    "never_split": ([],),
+    "word_tokenizer_type": (),
+    "subword_tokenizer_type": ("wordpiece",),
+    "wordpieces_prefix": ("##",),
+    "sp_model_kwargs": ({},),
+    "truncation_side": ("right",),
+    "auto_map": (),
+}
+_ADDED = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens", "bos_token", "eos_token")
+# Fields that change nothing in the ids of a text.
+_HARMLESS = """
+    backend chat_template clean_up_tokenization_spaces device_map errors fix_mistral_regex from_slow
+    full_tokenizer_file init_inputs is_local jumanpp_kwargs legacy local_files_only max_length mecab_kwargs merges_file
+    model_input_names model_specific_special_tokens name_or_path pad_to_multiple_of pad_token_type_id padding
+    padding_side processor_class return_token_type_ids special_tokens_map_file split_special_tokens spm_file stride
+    sudachi_kwargs tokenizer_file transformers_version trim_offsets truncation truncation_strategy use_fast vocab_file
+    vocab_size
+"""
+# sentence-transformers; the first file of the encoder's settings that exists is read.
+SENTENCE_FILES = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "albert"))
+_PROMPT_FILE = "config_sentence_transformers.json"
+_SENTENCE: dict[str, tuple[Any, ...]] = {
+    "do_lower_case": (True, False),
+    "transformer_task": ("feature-extraction",),
+    "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
+    "module_output_name": ("token_embeddings",),
+    **dict.fromkeys(("processing_kwargs", "config_args", "config_kwargs", "tokenizer_args", "processor_kwargs"), ({},)),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), ()),
+}
+_SENTENCE_HARMLESS = ("max_seq_length", "model_args", "model_kwargs", "backend", "unpad_inputs")
+_PROMPT_HARMLESS = ("__version__", "prompts", "default_prompt_name", "similarity_fn_name")
+# What an ALBERT's `tokenizer.json` replaces, quotation marks and several spaces.
+_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"})
+_UNUSED = re.compile(r"\[unused\d+\]")
+
+
+def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Read the rules of a folder's WordPiece vocabulary, and remarks on rare texts that get other ids.
+
+    Args:
+        vocabulary: the folder's; None: it has none, and nothing is read.
+
+    Returns:
+        The fields of `Normalization` that the folder gives: without `lower_case` if it does not say it, none of
+        another algorithm.
+
+    Raises:
+        InputError: a field asks for what no tokenizer here does, or two files contradict each other.
+    """
+    if vocabulary is None:
+        return {}, ()
+    algorithm = "BPE" if vocabulary.merges is not None else "Unigram" if vocabulary.sentencepiece else "WordPiece"
+    kind = _KINDS[algorithm]
+    paths = [os.path.join(directory, name) for name in (TOKENIZER_FILE, FAST_TOKENIZER_FILE, _MAP_FILE)]
+    settings, fast, names = (read_json(path) if os.path.exists(path) else {} for path in paths)
+    remarks = _check_settings(paths[0], settings, kind)
+    path, class_ = paths[0], settings.get(_CLASS)
+    if class_ is None:
+        path = os.path.join(directory, "config.json")
+        class_ = read_json(path).get(_CLASS)
+    any_rules = class_ is not None and class_.removesuffix("Fast") in _ANY_RULES
+    if class_ is not None and not any_rules and class_.removesuffix("Fast") not in kind.classes:
+        _refuse(path, _CLASS, class_, f"{', '.join(kind.classes)} for {algorithm}")
+    _check_names(paths[2], names, kind)
+    rules: dict[str, Any] = {}
+    try:
+        remarks += _check_fast(paths[1], fast, kind, algorithm, vocabulary) if fast else ()
+        if algorithm == "WordPiece":
+            rules = _wordpiece_rules(paths, settings, fast, vocabulary, any_rules)
+        elif algorithm == "Unigram" and fast and not any_rules:
+            _check_unigram(paths, settings, fast)
+    except InputError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration) as error:
+        raise InputError(f"{paths[1]} is not what `tokenizers` writes ({error!r}); copy it again") from error
+    added = [*_contents(settings, names), *(token["content"] for token in fast.get("added_tokens") or ())]
+    known = kind.special.values()
+    if others := [t for t in dict.fromkeys(added) if t not in known and not _UNUSED.fullmatch(t)]:
+        remarks += (
+            f"{directory}: transformers finds {', '.join(others[:5])}{', ...' if others[5:] else ''} in a text before "
+            "it is tokenized (added tokens); here they are text like other text",
+        )
+    if settings.get("add_prefix_space") and algorithm == "BPE":
+        remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
+    path, sentence = sentence_settings(directory)
+    if sentence.get("do_lower_case") and algorithm != "WordPiece":
+        _refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary")
+    if sentence.get("do_lower_case") and not rules.get("lower_case"):
+        # Before the tokenizer, which keeps its own rule for accents.
+        rules |= {"lower_case": True, "strip_accents": bool(rules.get("strip_accents"))}
+    return rules, remarks
+
+
+def sentence_settings(directory: str) -> tuple[str, dict[str, Any]]:
+    """The file of the encoder's settings in a model of sentence-transformers, and its fields; none in another folder.
+
+    Raises:
+        InputError: a field asks for another text or vector than `embed` gives.
+    """
+    paths = [os.path.join(directory, name) for name in SENTENCE_FILES]
+    path = next(filter(os.path.exists, paths), paths[0])
+    fields = {}
+    if os.path.exists(os.path.join(directory, MODULES_FILE)) and os.path.exists(path):
+        fields = read_json(path)
+        _check(path, fields, _SENTENCE)
+    return path, fields
+
+
+def prompt_remarks(directory: str) -> tuple[str, ...]:
+    """Remarks on the prompts of a model of sentence-transformers, and on unknown fields of its files.
+
+    Raises:
+        InputError: a prompt is put before every text.
+    """
+    path, sentence = sentence_settings(directory)
+    remarks = _unknown(path, sentence, (*_SENTENCE, *_SENTENCE_HARMLESS))
+    path = os.path.join(directory, _PROMPT_FILE)
+    if not os.path.exists(path):
+        return remarks
+    fields = read_json(path)
+    _check(path, fields, {"model_type": ("SentenceTransformer",)})
+    prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
+    if default is not None and prompts.get(default) != "":
+        raise InputError(
+            f"{path}: default_prompt_name is {default!r}: {prompts.get(default)!r} is put before every text, but here "
+            "nothing is: set the field to null, and begin each text with the prompt"
+        )
+    if written := [f"{name} {prompt!r}" for name, prompt in prompts.items() if prompt]:
+        remarks += (f"the prompts of {path} are not kept ({', '.join(written)}): begin texts with them",)
+    return remarks + _unknown(path, fields, ("model_type", *_PROMPT_HARMLESS))
+
+
+def _refuse(path: str, field: str, value: Any, supported: str) -> NoReturn:
+    shown = json.dumps(value, ensure_ascii=False)
+    remedy = _SENTENCE_REMEDY if os.path.basename(path) in (*SENTENCE_FILES, _PROMPT_FILE) else _REMEDY
+    raise InputError(f"{path}: {field} is {shown:.100}; supported: {supported}; {remedy}")
+
+
+def _check(path: str, fields: Mapping[str, Any], supported: Mapping[str, tuple[Any, ...]], before: str = "") -> None:
+    for name, values in supported.items():
+        value = fields.get(name)
+        if value is not None and not any(value == one and type(value) is type(one) for one in values):
+            _refuse(path, before + name, value, " or ".join(map(json.dumps, values)) or "none")
+
+
+def _check_settings(path: str, settings: dict[str, Any], kind: _Kind) -> tuple[str, ...]:
+    """Check `tokenizer_config.json`; return remarks on fields that are in no list."""
+    never = settings.get("never_split") or []
+    if isinstance(never, list) and set(never) <= set(kind.special.values()):
+        settings = {**settings, "never_split": []}
+    _check(path, settings, _SUPPORTED)
+    _check_names(path, settings, kind)
+    listed = {*_SUPPORTED, *_ADDED, *_HARMLESS.split(), *LENGTHS, _CLASS, *(f"{name}_token" for name in kind.special)}
+    return _unknown(path, settings, listed)
+
+
+def _unknown(path: str, fields: Mapping[str, Any], listed: Iterable[str]) -> tuple[str, ...]:
+    unknown = [name for name in fields if name not in listed and not name.startswith("_")]
+    return (f"{path}: not known and not read: {', '.join(unknown)}",) if unknown else ()
+
+
+def _check_names(path: str, fields: dict[str, Any], kind: _Kind) -> None:
+    for name, token in kind.special.items():
+        for content in _content(fields.get(f"{name}_token")):
+            if content != token:
+                _refuse(path, f"{name}_token", content, json.dumps(token))
+
+
+def _contents(*files: dict[str, Any]) -> Iterator[str]:
+    for fields in files:
+        for name in _ADDED:
+            yield from _content(fields.get(name))
+
+
+def _content(value: Any) -> Iterator[str]:
+    """The texts of tokens: each is a text or an object with `content`, alone, in a list, or in an object by its id."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict) and "content" in value:
+        yield value["content"]
+    elif isinstance(value, (dict, list)):
+        for token in value.values() if isinstance(value, dict) else value:
+            yield from _content(token)
+
+
+def _steps(fields: Mapping[str, Any] | None, inside: str) -> list[dict[str, Any]]:
+    """The steps of a normalizer, pre-tokenizer or post-processor; one alone is one step."""
+    if not fields:
+        return []
+    return list(fields[inside]) if fields.get("type") == "Sequence" else [dict(fields)]
+
+
+def _check_fast(
+    path: str, fast: dict[str, Any], kind: _Kind, algorithm: str, vocabulary: Vocabulary
+) -> tuple[str, ...]:
+    """Check what `tokenizer.json` says beside its normalizer."""
+    model = fast.get("model") or {}
+    if model.get("type", algorithm) != algorithm:
+        _refuse(path, "model.type", model["type"], f"{algorithm}, as the files beside it")
+    supported: dict[str, tuple[Any, ...]] = {
+        "WordPiece": {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
+        "BPE": {"dropout": (0.0, 0), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)},
+        "Unigram": {},
+    }[algorithm] | dict.fromkeys(("byte_fallback", "ignore_merges"), (False,))
+    _check(path, model, supported, "model.")
+    if model.get("max_input_chars_per_word", 100) < 100:
+        _refuse(path, "model.max_input_chars_per_word", model["max_input_chars_per_word"], "100 or more")
+    _check(path, fast.get("truncation") or {}, {"direction": ("Right",)}, "truncation.")
+    words = model.get("vocab") or {}
+    ids = words.items() if isinstance(words, dict) else ((token, i) for i, (token, *_) in enumerate(words))
+    for token, i in ids:
+        if [known.strip() for known in vocabulary.tokens[i : i + 1]] != [token.strip()]:
+            raise InputError(
+                f"{path}: its token {i} is {token!r}, which it is not in the vocabulary beside it; keep one"
+            )
+    merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]
+    if algorithm == "BPE" and merges != vocabulary.merges:
+        raise InputError(f"{path}: its merges are not those of the file beside it; keep one of them")
+    _check_post_processor(path, fast, kind)
+    if algorithm == "WordPiece":
+        return ()
+    types = {"BPE": ("ByteLevel",), "Unigram": ("WhitespaceSplit", "Metaspace")}[algorithm]
+    rewrites = () if algorithm == "BPE" else ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled")
+    for step in _steps(fast.get("normalizer"), "normalizers"):
+        if step["type"] not in rewrites or step.get("pattern", _REPLACED[0]) not in _REPLACED:
+            _refuse(path, "normalizer", step, ", ".join(rewrites) or "none")
+    for step in _steps(fast.get("pre_tokenizer"), "pretokenizers"):
+        if step["type"] not in types:
+            _refuse(path, "pre_tokenizer", step, ", ".join(types))
+        _check(path, step, {"use_regex": (True,), "split": (True,), "replacement": ("▁",)}, f"{step['type']}.")
+        if algorithm == "Unigram":
+            _check(path, step, {"prepend_scheme": ("always",), "add_prefix_space": (True,)}, "Metaspace.")
+        elif step.get("add_prefix_space"):
+            return (f"{path}: adds a space before every text; here none is added",)
+    return ()
+
+
+def _check_post_processor(path: str, fast: dict[str, Any], kind: _Kind) -> None:
+    cls, sep = kind.special["cls"], kind.special["sep"]
+    template = {"single": [cls, "A", sep], "pair": [cls, "A", *[sep] * kind.between, "B", sep]}
+    for step in _steps(fast.get("post_processor"), "processors"):
+        if step["type"] == "TemplateProcessing":
+            found = {name: [next(iter(part.values()))["id"] for part in step.get(name) or ()] for name in template}
+        elif step["type"] == ("RobertaProcessing" if kind.between == 2 else "BertProcessing"):
+            found = {**template, "cls": step["cls"][0], "sep": step["sep"][0]}
+            template |= {"cls": cls, "sep": sep}
+        elif step["type"] == "ByteLevel":
+            continue
+        else:
+            found = {"type": step["type"]}
+        if found != template:
+            _refuse(path, "post_processor", found, " ".join(template["pair"]))
+        return
+    if "post_processor" in fast:
+        _refuse(path, "post_processor", fast["post_processor"], " ".join(template["pair"]))
+
+
+def _wordpiece_rules(
+    paths: list[str], settings: dict[str, Any], fast: dict[str, Any], vocabulary: Vocabulary, any_rules: bool
+) -> dict[str, Any]:
+    said = {ours: settings[name] for name, (ours, _) in _RULES.items() if settings.get(name) is not None}
+    if "normalizer" not in fast:
+        return said
+    steps = _steps(fast.get("normalizer"), "normalizers")
+    if [step["type"] for step in steps] not in (["BertNormalizer"], ["Lowercase", "BertNormalizer"]):
+        own = json.loads(fast_tokenizer(BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})).to_str())
+        for part, theirs in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
+            if own[part] != fast.get(part):
+                _refuse(paths[1], part, fast.get(part), theirs)
+        return said
+    _check(paths[1], steps[-1], {"clean_text": (True,)}, "normalizer.")
+    if [step["type"] for step in _steps(fast.get("pre_tokenizer"), "pretokenizers")] != ["BertPreTokenizer"]:
+        _refuse(paths[1], "pre_tokenizer", fast.get("pre_tokenizer"), "BertPreTokenizer")
+    theirs = {ours: steps[-1][name] for ours, name in _RULES.values() if steps[-1].get(name) is not None}
+    if len(steps) > 1:
+        theirs |= {"lower_case": True, "strip_accents": theirs.get("strip_accents", theirs.get("lower_case"))}
+    theirs = {"lower_case": True, **theirs}
+    # `transformers` lower-cases where the file does not say it.
+    if any_rules or Normalization(**{"lower_case": True, **said}) == Normalization(**theirs):
+        return theirs
+    if "lower_case" not in said and Normalization(**{**said, "lower_case": theirs["lower_case"]}) == Normalization(
+        **theirs
+    ):
+        return said
+    _contradiction(paths, *(Normalization(**{"lower_case": True, **rules}).fields for rules in (theirs, said)))
+
+
+def _contradiction(paths: list[str], theirs: Mapping[str, Any], said: Mapping[str, Any]) -> NoReturn:
+    one, other = (", ".join(f"{name}={value}" for name, value in rules.items()) for rules in (theirs, said))
+    raise InputError(
+        f"{paths[1]}: its normalizer has {one}, but {TOKENIZER_FILE} beside it {other}, which transformers follows; "
+        "make both say how the model was trained"
+    )
+
+
+def _check_unigram(paths: list[str], settings: dict[str, Any], fast: dict[str, Any]) -> None:
+    steps = [step["type"] for step in _steps(fast.get("normalizer"), "normalizers")]
+    said = {"do_lower_case": True, "keep_accents": False}
+    theirs = {"do_lower_case": "Lowercase" in steps, "keep_accents": "StripAccents" not in steps}
+    said |= {name: settings[name] for name in said if settings.get(name) is not None}
+    if theirs != said:
+        _contradiction(paths, theirs, said)
