@@ -14,6 +14,7 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
 from bert_keras.models.electra import ElectraGenerator
+from bert_keras.notices import notify
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
@@ -78,6 +79,8 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> Checkpoint:
         InputError: the folder has no model that can be read; names the file and the reason.
     """
     found = read_any(directory)
+    for remark in () if found.fine_tuned else found.remarks:
+        notify(remark)
     tokenizer = tokenizer_of(found, directory, cased)
     if found.fine_tuned:
         own, settings = found.fine_tuned[0], found.fine_tuned[1:]

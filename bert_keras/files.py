@@ -16,9 +16,9 @@ from bert_keras.errors import InputError
 
 
 def read_text(path: str) -> str:
-    """Read a text file; InputError if it is missing or not UTF-8."""
+    """Read a text file, without its byte order mark; InputError if it is missing or not UTF-8."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing; a folder of such a model needs it") from error

@@ -16,13 +16,14 @@ import typer
 
 import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
-from bert_keras.notices import tell
+from bert_keras.notices import notify, tell
 from bert_keras.signals import answered, ctrl_c
 from pipeline.commands import apply, convert, demo, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
+from pipeline.commands.doctor import KERAS_BACKEND, TENSORFLOW
 from pipeline.commands.server import ask, deploy, load_test, models, predict, serve
 from pipeline.runs.exit_codes import Exit, storage_trouble
 
@@ -45,11 +46,17 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Declare the program's own options; the help text is that of `app`."""
+    """Declare the program's own options; the help text is that of `app`. Set Keras' backend."""
+    if context.invoked_subcommand == "doctor":  # which reports the variable
+        return
+    if (backend := os.environ.get(KERAS_BACKEND) or TENSORFLOW) != TENSORFLOW:
+        notify(f"{KERAS_BACKEND}={backend} is ignored: bert-tfx computes with TensorFlow; unset the variable")
+    os.environ[KERAS_BACKEND] = TENSORFLOW
 
 
 # Width of help that goes to a file or another program, so that names of options are not cut.

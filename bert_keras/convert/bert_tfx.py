@@ -12,6 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bert_keras import files
 from bert_keras.convert import weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, family_of, generator_size, has_vocabulary
@@ -121,6 +123,8 @@ def _load_weights(model: Any, path: str) -> None:
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"{path}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
+    for variable in model.weights:
+        weight_copy.check_finite(np.asarray(variable), f"{path}: {variable.path}")
 
 
 def _generator(directory: str, electra: ElectraConfig) -> ElectraGenerator | None:

@@ -56,6 +56,12 @@ def format_of(directory: str) -> str:
     Raises:
         InputError: there is no such folder, or its format is unknown.
     """
+    if tf1.is_checkpoint(directory):
+        folder = os.path.dirname(directory) or "."
+        raise InputError(
+            f"{directory}: is one checkpoint of the folder {folder}; give the folder, or make one of this checkpoint: "
+            f"bert-tfx convert {directory} NEW --from tf1 --to hf --cased or --uncased"
+        )
     if not os.path.isdir(directory):
         raise InputError(f"{directory}: no such folder; give the folder of a model")
     for format_, files in _SIGNS:

@@ -1,8 +1,9 @@
 """Hugging Face's folder of a BERT, or of a relative (`weight_map.Family`): `config.json`, `model.safetensors` (or
 shards and their index), and `vocab.txt`, `vocab.json` with `merges.txt`, `spiece.model`, or `tokenizer.json`.
 
-Pickles are never read, because they can run code. Generator and discriminator of an ELECTRA are two folders; the
-generator's may lie in the discriminator's, as `generator/`.
+Of older folders `pytorch_model.bin`, without running its pickle (`torch_file`). The head of a fine-tuned model is left
+out. Generator and discriminator of an ELECTRA are two folders; the generator's may lie in the discriminator's, as
+`generator/`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,9 @@ import numpy as np
 from bert_keras import files as files_
 from bert_keras.convert import modernbert, sentence_transformers, tokenizer_files, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
-from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
-from bert_keras.convert.weight_map import HEADS, PREFIXES, TIED, UNUSED_ROWS, Family
+from bert_keras.convert.huggingface_tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
+from bert_keras.convert.weight_copy import Outline, ReadModel, Written
+from bert_keras.convert.weight_map import UNUSED_ROWS, Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct
 from bert_keras.saved_model.settings import EmbeddingSettings
@@ -40,13 +41,8 @@ if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
     from bert_keras.models.electra import ElectraGenerator
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 # In a discriminator's folder: the folder of the generator that it was trained with.
 GENERATOR_FOLDER = "generator"
-# Weights in other formats, which a user who trusts them can convert with `transformers`.
-_OTHER_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack")
 
 _ACTIVATIONS: dict[str, HiddenAct] = {"gelu": "gelu_erf", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 # `gelu_new` is the older name, known to every version.
@@ -84,13 +80,13 @@ def read_huggingface(directory: str) -> ReadModel:
     outline = outline_huggingface(directory)
     architecture, vocabulary = outline.architecture, outline.vocabulary
     with contextlib.ExitStack() as files:
-        tensors, file = _open_tensors(directory, files)
-        stored = _canonical(tensors, architecture.family)
+        tensors, file, head = open_tensors(directory, files)
+        stored = canonical(tensors, architecture.family)
         model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
     _check_head(model, architecture, config_path)
     positions = architecture.encoder.max_position_embeddings
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    remarks += (*not_read, *outline.remarks)
+    remarks += (*not_read, *outline.remarks, *weight_copy.head_left_out(head, file))
     return ReadModel(
         model,
         vocabulary.tokens if vocabulary else None,
@@ -103,6 +99,7 @@ def read_huggingface(directory: str) -> ReadModel:
         embedding=embedding,
         sentencepiece=vocabulary.sentencepiece if vocabulary else None,
         max_seq_length=read_length(directory, positions),
+        task_head=head,
     )
 
 
@@ -112,8 +109,8 @@ def outline_huggingface(directory: str) -> Outline:
     vocabulary = _read_vocabulary(directory, architecture.encoder)
     rules, remarks = tokenizer_files.read_rules(directory, vocabulary)
     with contextlib.ExitStack() as files:
-        tensors, file = _open_tensors(directory, files)
-        stored = _canonical(tensors, architecture.family, reads=False)
+        tensors, file, _ = open_tensors(directory, files)
+        stored = canonical(tensors, architecture.family, reads=False)
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     is_generator = architecture.family == "electra" and "masked-LM head" in parts
     size = _generator_size(directory, architecture)
@@ -293,50 +290,3 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
         rules = settings["do_lower_case"], settings["keep_accents"]
         vocabulary = vocabulary_files.read_sentencepiece(directory, config.vocab_size, CONFIG_FILE, *rules)
     return vocabulary or vocabulary_files.read_fast(directory, config.vocab_size, CONFIG_FILE)
-
-
-def _open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[StoredTensor], str]:
-    """All tensors of the folder, and the file that lists them; `files` closes them."""
-    whole, index = os.path.join(directory, WEIGHTS_FILE), os.path.join(directory, INDEX_FILE)
-    if os.path.exists(whole):
-        return weight_copy.tensors_of_file(whole, files), whole
-    if os.path.exists(index):
-        return weight_copy.tensors_of_shards(index, files), index
-    for name in _OTHER_WEIGHTS:
-        if os.path.exists(os.path.join(directory, name)):
-            raise InputError(
-                f"{os.path.join(directory, name)} is not read (a pickle can run code; only safetensors are read); if "
-                f"you trust it, write {WEIGHTS_FILE} with transformers: "
-                "AutoModelForPreTraining.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
-            )
-    raise InputError(f"{directory} has neither {WEIGHTS_FILE} nor {INDEX_FILE}; it is not a model folder")
-
-
-def _canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = True) -> dict[str, StoredTensor]:
-    """Tensors by their name in the table: with the prefix and current names of layer normalisations, tied ones once.
-
-    Tied ones are compared if `reads`.
-    """
-    named: dict[str, StoredTensor] = {}
-    prefix = PREFIXES[family]
-    for tensor in modernbert.split(tensors):
-        name = tensor.name if tensor.name.startswith((prefix, *HEADS[family])) else f"{prefix}{tensor.name}"
-        # Old names, in files converted from the original's, such as the best-known models.
-        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if name in named:
-            other = named[name]
-            raise InputError(f"{tensor.file}: {tensor} and {other} of {other.file} are the same weight; keep one")
-        named[name] = tensor
-    # A buffer, 0, 1, 2, ..., in files before 4.31.
-    named.pop(f"{prefix}embeddings.position_ids", None)
-    for copy, source in TIED[family].items():
-        if copy not in named:
-            continue
-        tensor = named.pop(copy)
-        original = named.setdefault(source, tensor)
-        equal = not reads or np.array_equal(tensor.float32(), original.float32())
-        if tensor.shape != original.shape or not equal:
-            raise InputError(
-                f"{tensor.file}: the tensor {tensor} is not equal to {original}; they must be tied (equal)"
-            )
-    return named

@@ -16,6 +16,7 @@ from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
+from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.vocabulary_files import Tokenizer, vocabulary_files, wordpiece_tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -134,6 +135,8 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     check_family(directory, outline.architecture.family, is_electra)
     replaced = _replaced(directory, original, tokenizer)
     source = read_any(directory)
+    for remark in source.remarks:
+        notify(remark)
     encoder = model.discriminator if is_electra else model
     config = backbone_of(encoder).config
     if wrong := differences(config, backbone_of(source.model).config):

@@ -8,6 +8,7 @@ import contextlib
 import glob
 import math
 import os
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -32,15 +33,21 @@ CHECKPOINT = "bert_model.ckpt"
 _WHOSE = "checkpoints of google-research/bert"
 # Of an ELECTRA; the file `checkpoint` names it, since the original is given the folder.
 _ELECTRA_CHECKPOINT = "electra.ckpt"
-# The optimizer's state, which the original does not restore either.
-_TRAINING_STATE = re.compile(r"(^|/)(adam_m|adam_v|global_step)$")
+# Heads for a task: run_classifier.py, run_squad.py, and ELECTRA's run_finetuning.py.
+_TASK_HEAD = re.compile(r"(output_(weights|bias)$|cls/squad/|task_specific/)")
+# In a checkpoint of TensorFlow 2's objects, whose names are paths of attributes.
+_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf1(directory: str) -> ReadModel:
     """Read a checkpoint of the original, with the heads in the file; an ELECTRA as its discriminator and generator.
 
     BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), ELECTRA's the exact function. None of the files
-    records `lower_case`.
+    records `lower_case`. Not read: the head of a fine-tuned model, and the state of any program's optimizer.
+
+    Args:
+        directory: the folder, or the path of one of its checkpoints, without `.index`. Of several in a folder
+            `bert_model.ckpt` is read, or the one that the file `checkpoint` names.
 
     Raises:
         InputError: a file is missing or damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is
@@ -49,15 +56,19 @@ def read_tf1(directory: str) -> ReadModel:
     outline = outline_tf1(directory)
     if outline.architecture.family == "electra":
         return _read_electra(directory, outline)
-    prefix = os.path.join(directory, CHECKPOINT)
-    model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", _tensors(prefix), f"{prefix}.index")
-    return ReadModel(model, outline.vocabulary.tokens if outline.vocabulary else None, {}, initialised)
+    _, prefix = _located(directory)
+    tensors, head = _tensors(prefix)
+    model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", tensors, f"{prefix}.index")
+    tokens = outline.vocabulary.tokens if outline.vocabulary else None
+    remarks = weight_copy.head_left_out(head, prefix)
+    return ReadModel(model, tokens, {}, initialised, remarks=remarks, task_head=head)
 
 
 def outline_tf1(directory: str) -> Outline:
     """Read configuration, vocabulary and the checkpoint's index of a folder; errors as in `read_tf1`."""
+    directory, prefix = _located(directory)
     config_path = os.path.join(directory, CONFIG_FILE)
-    if not os.path.exists(config_path) and (networks := _electra_networks(directory)):
+    if not os.path.exists(config_path) and (networks := _electra_networks(prefix)):
         return _outline_electra(directory, *networks)
     text = files.read_text(config_path)
     try:
@@ -65,8 +76,8 @@ def outline_tf1(directory: str) -> Outline:
     except (TypeError, ValueError) as error:
         raise InputError(f"{config_path}: {error}") from error
     vocabulary = _read_vocabulary(directory, config, CONFIG_FILE)
-    architecture, prefix = Architecture("bert", config, config.hidden_size), os.path.join(directory, CHECKPOINT)
-    weight_copy.check_tensors(architecture, "tf1", _tensors(prefix), f"{prefix}.index")
+    architecture = Architecture("bert", config, config.hidden_size)
+    weight_copy.check_tensors(architecture, "tf1", _tensors(prefix)[0], f"{prefix}.index")
     return Outline(architecture, vocabulary, None)
 
 
@@ -76,10 +87,22 @@ def _read_vocabulary(directory: str, config: BertConfig, file: str) -> Vocabular
     return None if tokens is None else Vocabulary(tokens)
 
 
-def _electra_networks(directory: str) -> tuple[str, Network, Network | None] | None:
-    """The index of the folder's checkpoint and its networks; None if it has no ELECTRA's."""
-    prefix = _any_prefix(directory)
-    tensors = _tensors(prefix) if prefix else {}
+def is_checkpoint(path: str) -> bool:
+    """True for the path of a checkpoint without the endings of its files."""
+    return os.path.isfile(f"{path}.index")
+
+
+def _located(path: str) -> tuple[str, str]:
+    """The folder and the path of the checkpoint that `path`, either of them, stands for."""
+    if is_checkpoint(path):
+        return os.path.dirname(path) or ".", path
+    usual = os.path.join(path, CHECKPOINT)
+    return path, usual if is_checkpoint(usual) else _any_prefix(path) or usual
+
+
+def _electra_networks(prefix: str) -> tuple[str, Network, Network | None] | None:
+    """The index of a checkpoint and its networks; None if it is no ELECTRA's."""
+    tensors = _tensors(prefix)[0] if is_checkpoint(prefix) else {}
     if tf1_electra.WORD_EMBEDDINGS not in tensors:
         return None
     return f"{prefix}.index", *tf1_electra.networks(tensors, f"{prefix}.index")
@@ -94,7 +117,10 @@ def _any_prefix(directory: str) -> str | None:
         # Named by the file `checkpoint`.
         newest = tf.train.latest_checkpoint(directory)
         if newest is None:
-            raise InputError(f"{directory} has {len(found)} checkpoints and no file `checkpoint`; keep one of them")
+            raise InputError(
+                f"{directory} has {len(found)} checkpoints and no file `checkpoint`; convert one of them: "
+                f"{found[-1].removesuffix('.index')}"
+            )
         return newest
     return found[0].removesuffix(".index") if found else None
 
@@ -111,18 +137,24 @@ def _outline_electra(directory: str, index: str, discriminator: Network, generat
 
 
 def _read_electra(directory: str, outline: Outline) -> ReadModel:
-    networks: Any = _electra_networks(directory)
+    _, prefix = _located(directory)
+    networks: Any = _electra_networks(prefix)
     index, *found = networks
     (model, initialised, _), *others = [
         weight_copy.read_model(network.architecture, "tf1", network.tensors, index) for network in found if network
     ]
     tokens = outline.vocabulary.tokens if outline.vocabulary else None
     generator: Any = others[0][0] if others else None
-    return ReadModel(model, tokens, None, initialised, family="electra", generator=generator)
+    head = _tensors(prefix)[1]
+    further: Any = {"remarks": weight_copy.head_left_out(head, prefix), "task_head": head}
+    return ReadModel(model, tokens, None, initialised, family="electra", generator=generator, **further)
 
 
-def _tensors(prefix: str) -> dict[str, StoredTensor]:
-    """The tensors of a checkpoint by name, not yet read; its data files must be as long as its index says."""
+def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
+    """The tensors of a checkpoint's model by name, not yet read, and the names of those of a task's head.
+
+    Its data files must be as long as its index says.
+    """
     index = f"{prefix}.index"
     if not os.path.exists(index):
         raise InputError(f"{index} is missing; the checkpoint's files must be named {os.path.basename(prefix)}.*")
@@ -133,6 +165,12 @@ def _tensors(prefix: str) -> dict[str, StoredTensor]:
     with _damage_named(prefix):
         reader = tf.train.load_checkpoint(prefix)
     shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    if _OBJECTS in shapes:
+        raise InputError(
+            f"{prefix} is a checkpoint of TensorFlow 2, as the TF Model Garden's, which is not read; take the model in "
+            "google-research/bert's or Hugging Face's format (transformers 4.40 converts those of Model Garden 2.3 and "
+            "before: convert_bert_original_tf2_checkpoint_to_pytorch)"
+        )
     # Strings, which are in no checkpoint of a model, have no fixed size.
     needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
     found = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
@@ -146,7 +184,10 @@ def _tensors(prefix: str) -> dict[str, StoredTensor]:
 
         return StoredTensor(name, index, tuple(shape), read)
 
-    return {name: stored(name, shapes[name]) for name in sorted(shapes) if not _TRAINING_STATE.search(name)}
+    # A training's numbers, as the step, have no axes. An optimizer's slot is named after its weight: WEIGHT/adam_m.
+    weights = [name for name in sorted(shapes) if shapes[name] and posixpath.dirname(name) not in shapes]
+    head = tuple(name for name in weights if _TASK_HEAD.match(name))
+    return {name: stored(name, shapes[name]) for name in weights if name not in head}, head
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 # All convert to float32 exactly.
 _DTYPES = ("float32", "float16", "bfloat16")
+# Remedies for a tensor that no model here has, where the configuration is the model's.
+_ALONE = "use the configuration that the model was trained with, or write the encoder alone, with "
+_UNKNOWN: dict[Format, str] = {
+    "huggingface": f"{_ALONE}transformers: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), to convert NEW",
+    "tf1": f"{_ALONE}tf.compat.v1.train.Saver(VARIABLES)",
+}
 # Attributes of heads; each model has some of them.
 _HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output")
 
@@ -50,6 +56,7 @@ class ReadModel:
         embedding: how texts get one vector, by the folder; `none` if it does not say.
         sentencepiece: a SentencePiece model (`bert_keras.tokenizers.sentencepiece.albert_model`); None for others.
         max_seq_length: tokens of a text that a pre-trained model's signatures read; None: as many as it has positions.
+        task_head: tensors of a fine-tuned model's head in another program's file, which are left out.
     """
 
     model: Model
@@ -64,6 +71,7 @@ class ReadModel:
     embedding: EmbeddingSettings = NO_EMBEDDING
     sentencepiece: bytes | None = None
     max_seq_length: int | None = None
+    task_head: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +126,22 @@ class StoredTensor:
             raise InputError(
                 f"{self.file}: the tensor {self} is {value.dtype.name}; it must be one of {', '.join(_DTYPES)}"
             )
-        return value.astype("float32")
+        value = value.astype("float32")
+        check_finite(value, f"{self.file}: the tensor {self}")
+        return value
+
+
+# The tensors of a file, not yet read; the stack closes it.
+TensorReader = Callable[[str, contextlib.ExitStack], list[StoredTensor]]
+
+
+def check_finite(value: np.ndarray, name: str) -> None:
+    """Raise InputError if a weight has NaN or infinite numbers."""
+    if wrong := value.size - np.count_nonzero(np.isfinite(value)):
+        raise InputError(
+            f"{name} has {wrong:,} numbers that are NaN or infinite; the model is damaged, or its training diverged: "
+            "take an earlier checkpoint"
+        )
 
 
 def only_bert(model: Model, family: Family | None, whose: str) -> BertConfig:
@@ -155,8 +178,7 @@ def check_tensors(
             article = "an" if architecture.title.startswith("E") else "a"
             raise InputError(
                 f"{tensor.file}: the tensor {tensor} is not part of {article} {architecture.title} with "
-                f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; write the file again "
-                "without it"
+                f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; {_UNKNOWN[format_]}"
             )
         if tensor.shape != (expected := table[name].stored_shape(format_)):
             raise InputError(
@@ -184,7 +206,7 @@ def tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor
     try:
         file = files.enter_context(safe_open(path, "numpy"))
     except FileNotFoundError as error:
-        raise InputError(f"{path} is missing, but the index beside it names it; is the download complete?") from error
+        raise missing_shard(path) from error
     except SafetensorError as error:
         raise InputError(f"{path} is damaged or not a safetensors file ({error}); copy it again") from error
 
@@ -194,14 +216,19 @@ def tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor
     return [*map(stored, file.keys())]
 
 
-def tensors_of_shards(index: str, files: contextlib.ExitStack) -> list[StoredTensor]:
-    """The tensors of the safetensors files that an index lists."""
+def missing_shard(path: str) -> InputError:
+    """The error for a file that an index lists."""
+    return InputError(f"{path} is missing, but the index beside it names it; is the download complete?")
+
+
+def tensors_of_shards(index: str, files: contextlib.ExitStack, tensors_of: TensorReader) -> list[StoredTensor]:
+    """The tensors of the files that an index lists, each read by `tensors_of`."""
     shards = read_json(index).get("weight_map", {})
     tensors: list[StoredTensor] = []
     for shard in sorted(set(shards.values())):
         if os.path.basename(shard) != shard:
             raise InputError(f"{index} names {shard!r}; shards must be in the same folder")
-        shard_tensors = tensors_of_file(os.path.join(os.path.dirname(index), shard), files)
+        shard_tensors = tensors_of(os.path.join(os.path.dirname(index), shard), files)
         missing = {name for name, file in shards.items() if file == shard} - {tensor.name for tensor in shard_tensors}
         if missing:
             raise InputError(f"{index} lists the tensor {min(missing)} in {shard}, which lacks it")
@@ -267,6 +294,11 @@ def left_out(model: Model, format_: Format, family: Family | None = None) -> tup
     table = architecture_of(model, family).weights()
     unknown = [weight.part for weight in table if weight.path in paths and not weight.stored(format_)]
     return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
+
+
+def head_left_out(head: Collection[str], file: str) -> tuple[str, ...]:
+    """The remark on the tensors of a fine-tuned model's head, which are not read."""
+    return (f"{file} is a fine-tuned model: its head is left out ({', '.join(sorted(head))})",) if head else ()
 
 
 def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:

@@ -16,6 +16,7 @@ from bert_keras.errors import InputError, StageError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
+from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import Task
@@ -63,6 +64,8 @@ class InitCheckpoint:
                 lower-cased.
         """
         source = read_any(directory)
+        for remark in source.remarks:
+            notify(remark)
         tokenizer = tokenizer_of(source, directory, cased)
         if tokenizer is None:
             raise InputError(f"{directory}: has no vocabulary; put the one that the model was trained with there")

@@ -14,6 +14,9 @@ from keras import ops
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
 
+# A program that imported Keras before this package has the type in its ~/.keras/keras.json.
+keras.config.set_floatx("float32")
+
 # Added to the attention score of a padded key. Finite, as in the original, so that a row of padding gives no NaN.
 MASKED_SCORE = -10000.0
 

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Any
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
+from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
 from bert_keras.tokenizers.unicode_tables import Normalization
@@ -26,9 +29,14 @@ BPE_VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 SENTENCEPIECE_FILE = "spiece.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
+ADDED_FILE = "added_tokens.json"  # of Hugging Face's older folders: ids after those of the vocabulary
 TOKENIZER_FILE = "tokenizer_config.json"
 # Its field with the tokens of a text that are kept, and that of versions before 3.
 LENGTHS = LENGTH, _ = "model_max_length", "max_len"
+
+
+# Of padded word embeddings.
+_SMALLEST_MULTIPLE, _LARGEST_MULTIPLE = 8, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,23 +74,28 @@ def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
 
 
 def read_wordpiece(path: str, vocab_size: int, config_file: str) -> list[str] | None:
-    """The tokens of a `vocab.txt`, None without the file; InputError if their number is not `vocab_size`."""
+    """The tokens of a `vocab.txt` and of its `added_tokens.json`, None without the file.
+
+    Raises:
+        InputError: their number is not `vocab_size`, not even with padding, or the ids of added ones have gaps.
+    """
     if not os.path.exists(path):
         return None
     try:
         vocabulary = load_vocabulary(path)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({error}); copy it again") from error
-    _check_size(len(vocabulary), path, vocab_size, config_file)
-    return vocabulary
+    added = _added_tokens(path, set(vocabulary))
+    return _padded(vocabulary + _in_order(added, path, len(vocabulary)), path, vocab_size, config_file)
 
 
 def read_byte_bpe(directory: str, names: tuple[str, str], vocab_size: int, config_file: str) -> Vocabulary | None:
-    """The tokens and merges of a folder's two files, None without both; errors as in `read_wordpiece`."""
+    """The tokens and merges of a folder's files, None without both; otherwise as `read_wordpiece`."""
     path, merges = (os.path.join(directory, name) for name in names)
     if not os.path.exists(path) and not os.path.exists(merges):
         return None
-    tokens = _by_id(read_json(path), path, vocab_size, config_file)
+    ids = read_json(path)
+    tokens = _by_id({**ids, **_added_tokens(path, ids.keys())}, path, vocab_size, config_file)
     return Vocabulary(tokens, _read_merges(read_text(merges), merges))
 
 
@@ -128,6 +141,7 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
     added_tokens = fields.get("added_tokens") or ()
     added = {token["content"]: token["id"] for token in added_tokens}
     if algorithm == "WordPiece":
+        _tell_added(path, tuple(sorted(added.keys() - model["vocab"].keys())))
         return Vocabulary(_by_id({**model["vocab"], **added}, path, vocab_size, config_file))
     if algorithm == "Unigram":
         try:
@@ -139,8 +153,8 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
         raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece, byte-level BPE and Unigram are supported")
     if fields.get("normalizer") or not all(token.get("special", True) for token in added_tokens):
         raise InputError(
-            f"{path} normalizes texts or cuts out words before byte-level BPE, as ModernBERT's own; none here does: "
-            "remove the file to read the weights without a vocabulary"
+            f"{path} normalizes texts or cuts out words before byte-level BPE, as ModernBERT's own; no tokenizer here "
+            "does. Only the weights can be converted: a copy of the folder without the file, --to hf"
         )
     tokens = _by_id({**model["vocab"], **added}, path, vocab_size, config_file)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
@@ -155,14 +169,52 @@ def _check_size(size: int, path: str, vocab_size: int, config_file: str) -> None
         )
 
 
+def _added_tokens(path: str, known: Set[str]) -> dict[str, Any]:
+    """The tokens that were added to a vocabulary file, by `added_tokens.json` beside it."""
+    added_path = os.path.join(os.path.dirname(path), ADDED_FILE)
+    added = read_json(added_path) if os.path.exists(added_path) else {}
+    _tell_added(added_path, tuple(sorted(added.keys() - known)))
+    return {token: i for token, i in added.items() if token not in known}
+
+
+@functools.cache  # a folder is read more than once
+def _tell_added(path: str, tokens: tuple[str, ...]) -> None:
+    if tokens:
+        notify(f"{path}: texts are not searched for {', '.join(tokens[:5])}; transformers does that with added tokens")
+
+
 def _by_id(ids: dict[str, Any], path: str, vocab_size: int, config_file: str) -> list[str]:
-    """The tokens in the order of their ids; InputError if these are not 0, 1, ..., vocab_size - 1."""
-    _check_size(len(ids), path, vocab_size, config_file)
+    """The tokens in the order of their ids, 0, 1, ..., vocab_size - 1; errors as in `read_wordpiece`."""
+    return _padded(_in_order(ids, path, 0), path, vocab_size, config_file)
+
+
+def _in_order(ids: dict[str, Any], path: str, first: int) -> list[str]:
+    """The tokens in the order of their ids; InputError if these are not `first`, `first` + 1, ..."""
     tokens = sorted(ids, key=ids.__getitem__)
-    for i, token in enumerate(tokens):
+    for i, token in enumerate(tokens, first):
         if ids[token] != i:
-            raise InputError(f"{path}: no token has the id {i}; they must be 0, 1, ..., {len(ids) - 1}")
+            raise InputError(f"{path}: no token has the id {i}; they must be 0, 1, ..., {first + len(ids) - 1}")
     return tokens
+
+
+def _padded(tokens: list[str], path: str, vocab_size: int, config_file: str) -> list[str]:
+    """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128."""
+    multiple = min(vocab_size & -vocab_size, _LARGEST_MULTIPLE)
+    if multiple < _SMALLEST_MULTIPLE or not 0 < vocab_size - len(tokens) < multiple:
+        _check_size(len(tokens), path, vocab_size, config_file)
+        return tokens
+    _tell_padded(path, len(tokens), vocab_size, multiple)
+    known = set(tokens)
+    names = (name for i in itertools.count(len(tokens)) if (name := f"[unused{i}]") not in known)
+    return [*tokens, *itertools.islice(names, vocab_size - len(tokens))]
+
+
+@functools.cache
+def _tell_padded(path: str, size: int, vocab_size: int, multiple: int) -> None:
+    notify(
+        f"{path} has {size:,} tokens, the word embeddings {vocab_size:,} rows, padded to a multiple of {multiple}: the "
+        "further rows get unused names"
+    )
 
 
 def _pairs(merges: list[list[str]], path: str) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ _READ_BYTES = 1 << 20
 def load_vocabulary(path: str) -> list[str]:
     """Read the tokens of a vocabulary file, one per line, stripped like the original's `load_vocab`."""
     # Only "\n" ends a line there; Python's default also splits at a lone "\r".
-    with open(path, encoding="utf-8", newline="\n") as lines:
+    with open(path, encoding="utf-8-sig", newline="\n") as lines:
         return [line.strip() for line in lines]
 
 

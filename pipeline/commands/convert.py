@@ -28,7 +28,7 @@ class ModelFormat(str, Enum):
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="The folder to read.")],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="The folder to read; of tf1 also a checkpoint in it.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="The folder to write: a new or empty one.")],
     from_: Annotated[ModelFormat, typer.Option("--from", help="Format of SRC.")],
     to: Annotated[ModelFormat, typer.Option("--to", help="Format of DST.")],
@@ -54,23 +54,32 @@ def convert(
     """Convert a model's weights, heads and vocabulary between file formats.
 
     tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT,
-    RoBERTa, ELECTRA (generator or discriminator), ModernBERT or ALBERT, safetensors only. keras-hub: presets of the
+    RoBERTa, ELECTRA (generator or discriminator), ModernBERT or ALBERT, with weights as safetensors or
+    pytorch_model.bin. keras-hub: presets of the
     first three. bert-tfx: a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with
     its weights. onnx: model.onnx for ONNX Runtime and other engines, token ids in, with tokenizer.json beside it; it is
     written, not read; a fine-tuned bert-tfx model with its task's head. An ELECTRA is written with its generator where
     SRC has it: to generator/ of an hf folder, not to a preset or to onnx.
-    Pickle files are never loaded.
+    The pickle in pytorch_model.bin is not run: it may name tensors only.
     """
     from bert_keras.convert.architecture import backbone_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any
+    from bert_keras.convert.tf1 import is_checkpoint
 
-    if not os.path.isdir(source):
+    if not (os.path.isdir(source) or (from_ is ModelFormat.TF1 and is_checkpoint(source))):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
     if os.path.isdir(target) and os.listdir(target):
         raise InputError(f"{target}: not empty; give a new folder")
     if from_ is ModelFormat.ONNX or (quantize and to is not ModelFormat.ONNX):
         raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
     converted = READERS[from_.value](source)
+    if converted.task_head:
+        names, format_ = ", ".join(converted.task_head), "hf" if to is ModelFormat.ONNX else to.value
+        raise InputError(
+            f"{source}: is a fine-tuned model, whose head ({names}) is not converted; fine-tune its encoder with "
+            f"--init {source}, or write the encoder alone, in Python: bert_keras.export(bert_keras.from_checkpoint("
+            f"{source!r}), {target!r}, {format_!r})"
+        )
     tokenizer = tokenizer_of(converted, source, cased)
     found = converted.embedding
     normalized = found.normalize if normalize is None else normalize

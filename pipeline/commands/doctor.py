@@ -39,6 +39,8 @@ EXTRAS = {
     "kubeflow": ("kfp", "compile kubeflow"),
 }
 INSTRUCTIONS = {"avx": "AVX", "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX512-BF16", "amx_bf16": "AMX"}
+# Programs that use Keras read the variable; bert-tfx always computes with TensorFlow.
+KERAS_BACKEND, TENSORFLOW = "KERAS_BACKEND", "tensorflow"
 _LOCKS = Path(__file__).parents[2] / "requirements"
 
 
@@ -53,7 +55,10 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A machine; `packages` are versions by canonical name, memory and disk bytes, `gpus` nvidia-smi's lines."""
+    """A machine; `packages` are versions by canonical name, memory and disk bytes, `gpus` nvidia-smi's lines.
+
+    `keras_backend` is the environment's.
+    """
 
     python: tuple[int, int]
     system: str
@@ -66,6 +71,7 @@ class Machine:
     used_ports: tuple[int, ...]
     gpus: tuple[str, ...]
     packages: Mapping[str, str]
+    keras_backend: str = TENSORFLOW
 
     @classmethod
     def here(cls) -> Machine:
@@ -85,6 +91,7 @@ class Machine:
             used_ports=tuple(filter(_is_used, PORTS)),
             gpus=_gpus(),
             packages={canonicalize_name(package.metadata["Name"]): package.version for package in packages},
+            keras_backend=os.environ.get(KERAS_BACKEND) or TENSORFLOW,
         )
 
 
@@ -109,6 +116,8 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
     locked = re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", lock, re.MULTILINE)
     if others := sorted(name for name, wanted in locked if machine.packages.get(name) != wanted):
         yield _finding("lock", _named("missing or another version", others), "make setup installs the lock")
+    remedy = f"bert-tfx computes with TensorFlow all the same; unset {KERAS_BACKEND}"
+    yield _finding("Keras' backend", machine.keras_backend, remedy if machine.keras_backend != TENSORFLOW else "")
     yield from _hardware(machine)
     for port, option in PORTS.items():
         used = port in machine.used_ports

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.convert.detect import read_any
 from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.convert.tf1 import read_tf1, write_tf1
 from bert_keras.convert.weight_copy import tensors_of, variables_by_path
@@ -144,7 +145,9 @@ def put(name, value):
         (without(QUERY), f"{QUERY} [8, 8] of the encoder is missing"),
         (without("cls/predictions/output_bias"), "cls/predictions/output_bias [9] of the masked-LM head is missing"),
         (put(QUERY, np.zeros((8, 7), "float32")), f"{QUERY} [8, 7] must be [8, 8]"),
-        (put("output_weights", np.zeros((2, 8), "float32")), "output_weights [2, 8] is not part of a BERT"),
+        (put("other/weights", np.zeros((2, 8), "float32")), "other/weights [2, 8] is not part of a BERT"),
+        (put("_CHECKPOINTABLE_OBJECT_GRAPH", b"graph"), "is a checkpoint of TensorFlow 2, as the TF Model Garden's"),
+        (put(QUERY, np.full((8, 8), np.nan, "float32")), f"{QUERY} [8, 8] has 64 numbers that are NaN"),
         (put(QUERY, np.zeros((8, 8), "float64")), f"{QUERY} [8, 8] is float64"),
     ],
 )
@@ -152,7 +155,49 @@ def test_wrong_tensors_are_refused_by_name(directory, change, says):
     change_tensors(directory, change)
     with pytest.raises(InputError) as error:
         read_tf1(str(directory))
-    assert says in str(error.value) and "bert_model.ckpt.index" in str(error.value)
+    assert says in str(error.value) and "bert_model.ckpt" in str(error.value)
+
+
+SLOTS = ("adam_m", "Adam", "Adam_1", "LAMB", "LAMB_1", "Momentum", "ExponentialMovingAverage")
+
+
+def test_the_state_of_any_optimizer_is_not_read(model, directory):
+    change_tensors(
+        directory,
+        lambda tensors: {
+            **tensors,
+            **{f"{name}/{slot}": value for name, value in tensors.items() for slot in SLOTS},
+            **dict.fromkeys(("global_step", "beta1_power", "loss_scale"), np.float32(1)),
+        },
+    )
+    read = read_tf1(str(directory))
+    assert_equal(read.model, model)
+    assert (read.remarks, read.task_head) == ((), ())
+
+
+@pytest.mark.parametrize("names", [("output_bias", "output_weights"), ("cls/squad/output_weights",)])
+def test_the_head_of_a_fine_tuned_model_is_left_out(model, directory, names):
+    change_tensors(directory, lambda tensors: {**tensors, **dict.fromkeys(names, np.zeros((2, 8), "float32"))})
+    read = read_tf1(str(directory))
+    assert_equal(read.model, model)
+    assert read.task_head == names and "its head is left out" in read.remarks[0]
+
+
+def test_a_checkpoint_of_a_training_is_read_by_its_path(model, directory):
+    names = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
+    for step in (10, 20):
+        for name in names:
+            shutil.copy(directory / name, directory / name.replace("bert_model.ckpt", f"model.ckpt-{step}"))
+    for name in names:
+        (directory / name).unlink()
+    path = str(directory / "model.ckpt-20")
+    assert_equal(read_tf1(path).model, model)
+    with pytest.raises(InputError, match=f"2 checkpoints and no file `checkpoint`; convert one of them: {path}"):
+        read_tf1(str(directory))
+    with pytest.raises(InputError, match=f"is one checkpoint of the folder {directory}; give the folder, or make"):
+        read_any(path)
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
+    assert_equal(read_any(str(directory)).model, model)
 
 
 def test_a_vocabulary_of_another_size_is_refused_before_anything_is_read(directory):

@@ -149,7 +149,7 @@ def test_of_several_checkpoints_the_newest_is_read(source, tmp_path):
     other = built(ElectraForPreTraining, ELECTRA, 3)
     for name, model in (("model.ckpt-10", other), ("model.ckpt-9", source)):
         directory = save(tmp_path / "run", tensors_of(model), name)
-    with pytest.raises(InputError, match=r"run has 2 checkpoints and no file `checkpoint`; keep one of them"):
+    with pytest.raises(InputError, match=r"run has 2 checkpoints and no file `checkpoint`; convert one of them"):
         read_any(directory)
     Path(directory, "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
     assert_same(read_any(directory).model, source.discriminator)
@@ -184,8 +184,8 @@ def renamed(old, new):
             r"the generator has embeddings of its own \(generator/embeddings/word_embeddings\)",
         ),
         (
-            lambda tensors: {**tensors, "task_specific/classify/kernel": np.zeros((128, 2), "float32")},
-            r"task_specific/classify/kernel \[128, 2\] is not part of an ELECTRA",
+            lambda tensors: {**tensors, "other/kernel": np.zeros((128, 2), "float32")},
+            r"other/kernel \[128, 2\] is not part of an ELECTRA",
         ),
     ],
 )

@@ -73,6 +73,14 @@ def test_the_version_is_the_packages():
     assert bert_tfx("--version") == (0, f"bert-tfx {importlib.metadata.version('bert-tfx')}\n", "")
 
 
+def test_another_backend_of_keras_is_ignored_aloud(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    code, _, err = bert_tfx("recipes")
+    assert (code, err.count("\n"), os.environ["KERAS_BACKEND"]) == (0, 1, "tensorflow")
+    assert err.startswith("bert-tfx: KERAS_BACKEND=torch is ignored")
+    assert bert_tfx("recipes")[2] == ""
+
+
 def test_an_unknown_recipe_is_refused_with_the_known_ones():
     code, out, err = bert_tfx("recipes", "demo")
     assert (code, out, err.count("\n")) == (2, "", 1)

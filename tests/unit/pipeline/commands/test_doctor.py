@@ -67,6 +67,7 @@ def test_a_machine_that_fits_says_what_is_missing_only():
         ({"gpus": ("NVIDIA L4, 23034 MiB, 550.54",)}, "GPU", NOTE, "docs/gpus.md"),
         ({"packages": {**MACHINE.packages, "keras-tuner": "1.4.6"}}, "bert-tfx[pipeline]", FAILS, "pip install"),
         ({"packages": {"bert-tfx": "0.1.0", "typer": "0.20"}}, "bert-tfx", FAILS, "pip install"),
+        ({"keras_backend": "torch"}, "Keras' backend", NOTE, "unset KERAS_BACKEND"),
         ({"lock": "typer==0.20 \\\n    --hash=sha256:0\nabsl-py==2.0\n"}, "lock", NOTE, "make setup"),
     ],
 )
