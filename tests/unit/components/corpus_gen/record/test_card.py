@@ -1,4 +1,4 @@
-import dataclasses
+import pytest
 
 from components.corpus_gen.record.card import corpus_card
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PersonalDataSettings
@@ -61,12 +61,23 @@ def test_a_card_says_what_was_not_looked_for():
     for expected in (
         "Licence: not given (`corpus.licence`)",
         "Near duplicates: not looked for.",
-        "Not looked for (`corpus.personal_data`).",
         "Not looked for (`corpus.decontaminate`).",
         "The defaults.",
         "| en | 1 | 2 | 3 | 1 | 2 | 3 |  |",
     ):
         assert expected in lines
     assert "licence file" not in "\n".join(lines)
-    searched = dataclasses.replace(CorpusSettings(), personal_data=PersonalDataSettings(ip=True))
-    assert "None found." in corpus_card({"eval": {"documents": 0}, "record": record}, searched).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("switches", "searched"), [({}, ""), ({"phone_regions": "US"}, ""), ({"ip": True}, "ip"), ({"phone": True}, "phone")]
+)
+def test_the_card_tells_no_personal_data_from_none_searched(switches, searched):
+    record = {"all": {"kept": fate(1, 2, 3)}, "sources": {}, "languages": {}}
+    settings = CorpusSettings(personal_data=PersonalDataSettings(**switches))
+    card = corpus_card({"eval": {"documents": 0}, "record": record}, settings)
+    cells = [line.strip("| ").split(" | ") for line in card.splitlines() if line.startswith("| personal_")]
+    assert {rule.removeprefix("personal_"): count for rule, _, count in cells} == {
+        **dict.fromkeys(("email", "ip", "card", "phone"), "not searched"),
+        **({searched: "0"} if searched else {}),
+    }
