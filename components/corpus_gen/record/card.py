@@ -66,10 +66,17 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
     yield from _section("Personal data (`corpus.personal_data`)", personal, ["rule", "", "found"])
     in_set = {one["name"]: leaks.IN_SET.format(one["name"]) for one in counts.get(SETS, [])}
     sets = (
-        [one["name"], *map(_number, (one["texts"], one["not_searched"], found.get(in_set[one["name"]], 0)))]
+        [
+            one["name"],
+            *(_number(one[name]) for name in ("texts", "not_searched", "unread")),
+            _number(found.get(in_set[one["name"]], 0)),
+        ]
         for one in counts.get(SETS, [])
     )
-    columns = ["set", "texts", "not searched: too short", "documents with one of its texts"]
+    columns = [
+        *("set", "texts", "not searched: too short"),
+        *("not searched: rows that cannot be read", "documents with one of its texts"),
+    ]
     yield from _section("Evaluation sets", sets, columns, "not looked for (`corpus.decontaminate`)")
     others = sorted(found.keys() - personal_data.RULES.keys() - set(in_set.values()))
     yield from _section("Found in documents", ([name, RULES.get(name, ""), _number(found[name])] for name in others))
