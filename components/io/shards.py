@@ -121,6 +121,14 @@ def read_documents(path: str) -> Iterator[list[str]]:
             raise ValueError(f"{path}, record {number}: not a document of corpus_gen: {error}") from error
 
 
+def rename(sources: list[str], destinations: list[str]) -> None:
+    """Rename files; they replace existing ones, on HDFS after a moment in which there is none."""
+    # WebHDFS alone refuses an existing name.
+    if existing := [path for path in destinations if path.startswith("hdfs://") and FileSystems.exists(path)]:
+        FileSystems.delete(existing)
+    FileSystems.rename(sources, destinations)
+
+
 @contextlib.contextmanager
 def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
     """Open a file for writing; `path` exists only once it is complete.
@@ -137,7 +145,7 @@ def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
             if path.startswith("s3://") and not file.tell():
                 # S3 refuses a multipart upload without parts, and Beam sends no part of an empty file.
                 file.raw._uploader._write_to_s3(b"")  # type: ignore[attr-defined]
-        FileSystems.rename([temporary], [path])
+        rename([temporary], [path])
     except BaseException:
         if FileSystems.exists(temporary):
             remove_file(temporary)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import pusher_pb2
@@ -44,7 +45,7 @@ class ModelPush(base_component.BaseComponent):
         infra_blessing: channel.BaseChannel,
         evaluation: channel.BaseChannel,
         push_destination: pusher_pb2.PushDestination,
-        decontaminated: list[dict[str, str]] | None = None,
+        decontaminated: list[dict[str, Any]] | None = None,
     ):
         """Record `decontaminated`, the evaluation sets that the corpus has no texts of, in the version's lineage."""
         spec = ModelPushSpec(

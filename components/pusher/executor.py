@@ -1,25 +1,34 @@
-"""TFX's Pusher, with atomic pushes: a version appears in the serving folder complete or not at all."""
+"""TFX's Pusher, with pushes as a whole: a version that has its `saved_model.pb` is complete.
+
+A file system renames the version into place, so it appears at once. An object store has no folders: there the files
+are moved one by one, `saved_model.pb` last, which TensorFlow Serving and `serving.models.store` wait for. Two pipelines
+may push to one folder; on an object store not within the same second, since nothing reserves a version's number.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
 from tfx.components.pusher import executor as pusher_executor
 from tfx.dsl.io import fileio
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
+from bert_keras.saved_model.servable_ops import SAVED_MODEL_FILE
 from components.pusher.lineage import DECONTAMINATED, write_lineage
 
-# Inside the serving folder, so that the rename stays on one file system; model servers ignore this name.
-STAGING = ".pushing"
+# Inside the serving folder, so that the rename stays on one file system; model servers ignore names like this one.
+STAGING = ".pushing-"
 
 
 class Executor(pusher_executor.Executor):
-    """Copies to a staging folder and renames: TFX copies directly to `BASE/VERSION`, which a kill leaves incomplete.
+    """Copies to a staging folder and moves: TFX copies directly to `BASE/VERSION`, which a kill leaves incomplete.
 
     Versions are Unix times, as in TFX, and increase even if the clock does not.
     """
@@ -29,27 +38,56 @@ class Executor(pusher_executor.Executor):
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(exec_properties[key], destination)
         base = destination.filesystem.base_directory
-        staging = os.path.join(base, STAGING)
-        if fileio.exists(staging):
-            fileio.rmtree(staging)
-        destination.filesystem.base_directory = staging
-        super().Do(input_dict, output_dict, {**exec_properties, key: proto_utils.proto_to_json(destination)})
-
         pushed = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
-        staged = pushed.get_string_custom_property("pushed_version")
-        if not staged:
-            return
-        versions = [int(name) for name in fileio.listdir(base) if name.isdigit()]
-        version = str(max([int(staged), *(v + 1 for v in versions)]))
+        # The pipeline's own name, so that it finds what its killed push left, and leaves alone what another one copies.
+        pipeline = hashlib.sha256(os.path.dirname(pushed.uri).encode()).hexdigest()[:16]
+        staging = os.path.join(base, STAGING + pipeline)
+        _remove(staging)
+        destination.filesystem.base_directory = staging
+        try:
+            super().Do(input_dict, output_dict, {**exec_properties, key: proto_utils.proto_to_json(destination)})
+            if copied := pushed.get_string_custom_property("pushed_version"):
+                staged = os.path.join(staging, copied)
+                for copy in (staged, pushed.uri):
+                    _link_files(copy, self.GetModelPath(input_dict))
+                config = json.loads(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY) or "{}")
+                lineage = input_dict, self._context, config.get(DECONTAMINATED)
+                target = _publish(staged, base, lambda version: write_lineage(staged, version, *lineage))
+                self._MarkPushed(pushed, pushed_destination=target, pushed_version=os.path.basename(target))
+        finally:
+            _remove(staging)
+
+
+def _remove(folder: str) -> None:
+    if fileio.exists(folder):
+        fileio.rmtree(folder)
+
+
+def _publish(staged: str, base: str, describe: Callable[[str], None]) -> str:
+    """Move a complete folder to the next version of `base`, after `describe(version)`; returns its path."""
+    while True:
+        versions = [int(name) for name in (entry.rstrip("/") for entry in fileio.listdir(base)) if name.isdigit()]
+        version = str(max([int(os.path.basename(staged)), *(number + 1 for number in versions)]))
+        describe(version)
         target = os.path.join(base, version)
-        model = self.GetModelPath(input_dict)
-        for copy in (os.path.join(staging, staged), pushed.uri):
-            _link_files(copy, model)
-        config = json.loads(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY) or "{}")
-        write_lineage(os.path.join(staging, staged), version, input_dict, self._context, config.get(DECONTAMINATED))
-        fileio.rename(os.path.join(staging, staged), target)
-        fileio.rmtree(staging)
-        self._MarkPushed(pushed, pushed_destination=target, pushed_version=version)
+        try:
+            if "://" in base and not base.startswith("hdfs://"):
+                _move_files(staged, target)
+            else:
+                fileio.rename(staged, target)
+            return target
+        except (tf.errors.AlreadyExistsError, tf.errors.FailedPreconditionError):
+            # Another pipeline has taken the number since.
+            if not fileio.exists(target):
+                raise
+
+
+def _move_files(staged: str, target: str) -> None:
+    paths = [os.path.join(folder, name) for folder, _, names in fileio.walk(staged) for name in names]
+    for path in sorted(paths, key=lambda path: os.path.basename(path) == SAVED_MODEL_FILE):
+        moved = os.path.join(target, os.path.relpath(path, staged))
+        fileio.makedirs(os.path.dirname(moved))
+        fileio.copy(path, moved)
 
 
 def _link_files(copy: str, model: str) -> None:

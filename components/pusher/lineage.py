@@ -5,10 +5,11 @@ Example:
     {"version": "1767323045", "pushed": "2026-01-02T03:04:05Z", "blessed": "2026-01-02T03:03:59Z",
      "pipeline": "bert-pretrain", "run": "2026-01-02T02:50:01.678901", "model": 41, "steps": 3000,
      "scores": {"mlm_perplexity": 46.2, "mlm_accuracy": 0.37, "nsp_accuracy": 0.79},
-     "decontaminated": [{"name": "SST-2/dev.tsv", "sha256": "920e..."}]}
+     "decontaminated": [{"name": "SST-2/dev.tsv", "sha256": "920e...", "unread": 0}]}
 
 `model` is the id of the Model artifact in the run directory's ML Metadata, from which all else can be found.
-`decontaminated` are the evaluation sets that the corpus has no texts of (`corpus.decontaminate`), null if unknown.
+`decontaminated` are the evaluation sets that the corpus has no texts of (`corpus.decontaminate`), apart from `unread`
+rows, which could not be read; null if unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def write_lineage(
     version: str,
     input_dict: dict,
     context: BaseExecutor.Context | None,
-    decontaminated: list[dict[str, str]] | None = None,
+    decontaminated: list[dict[str, Any]] | None = None,
 ) -> None:
     """Write the file to the folder of a version.
 

@@ -1,7 +1,8 @@
 """Reads evaluation sets in any format of `bert-tfx finetune`, for `corpus.decontaminate`.
 
 The format is found by reading: a set has that of the first task of _TRIED whose reader takes more of its rows than it
-refuses. RTE, WNLI and STS-B have MNLI's columns of texts, SQuAD 1.1 is read as 2.0.
+refuses. RTE, WNLI and STS-B have MNLI's columns of texts, SQuAD 1.1 is read as 2.0. Labels do not matter: the texts of
+refused rows count as well. Rows that cannot be read at all are counted, said and recorded.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from bert_keras.tasks.table import TASKS
 from components.corpus_gen.filters.leaks import EvaluationSet, make_table
 from components.corpus_gen.inputs import list_files
 from components.corpus_gen.settings import CorpusSettings
+from components.corpus_gen.words import words_of
 from components.io.shards import write_by_content
 from components.task_example_gen.archives import MEMBER, is_archive, is_folder, open_member, split_member
 from components.task_example_gen.readers import ReadReport, read_found
 from components.task_example_gen.readers.imdb import read_imdb
-from components.task_example_gen.readers.records import BadRow, Found
+from components.task_example_gen.readers.records import BadRow, Found, Note
 from components.task_example_gen.settings import TaskDataSettings
 
 _OPTION = "corpus.decontaminate"
@@ -44,6 +49,9 @@ def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
         return settings
     paths = _paths(settings.decontaminate)
     table = make_table(map(read_evaluation_set, paths, _short_names(paths)), settings.leaks)
+    for path, one in zip(paths, table.sets, strict=True):
+        if one["unread"]:
+            notify(f"{_OPTION}: {path}: {one['unread']:,} rows cannot be read; documents with their texts stay")
     path = write_by_content(directory, "leaks-{}.npz", table.to_bytes())
     return dataclasses.replace(settings, decontaminate=(path,))
 
@@ -55,22 +63,21 @@ def read_evaluation_set(path: str, name: str) -> EvaluationSet:
         InputError: it has no format of a task; names it.
     """
     if _has_reviews(path):
-        rows = [found.row for found in read_imdb(path) if isinstance(found, Found)]
-        return EvaluationSet(name, content_sha256(path), [str(row.inputs["text"]) for row in rows])
+        read = list(read_imdb(path))
+        reviews = [str(found.row.inputs["text"]) for found in read if isinstance(found, Found)]
+        return EvaluationSet(name, content_sha256(path), reviews, len(read) - len(reviews))
     digest = content_sha256(path)  # also refuses what cannot be read, by its reason
     for task in _TRIED:
         trial = _Trial()
-        texts: list[str] = []
         rows_read = 0
         try:
             for found in read_found(TASKS[task], path, "skip", trial, TaskDataSettings().columns):
                 rows_read += 1
-                for value in found.row.inputs.values():
-                    texts += (value,) if isinstance(value, str) else value
+                trial.texts += _texts(found.row.inputs)
         except InputError:
             continue
         if rows_read > trial.skipped[path]:
-            return EvaluationSet(name, digest, texts)
+            return EvaluationSet(name, digest, trial.texts, trial.unread)
     raise InputError(
         f"{_OPTION}: {path} has no format of a task (docs/finetuning.md); give the official file, or a table with a "
         "column `text`"
@@ -91,11 +98,49 @@ def content_sha256(path: str) -> str:
     return digest.hexdigest()
 
 
+@dataclasses.dataclass
 class _Trial(ReadReport):
-    """Counts malformed rows without a word: most formats that are tried are not the file's."""
+    """Takes the texts of malformed rows without a word: most formats that are tried are not the file's.
+
+    Attributes:
+        texts: texts of all rows.
+        unread: number of rows without a readable text.
+    """
+
+    texts: list[str] = dataclasses.field(default_factory=list)
+    unread: int = 0
+
+    def note(self, path: str, note: Note) -> None:
+        self.texts += _refused(note.record) or ()
 
     def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
         self.skipped[path] += 1
+        texts = _refused(bad.record)
+        self.texts += texts or ()
+        self.unread += texts is None
+
+
+def _texts(value: Any) -> list[str]:
+    """All strings in a value of JSON."""
+    if isinstance(value, str):
+        return [value]
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [text for part in values for text in _texts(part)]
+
+
+def _refused(record: Any) -> list[str] | None:
+    """Texts of a row that a reader refused; None if it cannot be read.
+
+    Of a line each column, and the whole line, as a text may have a tab.
+    Texts of fewer than 3 words, such as ids and labels, are never looked for (`LeakSettings.min_words`).
+    """
+    if isinstance(record, bytes):
+        try:
+            line = record.decode()
+            record = json.loads(line) if line.startswith("{") else [*line.split("\t"), line]
+        except (ValueError, RecursionError):
+            return None
+    return None if record is None else [text for text in _texts(record) if len(words_of(text)) > 2]
 
 
 def _has_reviews(path: str) -> bool:

@@ -40,7 +40,7 @@ from components.corpus_gen.record.dropped import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import generate_documents, remove_intermediate
-from components.io.shards import make_folder, open_file, read_json, remove_folder, shard_paths, whole_file
+from components.io.shards import make_folder, open_file, read_json, remove_folder, rename, shard_paths, whole_file
 from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
 from components.task_example_gen.evaluation_sets import with_leak_table
@@ -184,7 +184,7 @@ def _publish(made_dir: str, work_dir: str, output_dir: str) -> None:
         remove_folder(f"{output_dir}/Split-{split}")
     spec = f"{work_dir}/{EXAMPLE_SPEC_FILE}"
     # From here on the work folder is incomplete, so its spec must not mark it as complete.
-    FileSystems.rename([f"{made_dir}/{EXAMPLE_SPEC_FILE}"], [spec])
+    rename([f"{made_dir}/{EXAMPLE_SPEC_FILE}"], [spec])
     inner = [f"Split-{split}" for split in SPLITS]
     moves = []
     for folder in ("", *(f"/{name}" for name in inner)):
@@ -194,10 +194,10 @@ def _publish(made_dir: str, work_dir: str, output_dir: str) -> None:
         moves += [f"{folder}/{name}" for name in names if name not in inner and not name.endswith(".part")]
     parts = [moves[start : start + _MOVED_AT_A_TIME] for start in range(0, len(moves), _MOVED_AT_A_TIME)]
     for _ in in_threads(
-        lambda part: FileSystems.rename([made_dir + name for name in part], [output_dir + name for name in part]), parts
+        lambda part: rename([made_dir + name for name in part], [output_dir + name for name in part]), parts
     ):
         pass
-    FileSystems.rename([spec], [f"{output_dir}/{EXAMPLE_SPEC_FILE}"])
+    rename([spec], [f"{output_dir}/{EXAMPLE_SPEC_FILE}"])
 
 
 def _key(*parts: object) -> str:

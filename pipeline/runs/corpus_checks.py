@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER
 
-# {"name", "sha256"} of each set; None: unknown.
-Checked = list[dict[str, str]] | None
+# {"name", "sha256", "unread"} of each set, with the number of rows that could not be read; None: unknown.
+Checked = list[dict[str, Any]] | None
 
 
 def checked_sets(table: str, init: str | None) -> Checked:
@@ -22,7 +23,7 @@ def checked_sets(table: str, init: str | None) -> Checked:
         return []
     from components.corpus_gen.filters.leaks import LeakTable
 
-    sets = [{"name": one["name"], "sha256": one["sha256"]} for one in LeakTable.read(table).sets]
+    sets = [{name: one[name] for name in ("name", "sha256", "unread")} for one in LeakTable.read(table).sets]
     if init is None:
         return sets
     before = _recorded(init)
@@ -44,9 +45,13 @@ def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
     if not os.path.exists(os.path.join(init, EXTRA_FOLDER, LINEAGE_FILE)):
         return ""
     checked = _recorded(init)
-    known = {one["sha256"] for one in checked or ()}
+    # Versions of earlier releases do not have "unread".
+    unread = {one["sha256"]: one.get("unread", 0) for one in checked or ()}
     paths = [path for split in splits if split != TRAIN or EVAL not in splits for path in splits[split]]
-    unchecked = ", ".join(path for path in paths if content_sha256(path) not in known)
+    rows = {path: unread.get(content_sha256(path)) for path in paths}
+    unchecked = ", ".join(
+        path if count is None else f"{count:,} unreadable rows of {path}" for path, count in rows.items() if count != 0
+    )
     if not unchecked:
         return ""
     if checked is None:

@@ -54,11 +54,13 @@ class EvaluationSet:
     Attributes:
         name: a short name, unique among the sets.
         texts: its texts, e.g. questions and contexts.
+        unread: number of rows whose texts cannot be read.
     """
 
     name: str
     sha256: str
     texts: Sequence[str]
+    unread: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +68,8 @@ class LeakTable:
     """Hashes of the texts of evaluation sets; the arrays are a file's content.
 
     Attributes:
-        sets: {"name", "sha256", "texts", "not_searched"} of each set; not searched are texts below `min_words`.
+        sets: {"name", "sha256", "texts", "not_searched", "unread"} of each set; not searched are texts below
+            `min_words`, unread are rows.
         ngrams: uint64 [G], sorted: hashes of the n-grams; a hash occurs once for each set that has it.
         ngram_sets: uint16 [G], the set.
         seeds: uint64 [S], sorted: hashes of the blocks' seeds.
@@ -114,9 +117,8 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
             hashes = hash_words(_without_treebank(_BRACKET.sub(" ", text)))
             texts.setdefault(hashes.astype(np.uint32).tobytes(), hashes)
         searched = [hashes for hashes in texts.values() if len(hashes) >= settings.min_words]
-        described.append(
-            {"name": one.name, "sha256": one.sha256, "texts": len(texts), "not_searched": len(texts) - len(searched)}
-        )
+        counts = {"texts": len(texts), "not_searched": len(texts) - len(searched), "unread": one.unread}
+        described.append({"name": one.name, "sha256": one.sha256, **counts})
         found = [hash_ngrams(hashes, settings.ngram_words) for hashes in searched]
         ngrams.append(np.unique(np.concatenate([np.zeros(0, np.uint64), *found])))
         few = [hashes for hashes in searched if len(hashes) < _short_below(settings)]

@@ -28,14 +28,24 @@ RULES = {
     PHONE: "phone numbers, replaced by [phone]",
 }
 
-# Latin letters, with accents: Chinese stands beside an address without a blank, and is no part of it.
-_LETTER = "A-Za-zÀ-ÖØ-öø-ɏ"
+# Letters of scripts that separate words: Latin, and Greek to Armenian with Cyrillic. Chinese stands beside an address
+# without a blank, and is no part of it.
+_LATIN, _GREEK_TO_ARMENIAN = "A-Za-zÀ-ÖØ-öø-ɏ", "\u0370-\u058f"
+_LETTER = _LATIN + _GREEK_TO_ARMENIAN
 _LABEL = rf"[{_LETTER}0-9](?:[{_LETTER}0-9-]{{0,61}}[{_LETTER}0-9])?"
-# RFC 5321 allows 64 characters before the @. The longest end of a name that is in use has 24 letters.
+# The longest end of a name that is in use has 24 letters; one in other letters may be written in ASCII (RFC 5891).
+_END = (
+    rf"(?:xn--[A-Za-z0-9-]{{1,58}}[A-Za-z0-9]|[A-Za-z]{{2,24}})(?![{_LATIN}0-9])"
+    rf"|[{_GREEK_TO_ARMENIAN}]{{2,24}}(?![{_GREEK_TO_ARMENIAN}0-9])"
+)
+# A bracket after a name is a call, as in x@w.sum(0), unless the name ends as hosts do and PyTorch's methods do not.
+_NO_CALL = r"(?!\()|(?<=\.com|\.net|\.org|\.edu|\.gov)|(?<=\.[^\W\d_]{2})(?<!\.(?:eq|ge|gt|le|lt|mm|mv|ne|to))"
+# RFC 5321 allows 64 characters before the @.
 _EMAIL = re.compile(
-    rf"(?<![{_LETTER}0-9._%+-])[{_LETTER}0-9_%+-](?:[{_LETTER}0-9._%+'-]{{0,62}}[{_LETTER}0-9_%+-])?"
+    rf"(?<![{_LETTER}0-9_%+-])(?<![{_LETTER}0-9_%+-]\.)"
+    rf"[{_LETTER}0-9_%+-](?:[{_LETTER}0-9._%+'-]{{0,62}}[{_LETTER}0-9_%+-])?"
     rf"(?:[@\uff20]| ?[\[(]at[\])] ?)"
-    rf"(?P<domain>(?:{_LABEL}(?:\.| ?[\[(]dot[\])] ?)){{1,8}}[A-Za-z]{{2,24}})(?![{_LETTER}0-9(-]|\.[{_LETTER}0-9])",
+    rf"(?P<domain>(?:{_LABEL}(?:\.| ?[\[(]dot[\])] ?)){{1,8}}(?:{_END}))(?!\.[{_LETTER}]|-\d)(?:{_NO_CALL})",
     re.IGNORECASE,
 )
 # Hints are what every match holds. Most text has none, and to look for them is faster.
@@ -43,12 +53,15 @@ _EMAIL_HINTS = ("@", "\uff20", "at]", "at)", "AT]", "AT)")
 # Names that RFC 2606 and RFC 6761 keep for examples: nobody's address.
 _EXAMPLE = re.compile(r"(?:^|\.)(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$", re.IGNORECASE)
 
-# Four numbers, not five as in the numbers of SNMP, and not part of a name, as in Chrome/120.0.0.0.
+# Four numbers, not five as in the numbers of SNMP, and not part of a name. A range of addresses is one match.
 _IPV4_HINT = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]")
-_IPV4 = re.compile(r"(?<![\w.+-])(?<!\w/)\d{1,3}(?:\.\d{1,3}){3}(?!\.?\w|-\w)", re.ASCII)
-# What stands before four numbers that are a version or a section.
+_FOUR = r"\d{1,3}(?:\.\d{1,3}){3}"
+_IPV4 = re.compile(rf"(?<![\w.+-]){_FOUR}(?:-(?:{_FOUR}|\d{{1,3}}))?(?!\.?\w|-\w)", re.ASCII)
+# What stands before four numbers that are a version or a section; also a product's name, as in Chrome/120.0.0.0.
 _NO_ADDRESS = re.compile(
-    r"(?:\b(?:v|ver|versions?|releases?|builds?|sections?|chapters?)|§|版本|版)[.:=]* ?$", re.IGNORECASE
+    r"(?:\b(?:v|ver|versions?|releases?|builds?|tags?|downloads?|sections?|chapters?)|§|版本|版)[.:=/]* ?$"
+    r"|(?-i:\b[A-Z]\w*[a-z]\w*/$)",
+    re.IGNORECASE,
 )
 # Addresses of the public range begin with 2 or 3; two colons in code, as in x[2000::2], have fewer numbers.
 _IPV6_HINT = re.compile("[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{3}")
@@ -65,10 +78,13 @@ _NOT_PERSONAL = [
 ]
 
 _CARD_HINT = re.compile("[0-9]{4}[ -]?[0-9]{4,6}[ -]?[0-9]{4}")
-# 14 to 19 digits, together or in the groups of a card, with one blank or hyphen; not in a longer row of such groups.
+# 14 to 19 digits, together or in the groups of a card, with one blank or hyphen; not in a longer row of such groups,
+# but the month and year of expiry may follow, as 12/27 or 1227.
+_EXPIRY = r"[ ,-]{1,2}(?:0[1-9]|1[0-2])[/-]?(?:20)?\d\d(?![\w/-]|[ -]\d{4}(?!\d))"
 _CARD = re.compile(
-    r"(?<![\w.,+-])(?<!\d{4}[ -])\d{4}(?:\d{10,15}|([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|([ -])\d{6}\2\d{4,5})"
-    r"(?!\w|[.,-]\d| \d{4}(?!\d))",
+    r"(?<![\w.+-])(?<!\d,)(?<!\d{4}[ -])"
+    r"\d{4}(?:\d{10,15}|([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|([ -])\d{6}\2\d{4,5})"
+    rf"(?:(?={_EXPIRY})|(?!\w|[.-]\d|[ -]\d{{4}}(?!\d)))",
     re.ASCII,
 )
 # First digits and lengths of the issuers (ISO/IEC 7812): Visa, Mastercard, American Express, Diners Club, then
@@ -118,10 +134,15 @@ def _replace_emails(text: str, found: Counter[str]) -> str:
 
 def _replace_ips(text: str, found: Counter[str]) -> str:
     def replace(match: re.Match[str]) -> str:
-        if _NO_ADDRESS.search(text, max(0, match.start() - 12), match.start()) or not _is_public(match[0]):
+        first, *last = addresses = match[0].split("-")
+        # 93.184.216.34-40 is a range, 12.34.56.78-1 the number of a package.
+        range_is_empty = last and last[0].isdigit() and not int(first.rpartition(".")[2]) < int(last[0]) < 256
+        if range_is_empty or _NO_ADDRESS.search(text, max(0, match.start() - 24), match.start()):
             return match[0]
-        found[IP] += 1
-        return "[ip]"
+        words = ["[ip]" if _is_public(address) else address for address in addresses]
+        if "[ip]" in words:
+            found[IP] += words.count("[ip]")
+        return "-".join(words)
 
     for hint, pattern in ((_IPV4_HINT, _IPV4), (_IPV6_HINT, _IPV6)):
         if hint.search(text):

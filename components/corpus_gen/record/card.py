@@ -59,20 +59,24 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
         )
         columns = [by, *(f"{unit} {what}" for what in ("read", "kept") for unit in UNITS), "documents dropped"]
         yield from _section(title, rows, columns, "not counted (`corpus.count_languages`)")
-    personal = [name for name in found if name in personal_data.RULES]
-    searched = any(value for value in vars(settings.personal_data).values())
-    yield from _section(
-        "Personal data",
-        ([name, personal_data.RULES[name], _number(found[name])] for name in sorted(personal)),
-        ["rule", "", "found"],
-        "none found" if searched else "not looked for (`corpus.personal_data`)",
+    personal = (
+        [rule, text, _number(found.get(rule, 0)) if getattr(settings.personal_data, switch) else "not searched"]
+        for (rule, text), switch in zip(personal_data.RULES.items(), ("email", "ip", "card", "phone"), strict=True)
     )
+    yield from _section("Personal data (`corpus.personal_data`)", personal, ["rule", "", "found"])
     in_set = {one["name"]: leaks.IN_SET.format(one["name"]) for one in counts.get(SETS, [])}
     sets = (
-        [one["name"], *map(_number, (one["texts"], one["not_searched"], found.get(in_set[one["name"]], 0)))]
+        [
+            one["name"],
+            *(_number(one[name]) for name in ("texts", "not_searched", "unread")),
+            _number(found.get(in_set[one["name"]], 0)),
+        ]
         for one in counts.get(SETS, [])
     )
-    columns = ["set", "texts", "not searched: too short", "documents with one of its texts"]
+    columns = [
+        *("set", "texts", "not searched: too short"),
+        *("not searched: rows that cannot be read", "documents with one of its texts"),
+    ]
     yield from _section("Evaluation sets", sets, columns, "not looked for (`corpus.decontaminate`)")
     others = sorted(found.keys() - personal_data.RULES.keys() - set(in_set.values()))
     yield from _section("Found in documents", ([name, RULES.get(name, ""), _number(found[name])] for name in others))

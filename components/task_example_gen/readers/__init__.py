@@ -53,11 +53,12 @@ def read_found(
     """
     for found in _read(task, path, columns):
         if isinstance(found, Note):
-            report.notes[path, found.text] += 1
+            report.note(path, found)
             continue
         why = found.why if isinstance(found, BadRow) else _problem(task, found.row, labelled)
         if why:
-            report.bad_row(path, BadRow(found.where, why), on_bad_row)
+            bad = found if isinstance(found, BadRow) else BadRow(found.where, why, found.row.inputs)
+            report.bad_row(path, bad, on_bad_row)
         else:
             assert isinstance(found, Found)
             yield found

@@ -48,7 +48,9 @@ def read_conll(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
         try:
             row = _row(str(number), lines, prefix)
         except _WordError as error:
-            yield BadRow(error.where, str(error))
+            readable = all(line.columns for line in lines)
+            words = " ".join(line.columns[0].removeprefix(prefix) for line in lines) if readable else None
+            yield BadRow(error.where, str(error), words)
         else:
             yield Found(lines[0].where, row, f"document {document}" if document else "")
 

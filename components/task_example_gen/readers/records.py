@@ -35,18 +35,28 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class BadRow:
-    """A malformed row, and the reason."""
+    """A malformed row, and the reason.
+
+    Attributes:
+        record: its content, as the reader of the file gives it; None: it cannot be read.
+    """
 
     where: str
     why: str
+    record: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A valid row worth reporting; notes are counted by their text."""
+    """A valid row worth reporting; notes are counted by their text.
+
+    Attributes:
+        record: its content, if the row is left out.
+    """
 
     where: str
     text: str
+    record: Any = None
 
 
 class RowError(ValueError):
@@ -66,6 +76,10 @@ class ReadReport:
     skipped: Counter[str] = dataclasses.field(default_factory=Counter)
     first: dict[str, BadRow] = dataclasses.field(default_factory=dict)
     notes: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+
+    def note(self, path: str, note: Note) -> None:
+        """Count a note."""
+        self.notes[path, note.text] += 1
 
     def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
         """Count a malformed row, or stop.
@@ -100,9 +114,12 @@ def rows_of(records: Records, parse: Callable[[int, Any], Found | Note | TaskRow
                 raise RowError(str(record))
             parsed = parse(number, record)
         except RowError as error:
-            yield BadRow(where, str(error))
+            yield BadRow(where, str(error), None if isinstance(record, Exception) else record)
             continue
-        yield Found(where, parsed) if isinstance(parsed, TaskRow) else dataclasses.replace(parsed, where=where)
+        if isinstance(parsed, Note):
+            yield Note(where, parsed.text, record)
+        else:
+            yield Found(where, parsed) if isinstance(parsed, TaskRow) else dataclasses.replace(parsed, where=where)
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:

@@ -46,7 +46,7 @@ def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadR
             if row.row_id in ids:
                 raise RowError("has the id of an earlier question")
         except RowError as error:
-            yield BadRow(where, str(error))
+            yield BadRow(where, str(error), (context, qa))
             continue
         ids.add(row.row_id)
         for answer in row.gold["answers"] if row.gold else ():

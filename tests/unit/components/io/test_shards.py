@@ -1,11 +1,14 @@
 """Shards and JSON files are written atomically; counts are summed."""
 
+import io
 import json
 import math
+import types
 
 import apache_beam as beam
 import pytest
 import tensorflow as tf
+from apache_beam.io import hadoopfilesystem
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that, equal_to
@@ -20,6 +23,7 @@ from components.io.shards import (
     write_json,
     write_shard,
 )
+from components.io.tfrecord import frame
 from tests.support.examples.object_stores import SCHEMES, in_memory
 
 
@@ -56,6 +60,48 @@ def test_shards_in_an_object_store(scheme, monkeypatch):
     assert sorted(store.names(f"{scheme}://bucket")) == ["out/Split-train/a.tfrecord", "out/Split-train/b.tfrecord"]
     with open_file(f"{folder}/a.tfrecord") as file:
         assert file.read() == b""
+
+
+class WebHdfs:
+    """Files in memory under Beam's HDFS file system, which refuses to rename onto an existing name."""
+
+    def __init__(self):
+        self.files, self.folders = {}, set()
+
+    def status(self, path, strict):
+        if path in self.files or path in self.folders:
+            return {"length": len(self.files.get(path, b"")), "modificationTime": 0}
+        return None
+
+    def makedirs(self, path):
+        self.folders.add(path)
+
+    def write(self, path):
+        files = self.files
+
+        class Writer(io.BytesIO):
+            def __exit__(self, *_):
+                files[path] = self.getvalue()
+
+        return Writer()
+
+    def rename(self, source, destination):
+        if destination in self.files:
+            raise OSError(f"Unable to rename {source} to {destination}.")
+        self.files[destination] = self.files.pop(source)
+
+    def delete(self, path, recursive):
+        del self.files[path]
+
+
+def test_a_shard_replaces_an_older_one_on_hdfs(monkeypatch):
+    client = WebHdfs()
+    package = types.SimpleNamespace(InsecureClient=lambda url, user: client, HdfsError=OSError)
+    monkeypatch.setattr(hadoopfilesystem, "hdfs", package)
+    FileSystems.set_options(PipelineOptions(["--hdfs_host=name", "--hdfs_port=9870", "--hdfs_user=ann"]))
+    for content in (b"old", b"new"):
+        write_shard("hdfs://folder/shard", [content])
+    assert client.files == {"/folder/shard": frame(b"new")}
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

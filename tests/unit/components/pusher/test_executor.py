@@ -12,6 +12,8 @@ import pytest
 import tensorflow as tf
 from tfx.components.pusher import executor as pusher_executor
 from tfx.dsl.io import fileio
+from tfx.dsl.io.filesystem_registry import DEFAULT_FILESYSTEM_REGISTRY
+from tfx.dsl.io.plugins.tensorflow_gfile import TensorflowFilesystem
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
@@ -31,7 +33,7 @@ def push(tmp_path, monkeypatch):
     """`push()` runs the executor on a blessed model and returns its artifact."""
     monkeypatch.setattr(lineage, "evaluated", lambda folder: {"mlm_accuracy": 0.5, "example_count": 3.0})
 
-    def push(blessed=True, servable=True, files=FILES, **properties):
+    def push(blessed=True, servable=True, files=FILES, run="", base=f"{tmp_path}/serving", **properties):
         inputs = {
             "model": standard_artifacts.Model(),
             "model_run": standard_artifacts.ModelRun(),
@@ -52,9 +54,9 @@ def push(tmp_path, monkeypatch):
         inputs["model_blessing"].set_int_custom_property("blessed", int(blessed))
         inputs["infra_blessing"].set_int_custom_property("blessed", int(servable))
         pushed = standard_artifacts.PushedModel()
-        pushed.uri = str(tmp_path / "pushed")
+        pushed.uri = str(tmp_path / run / "pushed")
         destination = pusher_pb2.PushDestination()
-        destination.filesystem.base_directory = str(tmp_path / "serving")
+        destination.filesystem.base_directory = base
         Executor().Do(
             {name: [artifact] for name, artifact in inputs.items()},
             {"pushed_model": [pushed]},
@@ -167,6 +169,54 @@ def test_a_failed_push_leaves_no_version(monkeypatch, push, versions, copies_don
     assert versions() == ["1000", "2000"]
 
 
+@pytest.mark.parametrize("operation", ["copy", "rename"])
+def test_two_pipelines_push_to_one_folder_at_once(tmp_path, monkeypatch, push, versions, operation):
+    """The other one pushes before the first copy of this one, or takes the number that this one chose."""
+    set_clock(monkeypatch, 1000)
+    original = getattr(fileio, operation)
+
+    def after_another_push(*args, **kwargs):
+        monkeypatch.setattr(fileio, operation, original)
+        push(run="other")
+        original(*args, **kwargs)
+
+    monkeypatch.setattr(fileio, operation, after_another_push)
+    artifact = push(run="one")
+    pushed = versions()
+    assert pushed == ["1000", "1001"]
+    for version in pushed:
+        folder = tmp_path / "serving" / version
+        assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+        assert json.loads((folder / LINEAGE).read_text())["version"] == version
+    assert artifact.get_string_custom_property("pushed_version") == pushed[-1]
+
+
+@pytest.mark.parametrize("copies_done", range(len(FILES) + 2))
+def test_a_version_of_an_object_store_has_its_graph_last(monkeypatch, push, copies_done):
+    """TensorFlow's file system in memory stands for a store: a push that is killed at any copy."""
+    monkeypatch.setitem(DEFAULT_FILESYSTEM_REGISTRY._preferred_filesystem_by_scheme, "ram://", TensorflowFilesystem)
+    base, copied = f"ram://serving{copies_done}", []
+
+    def copy(src, dst, overwrite=False, original=fileio.copy):
+        if dst.startswith(f"{base}/1000"):
+            if len(copied) == copies_done:
+                raise KeyboardInterrupt
+            copied.append(dst.removeprefix(f"{base}/1000/"))
+        original(src, dst, overwrite)
+
+    set_clock(monkeypatch, 1000)
+    monkeypatch.setattr(fileio, "copy", copy)
+    if copies_done <= len(FILES):
+        with pytest.raises(KeyboardInterrupt):
+            push(base=base)
+    else:
+        push(base=base)
+        assert json.loads(fileio.open(f"{base}/1000/{LINEAGE}").read())["version"] == "1000"
+    assert fileio.exists(f"{base}/1000/saved_model.pb") == (len(copied) > len(FILES))
+    assert {*copied} <= {*FILES, LINEAGE} and len(copied) == min(copies_done, len(FILES) + 1)
+    assert [name.rstrip("/") for name in fileio.listdir(base)] == ["1000"]
+
+
 def test_a_full_disk_leaves_no_version(push, versions):
     """No file may grow beyond 64 KiB: copying a larger one fails as on a full disk, in the middle."""
     push()
@@ -252,13 +302,13 @@ for part in range(12):
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status), status
-    unfinished += (root / "serving/.pushing").exists()
+    unfinished += any((root / "serving").glob(".pushing-*"))
     for version in versions():
         files = [p for p in version.rglob("*") if p.is_file()]
         assert len(files) == count + 1 and all(p.stat().st_size for p in files), version
 before = len(versions())
 push()
-assert len(versions()) == before + 1 and not (root / "serving/.pushing").exists()
+assert len(versions()) == before + 1 and not any((root / "serving").glob(".pushing-*"))
 print(unfinished)
 """
 

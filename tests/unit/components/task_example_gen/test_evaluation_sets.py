@@ -5,12 +5,13 @@ import gzip
 import hashlib
 import json
 import zipfile
+from collections import Counter
 
 import pytest
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
-from components.corpus_gen.filters.leaks import LeakTable
+from components.corpus_gen.filters.leaks import LeakFilter, LeakTable
 from components.corpus_gen.settings import CorpusSettings, LeakSettings
 from components.task_example_gen import evaluation_sets
 from components.task_example_gen.evaluation_sets import content_sha256, read_evaluation_set, with_leak_table
@@ -58,6 +59,70 @@ def test_the_format_is_found(tmp_path, name):
     if texts is None:
         texts = ["A man, rides.", "He sings.", "He falls.", "He turns.", "He waves."]
     assert sorted(found.texts) == sorted(texts)
+
+
+WORDS = ("the", "plot", "is", "thin", "but", "its", "actors", "are", "good")
+LEAKS = [" ".join(f"{word}{number}" for word in WORDS) for number in range(100)]
+# 60 good rows; 40 that the reader refuses, whose texts can be read all the same.
+REFUSED = {
+    "labels.tsv": ("sentence\tlabel\n", "{}\t1\n", "{}\t-1\n"),
+    "columns.tsv": ("sentence\tlabel\n", "{}\t1\n", "{}\t1\tx\n"),
+    "tabs.tsv": ("sentence\tlabel\n", "{}\t1\n", "{}\t1\n"),
+    "table.csv": ("text,label\n", "{},x\n", "{},x,y\n"),
+    "objects.jsonl": ("", '{{"text": "{}", "label": "x"}}\n', '{{"text": "{}", "label": 0.5}}\n'),
+    "mnli.tsv": ("sentence1\tsentence2\tgold_label\n", "{}\tNo.\tneutral\n", "{}\tNo.\t-\n"),
+    "ner.conll": ("", "{}\tO\n\n", "{}\tX-PER\n\n"),
+    "squad.json": (
+        '{"data": [{"paragraphs": [{"context": "A b.", "qas": [',
+        '{{"id": "{0}", "question": "{0}", "answers": []}}',
+        '{{"id": "{0}", "question": "{0}", "answers": [1]}}',
+    ),
+}
+
+
+def evaluation_file(path, header, good, refused, encoding="utf-8"):
+    rows = [(good if number < 60 else refused).format(leak) for number, leak in enumerate(LEAKS)]
+    if path.suffix == ".conll":
+        rows = [row.partition("\t")[0].replace(" ", "\tO\n") + "\t" + row.partition("\t")[2] for row in rows]
+    if path.name == "tabs.tsv":
+        rows = [row.replace(" but", "\tbut", number >= 60) for number, row in enumerate(rows)]
+    separator, end = (",", "]}]}]}") if path.suffix == ".json" else ("", "")
+    path.write_text(header + separator.join(rows) + end, encoding)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_leaks_of_refused_rows_are_found(tmp_path, name, capfd):
+    """100 verbatim leaks, of which 40 stayed."""
+    (table,) = settings_of(tmp_path, evaluation_file(tmp_path / name, *REFUSED[name])).decontaminate
+    leaks = LeakFilter(LeakSettings(), table)
+    fates = [leaks(["Before.", leak, "After."], Counter())[1] for leak in LEAKS]
+    assert fates == ["leak"] * 100
+    assert LeakTable.read(table).sets[0]["unread"] == 0 and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "refused"),
+    [
+        ("latin.tsv", "{}\t1\n", "caf\xe9 {}\t1\n"),
+        ("broken.jsonl", '{{"text": "{}"}}\n', '{{"text": "{}\n'),
+        ("latin.conll", "{}\tO\n\n", "caf\xe9 {}\tO\n\n"),
+        ("pos", "", ""),
+    ],
+)
+def test_rows_that_cannot_be_read_are_said_and_recorded(tmp_path, name, good, refused, capfd):
+    path = tmp_path / name
+    if name == "pos":
+        path.mkdir()
+        for number in range(100):
+            (path / f"{number}.txt").write_bytes(b"Good." if number < 60 else b"\xe9")
+    else:
+        evaluation_file(path, "sentence\tlabel\n" if name == "latin.tsv" else "", good, refused, "latin-1")
+    (table,) = settings_of(tmp_path, str(path)).decontaminate
+    assert LeakTable.read(table).sets[0]["unread"] == 40
+    assert capfd.readouterr().err == (
+        f"bert-tfx: corpus.decontaminate: {path}: 40 rows cannot be read; documents with their texts stay\n"
+    )
 
 
 def test_every_reader_is_tried():

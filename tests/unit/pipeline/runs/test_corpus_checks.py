@@ -31,9 +31,20 @@ def checked(tmp_path, *paths, init=None):
 
 def test_a_version_that_was_checked_needs_no_warning(tmp_path, data):
     sets = checked(tmp_path, data("dev"), data("test"))
-    assert [one["name"] for one in sets] == ["dev.tsv", "test.tsv"] and {*sets[0]} == {"name", "sha256"}
+    assert [one["name"] for one in sets] == ["dev.tsv", "test.tsv"] and {*sets[0]} == {"name", "sha256", "unread"}
     init = version(tmp_path, "1", {"decontaminated": sets})
     assert leak_warning(init, {"train": [data("train")], "eval": [data("dev")], "test": [data("test")]}) == ""
+
+
+def test_rows_that_could_not_be_read_are_named(tmp_path, data):
+    with open(data("dev"), "ab") as file:
+        file.write(b"caf\xe9\t1\n")
+    (checked_set,) = checked(tmp_path, data("dev"))
+    splits = {"train": [data("train")], "eval": [data("dev")]}
+    line = leak_warning(version(tmp_path, "1", {"decontaminated": [checked_set]}), splits)
+    assert checked_set["unread"] == 1 and f"not checked for texts of 1 unreadable rows of {data('dev')}, so" in line
+    del checked_set["unread"]  # as earlier releases recorded it
+    assert leak_warning(version(tmp_path, "2", {"decontaminated": [checked_set]}), splits) == ""
 
 
 def test_files_that_were_not_checked_are_named(tmp_path, data):

@@ -43,7 +43,7 @@ def test_the_stages_get_the_table_and_the_record(pipelines, tmp_path):
     assert table.startswith(f"{tmp_path}/run/inputs/leaks-") and one["texts"] == 1
     assert settings_of(properties["CorpusGen_replay"])["decontaminate"] == [table]
     checked = json.loads(properties["ModelPush"]["custom_config"])["decontaminated"]
-    assert checked == [{"name": "dev.tsv", "sha256": one["sha256"]}]
+    assert checked == [{"name": "dev.tsv", "sha256": one["sha256"], "unread": 0}]
 
 
 def test_other_content_of_a_set_misses_the_cache(pipelines):

@@ -119,6 +119,7 @@ def test_texts_of_few_words_are_not_looked_for(tmp_path):
         "sha256": "1",
         "texts": 2,
         "not_searched": 1,
+        "unread": 0,
     }
     assert filtered(made(tmp_path, [seven], LeakSettings(min_words=7)), seven)[1] == "leak"
 
@@ -235,4 +236,4 @@ def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path, workers):
     counts = read_json(f"{tmp_path}/out/{COUNTS_FILE}")
     assert counts["read"]["dropped_leak"] == 9
     assert counts["found"] == {"leak_passages": 9, "leak_in dev.tsv": 9}
-    assert counts["decontaminated"][0] == {"name": "dev.tsv", "sha256": "1", "texts": 1, "not_searched": 0}
+    assert counts["decontaminated"][0] == {"name": "dev.tsv", "sha256": "1", "texts": 1, "not_searched": 0, "unread": 0}

@@ -23,6 +23,9 @@ PERSONAL = [
     (EMAIL, "ann[at]mail[dot]org"),
     (EMAIL, "O'Neil@MAIL.IE"),
     (EMAIL, "ann\uff20mail.cn"),
+    (EMAIL, "ann@xn--e1aybc.xn--p1ai"),
+    (EMAIL, "анна@почта.рф"),
+    (EMAIL, "ann@ταχυδρομείο.ευ"),
     (IP, "93.184.216.34"),
     (IP, "93.4.16.3"),
     (IP, "2606:4700:4700::1111"),
@@ -97,6 +100,32 @@ def test_several_in_a_line_and_those_beside_other_marks():
         "[card] 12/27, [phone]/[phone]",
     ]
     assert found == {EMAIL: 3, IP: 3, CARD: 1, PHONE: 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("...ann@mail.org, a..b@mail.org", "...[email], [email]"),
+        ("ann@mail.org(home), ann@mail.ru(дом) ann@почта.рф(дом)", "[email](home), [email](дом) [email](дом)"),
+        ("ann@mail.org- she, ann@mail.org--Ann, ann@mail.org-she", "[email]- she, [email]--Ann, [email]-she"),
+        ("ann@mail.org.2 ann@mail.org-b.de.", "[email].2 [email]."),
+        ("x@w.sum() x@w.sum(0) x@w.to(device) x@w.ndim-1", "x@w.sum() x@w.sum(0) x@w.to(device) x@w.ndim-1"),
+        ("93.184.216.34-93.184.216.40, 93.184.216.34-40", "[ip]-[ip], [ip]-40"),
+        ("10.0.0.1-93.184.216.40, 10.0.0.1-10.0.0.9", "10.0.0.1-[ip], 10.0.0.1-10.0.0.9"),
+        ("12.34.56.78-1 12.34.56.78-300 foo-12.34.56.78", "12.34.56.78-1 12.34.56.78-300 foo-12.34.56.78"),
+        ("host/93.184.216.34 TCP/93.184.216.34/93.184.216.35", "host/[ip] TCP/[ip]/[ip]"),
+        ("tags/12.34.56.78 HeadlessChrome/120.34.56.78", "tags/12.34.56.78 HeadlessChrome/120.34.56.78"),
+        ("4111 1111 1111 1111 1227 123", "[card] 1227 123"),
+        ("4111111111111111,1227; 4111-1111-1111-1111-12/27", "[card],1227; [card]-12/27"),
+        ("5555,4111111111111111 ann,4111111111111111,b", "5555,4111111111111111 ann,[card],b"),
+        ("4111 1111 1111 1111 1227 3333", "4111 1111 1111 1111 1227 3333"),
+        ("4111-1111-1111-1111-2222", "4111-1111-1111-1111-2222"),
+    ],
+)
+def test_what_stands_beside_it_decides(text, expected):
+    line, found = replaced(text, settings=PersonalDataSettings(email=True, ip=True, card=True))
+    assert line == [expected]
+    assert found.total() == sum(expected.count(word) for word in WORDS.values())
 
 
 def test_each_type_has_its_own_switch_and_all_are_off_by_default():

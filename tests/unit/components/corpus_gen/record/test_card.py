@@ -1,4 +1,4 @@
-import dataclasses
+import pytest
 
 from components.corpus_gen.record.card import corpus_card
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PersonalDataSettings
@@ -24,7 +24,7 @@ COUNTS = {
     },
     "found": {"personal_email": 1234, "leak_passages": 5, "leak_in sst2": 3},
     "licences": [{"source": "wi|ki", "file": "LICENSE", "sha256": "ab12"}],
-    "decontaminated": [{"name": "sst2", "texts": 872, "not_searched": 40}],
+    "decontaminated": [{"name": "sst2", "texts": 872, "not_searched": 40, "unread": 7}],
 }
 SETTINGS = CorpusSettings(
     licence="CC BY-SA 4.0",
@@ -49,7 +49,7 @@ def test_the_card_has_licence_counts_rules_sources_personal_data_and_settings():
     assert "| wi\\|ki | 1,234 personal_email, 5 leak_passages |" in lines
     assert any(line.startswith("| personal_email |") and line.endswith("| 1,234 |") for line in lines)
     assert any(line.startswith("| leak_passages |") and line.endswith("| 5 |") for line in lines)
-    assert "| sst2 | 872 | 40 | 3 |" in lines and not any(line.startswith("| leak_in") for line in lines)
+    assert "| sst2 | 872 | 40 | 7 | 3 |" in lines and not any(line.startswith("| leak_in") for line in lines)
     assert "| corpus.cleaning.min_characters | 50 |" in lines and "| corpus.personal_data.email | True |" in lines
     assert "corpus.cleaning.min_language_fraction" not in card  # a default
     assert "Not counted (`corpus.count_languages`)." in lines
@@ -61,12 +61,24 @@ def test_a_card_says_what_was_not_looked_for():
     for expected in (
         "Licence: not given (`corpus.licence`)",
         "Near duplicates: not looked for.",
-        "Not looked for (`corpus.personal_data`).",
         "Not looked for (`corpus.decontaminate`).",
         "The defaults.",
         "| en | 1 | 2 | 3 | 1 | 2 | 3 |  |",
     ):
         assert expected in lines
     assert "licence file" not in "\n".join(lines)
-    searched = dataclasses.replace(CorpusSettings(), personal_data=PersonalDataSettings(ip=True))
-    assert "None found." in corpus_card({"eval": {"documents": 0}, "record": record}, searched).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("switches", "searched"),
+    [({}, ""), ({"phone_regions": "US"}, ""), ({"ip": True}, "ip"), ({"phone": True}, "phone")],
+)
+def test_the_card_tells_no_personal_data_from_none_searched(switches, searched):
+    record = {"all": {"kept": fate(1, 2, 3)}, "sources": {}, "languages": {}}
+    settings = CorpusSettings(personal_data=PersonalDataSettings(**switches))
+    card = corpus_card({"eval": {"documents": 0}, "record": record}, settings)
+    cells = [line.strip("| ").split(" | ") for line in card.splitlines() if line.startswith("| personal_")]
+    assert {rule.removeprefix("personal_"): count for rule, _, count in cells} == {
+        **dict.fromkeys(("email", "ip", "card", "phone"), "not searched"),
+        **({searched: "0"} if searched else {}),
+    }
