@@ -251,7 +251,8 @@ def read_shards(directory: str, split: str) -> list[Shard]:
     folder = f"{directory}/Split-{split}"
     located = [shard._replace(path=f"{directory}/{shard.path}") for shard in shards]
     recorded = {shard.path: shard for shard in located if shard.path.startswith(f"{folder}/")}
-    files = set(tf.io.gfile.glob(f"{folder}/*"))
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    files = {f"{folder}/{name}" for name in names if not name.startswith(".")}
     # An object store takes tens of milliseconds per file.
     with concurrent.futures.ThreadPoolExecutor(64) as threads:
         sizes = dict(zip(files, threads.map(lambda name: tf.io.gfile.stat(name).length, files), strict=True))

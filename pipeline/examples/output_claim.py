@@ -19,7 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError, StageError
-from components.io.shards import read_json, write_json
+from components.io.shards import read_json, remove_file, write_json
 
 # Interval of the owner's updates; time without an update after which it counts as dead; delay before a claim is read
 # back: of two simultaneous claims the later one wins.
@@ -79,7 +79,7 @@ def locked_output_dir(work_dir: str, output_dir: str, tell: Callable[[str], None
         ended.set()
         beating.join()
         if _is(mine, _read(path)):
-            FileSystems.delete([path])
+            remove_file(path)
 
 
 def _taken(output_dir: str, name: str) -> InputError:
