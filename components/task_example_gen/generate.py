@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
@@ -54,7 +54,7 @@ def generate_rows(
     if task.contrastive:
         _check_contrastive(task, rows)
     for line in report.lines():
-        logging.warning("%s", line)
+        notify(line)
     return _write(task, rows, settings, report, output_dir)
 
 

@@ -85,7 +85,7 @@ class ReadReport:
     def lines(self) -> list[str]:
         """The counts, one line each."""
         bad = [f"{path}: {count:,} malformed row(s) skipped" for path, count in sorted(self.skipped.items())]
-        return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items())]
+        return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items()) if count]
 
 
 Records = Iterable[tuple[str, Any]]

@@ -150,11 +150,68 @@ def test_rows_without_agreement_are_a_note(tmp_path):
     assert report.lines() == [f"{path}: 1 x rows skipped that have no label annotators agreed on ('-')"]
 
 
-def test_labels_are_required_for_training_and_eval(tmp_path):
-    path = written(tmp_path, "test.tsv", "index\tsentence\n0\tfine\n")
+NAME_IT = "rename one, or name it with --set data.columns.{}=NAME"
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content", "message"),
+    [
+        ("sst-2", "a.tsv", "sentence\tsentiment\nfine\t1\n", ", line 1: has no column 'label', but 'sentence', "),
+        (
+            "swag",
+            "a.csv",
+            ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,gold\n",
+            " has no column 'label', but ",
+        ),
+        (
+            "text",
+            "a.csv",
+            "text,sentiment\nfine,1\n",
+            f", line 1: has no column 'label', but 'text', 'sentiment'; {NAME_IT.format('label')}",
+        ),
+        (
+            "text",
+            "a.jsonl",
+            '{"text": "fine", "sentiment": 1}\n',
+            f", line 1: has no key 'label', but 'text', 'sentiment'; {NAME_IT.format('label')}; {MEND}",
+        ),
+        (
+            "text",
+            "a.jsonl",
+            '{"text": "fine", "label": null}\n',
+            f", line 1: has no label, which training and eval rows need; {MEND}",
+        ),
+    ],
+)
+def test_labels_are_required_for_training_and_eval(tmp_path, task, name, content, message):
+    path = written(tmp_path, name, content)
     with pytest.raises(InputError) as caught:
-        list(read_found(TASKS["sst-2"], path, "fail", ReadReport(), Columns(), labelled=True))
-    assert str(caught.value) == f"{path}, line 2: has no label, which training and eval rows need; {MEND}"
+        list(read_found(TASKS[task], path, "fail", ReadReport(), Columns(), labelled=True))
+    assert message in str(caught.value) and str(caught.value).startswith(path)
+    assert not [row for row in rows(task, path) if row.gold]
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "content"),
+    [
+        ("text", "a.csv", "text,label\na,pos\nb,pos \nc,\u3000pos\n"),
+        (
+            "text",
+            "a.jsonl",
+            "".join(f'{{"text": "a", "label": "{label}"}}\n' for label in ("pos", "pos ", "\u00a0pos")),
+        ),
+        ("ag-news", "a.tsv", "a\tSports\nb\tSports \nc\t Sports\n"),
+        ("sst-2", "a.tsv", "sentence\tlabel\na\t1\nb\t1 \nc\t 1\n"),
+    ],
+)
+def test_labels_are_read_without_the_blanks_around_them(tmp_path, capsys, task, name, content):
+    path = written(tmp_path, name, content)
+    assert len({row.gold for row in rows(task, path)}) == 1
+    assert capsys.readouterr().err == f"bert-tfx: {path}: 2 x labels read without the blanks around them\n"
+
+
+def test_a_label_of_blanks_is_empty(tmp_path):
+    assert "line 2: the label is empty" in error("text", written(tmp_path, "a.csv", "text,label\nfine, \n"))
 
 
 TABLES = {
@@ -200,7 +257,7 @@ def test_the_source_column_of_tables(tmp_path):
         (
             "a.tsv",
             "sentence\tlabel\nfine\t1\n",
-            ", line 1: has no column 'text', but 'sentence', 'label'; name it with --set data.columns.text=NAME",
+            f", line 1: has no column 'text', but 'sentence', 'label'; {NAME_IT.format('text')}",
         ),
         ("a.csv", 'text,label\n"fine,1\n', f", line 2: is not CSV (unexpected end of data); {MEND}"),
         ("a.csv", "text,label\nfine\n", f", line 2: has 1 columns, not the header's 2; {MEND}"),
@@ -211,7 +268,7 @@ def test_the_source_column_of_tables(tmp_path):
             f", line 2: is not JSON (Expecting ':' delimiter at character 8); {MEND}",
         ),
         ("a.jsonl", "[1]\n", f", line 1: is list, not an object; {MEND}"),
-        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {MEND}"),
+        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {NAME_IT.format('text')}; {MEND}"),
         ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
         ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
         ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
