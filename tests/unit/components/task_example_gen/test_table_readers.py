@@ -17,6 +17,7 @@ from bert_keras.tasks.table import TASKS
 from components.task_example_gen.readers import ReadReport, read_found, read_rows
 from components.task_example_gen.settings import Columns
 
+NAME_IT = "rename one, or name it with --set data.columns.text=NAME"
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
@@ -150,70 +151,6 @@ def test_rows_without_agreement_are_a_note(tmp_path):
     assert report.lines() == [f"{path}: 1 x rows skipped that have no label annotators agreed on ('-')"]
 
 
-NAME_IT = "rename one, or name it with --set data.columns.{}=NAME"
-
-
-@pytest.mark.parametrize(
-    ("task", "name", "content", "message"),
-    [
-        ("sst-2", "a.tsv", "sentence\tsentiment\nfine\t1\n", ", line 1: has no column 'label', but 'sentence', "),
-        (
-            "swag",
-            "a.csv",
-            ",video-id,sent1,sent2,ending0,ending1,ending2,ending3,gold\n",
-            " has no column 'label', but ",
-        ),
-        (
-            "text",
-            "a.csv",
-            "text,sentiment\nfine,1\n",
-            f", line 1: has no column 'label', but 'text', 'sentiment'; {NAME_IT.format('label')}",
-        ),
-        (
-            "text",
-            "a.jsonl",
-            '{"text": "fine", "sentiment": 1}\n',
-            f", line 1: has no key 'label', but 'text', 'sentiment'; {NAME_IT.format('label')}; {MEND}",
-        ),
-        (
-            "text",
-            "a.jsonl",
-            '{"text": "fine", "label": null}\n',
-            f", line 1: has no label, which training and eval rows need; {MEND}",
-        ),
-    ],
-)
-def test_labels_are_required_for_training_and_eval(tmp_path, task, name, content, message):
-    path = written(tmp_path, name, content)
-    with pytest.raises(InputError) as caught:
-        list(read_found(TASKS[task], path, "fail", ReadReport(), Columns(), labelled=True))
-    assert message in str(caught.value) and str(caught.value).startswith(path)
-    assert not [row for row in rows(task, path) if row.gold]
-
-
-@pytest.mark.parametrize(
-    ("task", "name", "content"),
-    [
-        ("text", "a.csv", "text,label\na,pos\nb,pos \nc,\u3000pos\n"),
-        (
-            "text",
-            "a.jsonl",
-            "".join(f'{{"text": "a", "label": "{label}"}}\n' for label in ("pos", "pos ", "\u00a0pos")),
-        ),
-        ("ag-news", "a.tsv", "a\tSports\nb\tSports \nc\t Sports\n"),
-        ("sst-2", "a.tsv", "sentence\tlabel\na\t1\nb\t1 \nc\t 1\n"),
-    ],
-)
-def test_labels_are_read_without_the_blanks_around_them(tmp_path, capsys, task, name, content):
-    path = written(tmp_path, name, content)
-    assert len({row.gold for row in rows(task, path)}) == 1
-    assert capsys.readouterr().err == f"bert-tfx: {path}: 2 x labels read without the blanks around them\n"
-
-
-def test_a_label_of_blanks_is_empty(tmp_path):
-    assert "line 2: the label is empty" in error("text", written(tmp_path, "a.csv", "text,label\nfine, \n"))
-
-
 TABLES = {
     "a.tsv": 'label\ttext\nyes\tHe said: "well, no".\n',
     "a.csv": 'text,label,more\n"He said: ""well, no"".",yes,1\n',
@@ -257,7 +194,7 @@ def test_the_source_column_of_tables(tmp_path):
         (
             "a.tsv",
             "sentence\tlabel\nfine\t1\n",
-            f", line 1: has no column 'text', but 'sentence', 'label'; {NAME_IT.format('text')}",
+            f", line 1: has no column 'text', but 'sentence', 'label'; {NAME_IT}",
         ),
         ("a.csv", 'text,label\n"fine,1\n', f", line 2: is not CSV (unexpected end of data); {MEND}"),
         ("a.csv", "text,label\nfine\n", f", line 2: has 1 columns, not the header's 2; {MEND}"),
@@ -268,7 +205,7 @@ def test_the_source_column_of_tables(tmp_path):
             f", line 2: is not JSON (Expecting ':' delimiter at character 8); {MEND}",
         ),
         ("a.jsonl", "[1]\n", f", line 1: is list, not an object; {MEND}"),
-        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {NAME_IT.format('text')}; {MEND}"),
+        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {NAME_IT}; {MEND}"),
         ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
         ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
         ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
