@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 
 from bert_keras.errors import InputError
@@ -97,6 +98,11 @@ def _read(task: Task, path: str, columns: Columns, labelled: bool) -> Iterator[F
 
 def _problem(task: Task, row: TaskRow, labelled: bool) -> str:
     """Reason why a row cannot be used, in any format; "" if it can."""
+    gold = row.gold if isinstance(row.gold, str) else json.dumps(row.gold, ensure_ascii=False)
+    try:
+        "".join((row.row_id, gold, *("".join(value) for value in row.inputs.values()))).encode()
+    except UnicodeEncodeError:  # JSON's escapes, names in archives
+        return "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
     if row.gold is None and not (labelled and task.contrastive):
         # Every row of a test set needs a prediction, even an empty text.
         return "has no label, which training and eval rows need" if labelled else ""

@@ -13,6 +13,7 @@ from components.task_example_gen.readers import ReadReport, read_found, read_row
 from components.task_example_gen.readers.conll import to_iob2
 from components.task_example_gen.settings import Columns
 
+NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 
@@ -143,6 +144,8 @@ def test_answers_not_at_their_start_are_kept_and_counted(tmp_path):
     [
         (question("a", ("May", 10)), "has the id of an earlier question"),
         (question("b"), "has an empty list of answers"),
+        (question("b", ("\ud83d", 1)), NOT_UTF8),
+        (question("b", ("May", 10), question="\ud83d"), NOT_UTF8),
         (question("b", ("", 1)), "an answer's text is ''"),
         (question("b", ("May", "10")), "answer_start is '10', not a whole number"),
         ({"id": "b", "question": "b?", "answers": ["May"]}, "an answer is not {'text': ..., 'answer_start': ...}"),

@@ -18,6 +18,7 @@ from components.task_example_gen.readers import ReadReport, read_found, read_row
 from components.task_example_gen.settings import Columns
 
 NAME_IT = "rename one, or name it with --set data.columns.text=NAME"
+NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
@@ -208,6 +209,8 @@ def test_the_source_column_of_tables(tmp_path):
         ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {NAME_IT}; {MEND}"),
         ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
         ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
+        ("a.jsonl", '{"text": "a\\ud800", "label": "b"}\n', f", line 1: {NOT_UTF8}; {MEND}"),
+        ("a.jsonl", '{"text": "a", "label": "\\udce9"}\n', f", line 1: {NOT_UTF8}; {MEND}"),
         ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
         ("a.xls", "", " is not a table by its name, which must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
     ],
@@ -262,6 +265,9 @@ def test_imdb_from_folder_tar_and_zip(tmp_path):
     written(tmp_path, "aclImdb/test/pos/3_9.txt", "<br />")
     test = f"{tmp_path}/aclImdb/test"
     assert error("imdb", test) == f"{test}, test/pos/3_9.txt: text is empty; {MEND}"
+    with tarfile.open(tmp_path / "a.tar", "w", errors="surrogateescape") as tar:
+        tar.addfile(tarfile.TarInfo("pos/caf\udce9.txt"), io.BytesIO())
+    assert NOT_UTF8 in error("imdb", f"{tmp_path}/a.tar")
 
 
 def test_members_and_damaged_files(tmp_path):
