@@ -175,6 +175,9 @@ def main(application: typer.Typer = app) -> None:
     message = ""
     ctrl_c.clear()
     try:
+        for word in map(os.fsencode, sys.argv[1:]):
+            if word != word.decode("utf-8", "replace").encode():
+                raise InputError(f"{word!r} is not UTF-8; rename the file, or write the argument in UTF-8")
         words, beam_args = _split_beam_args(sys.argv[1:])
         with answered(_answer_ctrl_c):
             application(args=words, obj=beam_args)

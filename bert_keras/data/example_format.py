@@ -262,7 +262,7 @@ def read_shards(directory: str, split: str) -> list[Shard]:
     folder = f"{directory}/Split-{split}"
     located = [shard._replace(path=f"{directory}/{shard.path}") for shard in shards]
     recorded = {shard.path: shard for shard in located if shard.path.startswith(f"{folder}/")}
-    files = set(files_in(folder))
+    files = {path for path in files_in(folder) if not path.rpartition("/")[2].startswith(".")}
     # An object store takes tens of milliseconds per file.
     with concurrent.futures.ThreadPoolExecutor(64) as threads:
         sizes = dict(zip(files, threads.map(lambda name: tf.io.gfile.stat(name).length, files), strict=True))

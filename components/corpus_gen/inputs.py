@@ -18,9 +18,10 @@ from apache_beam.io.filesystems import BeamIOError, FileSystems
 
 from bert_keras.data.mixture import REPLAY, split_name
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from components.corpus_gen.readers import ReadUnit, in_threads, read_unit
 from components.corpus_gen.settings import CorpusSettings
-from components.io.shards import open_for_ranges, read_json, write_json
+from components.io.shards import is_hidden, matching, open_for_ranges, read_json, write_json
 
 # Only so many files are opened here, one by one, before the workers open them.
 CHECKED_FILES = 1000
@@ -147,28 +148,35 @@ def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputF
 
 
 def _match(pattern: str, option: str) -> list[InputFile]:
-    """Files that a path, a folder or a glob matches."""
-    given, reason = pattern, ""
+    """Files that a path, a folder or a glob matches, without hidden ones that it does not name."""
+    given, reason, hidden = pattern, "", ""
     pattern = pattern.rstrip("/")
     if os.path.exists(pattern):
         # An existing path is taken literally, whatever characters it contains.
         pattern = glob.escape(pattern)
     for candidate in (pattern, f"{pattern}/**") if pattern else ():
         try:
-            (result,) = FileSystems.match([candidate])
+            matches = matching(candidate)
         except BeamIOError as error:
             reason = " ".join(str(cause) for cause in (error.exception_details or {}).values())
             continue
         except ValueError as error:  # a scheme unknown to Beam, or one that needs an extra package
             raise InputError(f"{pattern}: {error}") from error
-        # A local folder matches its own name, too.
-        if found := [m for m in result.metadata_list if not os.path.isdir(m.path)]:
+        files = [file for file in matches if not is_hidden(file.path, candidate)]
+        if count := len(matches) - len(files):
+            first = next(file.path for file in matches if is_hidden(file.path, candidate))
+            hidden = f"{count:,} hidden file(s) (names that begin with '.'); {option} {first} reads the first one"
+        if files:
+            if hidden:
+                notify(f"{given}: left out {hidden}")
             noted = pattern.startswith(_VERSIONED)
-            return [InputFile(m.path, m.size_in_bytes, m.last_updated_in_seconds if noted else None) for m in found]
+            return [InputFile(f.path, f.size_in_bytes, f.last_updated_in_seconds if noted else None) for f in files]
     if reason:
         raise InputError(
             f"{given}: cannot be listed ({reason.splitlines()[0]}); give a path that this machine can read"
         )
+    if hidden:
+        raise InputError(f"{given}: has only {hidden}")
     raise InputError(f"{given}: no such file; {option} takes a file, a folder or a quoted glob")
 
 

@@ -15,7 +15,7 @@ from components.corpus_gen.records import read_jsonl, read_parquet, read_table, 
 from components.corpus_gen.settings import CorpusSettings
 from components.io.archives import ARCHIVE_ERRORS, archive_kind, members
 from components.io.compression import READ_ERRORS, compression_of, decompressed, extension, peekable
-from components.io.shards import open_file, open_for_ranges
+from components.io.shards import is_hidden, open_file, open_for_ranges
 from components.io.tfrecord import is_tfrecord
 
 # Counts made while reading files; corpus.json has the sums.
@@ -29,7 +29,7 @@ COUNTS = {
     "invalid_utf8_dropped": "documents dropped because they are not UTF-8",
     "nul_characters": "NUL characters removed",
     "nul_documents": "documents dropped because they are NUL characters",
-    "skipped_members": "members of archives that are not text, or archives themselves",
+    "skipped_members": "members of archives that are hidden, not text, or archives themselves",
 }
 # Bytes of a unit of work: large enough to be efficient, small enough to be sorted in memory (see `work_bytes`) and to
 # give many units to distribute.
@@ -191,7 +191,7 @@ def _read_file(file: BinaryIO, path: str, settings: CorpusSettings, counts: Coun
         if not head:
             continue
         try:
-            if archive_kind(head):
+            if archive_kind(head) or is_hidden(name):
                 raise NotText(source)
             yield from _read_content(inner, source, settings, counts)
         except NotText:

@@ -76,6 +76,8 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
     if text_field not in names:
         raise InputError(f"{source}: has no column {text_field!r}, but {_names(names)}; name it with --text-field")
     kind = table.schema_arrow.field(text_field).type
+    if pyarrow.types.is_dictionary(kind):  # pandas' categories
+        kind = kind.value_type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise InputError(f"{source}: column {text_field!r} is {kind}, not text; name another one with --text-field")
     number = 0

@@ -1,6 +1,7 @@
 """Minimal pairs: does a model prefer the grammatical one of two sentences? BLiMP (Warstadt et al. 2020) and its like.
 
-JSON lines, one pair a line; further keys are ignored:
+JSON lines, one pair a line; further keys are ignored. Without UID the paradigm is the name of the file, without
+linguistics_term the phenomenon is the paradigm:
 
     {"sentence_good": "Susan revealed herself.", "sentence_bad": "Susan revealed themselves.",
      "linguistics_term": "anaphor_agreement", "UID": "anaphor_number_agreement"}
@@ -19,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import list_files
 from components.evaluator.chance import margin_errors, ratio_of_groups
+from components.io.compression import extension
 from components.io.shards import write_by_content
 from components.task_example_gen.archives import open_member
 from components.task_example_gen.readers.records import RowError, decoded, numbered_lines
@@ -77,11 +80,13 @@ def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -
             if limit is None or seen[pair.paradigm] <= limit:
                 pairs.append(pair)
     if not pairs:
-        raise InputError(f"{option}: no pairs in {', '.join(patterns)}; give JSON lines with {', '.join(_KEYS)}")
+        raise InputError(f"{option}: no pairs in {', '.join(patterns)}; give JSON lines with {' and '.join(_KEYS[:2])}")
     return pairs
 
 
 def _pairs_of(path: str) -> Iterator[MinimalPair]:
+    file = os.path.basename(path)
+    name = file[: file.lower().rindex(extension(file))]
     with open_member(path) as content:
         for row, line in numbered_lines(content):
             where = f"{path}, {row}"
@@ -89,11 +94,14 @@ def _pairs_of(path: str) -> Iterator[MinimalPair]:
                 record = json.loads(decoded(line))
             except (RowError, ValueError, RecursionError) as error:
                 raise InputError(f"{where}: is not JSON ({error}); minimal pairs are JSON lines") from error
-            values: list[Any] = [record.get(key) if isinstance(record, dict) else None for key in _KEYS]
+            given = record.items() if isinstance(record, dict) else ()
+            fields: dict[str, Any] = {"UID": name} | {key: value for key, value in given if value is not None}
+            values: list[Any] = [fields.get(key, fields["UID"] if key == "linguistics_term" else None) for key in _KEYS]
             for key, value in zip(_KEYS, values, strict=True):
                 if not isinstance(value, str) or not value.strip():
-                    raise InputError(f"{where}: has no text under {key!r}; a minimal pair needs {', '.join(_KEYS)}")
-            yield MinimalPair(str(record.get(_WHERE, where)), *values)
+                    needed = " and ".join(_KEYS[:2])
+                    raise InputError(f"{where}: has no text under {key!r}; a minimal pair needs {needed}")
+            yield MinimalPair(str(fields.get(_WHERE, where)), *values)
 
 
 def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:

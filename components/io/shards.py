@@ -12,17 +12,20 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Any, BinaryIO
 
 import apache_beam as beam
-from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystemio import Downloader, DownloaderStream
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_keras.errors import InputError
 from bert_keras.files import json_text
 from components.io.tfrecord import Example, frame, read_records
 
@@ -37,8 +40,38 @@ def shard_name(prefix: str, index: int, count: int, source_name: str = "") -> st
 
 def shard_paths(directory: str) -> list[str]:
     """Paths of the shards in a folder, sorted."""
-    (found,) = FileSystems.match([f"{glob.escape(directory)}/*.tfrecord"])
-    return sorted(metadata.path for metadata in found.metadata_list)
+    return [file.path for file in matching(f"{glob.escape(directory)}/*.tfrecord")]
+
+
+def matching(pattern: str) -> list[FileMetadata]:
+    """Files, local or in a store, that a glob of Beam's matches, hidden ones too, sorted by path; no folders.
+
+    Raises:
+        BeamIOError: the files cannot be listed.
+        ValueError: the scheme is unknown, or needs an extra package.
+        InputError: a name is not UTF-8, as Beam and TFX need it; names the file.
+    """
+    # Beam's local file system lists nothing for a glob without a folder; paths still begin as the pattern does.
+    here = "" if "://" in pattern or "/" in re.split(r"[[*?]", pattern)[0] else "./"
+    (result,) = FileSystems.match([here + pattern])
+    for file in result.metadata_list:
+        file.path = file.path.removeprefix(here)
+        try:
+            file.path.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{os.fsencode(file.path)!r}: its name is not UTF-8; rename the file") from error
+    return sorted((file for file in result.metadata_list if not os.path.isdir(file.path)), key=lambda file: file.path)
+
+
+def is_hidden(path: str, pattern: str = "") -> bool:
+    """Whether a file's or folder's name in `path` begins with "." where no name in `pattern` does.
+
+    >>> is_hidden("text/.git/a.txt", "text/**"), is_hidden("./.text/a.txt", "./.text/**")
+    (True, False)
+    """
+    dotted = [name for name in pattern.split("/") if name.startswith(".")]
+    names = [name for name in path.split("/") if name.startswith(".") and name not in (".", "..")]
+    return any(not any(fnmatchcase(name, allowed) for allowed in dotted) for name in names)
 
 
 def open_file(path: str) -> BinaryIO:
@@ -178,7 +211,10 @@ def remove_temporary(output_dir: str, splits: Iterable[str]) -> None:
 
 def remove_file(path: str) -> None:
     """Remove a file; of local paths and gs:// Beam would read one with `*`, `?` or `[` as a pattern."""
-    FileSystems.delete([path if "://" in path and not path.startswith("gs://") else glob.escape(path)])
+    if "://" in path:
+        FileSystems.delete([glob.escape(path) if path.startswith("gs://") else path])
+    else:
+        os.remove(path)
 
 
 def remove_folder(path: str) -> None:

@@ -8,14 +8,14 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from apache_beam.io.filesystems import BeamIOError, FileSystems
+from apache_beam.io.filesystems import BeamIOError
 
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import cannot_be_read
 from components.io.archives import ARCHIVE_ERRORS, archive_kind, members
 from components.io.compression import READ_ERRORS, decompressed
-from components.io.shards import open_file
+from components.io.shards import is_hidden, matching, open_file
 
 MEMBER = "!"
 _NAMES_SHOWN = 5
@@ -69,11 +69,12 @@ def is_archive(path: str) -> bool:
 
 
 def archive_members(path: str) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield (name, decompressed content) of each file of an archive."""
+    """Yield (name, decompressed content) of each file of an archive that is not hidden."""
     with input_errors(path), open_file(path) as file:
         content = decompressed(file, path)
         for name, inner in members(content, archive_kind(content.peek(512)[:512]) or "", path):
-            yield name, decompressed(inner, f"{path}{MEMBER}{name}")
+            if not is_hidden(name):
+                yield name, decompressed(inner, f"{path}{MEMBER}{name}")
 
 
 def is_folder(path: str) -> bool:
@@ -82,11 +83,10 @@ def is_folder(path: str) -> bool:
 
 
 def files_below(folder: str) -> list[InputFile]:
-    """Files below a folder, at any depth, sorted by path."""
+    """Files below a folder, at any depth, without hidden ones, sorted by path."""
     folder = folder.rstrip("/")
     try:
-        (found,) = FileSystems.match([f"{glob.escape(folder)}/**"])
+        files = matching(f"{glob.escape(folder)}/**")
     except (BeamIOError, ValueError) as error:
         raise InputError(f"{folder}: {error}") from error
-    files = {file.path: file.size_in_bytes for file in found.metadata_list if not os.path.isdir(file.path)}
-    return [InputFile(path, size) for path, size in sorted(files.items())]
+    return [InputFile(file.path, file.size_in_bytes) for file in files if not is_hidden(file.path[len(folder) :])]

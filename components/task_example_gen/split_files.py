@@ -34,6 +34,7 @@ from apache_beam.io.filesystems import BeamIOError, FileSystems
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task
 from components.corpus_gen.inputs import InputFile
+from components.io.shards import matching
 from components.task_example_gen.archives import (
     MEMBER,
     archive_members,
@@ -152,8 +153,7 @@ def input_files(splits: Mapping[str, Sequence[str]]) -> list[InputFile]:
         if is_folder(path):
             files.update((file.path, file.size) for file in files_below(path) if is_review(file.path))
         else:
-            (found,) = FileSystems.match([glob.escape(path)])
-            files.update((metadata.path, metadata.size_in_bytes) for metadata in found.metadata_list)
+            files.update((file.path, file.size_in_bytes) for file in matching(glob.escape(path)))
     return [InputFile(path, size) for path, size in sorted(files.items())]
 
 
@@ -166,7 +166,7 @@ def _find(task: Task, data: str, required: bool) -> dict[str, list[str]]:
         raise InputError(f"{data}: no such file or folder; --data takes the folder of {task.name}'s official files")
     elif is_archive(data):
         # Not deeper: GLUE's archives have `original` folders with files of the same names.
-        members = [name for name, _ in archive_members(data) if name.count("/") < 2 and "__MACOSX" not in name]
+        members = [name for name, _ in archive_members(data) if name.count("/") < 2]
         files = {os.path.basename(name): f"{data}{MEMBER}{name}" for name in members}
     else:
         return {TRAIN: [data]}
@@ -220,8 +220,7 @@ def _find_reviews(data: str) -> dict[str, list[str]]:
 
 
 def _files_in(folder: str) -> list[str]:
-    (found,) = FileSystems.match([f"{glob.escape(folder)}/*"])
-    return sorted(metadata.path for metadata in found.metadata_list if not os.path.isdir(metadata.path))
+    return [file.path for file in files_below(folder) if "/" not in file.path[len(folder) + 1 :]]
 
 
 def _exists(path: str) -> bool:

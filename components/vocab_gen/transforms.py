@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.transforms.window import GlobalWindows
 
 from bert_keras.tokenizers import byte_bpe
 from bert_keras.tokenizers.normalize import split_words
 from bert_keras.tokenizers.wordpiece import BertTokenizer
-from components.io.shards import read_documents
+from components.io.shards import matching, read_documents
 from components.vocab_gen.files import write_vocabulary
 from components.vocab_gen.learn import add_words, learn_byte_bpe, learn_wordpiece, least_count, sample
 from components.vocab_gen.settings import VocabularySettings
@@ -99,7 +98,7 @@ class LearnVocabulary(beam.DoFn):
 
 
 def _size(path: str) -> int:
-    return FileSystems.match([glob.escape(path)])[0].metadata_list[0].size_in_bytes
+    return matching(glob.escape(path))[0].size_in_bytes
 
 
 class MakeVocabulary(beam.PTransform):

@@ -13,7 +13,7 @@ import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.errors import InputError
-from components.io.shards import make_folder, open_file
+from components.io.shards import make_folder, matching, open_file
 from serving.api.json_tensors import ROWS, json_values, request_inputs
 from serving.errors import ServingError
 from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE
@@ -34,8 +34,7 @@ def find_model(model: str) -> str:
     model = model.rstrip("/")
     if FileSystems.exists(f"{model}/{SAVED_MODEL_FILE}"):
         return model
-    (found,) = FileSystems.match([f"{glob.escape(model)}/*/{SAVED_MODEL_FILE}"])
-    folders = [metadata.path.rpartition("/")[0] for metadata in found.metadata_list]
+    folders = [file.path.rpartition("/")[0] for file in matching(f"{glob.escape(model)}/*/{SAVED_MODEL_FILE}")]
     versions = {int(folder.rpartition("/")[2]): folder for folder in folders if folder.rpartition("/")[2].isdigit()}
     if not versions:
         raise InputError(
@@ -131,11 +130,10 @@ def _local(model: str, folder: str) -> str:
     """A local folder with the model: TensorFlow reads no store without extra packages."""
     if "://" not in model:
         return model
-    (found,) = FileSystems.match([f"{glob.escape(model)}/**"])
-    for metadata in found.metadata_list:
-        path = f"{folder}/{metadata.path.removeprefix(model).lstrip('/')}"
+    for file in matching(f"{glob.escape(model)}/**"):
+        path = f"{folder}/{file.path.removeprefix(model).lstrip('/')}"
         make_folder(path.rpartition("/")[0])
-        with open_file(metadata.path) as source, open(path, "wb") as copy:
+        with open_file(file.path) as source, open(path, "wb") as copy:
             while block := source.read(1 << 24):
                 copy.write(block)
     return folder

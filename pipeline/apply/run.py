@@ -27,7 +27,8 @@ from bert_keras.errors import InputError
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import fingerprint, list_files
 from components.corpus_gen.readers import ReadUnit, in_threads
-from components.io.shards import read_json, remove_folder, whole_file, write_json
+from components.io.shards import matching, read_json, remove_folder, whole_file, write_json
+from components.task_example_gen.archives import files_below
 from pipeline.apply.handler import ApplyJob, ShardHandler
 from pipeline.apply.row_model import find_model, read_signature
 from pipeline.apply.rows import plan, read_rows
@@ -74,7 +75,7 @@ def apply(
         "columns": {name: list(many) for name, many in job.columns.items()},
         "keep": dict(job.keep),
         "input": fingerprint(files),
-        "model": fingerprint(list_files([glob.escape(model)], "--model")),
+        "model": fingerprint(files_below(model)),
         "code": code_fingerprint("pipeline.apply.handler"),
     }
     if done := _same_job(f"{output_dir}/{SPEC_FILE}", identity, output_dir):
@@ -85,8 +86,7 @@ def apply(
     with locked_output_dir(job.work_dir, output_dir, tell) as check:
         if _same_job(f"{job.work_dir}/job.json", identity, output_dir) is None:
             write_json(f"{job.work_dir}/job.json", {"job": identity})
-        (found,) = FileSystems.match([f"{glob.escape(job.work_dir)}/*.json"])
-        finished = {metadata.path for metadata in found.metadata_list}
+        finished = {file.path for file in matching(f"{glob.escape(job.work_dir)}/*.json")}
         todo = [(index, units) for index, units in enumerate(ranges) if job.marker(index) not in finished]
         if len(todo) < len(ranges):
             tell(f"{len(ranges) - len(todo)} of {len(ranges)} shards were finished by an earlier command")

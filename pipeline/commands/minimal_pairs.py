@@ -52,7 +52,8 @@ def minimal_pairs(
 ) -> None:
     """Print how often a model finds the grammatical one of two sentences likelier, with 95 % intervals.
 
-    Each row of FILES has `sentence_good`, `sentence_bad`, `UID` (the paradigm) and `linguistics_term` (the phenomenon).
+    Each row of FILES has `sentence_good`, `sentence_bad`, and maybe `UID` (the paradigm; else the name of the file) and
+    `linguistics_term` (the phenomenon; else the paradigm).
     A masked language model scores a sentence by its pseudo-log-likelihood (Salazar et al. 2020), an ELECTRA by its
     generator's, a left-to-right model by its likelihood, a biLM by those of both directions. A tie counts half
     (docs/training.md).
@@ -84,6 +85,8 @@ def _print(found: dict[str, Any]) -> None:
     rows = [(name, of) for part in ("paradigms", "phenomena") for name, of in found[part].items()]
     width = max(len(name) for name, _ in [*rows, ("phenomenon", None)])
     for part, title in (("paradigms", "paradigm"), ("phenomena", "phenomenon")):
+        if part == "phenomena" and found[part].keys() == found["paradigms"].keys():
+            continue
         typer.echo(f"{title:{width}}  {'pairs':>7}  accuracy  95% CI")
         for name, of in found[part].items():
             typer.echo(_line(name, of, width))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
+from bert_keras.notices import notify
 
 if TYPE_CHECKING:
     from bert_keras.tasks.rows import TaskRow
@@ -43,6 +45,14 @@ def score(
     rows = _labelled_rows(row, gold)
     answers = read_predictions(row, rows, predictions)
     odds = None if null_odds is None else read_null_odds(rows, answers, null_odds)
+    if row.kind == "classification" and not row.labels:
+        labels = {labelled.gold for labelled in rows}
+        if unknown := sorted({*answers} - labels):
+            count = sum(map(answers.count, unknown))
+            notify(
+                f"{predictions}: {count} of {len(rows)} count as wrong, as {gold} has no label {_some(unknown)}, only "
+                f"{_some(sorted(labels))}"
+            )
     missing = answers.count(None)
     if missing:
         treatment = "left out" if row.unanswerable else "wrong"
@@ -53,10 +63,14 @@ def score(
     typer.echo(json_text(figures))
 
 
+def _some(labels: Sequence[str]) -> str:
+    return ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)
+
+
 def _labelled_rows(task: Task, gold: str) -> list[TaskRow]:
     from components.task_example_gen.readers import read_rows
 
-    rows = list(read_rows(task, gold))
+    rows = list(read_rows(task, gold, labelled=True))
     unlabelled = [row.row_id for row in rows if row.gold is None]
     if unlabelled or not rows:
         problem = f"row {unlabelled[0]} has no label" if unlabelled else "has no rows"

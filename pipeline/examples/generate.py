@@ -40,7 +40,16 @@ from components.corpus_gen.record.dropped import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import generate_documents, remove_intermediate
-from components.io.shards import make_folder, open_file, read_json, remove_folder, rename, shard_paths, whole_file
+from components.io.shards import (
+    make_folder,
+    matching,
+    open_file,
+    read_json,
+    remove_folder,
+    rename,
+    shard_paths,
+    whole_file,
+)
 from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
 from components.task_example_gen.evaluation_sets import with_leak_table
@@ -155,9 +164,8 @@ def generate(
             )
             check()
             remove_folder(f"{output_dir}/{DROPPED}")
-            (dropped,) = FileSystems.match([f"{glob.escape(documents_dir)}/{DROPPED}/*"])
-            for metadata in dropped.metadata_list:
-                _copy(metadata.path, f"{output_dir}/{DROPPED}/{metadata.path.rpartition('/')[2]}")
+            for file in matching(f"{glob.escape(documents_dir)}/{DROPPED}/*"):
+                _copy(file.path, f"{output_dir}/{DROPPED}/{file.path.rpartition('/')[2]}")
             _publish(made_dir, work_dir, output_dir)
         except InputError:
             remove_folder(work_dir)
@@ -189,8 +197,7 @@ def _publish(made_dir: str, work_dir: str, output_dir: str) -> None:
     moves = []
     for folder in ("", *(f"/{name}" for name in inner)):
         make_folder(f"{output_dir}{folder}")
-        (matched,) = FileSystems.match([f"{glob.escape(made_dir + folder)}/*"])
-        names = [metadata.path.rpartition("/")[2] for metadata in matched.metadata_list]
+        names = [file.path.rpartition("/")[2] for file in matching(f"{glob.escape(made_dir + folder)}/*")]
         moves += [f"{folder}/{name}" for name in names if name not in inner and not name.endswith(".part")]
     parts = [moves[start : start + _MOVED_AT_A_TIME] for start in range(0, len(moves), _MOVED_AT_A_TIME)]
     for _ in in_threads(

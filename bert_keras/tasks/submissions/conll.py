@@ -13,8 +13,8 @@ _TAG = re.compile(r"O|[BIES](-.+)?")
 _BLANKS = re.compile(" +")
 # CoNLL-2003 begins each document with it; it is not a sentence.
 _DOCUMENT = "-DOCSTART-"
-# Line (from 1), word and tag.
-Tagged = tuple[int, str, str]
+# Line (from 1), the columns before the tag, and the tag.
+Tagged = tuple[int, list[str], str]
 
 
 def write_tags(file: TextIO, rows: Sequence[TaskRow], answers: Sequence[list[str]]) -> None:
@@ -41,10 +41,11 @@ def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
     sentences = list(_sentences(path))
     for row, sentence in zip(rows, sentences, strict=False):
         words = _words(row)
-        for word, (line, file_word, tag) in zip(words, sentence, strict=False):
-            if not _is_word(file_word, word):
+        for word, (line, columns, tag) in zip(words, sentence, strict=False):
+            # A first column may count the words.
+            if not any(_is_word(file_word, word) for file_word in columns[: 1 + columns[0].isdecimal()]):
                 raise InputError(
-                    f"{path}:{line}: the word {file_word!r} is {word!r} in the data; predict the same sentences"
+                    f"{path}:{line}: the word {columns[0]!r} is {word!r} in the data; predict the same sentences"
                 )
             if not _TAG.fullmatch(tag):
                 raise InputError(f"{path}:{line}: {tag!r} is not a tag; tags are O, B-TYPE and I-TYPE")
@@ -84,6 +85,6 @@ def _sentences(path: str) -> Iterator[list[Tagged]]:
             elif len(columns) == 1:
                 raise InputError(f"{path}:{line}: has one column; expected a word and, last, its tag")
             elif columns[0] != _DOCUMENT:
-                sentence.append((line, columns[0], columns[-1]))
+                sentence.append((line, columns[:-1], columns[-1]))
     if sentence:
         yield sentence

@@ -152,6 +152,7 @@ def _parser(task: Task) -> Callable[[str, TaskRow], Any]:
     """A parser of cells; its ValueError names the expected value."""
 
     def label(text: str, row: TaskRow) -> str:
+        text = text.strip()
         if not text or (task.labels and text not in task.labels):
             raise ValueError(f"a label; labels are {', '.join(task.labels)}" if task.labels else "a label")
         return text

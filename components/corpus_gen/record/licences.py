@@ -7,11 +7,11 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 
-from apache_beam.io.filesystems import BeamIOError, FileSystems
+from apache_beam.io.filesystems import BeamIOError
 
 from components.corpus_gen.readers import cannot_be_read
 from components.corpus_gen.record.tally import shared_folders
-from components.io.shards import open_file
+from components.io.shards import matching, open_file
 
 # Their name in corpus.json.
 LICENCES = "licences"
@@ -51,13 +51,10 @@ def _beside(paths: list[str]) -> Iterator[str]:
     # A store lists by the beginning of a name, not a whole folder of text.
     patterns = [f"{folder}{form(name)}*" for name in _NAMES for form in (str.upper, str.lower, str.capitalize)]
     try:
-        results = FileSystems.match(patterns)
+        files = [file for pattern in patterns for file in matching(pattern)]
     except BeamIOError:  # who may read files may not always list them
         return
-    for result in results:
-        for found in result.metadata_list:
-            if found.size_in_bytes <= _MAX_BYTES:
-                yield found.path
+    yield from (file.path for file in files if file.size_in_bytes <= _MAX_BYTES)
 
 
 def _sha256(path: str) -> str:

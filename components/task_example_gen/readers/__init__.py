@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
 from components.task_example_gen.archives import open_member
@@ -21,7 +24,7 @@ __all__ = ["Found", "ReadReport", "read_found", "read_rows"]
 
 
 def read_rows(
-    task: Task, path: str, on_bad_row: OnBadRow | None = None, columns: Columns | None = None
+    task: Task, path: str, on_bad_row: OnBadRow | None = None, columns: Columns | None = None, labelled: bool = False
 ) -> Iterator[TaskRow]:
     """Rows of a task's file, in its order.
 
@@ -32,14 +35,19 @@ def read_rows(
         on_bad_row: "fail" at a malformed row, or "skip" it and log the first ones of each file. None: as in the
             settings.
         columns: columns of the user's own tables.
+        labelled: whether rows without label are malformed.
 
     Raises:
         InputError: the file cannot be read or has another format, or a row is malformed (with "fail"); names file,
             line, remedy.
     """
-    settings = TaskDataSettings()
-    rows = read_found(task, path, on_bad_row or settings.on_bad_row, ReadReport(), columns or settings.columns)
-    return (found.row for found in rows)
+    settings, report = TaskDataSettings(), ReadReport()
+    for found in read_found(
+        task, path, on_bad_row or settings.on_bad_row, report, columns or settings.columns, labelled
+    ):
+        yield found.row
+    for line in report.lines():
+        notify(line)
 
 
 def read_found(
@@ -51,10 +59,14 @@ def read_found(
         report: malformed rows and notes are counted in it.
         labelled: whether rows without label are malformed.
     """
-    for found in _read(task, path, columns):
+    for found in _read(task, path, columns, labelled):
         if isinstance(found, Note):
             report.note(path, found)
             continue
+        if isinstance(found, Found) and task.kind == "classification" and found.row.gold:
+            label = found.row.gold.strip()
+            report.notes[path, "labels read without the blanks around them"] += label != found.row.gold
+            found = dataclasses.replace(found, row=dataclasses.replace(found.row, gold=label))
         why = found.why if isinstance(found, BadRow) else _problem(task, found.row, labelled)
         if why:
             bad = found if isinstance(found, BadRow) else BadRow(found.where, why, found.row.inputs)
@@ -64,17 +76,17 @@ def read_found(
             yield found
 
 
-def _read(task: Task, path: str, columns: Columns) -> Iterator[Found | BadRow | Note]:
+def _read(task: Task, path: str, columns: Columns, labelled: bool) -> Iterator[Found | BadRow | Note]:
     if task.reader == "imdb":
         yield from read_imdb(path)
         return
     with open_member(path) as file:
         if task.reader == "glue":
-            yield from read_glue(task, file, path)
+            yield from read_glue(task, file, path, labelled)
         elif task.reader in ("table", "sentences"):
-            yield from read_table(task, file, path, columns)
+            yield from read_table(task, file, path, columns, labelled)
         elif task.reader == "swag":
-            yield from read_swag(file, path)
+            yield from read_swag(file, path, labelled)
         elif task.reader == "codah":
             yield from read_codah(file)
         elif task.reader == "squad":
@@ -87,6 +99,11 @@ def _read(task: Task, path: str, columns: Columns) -> Iterator[Found | BadRow | 
 
 def _problem(task: Task, row: TaskRow, labelled: bool) -> str:
     """Reason why a row cannot be used, in any format; "" if it can."""
+    gold = row.gold if isinstance(row.gold, str) else json.dumps(row.gold, ensure_ascii=False)
+    try:
+        "".join((row.row_id, gold, *("".join(value) for value in row.inputs.values()))).encode()
+    except UnicodeEncodeError:  # JSON's escapes, names in archives
+        return "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
     if row.gold is None and not (labelled and task.contrastive):
         # Every row of a test set needs a prediction, even an empty text.
         return "has no label, which training and eval rows need" if labelled else ""

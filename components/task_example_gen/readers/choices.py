@@ -39,8 +39,11 @@ _ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 _CODAH_COLUMNS = 7
 
 
-def read_swag(file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
+def read_swag(file: BinaryIO, source: str, labelled: bool = False) -> Iterator[Found | BadRow | Note]:
     """Rows of a SWAG file; the rows of one video are a group.
+
+    Args:
+        labelled: whether the column of the labels is required.
 
     Raises:
         InputError: the header differs from SWAG's.
@@ -48,7 +51,7 @@ def read_swag(file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
     records = csv_records(file)
     where, header = next(records, ("line 1", []))
     names = [] if isinstance(header, Exception) else header
-    for name in ("video-id", "sent1", "sent2", *_ENDINGS):
+    for name in ("video-id", "sent1", "sent2", *_ENDINGS, *(("label",) if labelled else ())):
         if name not in names:
             raise InputError(
                 f"{source}, {where}: has no column {name!r}, but {', '.join(map(repr, names)) or 'none'}; "

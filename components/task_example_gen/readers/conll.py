@@ -13,6 +13,8 @@ entities, is converted to IOB2, where every entity begins with B-; IOB2 is uncha
 in both. WNUT17's sentences also end at a line that contains only a tab. A language and a colon before every word of a
 file (WikiANN's `en:Falls`) are removed.
 
+A first column that counts the words (CoNLL-X, GermEval: `1 TAB EU TAB B-ORG`) is left out, with a note.
+
 A text is its words joined by blanks, and splits into the same words: Unicode white space inside a word (as defined by
 `str.isspace`, which includes BERT's) is removed; a word of nothing else becomes U+FFFD. A file with one column has no
 tags.
@@ -39,10 +41,16 @@ class _Line(NamedTuple):
     where: str
     columns: list[str]
 
+    def without_first(self) -> _Line:
+        return self._replace(columns=self.columns[1:])
+
 
 def read_conll(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
     """Sentences of a file; the sentences of one document are a group, if documents are marked."""
     sentences = list(_sentences(file))
+    if _is_numbered([[line.columns for line in lines] for _, lines in sentences]):
+        sentences = [(document, [line.without_first() for line in lines]) for document, lines in sentences]
+        yield Note("", "a first column that counts the words, left out")
     prefix = _language([line.columns[0] for _, lines in sentences for line in lines if line.columns])
     for number, (document, lines) in enumerate(sentences):
         try:
@@ -87,6 +95,17 @@ def _columns(content: bytes) -> list[str]:
         return []
     # Not at any white space, which a word may contain.
     return text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
+
+
+def _is_numbered(sentences: list[list[list[str]]]) -> bool:
+    """Whether the first of three columns or more counts the words, in each sentence or through the file."""
+    several = False
+    for columns in sentences:
+        numbers = [int(first[0]) for first in columns if len(first) > 2 and first[0].isdecimal()]
+        if len(numbers) < len(columns) or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+            return False
+        several = several or len(numbers) > 1
+    return several
 
 
 def _language(words: list[str]) -> str:

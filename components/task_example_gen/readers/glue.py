@@ -59,11 +59,14 @@ _COLA_HEADER = ["source", "label", "mark", "sentence"]
 _NO_GOLD_LABEL = "-"
 
 
-def read_glue(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
+def read_glue(task: Task, file: BinaryIO, source: str, labelled: bool = False) -> Iterator[Found | BadRow | Note]:
     """Rows of a GLUE file.
 
+    Args:
+        labelled: whether the column of the labels is required.
+
     Raises:
-        InputError: the header lacks a column of the task's texts; lists the existing ones.
+        InputError: the header lacks a column; lists the existing ones.
     """
     lines = numbered_lines(file)
     first = next(lines, None)
@@ -76,7 +79,7 @@ def read_glue(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRo
         raise InputError(f"{source}, {first[0]}: {error}; give the file in UTF-8") from error
     if task.name == "cola" and text not in header:
         header, lines = _COLA_HEADER, chain([first], lines)
-    missing = [name for name in (text, text_pair) if name and name not in header]
+    missing = [name for name in (text, text_pair, label if labelled else "") if name and name not in header]
     if missing:
         raise InputError(
             f"{source}, {first[0]}: has no column {missing[0]!r}, but {', '.join(map(repr, header))}; "

@@ -100,7 +100,7 @@ class ReadReport:
             f"{path}: {count:,} malformed row(s) skipped; the first: {self.first[path].where}: {self.first[path].why}"
             for path, count in sorted(self.skipped.items())
         ]
-        return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items())]
+        return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items()) if count]
 
 
 Records = Iterable[tuple[str, Any]]

@@ -6,9 +6,10 @@
 is TaskRow("56be", {"question": "When?", "context": "It was in May."},
            {"answers": [{"text": "in May", "answer_start": 7}]}).
 
-answer_start counts characters. A question of 2.0 with `is_impossible` has no answers, whatever it lists; a question
-without `answers` is from a test set. An answer that is not found at its answer_start is a note, and its row is kept:
-the original's read_squad_examples (run_squad.py) skips it in training, but scores against it all the same.
+answer_start counts characters. A question of 2.0 with `is_impossible` (true, "true" or 1) has no answers, whatever it
+lists; a question without `answers`, or with null, is from a test set. A number as id is its decimal form. An answer
+that is not found at its answer_start is a note, and its row is kept: the original's read_squad_examples (run_squad.py)
+skips it in training, but scores against it all the same.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
 from components.task_example_gen.readers.records import BadRow, Found, Note, RowError
 
+_TRUTH = {"true": True, "1": True, "false": False, "0": False, "none": False}
 NOT_AT_START = "answers that are not found at their answer_start"
 
 
@@ -78,19 +80,27 @@ def _questions(content: Any, source: str) -> Iterator[tuple[str, str, Any, str]]
 
 
 def _row(task: Task, context: str, qa: Any) -> TaskRow:
-    for name in ("id", "question"):
-        if not isinstance(qa, dict) or not isinstance(qa.get(name), str):
-            raise RowError(f"has no {name!r}")
-    impossible = qa.get("is_impossible", False)
+    if not isinstance(qa, dict):
+        raise RowError(f"is {type(qa).__name__}, not an object")
+    row_id: Any = str(qa["id"]) if type(qa.get("id")) is int else qa.get("id")
+    for name, value in (("id", row_id), ("question", qa.get("question"))):
+        if not isinstance(value, str):
+            raise RowError(f"has no text under {name!r}")
+    impossible = _TRUTH.get(str(qa.get("is_impossible")).lower())
+    if impossible is None:
+        raise RowError(f"is_impossible is {qa['is_impossible']!r}, not true or false")
     if impossible and not task.unanswerable:
         raise RowError(f"is unanswerable, which {task.name} does not allow; use squad2.0")
     inputs = {"question": qa["question"], "context": context}
-    if "answers" not in qa and not impossible:
-        return TaskRow(qa["id"], inputs)
-    answers = [] if impossible else [_answer(answer) for answer in qa["answers"]]
+    listed = [] if impossible else qa.get("answers")
+    if listed is None:
+        return TaskRow(row_id, inputs)
+    if not isinstance(listed, list):
+        raise RowError(f"'answers' is {type(listed).__name__}, not a list")
+    answers = [_answer(answer) for answer in listed]
     if not answers and not task.unanswerable:
         raise RowError("has an empty list of answers")
-    return TaskRow(qa["id"], inputs, {"answers": answers})
+    return TaskRow(row_id, inputs, {"answers": answers})
 
 
 def _answer(answer: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
@@ -51,24 +51,30 @@ _HEADLESS = "ag-news"
 _STS_B = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
 
 
-def read_table(task: Task, file: BinaryIO, source: str, columns: Columns) -> Iterator[Found | BadRow | Note]:
+def read_table(
+    task: Task, file: BinaryIO, source: str, columns: Columns, labelled: bool = False
+) -> Iterator[Found | BadRow | Note]:
     """Rows of a table.
 
+    Args:
+        labelled: whether the label's column or key is required.
+
     Raises:
-        InputError: the extension is not one of the above, or the header lacks a column of the texts.
+        InputError: the extension is not one of the above, or the header lacks a column.
     """
     kind = extension(source)
     if kind not in TABLES:
         raise InputError(f"{source} is not a table by its name, which must end in {', '.join(TABLES)}")
     if kind in JSON_LINES:
-        return rows_of(numbered_lines(file), lambda number, line: _row(task, number, json_object(line), columns))
+        lines = numbered_lines(file)
+        return rows_of(lines, lambda number, line: _row(task, number, json_object(line), columns, labelled))
     if task.name == _HEADLESS:
         return _read_csv_of_news(file) if kind == ".csv" else _read_tsv_of_news(file)
-    return _read_columns(task, file, source, kind, columns)
+    return _read_columns(task, file, source, kind, columns, labelled)
 
 
 def _read_columns(
-    task: Task, file: BinaryIO, source: str, kind: str, columns: Columns
+    task: Task, file: BinaryIO, source: str, kind: str, columns: Columns, labelled: bool
 ) -> Iterator[Found | BadRow | Note]:
     records: Iterator[tuple[str, Any]] = csv_records(file) if kind == ".csv" else numbered_lines(file)
     where, first = next(records, ("", None))
@@ -80,19 +86,28 @@ def _read_columns(
         header: list[str] = first if kind == ".csv" else decoded(first).split("\t")
     except RowError as error:
         raise InputError(f"{source}, {where}: {error}; give the table in UTF-8") from error
-    for field in ("text", "text_pair") if task.pair else ("text",):
-        name = _name(task, columns, field, header)
-        if name not in header:
-            raise InputError(
-                f"{source}, {where}: has no column {name!r}, but {', '.join(map(repr, header))}; "
-                f"name it with --set data.columns.{field}=NAME"
-            )
+    for field in _required(task, labelled):
+        if (name := _name(task, columns, field, header)) not in header:
+            raise InputError(f"{source}, {where}: {_lacks('column', name, header, field)}")
 
     def parse(number: int, record: Any) -> TaskRow:
         values = record if kind == ".csv" else tab_columns(record, len(header), "the header's")
-        return _row(task, number, by_name(values, header), columns)
+        return _row(task, number, by_name(values, header), columns, labelled)
 
     yield from rows_of(records, parse)
+
+
+def _required(task: Task, labelled: bool) -> list[str]:
+    """Fields that every row has, by their names in `Columns`."""
+    return ["text", *["text_pair"] * task.pair, *["label"] * (labelled and not task.contrastive)]
+
+
+def _lacks(kind: str, name: str, names: Iterable[str], field: str) -> str:
+    """Reason why a header or an object cannot be read, and the remedy."""
+    return (
+        f"has no {kind} {name!r}, but {', '.join(map(repr, names))}; "
+        f"rename one, or name it with --set data.columns.{field}=NAME"
+    )
 
 
 def _name(task: Task, columns: Columns, field: str, record: Container[str]) -> str:
@@ -102,15 +117,16 @@ def _name(task: Task, columns: Columns, field: str, record: Container[str]) -> s
     return of_sts_b if task.contrastive and name not in record and of_sts_b in record else name
 
 
-def _row(task: Task, number: int, record: dict[str, Any], columns: Columns) -> TaskRow:
+def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labelled: bool) -> TaskRow:
     inputs = {}
+    for field in _required(task, labelled):
+        if (name := _name(task, columns, field, record)) not in record:
+            raise RowError(_lacks("key", name, record, field))
     optional = ("text_pair", "negative") if task.contrastive else ()
     for field in ("text", "text_pair") if task.pair else ("text", *optional):
         name = _name(task, columns, field, record)
         if name not in record:
-            if field in optional:
-                continue
-            raise RowError(f"has no key {name!r}, but {', '.join(map(repr, record))}")
+            continue
         if not isinstance(record[name], str):
             raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")
         inputs[field] = record[name]

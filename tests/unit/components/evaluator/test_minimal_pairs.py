@@ -62,6 +62,23 @@ def test_files_folders_and_globs_are_read_in_order(folder):
     assert read_pairs([b, a, str(folder / "*.jsonl")], "FILES") == found
 
 
+@pytest.mark.parametrize(
+    ("name", "fields", "names"),
+    [
+        ("word.order.jsonl", {"uid": None, "term": None}, ("word.order", "word.order")),
+        ("order.jsonl.gz", {"uid": None}, ("syntax", "order")),
+        ("b", {"uid": None, "term": None}, ("b", "b")),
+        ("b.jsonl", {"term": None}, ("order", "order")),
+    ],
+)
+def test_names_that_only_blimp_has_are_optional(tmp_path, name, fields, names):
+    content = line(**fields).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = read_pairs([str(tmp_path / name)], "FILES")
+    assert [(one.phenomenon, one.paradigm) for one in found] == [names]
+    assert read_pairs([write_pairs(found, str(tmp_path / "inputs"))], "FILES") == found
+
+
 def test_a_limit_is_of_each_paradigm(folder):
     assert [one.paradigm for one in read_pairs([str(folder)], "FILES", 1)] == ["order", "other"]
 
@@ -78,11 +95,11 @@ def test_pairs_are_written_to_a_file_named_by_its_content(folder, tmp_path):
     ("content", "message"),
     [
         (line() + "{", "p.jsonl, line 2: is not JSON (Expecting property name"),
-        ("[1]\n", "line 1: has no text under 'sentence_good'; a minimal pair needs sentence_good, sentence_bad,"),
+        ("[1]\n", "line 1: has no text under 'sentence_good'; a minimal pair needs sentence_good and sentence_bad"),
         (line(bad=None), "line 1: has no text under 'sentence_bad'"),
         (line(good=" "), "line 1: has no text under 'sentence_good'"),
         (line(uid=5), "line 1: has no text under 'UID'"),
-        (line(term=None), "line 1: has no text under 'linguistics_term'"),
+        (line(term=""), "line 1: has no text under 'linguistics_term'"),
         (line().encode() + b"\xff\n", "line 2: is not JSON (is not UTF-8 (byte 0"),
         ("[" * 100_000, "line 1: is not JSON"),
         ("\n", "FILES: no pairs in"),

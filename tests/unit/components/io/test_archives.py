@@ -45,6 +45,8 @@ MEMBERS = {
     "inner.zip": zipped({"a": b"Six."}),
     "../../outside.txt": b"Seven.",
     "/absolute.txt": b"Eight.",
+    ".ipynb_checkpoints/one-checkpoint.txt": b"Nine.",
+    "__MACOSX/._one.txt": b"Ten.",
 }
 FOUND = [*DOCUMENTS, ["Four."], ["Five."], ["Seven."], ["Eight."]]
 
@@ -63,7 +65,7 @@ def test_members_are_read_as_files(tmp_path, pack, compress):
     found = list(read_unit(ReadUnit(str(path)), CorpusSettings(), counts))
     assert [document.lines for document in found] == FOUND
     assert found[0].source == f"{path}!one.txt"
-    assert counts["skipped_members"] == 2
+    assert counts["skipped_members"] == 4
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.archive", "in"]
 
 

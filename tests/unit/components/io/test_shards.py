@@ -49,6 +49,12 @@ def test_no_records_make_an_empty_shard(tmp_path):
     assert (tmp_path / "shard").read_bytes() == b""
 
 
+def test_shards_in_a_relative_folder_with_brackets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_shard("out[1]/shard.tfrecord", [b"a"])
+    assert shard_paths("out[1]") == ["out[1]/shard.tfrecord"]
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_shards_in_an_object_store(scheme, monkeypatch):
     FileSystems.set_options(PipelineOptions([]))

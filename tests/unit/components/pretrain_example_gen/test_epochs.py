@@ -151,6 +151,8 @@ def test_figures_match_the_files(examples):
 def test_files_that_differ_from_the_figures_are_refused(examples, tmp_path, change, message):
     root = tmp_path / "copy"
     shutil.copytree(examples.train_shards[0].path.partition("/Split-")[0], root)
+    (root / "Split-train" / ".DS_Store").touch()
+    assert read_shards(str(root), "train")
     change(root / "Split-train" / "examples-00000-of-00120.tfrecord")
     with pytest.raises(InputError, match=message):
         read_shards(str(root), "train")

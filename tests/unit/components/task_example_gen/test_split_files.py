@@ -115,6 +115,23 @@ def test_reviews_without_split_folders_are_training_data(tmp_path):
     assert find_splits(TASKS["imdb"], data) == {"train": [data]}
 
 
+def test_hidden_reviews_are_left_out(tmp_path):
+    data = folder_of(tmp_path, "pos/0.txt", "neg/1.txt", "pos/._0.txt", ".ipynb_checkpoints/pos/0.txt")
+    assert [file.path for file in input_files({"train": [data]})] == [f"{data}/neg/1.txt", f"{data}/pos/0.txt"]
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        for name in ("x/train/pos/0.txt", "__MACOSX/x/test/pos/._0.txt"):
+            archive.writestr(name, "Good.")
+    assert list(find_splits(TASKS["imdb"], f"{tmp_path}/packed.zip")) == ["train"]
+
+
+def test_relative_names_with_brackets_are_fingerprinted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path / "b[x]", "train.csv")
+    (tmp_path / "[y].csv").write_text("text,label\n")
+    splits = find_splits(TASKS["text"], "b[x]", {"eval": ["[y].csv"]})
+    assert [file.path for file in input_files(splits)] == ["[y].csv", "b[x]/train.csv"]
+
+
 def test_explicit_files_replace_found_ones(tmp_path):
     data = folder_of(tmp_path, "train.tsv", "dev.tsv", "mine.tsv", "more.tsv")
     explicit = {"train": [f"{data}/mine.tsv", f"{data}/more.tsv"], "eval": None, "test": []}

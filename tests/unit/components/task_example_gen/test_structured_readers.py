@@ -13,6 +13,7 @@ from components.task_example_gen.readers import ReadReport, read_found, read_row
 from components.task_example_gen.readers.conll import to_iob2
 from components.task_example_gen.settings import Columns
 
+NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 
@@ -116,6 +117,19 @@ def test_unanswerable_questions_have_no_answers(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("impossible", "answers"), [("false", 1), ("False", 1), (0, 1), (None, 1), ("true", 0), ("True", 0), (1, 0)]
+)
+def test_questions_of_other_writers(tmp_path, impossible, answers):
+    path = squad_file(
+        tmp_path, squad(question(7, ("May", 10), is_impossible=impossible), {**question("b"), "answers": None})
+    )
+    read, unlabelled = rows("squad2.0", path)
+    assert (read.row_id, len(read.gold["answers"])) == ("7", answers) and unlabelled.gold is None
+    with pytest.raises(InputError, match="question b: has no label, which training and eval rows need"):
+        list(read_found(TASKS["squad2.0"], path, "fail", ReadReport(), Columns(), labelled=True))
+
+
 def test_answers_not_at_their_start_are_kept_and_counted(tmp_path):
     path = squad_file(
         tmp_path, squad(question("a", ("May", 3)), question("b", ("May", 99)), question("c", ("May", -4)))
@@ -130,10 +144,15 @@ def test_answers_not_at_their_start_are_kept_and_counted(tmp_path):
     [
         (question("a", ("May", 10)), "has the id of an earlier question"),
         (question("b"), "has an empty list of answers"),
+        (question("b", ("\ud83d", 1)), NOT_UTF8),
+        (question("b", ("May", 10), question="\ud83d"), NOT_UTF8),
         (question("b", ("", 1)), "an answer's text is ''"),
         (question("b", ("May", "10")), "answer_start is '10', not a whole number"),
         ({"id": "b", "question": "b?", "answers": ["May"]}, "an answer is not {'text': ..., 'answer_start': ...}"),
-        ({"id": "b", "answers": []}, "has no 'question'"),
+        ({"id": "b", "answers": []}, "has no text under 'question'"),
+        ({"id": 1.5, "question": "b?", "answers": []}, "has no text under 'id'"),
+        (question("b", ("May", 10), is_impossible="no"), "is_impossible is 'no', not true or false"),
+        ({"id": "b", "question": "b?", "answers": 1}, "'answers' is int, not a list"),
         (question("b", ("May", 10), question=" "), "question is empty"),
     ],
 )
@@ -219,6 +238,21 @@ def test_wikiann_words_lose_their_language(tmp_path):
     # Not in every word, so it is part of the words.
     path = written(tmp_path, "train", "re:Sioux\tB-ORG\nFalls\tI-ORG\n")
     assert rows("ner", path) == [tagged("0", "re:Sioux Falls", "B-ORG", "I-ORG")]
+
+
+@pytest.mark.parametrize("numbers", ["12 1", "12 3", "01 0"])
+def test_a_first_column_that_counts_the_words_is_left_out(tmp_path, numbers):
+    a, b, _, c = numbers
+    read, report = found("ner", written(tmp_path, "train.txt", f"{a}\tEU\tB-ORG\n{b}\tis\tO\n\n{c}\tBonn\tB-LOC\n"))
+    assert [one.row for one in read] == [tagged("0", "EU is", "B-ORG", "O"), tagged("1", "Bonn", "B-LOC")]
+    assert report.lines()[0].endswith("train.txt: 1 x a first column that counts the words, left out")
+
+
+@pytest.mark.parametrize("numbers", [["1 2", "7 up"], ["1 2", "7 9"], ["1984", "7"]])
+def test_numbers_that_do_not_count_are_words(tmp_path, numbers):
+    content = "\n\n".join(sentence.replace(" ", " CD O\n") + " CD O" for sentence in numbers)
+    read, report = found("ner", written(tmp_path, "train.txt", content))
+    assert [one.row.inputs["text"] for one in read] == numbers and not report.lines()
 
 
 def test_white_space_in_a_word(tmp_path):

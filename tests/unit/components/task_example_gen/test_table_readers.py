@@ -16,6 +16,8 @@ from bert_keras.tasks.table import TASKS
 from components.task_example_gen.readers import ReadReport, read_found, read_rows
 from components.task_example_gen.settings import Columns
 
+NAME_IT = "rename one, or name it with --set data.columns.text=NAME"
+NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
@@ -147,13 +149,6 @@ def test_rows_without_agreement_are_a_note(tmp_path):
     assert report.lines() == [f"{path}: 1 x rows skipped that have no label annotators agreed on ('-')"]
 
 
-def test_labels_are_required_for_training_and_eval(tmp_path):
-    path = written(tmp_path, "test.tsv", "index\tsentence\n0\tfine\n")
-    with pytest.raises(InputError) as caught:
-        list(read_found(TASKS["sst-2"], path, "fail", ReadReport(), Columns(), labelled=True))
-    assert str(caught.value) == f"{path}, line 2: has no label, which training and eval rows need; {MEND}"
-
-
 TABLES = {
     "a.tsv": 'label\ttext\nyes\tHe said: "well, no".\n',
     "a.csv": 'text,label,more\n"He said: ""well, no"".",yes,1\n',
@@ -197,7 +192,7 @@ def test_the_source_column_of_tables(tmp_path):
         (
             "a.tsv",
             "sentence\tlabel\nfine\t1\n",
-            ", line 1: has no column 'text', but 'sentence', 'label'; name it with --set data.columns.text=NAME",
+            f", line 1: has no column 'text', but 'sentence', 'label'; {NAME_IT}",
         ),
         ("a.csv", 'text,label\n"fine,1\n', f", line 2: is not CSV (unexpected end of data); {MEND}"),
         ("a.csv", "text,label\nfine\n", f", line 2: has 1 columns, not the header's 2; {MEND}"),
@@ -208,9 +203,11 @@ def test_the_source_column_of_tables(tmp_path):
             f", line 2: is not JSON (Expecting ':' delimiter at character 8); {MEND}",
         ),
         ("a.jsonl", "[1]\n", f", line 1: is list, not an object; {MEND}"),
-        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {MEND}"),
+        ("a.jsonl", '{"body": "a"}\n', f", line 1: has no key 'text', but 'body'; {NAME_IT}; {MEND}"),
         ("a.jsonl", '{"text": null}\n', f", line 1: 'text' is NoneType, not text; {MEND}"),
         ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
+        ("a.jsonl", '{"text": "a\\ud800", "label": "b"}\n', f", line 1: {NOT_UTF8}; {MEND}"),
+        ("a.jsonl", '{"text": "a", "label": "\\udce9"}\n', f", line 1: {NOT_UTF8}; {MEND}"),
         ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
         ("a.xls", "", " is not a table by its name, which must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
     ],
@@ -265,6 +262,9 @@ def test_imdb_from_folder_tar_and_zip(tmp_path):
     written(tmp_path, "aclImdb/test/pos/3_9.txt", "<br />")
     test = f"{tmp_path}/aclImdb/test"
     assert error("imdb", test) == f"{test}, test/pos/3_9.txt: text is empty; {MEND}"
+    with tarfile.open(tmp_path / "a.tar", "w", errors="surrogateescape") as tar:
+        tar.addfile(tarfile.TarInfo("pos/caf\udce9.txt"), io.BytesIO())
+    assert NOT_UTF8 in error("imdb", f"{tmp_path}/a.tar")
 
 
 def test_members_and_damaged_files(tmp_path):

@@ -172,8 +172,9 @@ def test_errors_for_unusable_files(tmp_path):
     )
     (tmp_path / "unlabelled.tsv").write_text("text\nfine\ngood\n")
     unlabelled = f"{tmp_path}/unlabelled.tsv"
-    assert error("text", {"train": [train], "eval": [unlabelled]}, tmp_path, on_bad_row="skip") == (
-        f"{unlabelled}: no rows to evaluate on (2 malformed rows skipped); give a file of text with rows"
+    empty_labels = table(tmp_path, "empty_labels.tsv", "  ")
+    assert error("text", {"train": [train], "eval": [empty_labels]}, tmp_path, on_bad_row="skip") == (
+        f"{empty_labels}: no rows to evaluate on (2 malformed rows skipped); give a file of text with rows"
     )
     same = table(tmp_path, "same.tsv", "aa")
     assert error("text", {"train": [same]}, tmp_path) == (

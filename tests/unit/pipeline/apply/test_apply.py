@@ -116,6 +116,9 @@ class Killed(BaseException):
 
 
 def test_a_killed_command_resumes(model, texts, tmp_path, monkeypatch):
+    """Its names are relative, and have brackets."""
+    monkeypatch.chdir(tmp_path)
+    texts, out = "*.jsonl", Path("out[1]")
     apply(model, texts, tmp_path / "whole")
     called = []
     answers_of = row_model.RowModel.answers
@@ -129,15 +132,15 @@ def test_a_killed_command_resumes(model, texts, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(row_model.RowModel, "answers", dying)
         with pytest.raises(BaseException, match="Killed"):
-            apply(model, texts, tmp_path / "out[1]")
-    finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "out[1]").glob("answers-*")}
+            apply(model, texts, out)
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("answers-*")}
     said = []
-    figures = apply(model, texts, tmp_path / "out[1]", tell=said.append)
+    figures = apply(model, texts, out, tell=said.append)
     assert 0 < len(finished) < figures["shards"] == figures["computed_shards"] + len(finished)
     assert all(path.stat().st_mtime_ns == time for path, time in finished.items())
     assert any(f"{len(finished)} of {figures['shards']} shards were finished" in line for line in said)
-    assert content(tmp_path / "out[1]") == content(tmp_path / "whole")
-    again = apply(model, texts, tmp_path / "out[1]", tell=said.append)
+    assert content(out) == content(tmp_path / "whole")
+    again = apply(model, texts, out, tell=said.append)
     assert again["rows"] == len(TEXTS) and again["computed_shards"] == 0 and "finished by an earlier" in said[-1]
 
 

@@ -87,8 +87,9 @@ def test_bad_rows_are_numbered(name, content, numbers, reasons, tmp_path):
     assert all(reason in str(row.values) for row, reason in zip(bad, reasons, strict=True))
 
 
-def test_bad_utf8_of_parquet_spoils_one_row(tmp_path):
-    column = pyarrow.array([b"a", b"\xff", b"c"]).view(pyarrow.utf8())
+@pytest.mark.parametrize("encode", [lambda column: column, pyarrow.Array.dictionary_encode], ids=["text", "categories"])
+def test_bad_utf8_of_parquet_spoils_one_row(tmp_path, encode):
+    column = encode(pyarrow.array([b"a", b"\xff", b"c"]).view(pyarrow.utf8()))
     parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
     rows = list(read_rows(ReadUnit(str(tmp_path / "a.parquet")), {"text"}))
     assert [row.values if isinstance(row.values, dict) else str(row.values) for row in rows] == [

@@ -89,6 +89,11 @@ def test_an_unknown_recipe_is_refused_with_the_known_ones():
     )
 
 
+def test_an_argument_that_is_not_utf8_is_refused():
+    code, _, err = bert_tfx("examples", "--corpus", os.fsdecode(b"caf\xe9.txt"), "--output", "out")
+    assert code == 2 and err.startswith("bert-tfx: b'caf\\xe9.txt' is not UTF-8; rename the file")
+
+
 @pytest.mark.parametrize(("folder", "promoted", "model"), [("", None, "12"), ("", 7, "7"), ("serving", None, "12")])
 def test_a_run_directory_as_init_is_refused_with_its_served_model(tmp_path, folder, promoted, model):
     for version in ("7", "12"):

@@ -58,6 +58,13 @@ def test_the_table_and_the_file_have_the_figures(model, pairs, tmp_path):
     assert (first["UID"], first["linguistics_term"]) == ("same", "ties")
 
 
+def test_the_file_names_pairs_without_names(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "order.jsonl").write_text(json.dumps({"sentence_good": "a b", "sentence_bad": "b a"}) + "\n")
+    code, out, err = bert_tfx("minimal-pairs", "*.jsonl", "--model", model)
+    assert code == 0 and out.startswith("paradigm ") and "\norder " in out and "phenomenon" not in out, err
+
+
 def test_a_run_directory_stands_for_the_version_that_it_serves(model, pairs, tmp_path):
     for version in ("3", "12"):
         shutil.copytree(model, tmp_path / "run" / "serving" / version)

@@ -70,6 +70,19 @@ def test_official_files_are_scored(task, tmp_path):
     assert ("no prediction for 1 of 2: counted as wrong" in err) == (task == "squad1.1")
 
 
+def test_labels_that_gold_lacks_are_counted_aloud(tmp_path):
+    paths = files(tmp_path, "gold.csv", "text,label\na,1.0\nb,0.0\n", "index\tprediction\n0\t1\n1\t0.0 \n")
+    code, out, err = bert_tfx("score", "text", *paths)
+    assert (code, json.loads(out)) == (0, {"accuracy": 0.5})
+    assert err.endswith(f"1 of 2 count as wrong, as {paths[0]} has no label '1', only '0.0', '1.0'\n")
+
+
+@pytest.mark.parametrize("predicted", ["EU B-ORG\nis O\n", "1 EU B-ORG\n2 is O\n"])
+def test_words_may_be_counted_in_a_first_column(tmp_path, predicted):
+    code, out, err = bert_tfx("score", "ner", *files(tmp_path, "gold.conll", "1 EU B-ORG\n2 is O\n", predicted))
+    assert code == 0 and json.loads(out)["f1"] == 1.0 and "a first column that counts the words, left out" in err
+
+
 def test_squad_2_with_null_odds(tmp_path):
     gold, predictions = files(tmp_path, "gold.json", squad(("a", MAY), ("b", [])), '{"a": "May", "b": "in"}')
     (tmp_path / "null_odds.json").write_text('{"a": -2.0, "b": 3.0}')
@@ -112,7 +125,7 @@ def test_the_gold_tags_of_real_files_are_all_right(name):
     [
         (["sst3"], "", "sst3: no such task; there are mnli"),
         (["sst2", "--null-odds", "x"], "", "--null-odds x: not applicable, every question of sst-2 has an answer"),
-        (["sst2"], "index\tsentence\n0\tfine\n", "gold.tsv: row 0 has no label; GOLD is a file of labelled rows"),
+        (["sst2"], "index\tsentence\n0\tfine\n", "gold.tsv, line 1: has no column 'label', but"),
         (["sst2"], "sentence\tlabel\n", "gold.tsv: has no rows"),
         (["sst2"], "sentence\tlabel\nfine\t1\n", "predictions:2: '2' is not a label; labels are 0, 1"),
     ],
