@@ -19,6 +19,7 @@ GET takes none of the threads that POST computes in: probes are answered under a
 """
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -30,9 +31,11 @@ import anyio
 import grpc
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
 from serving.api import embeddings, json_examples, json_tensors
@@ -50,6 +53,7 @@ log = logging.getLogger(__name__)
 
 
 VERSION_HEADER = "X-Model-Version"
+_HELD = "bert_tfx.held"  # in a request's scope
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -69,7 +73,18 @@ def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
             Route(f"{model}/metadata", api.metadata, methods=["GET"]),
             Route(model, api.status, methods=["GET"]),
         ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed})
+    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
+
+
+class _UntilSent:
+    """Releases what a request holds once its answer has been sent."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.ExitStack() as scope[_HELD]:
+            await self._app(scope, receive, send)
 
 
 class _RestApi:
@@ -100,6 +115,7 @@ class _RestApi:
         self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
     ) -> Response:
         context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.policy.limits
+        request.scope[_HELD].callback(context.held.close)
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip", "x-gzip"):
             return _error(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
@@ -185,14 +201,14 @@ class _RestApi:
 
     def _classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         spec, request_input = _example_request(path, body)
-        with self._inference.on_examples(lambda _: _target(path), context) as examples:
-            response = examples.classify(ClassificationRequest(model_spec=spec, input=request_input))
+        examples = self._inference.on_examples(lambda _: _target(path), context)
+        response = examples.classify(ClassificationRequest(model_spec=spec, input=request_input))
         return _answered(json_examples.classifications(response), response.model_spec.version.value)
 
     def _regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         spec, request_input = _example_request(path, body)
-        with self._inference.on_examples(lambda _: _target(path), context) as examples:
-            response = examples.regress(RegressionRequest(model_spec=spec, input=request_input))
+        examples = self._inference.on_examples(lambda _: _target(path), context)
+        response = examples.regress(RegressionRequest(model_spec=spec, input=request_input))
         return _answered(json_examples.regressions(response), response.model_spec.version.value)
 
     def _status(self, path: dict[str, Any]) -> Response:

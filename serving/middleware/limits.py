@@ -10,6 +10,8 @@ from serving import errors
 from serving.protos import TensorProto, types_pb2
 
 _MOST_BYTES = 2**31 - 1
+# A client has `max_receive_seconds` to take as much of an answer.
+PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,11 @@ class LimitSettings:
         max_rows: rows of an input; INVALID_ARGUMENT above it.
         max_text_bytes: size of one string of an input, whether a text (UTF-8) or a serialized tf.Example;
             INVALID_ARGUMENT above it.
-        max_answer_bytes: memory for the wanted outputs, computed from their shapes before execution;
-            RESOURCE_EXHAUSTED above it, and while eight times as much is in flight. JSON takes several times as much
-            memory, so REST's limit is lower.
-        max_receive_seconds: time for the message to arrive; then gRPC's call is CANCELLED, REST answers 408.
+        max_answer_bytes: size of the wanted outputs as sent, computed from their shapes before execution (REST: as
+            JSON, four times the arrays); RESOURCE_EXHAUSTED above it, and while eight of this size are in flight,
+            which take four times their size.
+        max_receive_seconds: time for the message to arrive; then gRPC's call is CANCELLED, REST answers 408. Also time
+            for a client to take 256 KiB of its answer; then the call is cancelled, the connection closed.
         max_connections: connections per port (`serving.middleware.connections`).
         max_address_connections: connections per client address, which may be a proxy's.
         max_head_seconds: time for a connection to send the head of a request.

@@ -200,14 +200,16 @@ class PreparedRequest:
     rows: int
     answer_bytes: int
 
-    def run(self, turn: Callable[[bool], AbstractContextManager[object]] = nullcontext) -> dict[str, np.ndarray]:
+    def run(self, turn: Callable[[int], AbstractContextManager[object]] = nullcontext) -> dict[str, np.ndarray]:
         """Outputs by name; ServingError with the code of the graph's error.
 
-        Each part is computed within a `turn(batched)`; an error of it ends the request.
+        Each part is computed within a `turn(rows)`, 0 rows if it is not batched; an error of it ends the request.
         """
         answers = []
         for part in self.parts:
-            with turn(self.servable.batches(self.signature_name, part)):
+            batched = self.servable.batches(self.signature_name, part)
+            rows = max((size for array in part.inputs.values() for size in array.shape[:1]), default=1)
+            with turn(max(rows, 1) if batched else 0):
                 outputs = self.servable.compute(self.signature_name, part)
             answers.append({name: _as_array(outputs[name]) for name in self.wanted})
         return answers[0] if len(answers) == 1 else joined(self.parts, answers, self.rows)
