@@ -66,7 +66,7 @@ def check_tensors(inputs: Mapping[str, TensorProto], limits: LimitSettings) -> N
     written = 0
     for name, proto in inputs.items():
         shape = [dim.size for dim in proto.tensor_shape.dim]
-        _check_rows(name, shape, limits)
+        check_rows(name, shape, limits)
         # A size of 0 must not hide the other sizes.
         count = math.prod(max(size, 1) for size in shape)
         texts = proto.string_val
@@ -94,7 +94,7 @@ def _check_written(size: int, limits: LimitSettings) -> None:
 def check(inputs: Mapping[str, np.ndarray], limits: LimitSettings) -> None:
     """Refuse inputs above `limits`: INVALID_ARGUMENT, with the input, the row and the limit."""
     for name, array in inputs.items():
-        _check_rows(name, array.shape, limits)
+        check_rows(name, array.shape, limits)
         if array.dtype == object and array.size:
             lengths = [len(text) for text in array.ravel()]
             longest = max(lengths)
@@ -105,7 +105,8 @@ def check(inputs: Mapping[str, np.ndarray], limits: LimitSettings) -> None:
                 )
 
 
-def _check_rows(name: str, shape: tuple[int, ...] | list[int], limits: LimitSettings) -> None:
+def check_rows(name: str, shape: Sequence[int], limits: LimitSettings) -> None:
+    """Refuse an input of this shape above `max_rows`; INVALID_ARGUMENT."""
     if shape and shape[0] > limits.max_rows:
         raise errors.invalid(
             f'input "{name}" has {shape[0]} rows; a request may have at most {limits.max_rows}: send several'
