@@ -26,6 +26,7 @@ from serving.middleware.connections import (
     grpc_options,
     hang_up,
     http_protocol,
+    in_pieces,
     reserve_descriptors,
 )
 from serving.middleware.limits import LimitSettings
@@ -139,7 +140,7 @@ class Server:
             raise _cannot_listen(host, grpc_port) from error
         self._rest = uvicorn.Server(
             RestConfig(
-                policy.wrap(rest_app(self.inference, queue)),
+                in_pieces(policy.wrap(rest_app(self.inference, queue))),
                 ssl_context_factory=policy.ssl_context_factory,
                 http=http_protocol(policy.limits),
                 handshake_seconds=policy.limits.max_head_seconds,

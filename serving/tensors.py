@@ -5,11 +5,12 @@ index them. The typed fields and `tensor_content` are read.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from serving.protos import TensorProto, types_pb2
+from serving.protos import TensorInfo, TensorProto, types_pb2
 
 # Far more than a message can list; larger shapes can only come from a few bytes that claim them.
 MAX_ELEMENTS = 1 << 23
@@ -50,6 +51,21 @@ def numpy_dtype(number: int) -> np.dtype:
         name = types_pb2.DataType.Name(number) if number in types_pb2.DataType.values() else str(number)
         raise ValueError(f"dtype {name} is not supported")
     return _BY_NUMBER[number].dtype
+
+
+def fits(shape: Sequence[int], info: TensorInfo) -> bool:
+    """Whether a tensor of this shape is one that a signature asks for."""
+    if info.tensor_shape.unknown_rank:
+        return True
+    sizes = [dim.size for dim in info.tensor_shape.dim]
+    return len(sizes) == len(shape) and all(size in (-1, given) for size, given in zip(sizes, shape, strict=True))
+
+
+def describe(name: str, info: TensorInfo) -> str:
+    """`text: DT_STRING[?]`"""
+    sizes = ", ".join("?" if dim.size == -1 else str(dim.size) for dim in info.tensor_shape.dim)
+    shape = "..." if info.tensor_shape.unknown_rank else sizes
+    return f"{name}: {dtype_name(numpy_dtype(info.dtype))}[{shape}]"
 
 
 def to_proto(array: np.ndarray) -> TensorProto:

@@ -16,6 +16,7 @@ from bert_keras.errors import InputError
 from components.io.shards import make_folder, matching, open_file
 from serving.api.json_tensors import ROWS, json_values, request_inputs
 from serving.errors import ServingError
+from serving.middleware.limits import LimitSettings
 from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE
 from serving.models.servable import GraphServable as Servable
 from serving.protos import SavedModel, SignatureDef
@@ -89,7 +90,7 @@ class RowModel:
         alike: dict[tuple, list[tuple[int, dict[str, np.ndarray]]]] = {}
         for number, row in enumerate(rows):
             try:
-                arrays = request_inputs({ROWS: [row]}, self._signature)
+                arrays = request_inputs({ROWS: [row]}, self._signature, LimitSettings())
             except ServingError as error:
                 found[number] = str(error)
                 continue

@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 
 from serving import errors, tensors
-from serving.middleware.limits import LimitSettings, check_examples
+from serving.middleware.limits import LimitSettings, check_examples, check_rows
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.protos import (
     ClassificationRequest,
@@ -102,11 +102,13 @@ def serialized_examples(request_input: Input, limits: LimitSettings) -> np.ndarr
     """Examples of a request, bytes[B], each merged with its context; INVALID_ARGUMENT if empty or too large."""
     examples: list[bytes] = []
     if request_input.WhichOneof("kind") == "example_list":
+        check_rows(_INPUTS, [len(request_input.example_list.examples)], limits)
         examples = [example.SerializeToString() for example in request_input.example_list.examples]
     elif request_input.WhichOneof("kind") == "example_list_with_context":
         # Concatenated serialized messages parse as merged; if both have a feature, the last one wins.
         context = request_input.example_list_with_context.context.SerializeToString()
         own = request_input.example_list_with_context.examples
+        check_rows(_INPUTS, [len(own)], limits)
         check_examples(len(context), [example.ByteSize() for example in own], limits)
         examples = [context + example.SerializeToString() for example in own]
     if not examples:

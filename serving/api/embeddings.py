@@ -1,6 +1,6 @@
 """OpenAI's `POST /v1/embeddings` over the signature `embed`: https://platform.openai.com/docs/api-reference/embeddings.
 
-    {"model": "bert", "input": "a text" or ["texts"], "encoding_format": "float" or "base64"}
+    {"model": "bert", "input": "a text" or ["texts"], "encoding_format": "float", "base64" or null}
     -> {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [...]}], "model": "bert",
         "usage": {"prompt_tokens": 4, "total_tokens": 4}}
 
@@ -8,7 +8,6 @@
 """
 
 import base64
-import json
 from collections.abc import Container, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse
 
 from serving import errors
 from serving.api import json_tensors
+from serving.middleware.limits import LimitSettings
 from serving.models.manager import Target
 from serving.protos import SignatureDef
 
@@ -35,7 +35,7 @@ def parse_request(body: bytes) -> tuple[Target, list[str], dict[str, Any]]:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         # Ids of tokens would be those of OpenAI's vocabularies.
         raise errors.invalid("input must be a text or a list of at least one text; token ids are not taken")
-    if request.get("encoding_format", "float") not in _FORMATS:
+    if request.get("encoding_format") not in (None, *_FORMATS):
         raise errors.invalid(f"encoding_format must be one of {', '.join(_FORMATS)}")
     return Target(model), texts, request
 
@@ -49,9 +49,9 @@ def check(model: str, signatures: Container[str]) -> None:
         )
 
 
-def inputs(texts: list[str], signature: SignatureDef) -> dict[str, np.ndarray]:
+def inputs(texts: list[str], signature: SignatureDef, limits: LimitSettings) -> dict[str, np.ndarray]:
     """The texts as the signature's input."""
-    return json_tensors.request_inputs({json_tensors.COLUMNS: texts}, signature)
+    return json_tensors.request_inputs({json_tensors.COLUMNS: texts}, signature, limits)
 
 
 def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
@@ -65,12 +65,14 @@ def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> byt
         {
             "object": "embedding",
             "index": index,
-            "embedding": base64.b64encode(vector.tobytes()).decode() if as_base64 else vector.tolist(),
+            "embedding": base64.b64encode(vector.tobytes()).decode()
+            if as_base64
+            else json_tensors.serializable("embedding", vector),
         }
         for index, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json.dumps({"object": "list", "data": data, "model": request["model"], "usage": usage}).encode()
+    return json_tensors.dumps({"object": "list", "data": data, "model": request["model"], "usage": usage})
 
 
 def error(status: int, message: str) -> JSONResponse:

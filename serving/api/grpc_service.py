@@ -1,8 +1,9 @@
 """TensorFlow Serving's PredictionService and ModelService over an Inference."""
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -76,13 +77,14 @@ class PredictionService(PredictionServiceServicer):
     @_answers
     def Predict(self, request: PredictRequest, context: grpc.ServicerContext) -> PredictResponse:
         spec = request.model_spec
-        answer = self._inference.predict(
-            _target(spec),
-            spec.signature_name,
-            _inputs(request, self._inference.policy.limits),
-            _request_context(context),
-            request.output_filter,
-        )
+        with _request_context(context) as asked:
+            answer = self._inference.predict(
+                _target(spec),
+                spec.signature_name,
+                _inputs(request, self._inference.policy.limits),
+                asked,
+                request.output_filter,
+            )
         response = PredictResponse()
         response.model_spec.name = answer.model
         response.model_spec.signature_name = answer.signature_name
@@ -93,18 +95,18 @@ class PredictionService(PredictionServiceServicer):
 
     @_answers
     def Classify(self, request: ClassificationRequest, context: grpc.ServicerContext) -> ClassificationResponse:
-        with self._inference.on_examples(_target, _request_context(context)) as examples:
-            return examples.classify(request)
+        with _request_context(context) as asked:
+            return self._inference.on_examples(_target, asked).classify(request)
 
     @_answers
     def Regress(self, request: RegressionRequest, context: grpc.ServicerContext) -> RegressionResponse:
-        with self._inference.on_examples(_target, _request_context(context)) as examples:
-            return examples.regress(request)
+        with _request_context(context) as asked:
+            return self._inference.on_examples(_target, asked).regress(request)
 
     @_answers
     def MultiInference(self, request: MultiInferenceRequest, context: grpc.ServicerContext) -> MultiInferenceResponse:
-        with self._inference.on_examples(_target, _request_context(context)) as examples:
-            return examples.multi_inference(request)
+        with _request_context(context) as asked:
+            return self._inference.on_examples(_target, asked).multi_inference(request)
 
     @_answers
     def GetModelMetadata(
@@ -171,8 +173,14 @@ def _inputs(request: PredictRequest, limits: LimitSettings) -> Callable[[Signatu
     return read
 
 
-def _request_context(context: grpc.ServicerContext) -> RequestContext:
+@contextlib.contextmanager
+def _request_context(context: grpc.ServicerContext) -> Iterator[RequestContext]:
+    """Context of a call; what it holds is released once the call is over, its answer sent."""
     request_context = RequestContext(context.time_remaining())
     if not context.add_callback(request_context.cancel):
         request_context.cancel()
-    return request_context
+    try:
+        yield request_context
+    finally:
+        if not context.add_callback(request_context.held.close):
+            request_context.held.close()

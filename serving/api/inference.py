@@ -1,7 +1,7 @@
 """Request path shared by gRPC and REST: Predict, and the methods on tf.Examples."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -17,9 +17,13 @@ from serving.protos import ModelSpec, SignatureDef
 from serving.scheduling.batching import BatchingSettings
 from serving.scheduling.request_queue import AdmissionControl, ConcurrencyLimiter, Memory, QueueSettings, RequestContext
 
+log = logging.getLogger(__name__)
+
 Arrays = dict[str, np.ndarray]
 # Total budget: this many answers of the maximum size, or any number of smaller ones.
 _LARGE_ANSWERS = 8
+# Besides the answer as sent: its arrays in parts and whole, and the message that is made from them.
+_COPIES = 3
 # Time to answer the requests that are refused when draining ends.
 _LAST_SECONDS = 1.0
 
@@ -53,10 +57,9 @@ class Inference:
         self.models = models
         self.policy = policy
         self._admission = AdmissionControl(queue.max_requests)
-        self._answers = Memory(_LARGE_ANSWERS * policy.limits.max_answer_bytes)
+        self._answers = Memory(_LARGE_ANSWERS * (1 + _COPIES) * policy.limits.max_answer_bytes)
         self._alone = ConcurrencyLimiter(queue.max_running)
-        # Each batch thread computes one batch while the next one is collected.
-        self._batched = ConcurrencyLimiter(2 * batching.num_batch_threads * batching.max_batch_size if batching else 1)
+        self._batched = ConcurrencyLimiter(_rows_at_once(batching) if batching else 1)
 
     def predict(
         self,
@@ -74,21 +77,20 @@ class Inference:
             read_inputs: reads the request's arrays, in the dtypes of the signature.
             context: deadline and cancellation.
             output_filter: names of the wanted outputs; empty for all.
-            growth: memory of the answer as sent, relative to that of its arrays.
+            growth: size of the answer as sent, relative to its arrays.
 
         Raises:
             ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
                 or the code of the graph's error.
         """
-        with self._admission.admitted():
-            # Kept loaded until it has answered, whatever versions are swapped meanwhile.
-            servable = self.find(target, signature_name)
-            inputs = read_inputs(servable.signature(signature_name))
-            outputs = self._run(servable, signature_name, inputs, context, output_filter, growth)
+        context.held.enter_context(self._admission.admitted())
+        # Kept loaded until it has answered, whatever versions are swapped meanwhile.
+        servable = self.find(target, signature_name)
+        inputs = read_inputs(servable.signature(signature_name))
+        outputs = self._run(servable, signature_name, inputs, context, output_filter, growth)
         return Answer(servable.name, servable.version, signature_name or DEFAULT_SIGNATURE, outputs)
 
-    @contextlib.contextmanager
-    def on_examples(self, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Iterator[ExampleCalls]:
+    def on_examples(self, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> ExampleCalls:
         """Admit one Classify, Regress or MultiInference; errors as in `predict`."""
 
         def get(spec: ModelSpec) -> Servable:
@@ -97,8 +99,8 @@ class Inference:
         def run(servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
             return self._run(servable, signature_name, inputs, context)
 
-        with self._admission.admitted():
-            yield ExampleCalls(get, run, self.policy.limits)
+        context.held.enter_context(self._admission.admitted())
+        return ExampleCalls(get, run, self.policy.limits)
 
     def find(self, target: Target, signature_name: str = "") -> Servable:
         """Servable for a request, noted in the request's record; NOT_FOUND, INVALID_ARGUMENT."""
@@ -124,9 +126,9 @@ class Inference:
                 f"the answer may take {prepared.answer_bytes} bytes; at most {limit}: send fewer or shorter rows,"
                 " or ask for fewer outputs",
             )
+        context.held.enter_context(self._answers.reserved(prepared.answer_bytes * (growth + _COPIES)))
         # Between two parts, other requests get their turn and cancellation is noticed.
-        with self._answers.reserved(prepared.answer_bytes * growth):
-            return prepared.run(lambda batched: (self._batched if batched else self._alone).slot(context))
+        return prepared.run(lambda rows: self._batched.slot(context, rows) if rows else self._alone.slot(context))
 
     @property
     def waiting(self) -> int:
@@ -134,9 +136,22 @@ class Inference:
         return self._alone.waiting + self._batched.waiting
 
     def drain(self, seconds: float) -> bool:
-        """Refuse new requests now and queued ones after `seconds`, as UNAVAILABLE; False if some still run."""
+        """Refuse new requests now and queued ones after `seconds`, as UNAVAILABLE; False if others are cut off."""
         if self._admission.close(seconds):
             return True
         self._alone.close()
         self._batched.close()
-        return self._admission.close(_LAST_SECONDS)
+        if self._admission.close(_LAST_SECONDS):
+            return True
+        log.warning("stopped after %g s: %d admitted requests were not answered", seconds, self._admission.inside)
+        return False
+
+
+def _rows_at_once(batching: BatchingSettings) -> int:
+    """Rows handed to the batch threads: they compute one batch each while the next one is collected.
+
+    Requests of more than half a batch share none, so there are up to twice as many batches as full ones: few enough
+    that the queues of the batches refuse nobody.
+    """
+    threads, most = batching.num_batch_threads, batching.max_enqueued_batches
+    return batching.max_batch_size * max(threads, min(2 * threads, (threads + most) // 2))

@@ -9,7 +9,6 @@ it has a decimal point, else int64), true or false (int64), or a list of values 
     {"results": [3.5, ...]}                             regress
 """
 
-import json
 import math
 from typing import Any
 
@@ -17,13 +16,14 @@ import numpy as np
 
 from serving import errors
 from serving.api import json_tensors
+from serving.middleware.limits import LimitSettings, check_rows
 from serving.protos import ClassificationResponse, Example, Input, RegressionResponse
 
 _EXAMPLES, _CONTEXT, _RESULTS = "examples", "context", "results"
 
 
-def request_input(request: dict[str, Any]) -> Input:
-    """Examples of a parsed request; INVALID_ARGUMENT if they are malformed."""
+def request_input(request: dict[str, Any], limits: LimitSettings) -> Input:
+    """Examples of a parsed request; INVALID_ARGUMENT if they are malformed or too many."""
     if _EXAMPLES not in request:
         raise errors.invalid(f"When method is classify, key '{_EXAMPLES}' is expected and was not found")
     examples = request[_EXAMPLES]
@@ -31,6 +31,7 @@ def request_input(request: dict[str, Any]) -> Input:
         raise errors.invalid(f"Expecting '{_EXAMPLES}' value to be an list/array")
     if not examples:
         raise errors.invalid(f"'{_EXAMPLES}' value is an empty array")
+    check_rows(_EXAMPLES, [len(examples)], limits)
     given = Input()
     if _CONTEXT in request:
         given.example_list_with_context.context.CopyFrom(_example(request[_CONTEXT]))
@@ -43,21 +44,20 @@ def request_input(request: dict[str, Any]) -> Input:
 def classifications(response: ClassificationResponse) -> bytes:
     """JSON answer to a Classify request."""
     rows = response.result.classifications
-    return _answer([[[entry.label, _shortest(entry.score)] for entry in row.classes] for row in rows])
+    return _answer([[[entry.label, _score(entry.score)] for entry in row.classes] for row in rows])
 
 
 def regressions(response: RegressionResponse) -> bytes:
     """JSON answer to a Regress request."""
-    return _answer([_shortest(regression.value) for regression in response.result.regressions])
+    return _answer([_score(regression.value) for regression in response.result.regressions])
 
 
 def _answer(results: list[Any]) -> bytes:
-    return json.dumps({_RESULTS: results}, ensure_ascii=False).encode()
+    return json_tensors.dumps({_RESULTS: results})
 
 
-def _shortest(value: float) -> float:
-    # The shortest decimal that reads back as this float32: 0.2, not 0.20000000298023224.
-    return float(str(np.float32(value)))
+def _score(value: float) -> Any:
+    return json_tensors.serializable("", np.float32(value))
 
 
 def _example(value: Any) -> Example:

@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 
 from serving import errors, tensors
+from serving.middleware.limits import LimitSettings, check_rows
 from serving.protos import SignatureDef, TensorInfo
 
 ROWS, COLUMNS = "instances", "inputs"
@@ -26,7 +27,7 @@ _ANSWER_KEY = {ROWS: "predictions", COLUMNS: "outputs"}
 # TensorFlow Serving's convention: outputs with this suffix are always b64.
 _BYTES_SUFFIX = "_bytes"
 _MOST_DIMENSIONS = 32  # NumPy's
-# Memory of a number as JSON (an object and about twenty digits), relative to that in an array.
+# Bytes of a number as JSON relative to an array's: a float32 of 4 bytes is up to 16, as in "-1.1754944e-38, ".
 GROWTH = 4
 
 
@@ -54,12 +55,14 @@ def parse_request(body: bytes) -> dict[str, Any]:
     return request
 
 
-def request_inputs(request: Mapping[str, Any], signature: SignatureDef) -> dict[str, np.ndarray]:
-    """Inputs of the signature from a parsed request, in the signature's dtypes."""
+def request_inputs(request: Mapping[str, Any], signature: SignatureDef, limits: LimitSettings) -> dict[str, np.ndarray]:
+    """Inputs of the signature from a parsed request, in the signature's dtypes; sizes are checked before conversion."""
     values = request[ROWS] if ROWS in request else request[COLUMNS]
     if ROWS in request:
         if not isinstance(values, list) or not values:
             raise errors.invalid(f"'{ROWS}' must be a list of at least one element")
+        name = next(iter(values[0]), "") if _is_object(values[0]) else _only_input(signature)
+        check_rows(name, [len(values)], limits)
         if any(_is_object(row) for row in values):
             values = _columns(values)
     if not _is_object(values):
@@ -71,24 +74,27 @@ def request_inputs(request: Mapping[str, Any], signature: SignatureDef) -> dict[
             raise errors.invalid(
                 f"JSON object: does not have named input: {name}; expected: {', '.join(sorted(signature.inputs))}"
             )
-        arrays[name] = _array(name, value, signature.inputs[name])
+        arrays[name] = _array(name, value, signature.inputs[name], limits)
     return arrays
 
 
 def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
     """JSON answer to `request`, in rows or columns like the request."""
-    values = {name: json_values(name, array) for name, array in outputs.items()}
-    result: Any = values
     if ROWS in request:
         sizes = {name: array.shape[:1] for name, array in outputs.items()}
         if len(set(sizes.values())) != 1 or () in sizes.values():
             raise errors.invalid(f"outputs do not share a batch size ({sizes}): ask in columns, with '{COLUMNS}'")
-        result = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-    if len(values) == 1:
-        name = next(iter(values))
-        result = [row[name] for row in result] if ROWS in request else result[name]
-    key = _ANSWER_KEY[ROWS if ROWS in request else COLUMNS]
-    return json.dumps({key: result}, ensure_ascii=False).encode()
+        columns = [[serializable(name, row) for row in array] for name, array in outputs.items()]
+        rows = zip(*columns, strict=True)
+        result = columns[0] if len(outputs) == 1 else [dict(zip(outputs, row, strict=True)) for row in rows]
+        return dumps({_ANSWER_KEY[ROWS]: result})
+    values = {name: serializable(name, array) for name, array in outputs.items()}
+    return dumps({_ANSWER_KEY[COLUMNS]: next(iter(values.values())) if len(values) == 1 else values})
+
+
+def dumps(value: Any) -> bytes:
+    """JSON of `serializable` values; a float32 is the shortest decimal that reads back as it: 0.2."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _columns(rows: list[Any]) -> dict[str, list[Any]]:
@@ -126,7 +132,7 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict) and not is_b64(value)
 
 
-def _array(name: str, value: Any, info: TensorInfo) -> np.ndarray:
+def _array(name: str, value: Any, info: TensorInfo, limits: LimitSettings) -> np.ndarray:
     dtype = tensors.numpy_dtype(info.dtype)
     shape = []
     first = value
@@ -135,6 +141,10 @@ def _array(name: str, value: Any, info: TensorInfo) -> np.ndarray:
         first = first[0] if first else None
     if len(shape) > _MOST_DIMENSIONS:
         raise errors.invalid(f"input {name}: lists nested more than {_MOST_DIMENSIONS} deep")
+    check_rows(name, shape, limits)
+    if not tensors.fits(shape, info):
+        given = f"{tensors.dtype_name(dtype)}{shape}"
+        raise errors.invalid(f"expecting {tensors.describe(name, info)}; given: {given}")
     leaves = [_leaf(leaf, dtype) for leaf in _leaves(name, value, shape)]
     array = np.empty(len(leaves), dtype)
     array[:] = leaves
@@ -172,25 +182,27 @@ def _leaf(value: Any, dtype: np.dtype) -> Any:
 
 def json_values(name: str, array: np.ndarray) -> Any:
     """An output as JSON: numbers, strings, nested lists of them."""
-    if array.dtype == object:
-        encode = b64_value if name.endswith(_BYTES_SUFFIX) else text_value
-        encoded = np.empty(array.shape, object)
-        encoded.ravel()[:] = [encode(item) for item in array.ravel()]
+    text = dumps(serializable(name, array))
+    try:
+        return orjson.loads(text)
+    except ValueError:  # NaN, Infinity
+        return json.loads(text)
+
+
+def serializable(name: str, value: np.ndarray | np.generic | bytes) -> Any:
+    """An output, or one row of it, for `dumps`."""
+    if isinstance(value, bytes):
+        return b64_value(value) if name.endswith(_BYTES_SUFFIX) else text_value(value)
+    if value.dtype == object:
+        encoded = np.empty(value.shape, object)
+        encoded.ravel()[:] = [serializable(name, item) for item in value.ravel()]
         return encoded.tolist()
-    if array.dtype == np.float32:
-        # The shortest decimal that reads back as the same float32: 0.2, not 0.20000000298023224.
-        # One row at a time, for bounded memory.
-        if array.ndim > 1:
-            return [_decimals(row) for row in array]
-        values = _decimals(np.atleast_1d(array))
-        return values if array.ndim else values[0]
-    return array.tolist()
-
-
-def _decimals(row: np.ndarray) -> Any:
-    if np.isfinite(row).all():  # JSON has no other numbers; orjson writes null for them
-        return orjson.loads(orjson.dumps(np.ascontiguousarray(row), option=orjson.OPT_SERIALIZE_NUMPY))
-    return row.astype("U").astype(np.float64).tolist()
+    if value.dtype.kind != "f" or np.isfinite(value).all():
+        return np.ascontiguousarray(value) if value.ndim else value[()]
+    if value.ndim > 1:
+        return [serializable(name, row) for row in value]
+    # JSON has no such numbers: orjson writes null for them.
+    return orjson.Fragment(json.dumps(value.astype("U").astype(np.float64).tolist()))
 
 
 def b64_value(item: bytes) -> dict[str, str]:

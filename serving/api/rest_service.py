@@ -5,9 +5,10 @@
 
 A body may be compressed (`Content-Encoding: gzip`); the limit applies to the decompressed size.
 
-`GET /v1/models` lists the served models with their status; TensorFlow Serving has no such path:
+`GET /v1/models` lists the served models with their status, and as OpenAI does; TensorFlow Serving has no such path:
 
-    {"models": [{"name": "bert", "labels": {"stable": "3"}, "model_version_status": [{"version": "3", ...}]}]}
+    {"models": [{"name": "bert", "labels": {"stable": "3"}, "model_version_status": [{"version": "3", ...}]}],
+     "object": "list", "data": [{"id": "bert", "object": "model", ...}]}
 
 An available version that says which token masks a word has it as `"mask"`, which TensorFlow Serving's status lacks.
 
@@ -19,9 +20,11 @@ GET takes none of the threads that POST computes in: probes are answered under a
 """
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -30,14 +33,17 @@ import anyio
 import grpc
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
 from serving.api import embeddings, json_examples, json_tensors
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
+from serving.middleware import request_log
 from serving.middleware.limits import LimitSettings
 from serving.middleware.logs import failure
 from serving.models.manager import Target
@@ -50,6 +56,7 @@ log = logging.getLogger(__name__)
 
 
 VERSION_HEADER = "X-Model-Version"
+_HELD = "bert_tfx.held"  # in a request's scope
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -69,7 +76,18 @@ def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
             Route(f"{model}/metadata", api.metadata, methods=["GET"]),
             Route(model, api.status, methods=["GET"]),
         ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed})
+    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
+
+
+class _UntilSent:
+    """Releases what a request holds once its answer has been sent."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.ExitStack() as scope[_HELD]:
+            await self._app(scope, receive, send)
 
 
 class _RestApi:
@@ -77,6 +95,7 @@ class _RestApi:
         self._inference = inference
         self._models = inference.models
         self._queue = queue
+        self._began = int(time.time())
 
     async def predict(self, request: Request) -> Response:
         return await self._post(request, self._predict)
@@ -100,6 +119,7 @@ class _RestApi:
         self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
     ) -> Response:
         context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.policy.limits
+        request.scope[_HELD].callback(context.held.close)
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip", "x-gzip"):
             return _error(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
@@ -164,7 +184,7 @@ class _RestApi:
         answer = self._inference.predict(
             _target(path),
             request.get("signature_name", ""),
-            lambda signature: json_tensors.request_inputs(request, signature),
+            lambda signature: json_tensors.request_inputs(request, signature, self._inference.policy.limits),
             context,
             growth=json_tensors.GROWTH,
         )
@@ -172,11 +192,13 @@ class _RestApi:
 
     def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         target, texts, request = embeddings.parse_request(body)
-        embeddings.check(request["model"], self._inference.models.get(target).signature_defs)
+        if target.name in self._models.stores:
+            request_log.name_model(target.name)
+        embeddings.check(target.name, self._models.get(target).signature_defs)
         answer = self._inference.predict(
             target,
             embeddings.SIGNATURE,
-            lambda signature: embeddings.inputs(texts, signature),
+            lambda signature: embeddings.inputs(texts, signature, self._inference.policy.limits),
             context,
             embeddings.OUTPUTS,
             growth=json_tensors.GROWTH,
@@ -184,16 +206,22 @@ class _RestApi:
         return _answered(embeddings.answer(request, answer.outputs), answer.version)
 
     def _classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        spec, request_input = _example_request(path, body)
-        with self._inference.on_examples(lambda _: _target(path), context) as examples:
-            response = examples.classify(ClassificationRequest(model_spec=spec, input=request_input))
+        spec, request_input = self._example_request(path, body)
+        examples = self._inference.on_examples(lambda _: _target(path), context)
+        response = examples.classify(ClassificationRequest(model_spec=spec, input=request_input))
         return _answered(json_examples.classifications(response), response.model_spec.version.value)
 
     def _regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        spec, request_input = _example_request(path, body)
-        with self._inference.on_examples(lambda _: _target(path), context) as examples:
-            response = examples.regress(RegressionRequest(model_spec=spec, input=request_input))
+        spec, request_input = self._example_request(path, body)
+        examples = self._inference.on_examples(lambda _: _target(path), context)
+        response = examples.regress(RegressionRequest(model_spec=spec, input=request_input))
         return _answered(json_examples.regressions(response), response.model_spec.version.value)
+
+    def _example_request(self, path: dict[str, Any], body: bytes) -> tuple[ModelSpec, Input]:
+        request = json_tensors.parse_object(body)
+        # The path's version is not in the spec: it may be too large for an int64.
+        spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
+        return spec, json_examples.request_input(request, self._inference.policy.limits)
 
     def _status(self, path: dict[str, Any]) -> Response:
         statuses = self._models.status(_target(path))
@@ -210,7 +238,12 @@ class _RestApi:
             }
             for name, store in self._models.stores.items()
         ]
-        return JSONResponse({"models": listed})
+        # OpenAI's clients read the rest.
+        data = [
+            {"id": name, "object": "model", "created": self._began, "owned_by": "bert-tfx"}
+            for name in self._models.stores
+        ]
+        return JSONResponse({"models": listed, "object": "list", "data": data})
 
     def _metadata(self, path: dict[str, Any]) -> Response:
         servable = self._inference.find(_target(path))
@@ -230,13 +263,6 @@ class _RestApi:
 
 def _target(path: dict[str, Any]) -> Target:
     return Target(path["name"], path.get("version"), path.get("label", ""))
-
-
-def _example_request(path: dict[str, Any], body: bytes) -> tuple[ModelSpec, Input]:
-    request = json_tensors.parse_object(body)
-    # The path's version is not in the spec: it may be too large for an int64.
-    spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-    return spec, json_examples.request_input(request)
 
 
 def _answered(body: bytes, version: int) -> Response:

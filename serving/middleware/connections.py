@@ -3,6 +3,7 @@
 | | REST | gRPC |
 |---|---|---|
 | no complete head of a request `max_head_seconds` after the connection or the last answer | closed | closed |
+| an answer of which the client takes none for `max_receive_seconds` | closed | cancelled (`receive_timeout`) |
 | idle after an answer | 5 s, uvicorn's | `max_idle_seconds` |
 | more than `max_connections` | closed at once | the excess is closed within a second |
 | more than `max_address_connections` of one client address | closed at once | likewise |
@@ -25,10 +26,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.errors import SettingsError
-from serving.middleware.limits import LimitSettings
+from serving.middleware.limits import PIECE_BYTES, LimitSettings
 
 log = logging.getLogger(__name__)
 
@@ -89,18 +91,39 @@ class _Accepted(socket.socket):
 
 
 def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with a deadline for request heads: an incomplete head would be awaited forever."""
+    """uvicorn's HTTP protocol with deadlines for request heads and for readers: it would await both forever.
+
+    It keeps nothing to be sent but the last piece of `in_pieces`, so an answer is complete once the system has it all.
+    """
 
     class Protocol(H11Protocol):
         _overdue: asyncio.TimerHandle | None = None
+        _stuck: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            transport.set_write_buffer_limits(1)  # 0 stops TLS for good
+            # Below TLS there is a buffer that it does not count; without TLS this is the one above.
+            getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport).set_write_buffer_limits(0)
             self._wait_for_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._head_is_there()
             super().connection_lost(exc)
+            self._is_taken()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stuck = self.loop.call_later(limits.max_receive_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._is_taken()
+
+        def _is_taken(self) -> None:
+            if self._stuck is not None:
+                self._stuck.cancel()
+                self._stuck = None
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -123,6 +146,22 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
                 self._overdue = None
 
     return Protocol
+
+
+def in_pieces(app: ASGIApp) -> ASGIApp:
+    """`app`, its answers sent in pieces: each waits until the client has taken the one before, the end for the last."""
+
+    async def sending(scope: Scope, receive: Receive, send: Send) -> None:
+        async def pieces(message: Message) -> None:
+            if message["type"] == "http.response.body" and (body := message.get("body", b"")):
+                for begin in range(0, len(body), PIECE_BYTES):
+                    await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": True})
+                message = {**message, "body": b""}
+            await send(message)
+
+        await app(scope, receive, pieces)
+
+    return sending
 
 
 class RestConfig(uvicorn.Config):

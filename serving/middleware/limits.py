@@ -10,6 +10,8 @@ from serving import errors
 from serving.protos import TensorProto, types_pb2
 
 _MOST_BYTES = 2**31 - 1
+# A client has `max_receive_seconds` to take as much of an answer.
+PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,11 @@ class LimitSettings:
         max_rows: rows of an input; INVALID_ARGUMENT above it.
         max_text_bytes: size of one string of an input, whether a text (UTF-8) or a serialized tf.Example;
             INVALID_ARGUMENT above it.
-        max_answer_bytes: memory for the wanted outputs, computed from their shapes before execution;
-            RESOURCE_EXHAUSTED above it, and while eight times as much is in flight. JSON takes several times as much
-            memory, so REST's limit is lower.
-        max_receive_seconds: time for the message to arrive; then gRPC's call is CANCELLED, REST answers 408.
+        max_answer_bytes: size of the wanted outputs as sent, computed from their shapes before execution (REST: as
+            JSON, four times the arrays); RESOURCE_EXHAUSTED above it, and while eight of this size are in flight,
+            which take four times their size.
+        max_receive_seconds: time for the message to arrive; then gRPC's call is CANCELLED, REST answers 408. Also time
+            for a client to take 256 KiB of its answer; then the call is cancelled, the connection closed.
         max_connections: connections per port (`serving.middleware.connections`).
         max_address_connections: connections per client address, which may be a proxy's.
         max_head_seconds: time for a connection to send the head of a request.
@@ -63,7 +66,7 @@ def check_tensors(inputs: Mapping[str, TensorProto], limits: LimitSettings) -> N
     written = 0
     for name, proto in inputs.items():
         shape = [dim.size for dim in proto.tensor_shape.dim]
-        _check_rows(name, shape, limits)
+        check_rows(name, shape, limits)
         # A size of 0 must not hide the other sizes.
         count = math.prod(max(size, 1) for size in shape)
         texts = proto.string_val
@@ -91,7 +94,7 @@ def _check_written(size: int, limits: LimitSettings) -> None:
 def check(inputs: Mapping[str, np.ndarray], limits: LimitSettings) -> None:
     """Refuse inputs above `limits`: INVALID_ARGUMENT, with the input, the row and the limit."""
     for name, array in inputs.items():
-        _check_rows(name, array.shape, limits)
+        check_rows(name, array.shape, limits)
         if array.dtype == object and array.size:
             lengths = [len(text) for text in array.ravel()]
             longest = max(lengths)
@@ -102,7 +105,8 @@ def check(inputs: Mapping[str, np.ndarray], limits: LimitSettings) -> None:
                 )
 
 
-def _check_rows(name: str, shape: tuple[int, ...] | list[int], limits: LimitSettings) -> None:
+def check_rows(name: str, shape: Sequence[int], limits: LimitSettings) -> None:
+    """Refuse an input of this shape above `max_rows`; INVALID_ARGUMENT."""
     if shape and shape[0] > limits.max_rows:
         raise errors.invalid(
             f'input "{name}" has {shape[0]} rows; a request may have at most {limits.max_rows}: send several'

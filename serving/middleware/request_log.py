@@ -35,7 +35,8 @@ class RequestRecord:
     """Attributes of a request, as far as known.
 
     Attributes:
-        method: name in TensorFlow Serving's services (Predict, GetModelStatus, ...); "" for other REST paths.
+        method: name in TensorFlow Serving's services (Predict, GetModelStatus, ...), or Embeddings; "" for other REST
+            paths.
         entrypoint: GRPC or REST.
         model: "" if the model is not served, or not known yet.
         version, signature: None and "" if the request was refused earlier.
@@ -76,6 +77,12 @@ def annotate(servable: Servable, signature_name: str, inputs: Mapping[str, np.nd
     if inputs is not None:
         record.inputs = inputs
         record.rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=0)
+
+
+def name_model(model: str) -> None:
+    """Add the name of a served model to the record of the current request, whose path does not have it."""
+    if (record := _current.get()) is not None:
+        record.model = model
 
 
 @contextlib.contextmanager
@@ -198,6 +205,8 @@ def _rest_model(path: str) -> str:
 
 
 def _rest_method(path: str) -> str:
+    if path == "/v1/embeddings":
+        return "Embeddings"
     if not path.startswith("/v1/models/"):
         return ""
     return next((method for end, method in _REST_METHODS.items() if path.endswith(end)), "GetModelStatus")

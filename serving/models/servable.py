@@ -18,7 +18,7 @@ import numpy as np
 
 from serving import errors, tensors
 from serving.models.graph import INIT_SIGNATURE, model_graph
-from serving.protos import SavedModel, SignatureDef, TensorInfo
+from serving.protos import SavedModel, SignatureDef
 from serving.scheduling.batching import BatchingSettings, callable_of, can_batch
 from serving.scheduling.request_parts import Load, Part, answer_bytes, is_divisible, joined, parts_of
 
@@ -121,16 +121,25 @@ class Servable:
     def _inputs(self, name: str, signature: SignatureDef, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         missing = set(signature.inputs) - set(inputs) - set(signature.defaults)
         if missing or set(inputs) - set(signature.inputs):
-            expected = ", ".join(_describe(*item) for item in sorted(signature.inputs.items()))
+            expected = ", ".join(tensors.describe(*item) for item in sorted(signature.inputs.items()))
             given = ", ".join(sorted(inputs)) or "nothing"
             raise errors.invalid(f'signature "{name}" takes {expected}; given: {given}')
         for key, array in inputs.items():
             info = signature.inputs[key]
-            if array.dtype != tensors.numpy_dtype(info.dtype) or not _fits(array.shape, info):
+            if array.dtype != tensors.numpy_dtype(info.dtype) or not tensors.fits(array.shape, info):
                 raise errors.invalid(
-                    f'signature "{name}" takes {_describe(key, info)};'
+                    f'signature "{name}" takes {tensors.describe(key, info)};'
                     f" given: {tensors.dtype_name(array.dtype)}{list(array.shape)}"
                 )
+        # One row is a default's, which models repeat.
+        counts = {
+            key: len(array)
+            for key, array in sorted(inputs.items())
+            if array.ndim and not (key in signature.defaults and len(array) == 1)
+        }
+        if self._divisible[name] and len(set(counts.values())) > 1:
+            given = ", ".join(f"{key} {count}" for key, count in counts.items())
+            raise errors.invalid(f'signature "{name}": all inputs must have the same number of rows; given: {given}')
         left_out = set(signature.defaults) - set(inputs)
         defaults = {key: tensors.to_array(signature.defaults[key]) for key in left_out}
         return {**defaults, **inputs}
@@ -201,14 +210,16 @@ class PreparedRequest:
     rows: int
     answer_bytes: int
 
-    def run(self, turn: Callable[[bool], AbstractContextManager[object]] = nullcontext) -> dict[str, np.ndarray]:
+    def run(self, turn: Callable[[int], AbstractContextManager[object]] = nullcontext) -> dict[str, np.ndarray]:
         """Outputs by name; ServingError with the code of the graph's error.
 
-        Each part is computed within a `turn(batched)`; an error of it ends the request.
+        Each part is computed within a `turn(rows)`, 0 rows if it is not batched; an error of it ends the request.
         """
         answers = []
         for part in self.parts:
-            with turn(self.servable.batches(self.signature_name, part)):
+            batched = self.servable.batches(self.signature_name, part)
+            rows = max((size for array in part.inputs.values() for size in array.shape[:1]), default=1)
+            with turn(max(rows, 1) if batched else 0):
                 outputs = self.servable.compute(self.signature_name, part)
             answers.append({name: _as_array(outputs[name]) for name in self.wanted})
         return answers[0] if len(answers) == 1 else joined(self.parts, answers, self.rows)
@@ -225,17 +236,3 @@ def _mask_of(path: Path) -> str:
 def _as_array(value: Any) -> np.ndarray:
     """Convert an output to an array: a session returns a single string as bytes, which NumPy would split."""
     return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
-
-
-def _fits(shape: tuple[int, ...], info: TensorInfo) -> bool:
-    if info.tensor_shape.unknown_rank:
-        return True
-    sizes = [dim.size for dim in info.tensor_shape.dim]
-    return len(sizes) == len(shape) and all(size in (-1, given) for size, given in zip(sizes, shape, strict=True))
-
-
-def _describe(name: str, info: TensorInfo) -> str:
-    """`text: DT_STRING[?]`"""
-    sizes = ", ".join("?" if dim.size == -1 else str(dim.size) for dim in info.tensor_shape.dim)
-    shape = "..." if info.tensor_shape.unknown_rank else sizes
-    return f"{name}: {tensors.dtype_name(tensors.numpy_dtype(info.dtype))}[{shape}]"

@@ -3,6 +3,7 @@
 A request is admitted or refused at once (RESOURCE_EXHAUSTED; UNAVAILABLE while the server stops). Admitted requests
 wait in order of arrival (FIFO). A request is not computed if its deadline passes, or its client disconnects, before its
 turn. TensorFlow's own batch queue cannot skip requests, so `ConcurrencyLimiter` lets it hold only the next batches.
+Admission and memory are held until the answer has been sent.
 """
 
 import contextlib
@@ -46,13 +47,17 @@ class QueueSettings:
 
 
 class RequestContext:
-    """Deadline and cancellation of a request.
+    """Deadline and cancellation of a request, and what it holds.
 
     Args:
         seconds: time until the deadline; None for no deadline.
+
+    Attributes:
+        held: admission and memory; the port closes it once the answer has been sent.
     """
 
     def __init__(self, seconds: float | None = None):
+        self.held = contextlib.ExitStack()
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._woken = threading.Event()
         self._cancelled = False
@@ -85,11 +90,11 @@ class RequestContext:
 
 
 class ConcurrencyLimiter:
-    """FIFO semaphore: at most `running` requests at once; the others wait in order of arrival."""
+    """FIFO semaphore: requests of at most `running` rows in all run at once; the others wait in order of arrival."""
 
     def __init__(self, running: int):
-        self._free = running
-        self._waiting: deque[RequestContext] = deque()
+        self._running = self._free = running
+        self._waiting: deque[tuple[RequestContext, int]] = deque()
         self._granted: set[RequestContext] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -100,22 +105,28 @@ class ConcurrencyLimiter:
         return len(self._waiting)
 
     @contextlib.contextmanager
-    def slot(self, context: RequestContext) -> Iterator[None]:
-        """Hold a slot, waiting for it if need be; DEADLINE_EXCEEDED or CANCELLED if `context` ends before."""
-        self._take(context)
+    def slot(self, context: RequestContext, rows: int = 1) -> Iterator[None]:
+        """Hold places for `rows`, waiting for them if need be; DEADLINE_EXCEEDED or CANCELLED if `context` ends before.
+
+        More rows than `running` take all places.
+        """
+        rows = min(rows, self._running)
+        self._take(context, rows)
         try:
             context.check()
             yield
         finally:
-            self._give_back()
+            with self._lock:
+                self._free += rows
+                self._grant()
 
-    def _take(self, context: RequestContext) -> None:
+    def _take(self, context: RequestContext, rows: int) -> None:
         with self._lock:
-            if self._free:
-                self._free -= 1
+            if not self._waiting and rows <= self._free:
+                self._free -= rows
                 return
             context.rearm()
-            self._waiting.append(context)
+            self._waiting.append((context, rows))
         while True:
             context.wait()
             with self._lock:
@@ -127,25 +138,24 @@ class ConcurrencyLimiter:
                     if self._closed:
                         raise ServingError(grpc.StatusCode.UNAVAILABLE, _STOPPING)
                 except ServingError:
-                    self._waiting.remove(context)
+                    self._waiting.remove((context, rows))
+                    self._grant()
                     raise
 
     def close(self) -> None:
         """Refuse all waiting requests as UNAVAILABLE."""
         with self._lock:
             self._closed = True
-            for context in self._waiting:
+            for context, _ in self._waiting:
                 context.wake()
 
-    def _give_back(self) -> None:
-        with self._lock:
-            if self._waiting:
-                # Hand the slot to the next waiter (FIFO): a new request must not overtake it.
-                following = self._waiting.popleft()
-                self._granted.add(following)
-                following.wake()
-            else:
-                self._free += 1
+    def _grant(self) -> None:
+        """Give free places to the first waiters; no one overtakes a request that needs more places."""
+        while self._waiting and self._waiting[0][1] <= self._free:
+            context, rows = self._waiting.popleft()
+            self._free -= rows
+            self._granted.add(context)
+            context.wake()
 
 
 class Memory:
@@ -173,11 +183,11 @@ class Memory:
 
 
 class AdmissionControl:
-    """Limits the number of requests in the server; refuses all once the server stops."""
+    """Limits the number of requests in the server (`inside`); refuses all once the server stops."""
 
     def __init__(self, max_requests: int):
         self._max_requests = max_requests
-        self._inside = 0
+        self.inside = 0
         self._closed = False
         self._changed = threading.Condition()
 
@@ -187,21 +197,21 @@ class AdmissionControl:
         with self._changed:
             if self._closed:
                 raise ServingError(grpc.StatusCode.UNAVAILABLE, _STOPPING)
-            if self._inside >= self._max_requests:
+            if self.inside >= self._max_requests:
                 raise ServingError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{self._inside} requests are running or queued already: ask again later, or another server",
+                    f"{self.inside} requests are running or queued already: ask again later, or another server",
                 )
-            self._inside += 1
+            self.inside += 1
         try:
             yield
         finally:
             with self._changed:
-                self._inside -= 1
+                self.inside -= 1
                 self._changed.notify_all()
 
     def close(self, seconds: float) -> bool:
         """Admit no more requests and wait for the admitted ones; False if some are left after `seconds`."""
         with self._changed:
             self._closed = True
-            return self._changed.wait_for(lambda: not self._inside, seconds)
+            return self._changed.wait_for(lambda: not self.inside, seconds)

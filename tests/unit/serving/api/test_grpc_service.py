@@ -74,6 +74,9 @@ def test_an_input_with_a_default_may_be_left_out(stub: Any) -> None:
     paired = stub.Predict(predict_request("encode", text=["abc"], text_pair=["de"]), timeout=120)
     assert list(alone.outputs["pooled_output"].float_val) == [3, 3, 3]
     assert list(paired.outputs["pooled_output"].float_val) == [5, 5, 5]
+    # One row of such an input is repeated, as the default is.
+    repeated = stub.Predict(predict_request("encode", text=["abc", "a"], text_pair=["de"]), timeout=120)
+    assert list(repeated.outputs["pooled_output"].float_val) == [5, 5, 5, 3, 3, 3]
 
 
 def test_bytes_that_are_not_text_and_long_text_pass(stub: Any) -> None:
@@ -107,6 +110,11 @@ def test_a_message_above_the_limit_is_refused(stub: Any) -> None:
         (predict_request("length", text=[1.0]), "INVALID_ARGUMENT", "DT_STRING[?]; given: DT_FLOAT[1]"),
         (predict_request("length", text=[["a"]]), "INVALID_ARGUMENT", "DT_STRING[?]; given: DT_STRING[1, 1]"),
         (predict_request("length", text="a"), "INVALID_ARGUMENT", "DT_STRING[?]; given: DT_STRING[]"),
+        (
+            predict_request("encode", text=["a", "b", "c"], text_pair=["d", "e"]),
+            "INVALID_ARGUMENT",
+            'signature "encode": all inputs must have the same number of rows; given: text 3, text_pair 2',
+        ),
         (predict_request("", text=["[MASK]", "none"]), "INVALID_ARGUMENT", "no [MASK] in text 1"),
         (predict_request("length", text=[1 + 1j]), "INVALID_ARGUMENT", "DT_COMPLEX"),
     ],

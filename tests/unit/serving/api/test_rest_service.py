@@ -93,7 +93,7 @@ def test_bytes(http: httpx.Client) -> None:
 def test_not_a_number_is_written_as_tensorflow_serving_writes_it(http: httpx.Client) -> None:
     body = b'{"inputs": {"real": [[NaN, -Infinity]], "whole": [1]}, "signature_name": "numbers"}'
     text = http.post(PREDICT, content=body).text
-    assert '"real": [[NaN, -Infinity]]' in text
+    assert '"real":[[NaN, -Infinity]]' in text
 
 
 def test_status_and_metadata(http: httpx.Client) -> None:
@@ -155,7 +155,15 @@ def test_wrong_paths(http: httpx.Client, method: str, path: str, status: int, me
         (b'{"instances": [{"text": "a"}, "b"]}', "element: 1"),
         (b'{"instances": ["b", {"text": "a"}]}', "element: 0"),
         (b'{"instances": ["a", ["b"]]}', "nested more deeply"),
-        (b'{"instances": [["a"], ["b", "c"]]}', "expected a list of size 1"),
+        (b'{"instances": [["a"], ["b", "c"]]}', "text: DT_STRING[?]; given: DT_STRING[2, 1]"),
+        (
+            b'{"inputs": {"real": [[1, 2], [3]], "whole": [1, 2]}, "signature_name": "numbers"}',
+            "input real: expected a list of size 2 as in the first element, got [3]",
+        ),
+        (
+            b'{"inputs": {"text": ["a", "b", "c"], "text_pair": ["d", "e"]}, "signature_name": "next_sentence"}',
+            'signature "next_sentence": all inputs must have the same number of rows; given: text 3, text_pair 2',
+        ),
         (b'{"instances": [["a"]]}', "text: DT_STRING[?]; given: DT_STRING[1, 1]"),
         (b'{"instances": [1]}', "JSON Value: 1 is not of expected type: DT_STRING"),
         (b'{"instances": [null]}', "None is not of expected type"),

@@ -8,6 +8,7 @@ import yaml
 from typer.main import get_command
 
 from pipeline.cli import app
+from serving.scheduling.request_queue import QueueSettings
 
 DOCKER = Path(__file__).parents[4] / "docker"
 
@@ -23,6 +24,11 @@ def test_the_files_run_the_server():
         assert {"--engine", "--model-dir"} <= named <= options
     names = {of["name"] for of in container["ports"]}
     assert {of["targetPort"] for of in port["spec"]["ports"]} == names == {"grpc", "rest"}
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + QueueSettings().drain_seconds + 5
     for version in ("1.27", kubernetes_validate.latest_version()):
         for manifest in (deployment, port):
             kubernetes_validate.validate(manifest, version, strict=True)

@@ -18,9 +18,10 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
+from serving.scheduling.batching import BatchingSettings
 from serving.scheduling.request_parts import Part
 from serving.scheduling.request_queue import ConcurrencyLimiter, QueueSettings, RequestContext
-from serving.server import Server
+from serving.server import BATCHED, Server
 
 Push = Callable[[Path, int, int], Path]
 # Seconds for what takes milliseconds on an idle machine.
@@ -52,9 +53,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def started(base: Path, **queue: Any) -> Server:
+def started(base: Path, batching: BatchingSettings = BATCHED, **queue: Any) -> Server:
     queue = {"rest_timeout_seconds": PATIENCE, **queue}
-    server = Server(base, grpc_port=0, rest_port=0, queue=QueueSettings(**queue))
+    server = Server(base, grpc_port=0, rest_port=0, batching=batching, queue=QueueSettings(**queue))
     server.start()
     assert server.wait_until_available(120)
     return server
@@ -235,6 +236,48 @@ def test_requests_of_disconnected_rest_clients_are_not_computed(
     held.opened.set()
     first.result(PATIENCE)
     assert held.turns == [1]
+
+
+FULL = request("company", text=["abc"] * 32)
+
+
+def test_rows_wait_instead_of_being_refused(base: Path) -> None:
+    """Requests of full batches, beyond what the queue of the batches takes."""
+    server = started(base, BatchingSettings(num_batch_threads=1, max_enqueued_batches=1))
+    calls = [over_grpc(server).future(FULL, timeout=PATIENCE) for _ in range(100)]
+    assert {tuple(call.result().outputs["rows"].int_val) for call in calls} == {(32,) * 32}
+    server.stop()
+
+
+def test_rows_of_clients_that_left_are_not_computed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, gate = started(base, BatchingSettings(num_batch_threads=1)), Gate()
+
+    def computed(servable: Servable, name: str, part: Part) -> dict[str, np.ndarray]:
+        gate(name)
+        return COMPUTE(servable, name, part)
+
+    monkeypatch.setattr(Servable, "compute", computed)
+    calls = [over_grpc(server).future(FULL, timeout=PATIENCE) for _ in range(30)]
+    wait_for(lambda: server.inference.waiting == 28)
+    for call in calls:
+        call.cancel()
+    wait_for(lambda: server.inference.waiting == 0)
+    gate.opened.set()
+    wait_for(lambda: not server.inference._admission.inside)
+    assert len(gate.arrived) == 2
+    server.stop()
+
+
+def test_a_shutdown_that_cuts_requests_off_says_so(
+    base: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, gate = started(base, drain_seconds=0.1), Gate()
+    hold_back(server, gate)
+    pool.submit(over_rest, server)
+    wait_for(lambda: gate.arrived)
+    server.stop()
+    gate.opened.set()
+    assert "stopped after 0.1 s: 1 admitted requests were not answered" in caplog.text
 
 
 @pytest.mark.parametrize("patient", [True, False])

@@ -24,9 +24,19 @@ from serving.protos import PredictRequest, PredictResponse
 from serving.scheduling.request_queue import QueueSettings
 from serving.server import Server
 from serving.tensors import to_proto
+from tests.support.serving.http2 import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PREDICT,
+    PREFACE,
+    RESET,
+    SETTINGS,
+    frame,
+    predict_headers,
+)
 
 Push = Callable[[Path, int, int], Path]
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
 ROWS, IDLE, RECEIVE_SECONDS = 10_000, 1_000, 2
 # 8 requests, and gRPC's 16 spare threads.
 GRPC_THREADS = 24
@@ -66,28 +76,13 @@ def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
 # ---------------------------------------------------------------------- incomplete requests
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """HTTP/2 frame (RFC 9113, section 4.1)."""
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
-
-
 def half_sent_calls(port: int, count: int) -> socket.socket:
     """Open a connection with `count` Predict calls; the last has sent half of its message's frame."""
-    named = {
-        b":method": b"POST",
-        b":scheme": b"http",
-        b":path": PREDICT.encode(),
-        b":authority": b"localhost",
-        b"te": b"trailers",
-        b"content-type": b"application/grpc",
-    }
-    # RFC 7541, section 6.2.2: literal fields with a new name, not indexed.
-    block = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in named.items())
-    settings, streams = frame(4, 0, 0, b""), range(1, 2 * count, 2)
-    headers = b"".join(frame(1, 4, stream, block) for stream in streams)
-    half = frame(0, 0, streams[-1], bytes([0, 0, 0, 0, 100]) + bytes(100))[:60]
+    streams = range(1, 2 * count, 2)
+    headers = b"".join(map(predict_headers, streams))
+    half = frame(DATA, 0, streams[-1], bytes([0, 0, 0, 0, 100]) + bytes(100))[:60]
     connection = socket.create_connection(("127.0.0.1", port), timeout=120)
-    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings + headers + half)
+    connection.sendall(PREFACE + frame(SETTINGS, 0, 0, b"") + headers + half)
     return connection
 
 
@@ -115,7 +110,7 @@ def ended_streams(connection: socket.socket) -> Iterator[int]:
         while head := frames.read(9):
             frames.read(int.from_bytes(head[:3], "big"))
             kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big")
-            if kind == 3 or (kind == 1 and flags & 1):
+            if kind == RESET or (kind == HEADERS and flags & END_STREAM):
                 yield stream
 
 

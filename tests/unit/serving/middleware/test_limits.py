@@ -1,5 +1,6 @@
 """Limits for the size of requests, over both ports."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from serving import tensors
+from serving.api import json_examples, json_tensors
 from serving.api.classify import serialized_examples
 from serving.client import Client, ClientError
 from serving.errors import ServingError
@@ -104,10 +106,14 @@ def test_a_context_counts_once_per_example(context: int, examples: int, fits: bo
     given.example_list_with_context.context.features.feature["text"].bytes_list.value.append(b"x" * context)
     for _ in range(examples):
         given.example_list_with_context.examples.add()
+    limits = dataclasses.replace(LIMITS, max_rows=100)
     if fits:
-        assert len(serialized_examples(given, LIMITS)) == examples
+        assert len(serialized_examples(given, limits)) == examples
         return
     with pytest.raises(ServingError, match="bytes once repeated values and contexts are expanded"):
+        serialized_examples(given, limits)
+    given.example_list_with_context.examples.add()
+    with pytest.raises(ServingError, match='input "inputs" has 4 rows; a request may have at most 3'):
         serialized_examples(given, LIMITS)
 
 
@@ -149,6 +155,31 @@ def test_both_ports_have_the_same_limits(
     assert (caught.value.code, str(caught.value)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
     answer = http.post("/v1/models/bert:predict", json=body)
     assert (answer.status_code, answer.json()) == (400, {"error": message})
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/models/bert:predict", {"instances": ["a"] * 4}, 'input "text" has 4 rows'),
+        ("/models/bert:predict", {"instances": [{"text": "a"}] * 4}, 'input "text" has 4 rows'),
+        ("/models/bert:predict", {"inputs": ["a"] * 4}, 'input "text" has 4 rows'),
+        ("/models/bert:predict", {"inputs": {"text": ["a"] * 4}}, 'input "text" has 4 rows'),
+        ("/models/bert:predict", {"inputs": [["a"] * 400]}, "expecting text: DT_STRING[?]; given: DT_STRING[1, 400]"),
+        ("/models/bert:classify", {"examples": [{"text": "a"}] * 4}, 'input "examples" has 4 rows'),
+        ("/models/bert:regress", {"examples": [{"text": "a"}] * 4}, 'input "examples" has 4 rows'),
+        ("/embeddings", {"model": "bert", "input": ["a"] * 4}, 'input "text" has 4 rows'),
+    ],
+)
+def test_sizes_are_checked_before_values_are_converted(
+    limited: tuple[Client, httpx.Client], path: str, body: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert(*_: Any) -> None:
+        raise AssertionError("converted")
+
+    for module, name in ((json_tensors, "_leaf"), (json_tensors, "_columns"), (json_examples, "_example")):
+        monkeypatch.setattr(module, name, convert)
+    answer = limited[1].post(f"/v1{path}", json=body)
+    assert answer.status_code == 400 and message in answer.text.replace("\\", "")
 
 
 def test_a_message_above_the_limit(limited: tuple[Client, httpx.Client]) -> None:

@@ -64,6 +64,10 @@ def page(
             assert http.post("/v1/models/bert:predict", json={}).status_code == 400
             assert http.post("/v1/models/bert:predict", content=b"x" * 5_000_000).status_code == 413
             assert http.post("/v1/models/made%20up:predict", json={}).status_code == 400
+            vectors = "/v1/embeddings"
+            assert http.post(vectors, json={"model": "bert", "input": ["a", "b"]}).status_code == 200
+            assert http.post(vectors, json={"model": "bert", "input": ["a"], "dimensions": 7}).status_code == 400
+            assert http.post(vectors, json={"model": "made up", "input": ["a"]}).status_code == 404
             client.status()
             yield before.text, http.get(PATH).text, base
 
@@ -72,23 +76,24 @@ def test_requests_are_counted_under_tensorflow_servings_names(page: tuple[str, s
     before, after, _ = page
     count = ":tensorflow:serving:request_count"
     assert f"# TYPE {count} counter" in before and f"\n{count}{{" not in before
-    assert value(after, count, model_name="bert", status="OK") == 4
+    assert value(after, count, model_name="bert", status="OK") == 5
     # Also refused before the model was looked up: a malformed body, and one that is too large.
-    assert value(after, count, model_name="bert", status="INVALID_ARGUMENT") == 3
+    assert value(after, count, model_name="bert", status="INVALID_ARGUMENT") == 4
     assert value(after, count, model_name="bert", status="RESOURCE_EXHAUSTED") == 1
     latency = ":tensorflow:serving:request_latency_count"
     assert value(after, latency, model_name="bert", API="Predict", entrypoint="GRPC") == 3
     assert value(after, latency, model_name="bert", API="Predict", entrypoint="REST") == 1
+    assert value(after, latency, model_name="bert", API="Embeddings", entrypoint="REST") == 1
     total = value(after, ":tensorflow:serving:request_latency_sum", model_name="bert", API="Predict", entrypoint="GRPC")
     assert total is not None and 3 * 10 < total < 3 * 60e6  # microseconds
-    assert value(after, "bert_tfx_request_rows_sum", model_name="bert") == 3 * 2 + 1 + 1
+    assert value(after, "bert_tfx_request_rows_sum", model_name="bert") == 3 * 2 + 1 + 1 + 2 + 1
     assert value(after, "bert_tfx_model_version", model_name="bert") == 2
 
 
 def test_unknown_model_names_do_not_create_time_series(page: tuple[str, str, Path]) -> None:
     _, after, _ = page
     assert "made up" not in after
-    assert value(after, ":tensorflow:serving:request_count", model_name="", status="NOT_FOUND") == 4
+    assert value(after, ":tensorflow:serving:request_count", model_name="", status="NOT_FOUND") == 5
     assert value(after, ":tensorflow:serving:request_count", model_name="", status="INVALID_ARGUMENT") == 1
 
 

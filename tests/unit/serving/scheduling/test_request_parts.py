@@ -186,7 +186,7 @@ def test_requests_of_disconnected_clients_stop(server: Server, monkeypatch: pyte
         assert third.wait(60)
     assert noticed.wait(60)
     deadline = time.monotonic() + 60
-    while server.inference._admission._inside:
+    while server.inference._admission.inside:
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
     assert computed == [32] * 3

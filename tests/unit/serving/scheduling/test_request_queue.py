@@ -1,5 +1,6 @@
 """Concurrency limits, deadlines and admission, without a model."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +50,31 @@ def test_slots_are_granted_in_order_of_arrival(pool: ThreadPoolExecutor) -> None
     finally:
         for end in ends:
             end.set()
+
+
+def test_rows_share_the_places_in_order_of_arrival(pool: ThreadPoolExecutor) -> None:
+    limiter, computed = ConcurrencyLimiter(4), []
+    impatient, end = RequestContext(), threading.Event()
+
+    def ask(rows: int, call: RequestContext) -> None:
+        with contextlib.suppress(ServingError), limiter.slot(call, rows):
+            computed.append(rows)
+            assert end.wait(120)
+
+    asked = []
+    try:
+        for rows, waiting in ((3, 0), (9, 1), (1, 2)):  # 9 rows take all places, and are not overtaken by 1
+            asked.append(pool.submit(ask, rows, impatient if rows == 9 else RequestContext()))
+            wait_for(lambda: len(computed) + limiter.waiting == len(asked) and limiter.waiting == waiting)  # noqa: B023
+        assert computed == [3]
+        impatient.cancel()
+        wait_for(lambda: computed == [3, 1])
+    finally:
+        end.set()
+    for one in asked:
+        one.result(120)
+    with limiter.slot(RequestContext(120), 9):  # all places are free again
+        pass
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])

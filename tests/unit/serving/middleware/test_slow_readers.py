@@ -1,0 +1,138 @@
+"""Clients that take their answers late: nothing is cut off, by a shutdown either; and never: nothing is held."""
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trustme
+
+from serving.middleware.limits import LimitSettings
+from serving.middleware.security import SecuritySettings
+from serving.protos import PredictRequest, PredictResponse
+from serving.scheduling.request_queue import QueueSettings
+from serving.server import Server
+from serving.tensors import to_proto
+from tests.support.serving.http2 import DATA, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, frame, predict_headers
+
+PATIENCE = 300.0
+# Far less than the answer's megabytes.
+SMALL_BUFFER = 32 * 1024
+BODY = b'{"signature_name": "echo", "inputs": [%s]}' % b",".join([b'"%s"' % (b"x" * 4000)] * 512)
+HEAD = b"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(BODY)
+Push = Callable[[Path, int, int], Path]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, push: Push) -> Path:
+    base = tmp_path_factory.mktemp("slow")
+    push(base, 1, 1)
+    return base
+
+
+@contextlib.contextmanager
+def serving(base: Path, security: SecuritySettings | None = None, **limits: float) -> Iterator[Server]:
+    queue = QueueSettings(drain_seconds=PATIENCE, rest_timeout_seconds=PATIENCE)
+    server = Server(base, grpc_port=0, rest_port=0, limits=LimitSettings(**limits), queue=queue, security=security)
+    server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
+    with server:
+        assert server.wait_until_available(120)
+        yield server
+
+
+def wait_for(done: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def asking(port: int) -> socket.socket:
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+    connection.settimeout(PATIENCE)
+    connection.connect(("127.0.0.1", port))
+    return connection
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """The body of an HTTP answer, as long as its head says."""
+    with connection.makefile("rb") as read:
+        lines = list(iter(read.readline, b"\r\n"))
+        assert lines[0].startswith(b"HTTP/1.1 200 ")
+        size = next(int(line.split(b":")[1]) for line in lines if line.lower().startswith(b"content-length"))
+        body = read.read(size)
+    assert len(body) == size
+    return body
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path: Path, tls: bool) -> None:
+    ca, context, security = trustme.CA(), ssl.create_default_context(), None
+    if tls:
+        ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
+        ca.configure_trust(context)
+        security = SecuritySettings(*[str(tmp_path / "server.pem")] * 2)
+    with serving(base, security, max_head_seconds=2.0) as server, asking(server.rest_port) as plain:
+        connection = context.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain
+        connection.sendall(HEAD + BODY)
+        wait_for(lambda: server.inference._admission.inside)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        time.sleep(4.0)  # after the deadline of the next head, and of uvicorn's shutdown
+        assert stopping.is_alive() and server.inference._admission.inside == 1
+        assert answer_of(connection).count(b"x" * 4000) == 512
+        stopping.join(PATIENCE)
+        assert not stopping.is_alive()
+    connection.close()
+
+
+def test_an_answer_that_is_never_taken_is_given_up(base: Path) -> None:
+    with serving(base, max_receive_seconds=3.0) as server, asking(server.rest_port) as connection:
+        connection.sendall(HEAD + BODY)
+        connection.recv(1, socket.MSG_PEEK)  # the answer has begun
+        assert server.inference._admission.inside == 1
+        wait_for(lambda: not server.inference._admission.inside)
+
+
+def unread_call(port: int) -> socket.socket:
+    """A Predict call whose client takes nothing of the answer: the window of its stream is 0."""
+    request = PredictRequest(model_spec={"name": "bert", "signature_name": "echo"})
+    request.inputs["text"].CopyFrom(to_proto(np.array([b"x" * 4000], object)))
+    message = request.SerializeToString()
+    no_window = frame(SETTINGS, 0, 0, bytes([0, 4, 0, 0, 0, 0]))
+    data = frame(DATA, END_STREAM, 1, b"\0" + len(message).to_bytes(4, "big") + message)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    connection.sendall(PREFACE + no_window + predict_headers(1) + data)
+    return connection
+
+
+def test_a_shutdown_waits_for_a_late_reader_of_grpc(base: Path) -> None:
+    with serving(base) as server, unread_call(server.grpc_port) as call:
+        wait_for(lambda: server.policy._arrivals._sending)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        time.sleep(2.0)
+        assert stopping.is_alive() and server.inference._admission.inside == 1
+        call.sendall(frame(WINDOW_UPDATE, 0, 1, (60_000).to_bytes(4, "big")))
+        message = b""
+        with call.makefile("rb") as frames:
+            while head := frames.read(9):
+                payload = frames.read(int.from_bytes(head[:3], "big"))
+                message += payload if head[3] == DATA else b""
+        assert PredictResponse.FromString(message[5:]).outputs["text"].string_val == [b"x" * 4000]
+        stopping.join(PATIENCE)
+        assert not stopping.is_alive()
+
+
+def test_an_answer_of_grpc_that_is_never_taken_is_given_up(base: Path) -> None:
+    with serving(base, max_receive_seconds=2.0) as server, unread_call(server.grpc_port):
+        wait_for(lambda: server.policy._arrivals._sending)
+        wait_for(lambda: not server.policy._arrivals._sending)
+        wait_for(lambda: not server.inference._admission.inside)
