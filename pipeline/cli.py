@@ -17,7 +17,7 @@ import typer
 import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
 from bert_keras.notices import tell
-from bert_keras.signals import answered, ctrl_c
+from bert_keras.training.preemption import answered, ctrl_c
 from pipeline.commands import apply, convert, demo, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import typer
 
-from bert_keras.signals import ctrl_c
+from bert_keras.training.preemption import ctrl_c
 from pipeline import cli
 from pipeline.examples import worker_restart
 
