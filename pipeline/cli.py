@@ -10,14 +10,14 @@ import signal
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
 from bert_keras.notices import notify, tell
-from bert_keras.signals import answered, ctrl_c
+from bert_keras.training.preemption import answered, ctrl_c
 from pipeline.commands import apply, convert, demo, doctor, finetune, minimal_pairs, pretrain, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
@@ -139,7 +139,6 @@ def _code_of_serving(error: Exception) -> Exit | None:
 
 # The time for a command to clean up after Ctrl-C; a second one ends it at once.
 _SECONDS_TO_STOP = 4.0
-_STOPPED = "stopped by Ctrl-C; run the same command to resume"
 
 
 def _answer_ctrl_c(number: int) -> None:
@@ -157,13 +156,15 @@ def _answer_ctrl_c(number: int) -> None:
     timer.start()
 
 
-def _end() -> None:
+def _end() -> NoReturn:
+    """End without the interpreter's own end, which waits for Beam's threads."""
     import psutil
 
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    tell(_STOPPED)
+    tell("stopped by Ctrl-C; run the same command to resume")
+    sys.stdout.flush()
     os._exit(128 + signal.SIGINT)
 
 
@@ -199,6 +200,6 @@ def main(application: typer.Typer = app) -> None:
             raise
         code, message = serving_code or Exit.FAILED, trouble or str(error)
     if ctrl_c.is_set():  # whatever libraries made of it
-        code, message = 128 + signal.SIGINT, _STOPPED
+        _end()
     tell(message)
     sys.exit(code)

@@ -1,20 +1,54 @@
-"""Preemption: SIGTERM, which a scheduler sends some seconds before it takes the machine away, and Ctrl-C."""
+"""Preemption: SIGTERM, which a scheduler sends some seconds before it takes the machine away, and Ctrl-C.
+
+They are answered by a thread: the main thread runs no handler while it is in a library's C++ code.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bert_keras.notices import tell
-from bert_keras.signals import answered
 
 _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 _LAST_CTRL_C = 3
 _SHOW_CURSOR = b"\x1b[?25h"
+
+# Set once Ctrl-C is to end the command; libraries may turn its KeyboardInterrupt into another error, or wait forever.
+ctrl_c = threading.Event()
+
+
+@contextlib.contextmanager
+def answered(answer: Callable[[int], None]) -> Iterator[None]:
+    """Within the block call `answer`, in a thread, with the number of each signal that Python handles.
+
+    Every signal is answered when the block has ended. Only the main thread has signals: in another one nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers, arrivals = socket.socketpair()
+    arrivals.setblocking(False)
+
+    def watch() -> None:
+        while received := numbers.recv(1):
+            answer(received[0])
+
+    thread = threading.Thread(target=watch, name="signals", daemon=True)
+    before = signal.set_wakeup_fd(arrivals.fileno())
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        arrivals.close()
+        thread.join()
+        numbers.close()
 
 
 class Termination:
@@ -66,7 +100,7 @@ class Termination:
             self._on_stop()
             tell(f"{_NAMES[signal.Signals(number)]}: stopping after the running step; a checkpoint is written ...")
         elif number == signal.SIGINT and self._answered.count(number) < _LAST_CTRL_C:
-            tell("a checkpoint is being written; a third Ctrl-C stops without it")
+            tell("still stopping; a third Ctrl-C ends it at once, without a checkpoint")
         elif number == signal.SIGINT:
             tell("stopped without a checkpoint of this step; run the same command to resume at the one before")
             if os.isatty(1):

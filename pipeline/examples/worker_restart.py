@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from bert_keras.signals import ctrl_c
+from bert_keras.training.preemption import ctrl_c
 
 ATTEMPTS = 3
 _ATTEMPT = "BERT_TFX_ATTEMPT"  # environment variable, kept by the restarted command

@@ -7,10 +7,13 @@ RUN_DIR/notices/artifact-ID.NODE.jsonl  of the stage that made this artifact, it
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from bert_keras.notices import recorded
-from pipeline.runs.lineage import Run, Stage
 from pipeline.runs.run_dir import notices_dir
+
+if TYPE_CHECKING:
+    from pipeline.runs.lineage import Run, Stage
 
 
 def notices_file(run_dir: str, run_name: str, node: str = "") -> str:

@@ -56,7 +56,7 @@ def test_two_ctrl_c_are_answered_and_a_third_ends_the_process(capsys, ctrl_c_rai
         raise RuntimeError("stopped")  # the thread has answered when the block ends
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == "bert-tfx: Ctrl-C: stopping after the running step; a checkpoint is written ..."
-    assert "a third Ctrl-C stops without it" in second and "without a checkpoint of this step" in third
+    assert "a third Ctrl-C ends it at once" in second and "without a checkpoint of this step" in third
     assert (requests, codes) == ([1], [130])
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import typer
 
-from bert_keras.signals import ctrl_c
+from bert_keras.training.preemption import ctrl_c
 from pipeline import cli
 from pipeline.examples import worker_restart
 
@@ -29,6 +29,8 @@ def ended(monkeypatch, does):
         does()
 
     monkeypatch.setattr("sys.argv", ["bert-tfx"])
+    monkeypatch.setattr("os._exit", sys.exit)
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # of other tests
     with pytest.raises(SystemExit) as end:
         cli.main(app)
     return end.value.code
@@ -60,7 +62,7 @@ def pressed(error):
 def test_an_error_that_a_library_makes_of_ctrl_c_is_ctrl_c(monkeypatch, capsys, own_handler):
     """Beam's "RuntimeError: KeyboardInterrupt [while running ...]", also where a dead worker restarts the command."""
     monkeypatch.setattr(worker_restart, "_restart", lambda tell: pytest.fail("it restarts"))
-    monkeypatch.setattr(cli, "_end", lambda: None)
+    monkeypatch.setattr(cli, "_SECONDS_TO_STOP", 3600.0)
 
     def command():
         with worker_restart.restart_if_a_worker_dies(print):
