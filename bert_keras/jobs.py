@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from bert_keras.affects import EXPORT, INPUT, RUN, WEIGHTS
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
+from bert_keras.training.affects import EXPORT, INPUT, RUN, WEIGHTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
 
 _Dataclass = typing.TypeVar("_Dataclass")
@@ -28,8 +28,8 @@ class Job:
         output_dir: a new folder for the exported model.
         logs_dir: a folder for `log.jsonl`, TensorBoard's event files, and a task's scores and predictions.
         training_root: the folder of all checkpoints. Each training has a subfolder, named by a hash of what makes its
-            weights (`bert_keras.affects`): a killed job resumes, also on other devices; other data, code or settings
-            of the weights train anew.
+            weights (`bert_keras.training.affects`): a killed job resumes, also on other devices; other data, code or
+            settings of the weights train anew.
         code: a hash of the code that makes the weights.
         stage_code: a hash of all code of the job, for the cache of a pipeline and for scores of the model.
         export: how the model is written.

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.affects import weights_of
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
 from bert_keras.data.masking import MaskingVocabulary
 from bert_keras.data.tfrecord_batches import DynamicMasking
@@ -26,6 +25,7 @@ from bert_keras.objectives.unigram import unigram_model
 from bert_keras.saved_model.pretrained import export_saved_model
 from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
+from bert_keras.training.affects import weights_of
 from bert_keras.training.budget import Budget
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
 from bert_keras.training.config import TrainingConfig

@@ -24,10 +24,11 @@ PRETRAINING, FINETUNING = "bert_keras.pretraining", "bert_keras.finetuning.train
 # What makes no weights: exports, readers of other programs' files, records, messages. Examples, rows and initial
 # weights are hashed themselves.
 _NO_WEIGHTS = (
-    *("bert_keras.affects", "bert_keras.convert", "bert_keras.errors", "bert_keras.files", "bert_keras.jobs"),
-    *("bert_keras.notices", "bert_keras.saved_model", "bert_keras.training.budget", "bert_keras.training.checkpoints"),
-    *("bert_keras.training.checkpoint_dir", "bert_keras.training.flops", "bert_keras.training.log"),
-    *("bert_keras.training.preemption", "bert_keras.training.strategy"),
+    *("bert_keras.convert", "bert_keras.errors", "bert_keras.files", "bert_keras.jobs", "bert_keras.notices"),
+    *("bert_keras.saved_model", "bert_keras.training.affects", "bert_keras.training.budget"),
+    *("bert_keras.training.checkpoint_dir", "bert_keras.training.checkpoints", "bert_keras.training.flops"),
+    *("bert_keras.signals", "bert_keras.training.log", "bert_keras.training.preemption"),
+    "bert_keras.training.strategy",
 )
 _NO_WEIGHTS_OF = {
     # Examples are tokens already.

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from rich.console import Console
 
-from bert_keras.affects import weights_of
 from bert_keras.data.tfrecord_batches import shard_files
 from bert_keras.errors import Diverged, InputError
 from bert_keras.files import atomic_write_anywhere, json_text
@@ -25,6 +24,7 @@ from bert_keras.tasks.settings import FineTuningConfig, TaskSettings, TaskSpec
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
+from bert_keras.training.affects import weights_of
 from bert_keras.training.checkpoint_dir import run_folder
 
 # In the folder of a search's training: its scores on the held-out rows.

@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.affects import weights_of
 from bert_keras.files import json_text
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
 from bert_keras.finetuning.fine_tuner import FineTuner, read_spec
@@ -24,6 +23,7 @@ from bert_keras.tasks.span.answers import n_best_predictions, span_answers
 from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
 from bert_keras.tasks.submissions.squad import write_details
 from bert_keras.tasks.task_types import task_type_of
+from bert_keras.training.affects import weights_of
 from bert_keras.training.checkpoint_dir import copy_logs, tell_what_changed
 from bert_keras.training.log import TrainingLog
 from bert_keras.training.strategy import create_strategy, worker_number

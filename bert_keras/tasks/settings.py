@@ -9,9 +9,9 @@ import typing
 from typing import Any, Literal
 
 from bert_keras import files
-from bert_keras.affects import export, run, weights
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
+from bert_keras.training.affects import export, run, weights
 from bert_keras.training.config import TrainingConfig
 
 # Beside the shards of a task's examples, and beside an exported model.

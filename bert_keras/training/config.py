@@ -7,8 +7,8 @@ import math
 import re
 from typing import Literal
 
-from bert_keras.affects import run, weights
 from bert_keras.data.mixture import parse_numbers
+from bert_keras.training.affects import run, weights
 
 # In the folder of a run with a budget (`bert_keras.training.budget`).
 BUDGET_FILE = "budget.json"

@@ -100,8 +100,9 @@ def create_pipeline(
     if initial:
         # Without the settings of the training: a change of them needs no other initial model.
         before = TrainingConfig(seed=recipe.training.seed)
-        no_training = {"training": before, "second_phase": SecondPhase(), "training_root": ""}
-        init_job = dataclasses.replace(job, **no_training, code="", stage_code="")
+        init_job = dataclasses.replace(
+            job, training=before, second_phase=SecondPhase(), training_root="", code="", stage_code=""
+        )
         judged = recipe.gate.max_forgetting is not None
         start = InitialModel(initial.outputs[stages.IMPORTED], example_channels[-1], init_job, cased, judged)
     trained_on = [*example_channels, *(stage.outputs[stages.EXAMPLES] for stage in replay_stages[1:])]

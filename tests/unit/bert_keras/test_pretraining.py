@@ -26,7 +26,6 @@ from bert_keras.pretraining import check_enough_examples, check_examples_fit, lo
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.mixed_examples import text_never_read
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
-from bert_keras.training.step import TrainSteps
 from tests.support.examples.shard_figures import note_shards
 from tests.unit.bert_keras.conftest import VOCABULARY
 
@@ -132,7 +131,7 @@ def pretrain_job(folder, tmp_path, **fields):
 
 def not_exported(model, tokenizer, directory, *_):
     """What nobody reads is not exported: it takes longer than the training."""
-    Path(directory).mkdir(parents=True)
+    Path(directory).mkdir()
 
 
 def test_pretrain_trains_and_exports(examples, tmp_path, monkeypatch):
@@ -167,39 +166,6 @@ def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
     first, restored, changed = exported
     np.testing.assert_array_equal(restored, first)
     assert abs(changed - first).max() > 1e-6
-
-
-def test_a_stopped_training_goes_on_on_two_devices(examples, tmp_path, monkeypatch):
-    """With other intervals and code of the stage: no step is done again, and the losses are those of one device."""
-    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
-    quiet = BertConfig(len(VOCABULARY), 16, 1, 1, 32, 0.0, 0.0, max_position_embeddings=16)
-    whole, broken = (pretrain_job(examples.dir, tmp_path / name, model=quiet) for name in ("whole", "broken"))
-    often = dataclasses.replace(whole.training, steps_per_execution=1)
-    pretrain(dataclasses.replace(whole, training=often))
-    steps = TrainSteps.__call__
-
-    def killed_after_two(self, *args, **kwargs):
-        if int(self._step) == 2:
-            raise KeyboardInterrupt
-        return steps(self, *args, **kwargs)
-
-    monkeypatch.setattr(TrainSteps, "__call__", killed_after_two)
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(dataclasses.replace(broken, training=dataclasses.replace(often, save_checkpoints_steps=2)))
-    monkeypatch.setattr(TrainSteps, "__call__", steps)
-    elsewhere = dataclasses.replace(often, strategy="mirrored", save_checkpoints_steps=3, keep_checkpoint_max=1)
-    pretrain(dataclasses.replace(broken, training=elsewhere, stage_code="another"))
-    logs = [read_log(tmp_path / name / "model_run") for name in ("whole", "broken")]
-    assert list(logs[1]) == [1, 2, 3, 4]
-    assert logs[1] == pytest.approx(logs[0], abs=1e-4)
-    (folder,) = (tmp_path / "broken" / "training").iterdir()
-    assert {path.stem for path in (folder / "checkpoints").glob("*.index")} == {"ckpt-4"}
-
-
-def read_log(folder):
-    """The losses by step."""
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return {line["step"]: line["loss"] for line in lines if line["kind"] == "train"}
 
 
 def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):

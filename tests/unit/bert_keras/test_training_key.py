@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bert_keras import pretraining
-from bert_keras.affects import weights_of
 from bert_keras.convert.huggingface import write_huggingface
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.init_checkpoint import InitCheckpoint
@@ -21,7 +20,10 @@ from bert_keras.tasks.rows import TaskRow, write_rows
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.training.affects import weights_of
 from bert_keras.training.config import SecondPhase, TrainingConfig
+from bert_keras.training.step import TrainSteps
+from tests.support.models.small_training import log
 from tests.unit.bert_keras.conftest import VOCABULARY
 
 RUN = {
@@ -150,6 +152,34 @@ def test_moved_examples_and_initial_weights_are_the_same(monkeypatch, job, tmp_p
         (tmp_path / "init" / name / "learned_rows.json").write_text(rows)
         folders.add(pretraining_folder(monkeypatch, dataclasses.replace(job, init=str(tmp_path / "init" / name))))
     assert len(folders) == 4
+
+
+def test_a_stopped_training_goes_on_on_two_devices(monkeypatch, job, tmp_path):
+    """With other intervals and code of the stage: no step is done again, and the losses are those of one device."""
+    monkeypatch.setattr(pretraining, "export_with_examples", lambda *_: None)
+    quiet = dataclasses.replace(job.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    often = dataclasses.replace(job.training, steps_per_execution=1, save_checkpoints_steps=2)
+    job = dataclasses.replace(job, model=quiet, training=often)
+    pretraining.pretrain(
+        dataclasses.replace(job, logs_dir=str(tmp_path / "whole"), training_root=str(tmp_path / "other"))
+    )
+    steps = TrainSteps.__call__
+
+    def killed_after_two(self, *args, **kwargs):
+        if int(self._step) == 2:
+            raise KeyboardInterrupt
+        return steps(self, *args, **kwargs)
+
+    monkeypatch.setattr(TrainSteps, "__call__", killed_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        pretraining.pretrain(job)
+    monkeypatch.setattr(TrainSteps, "__call__", steps)
+    elsewhere = dataclasses.replace(often, strategy="mirrored", save_checkpoints_steps=3, keep_checkpoint_max=1)
+    pretraining.pretrain(dataclasses.replace(job, training=elsewhere, stage_code="another"))
+    whole, broken = ({line["step"]: line["loss"] for line in log(tmp_path / name)} for name in ("whole", "logs"))
+    assert list(broken) == [1, 2, 3, 4] and broken == pytest.approx(whole, abs=1e-4)
+    (folder,) = (tmp_path / "training").iterdir()
+    assert {path.stem for path in (folder / "checkpoints").glob("*.index")} == {"ckpt-4"}
 
 
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "good", "bad"], True)
