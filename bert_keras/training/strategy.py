@@ -6,6 +6,7 @@ import functools
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -128,4 +129,9 @@ def _tpu() -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-_STRATEGIES = {"one_device": _one_device, "mirrored": _mirrored, "multi_worker": _multi_worker, "tpu": _tpu}
+_STRATEGIES: dict[str, Callable[[], tf.distribute.Strategy]] = {
+    "one_device": _one_device,
+    "mirrored": _mirrored,
+    "multi_worker": _multi_worker,
+    "tpu": _tpu,
+}

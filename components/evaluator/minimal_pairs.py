@@ -175,7 +175,8 @@ def _figures(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """
     sums = np.array([(math.fsum(of), len(of)) for of in points.values()])
     accuracy, error = ratio_of_groups(*sums.T)
-    pairs = independent = int(sums[:, 1].sum())
+    pairs = int(sums[:, 1].sum())
+    independent = float(pairs)
     if error > 0.0:
         errors = error * margin_errors(len(points)) / _Z
         independent = min(pairs, accuracy * (1.0 - accuracy) / errors**2)

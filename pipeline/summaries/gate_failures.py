@@ -13,7 +13,7 @@ def failures_of(summary: Mapping[str, Any]) -> list[GateFailure]:
     """The records in a summary's `gate_failures`; a value that is null there is NaN, unless its kind has none."""
     failures = []
     for record in summary["gate_failures"]:
-        known = {"slice": tuple(record["slice"]) if record["slice"] else None}
+        known: dict[str, Any] = {"slice": tuple(record["slice"]) if record["slice"] else None}
         for name in ("value", "standard_errors") if record["kind"] == CHANCE else ("value",):
             known[name] = math.nan if record[name] is None and record["kind"] != EMPTY else record[name]
         failures.append(GateFailure(**{**record, **known}))
