@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import modernbert, sentence_transformers, tokenizer_files, weight_copy
+from bert_keras.convert import modernbert, sentence_transformers, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
 from bert_keras.convert.huggingface_tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
 from bert_keras.convert.weight_copy import Outline, ReadModel, Written
@@ -27,6 +27,7 @@ from bert_keras.models.config import BertConfig, HiddenAct
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
+from bert_keras.tokenizers.tokenizer_files import read_rules
 from bert_keras.tokenizers.vocabulary_files import (
     TOKENIZER_FILE,
     VOCABULARY_FILE,
@@ -107,7 +108,8 @@ def outline_huggingface(directory: str) -> Outline:
     """Read configuration, vocabulary and the headers of the weights' files; errors as in `read_huggingface`."""
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary = _read_vocabulary(directory, architecture.encoder)
-    rules, remarks = tokenizer_files.read_rules(directory, vocabulary)
+    rules, remarks = read_rules(directory, vocabulary)
+    rules = sentence_transformers.lower_cased(directory, vocabulary, rules)
     with contextlib.ExitStack() as files:
         tensors, file, _ = open_tensors(directory, files)
         stored = canonical(tensors, architecture.family, reads=False)

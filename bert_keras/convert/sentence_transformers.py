@@ -10,15 +10,31 @@ import os
 from typing import Any
 
 from bert_keras import files
-from bert_keras.convert.tokenizer_files import MODULES_FILE, SENTENCE_FILES, prompt_remarks, sentence_settings
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
-from bert_keras.tokenizers.vocabulary_files import LENGTH, TOKENIZER_FILE, read_settings
+from bert_keras.tokenizers.tokenizer_files import check_fields, refuse, unknown_fields
+from bert_keras.tokenizers.vocabulary_files import LENGTH, TOKENIZER_FILE, Vocabulary, read_settings
 
+MODULES_FILE = "modules.json"
+# Of the encoder's settings the first file that exists is read.
+_SETTINGS_FILES = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "albert"))
+_PROMPT_FILE = "config_sentence_transformers.json"
 _POOLING_FILE = "config.json"
 _MODULES = "sentence_transformers.models."
 # By the name of their switch in the pooling's file, in which version 5 has one `pooling_mode` instead.
 _SWITCHES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+
+# Supported values of the encoder's settings (version 6.2), and settings that change no vector.
+_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "do_lower_case": (True, False),
+    "transformer_task": ("feature-extraction",),
+    "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
+    "module_output_name": ("token_embeddings",),
+    **dict.fromkeys(("processing_kwargs", "config_args", "config_kwargs", "tokenizer_args", "processor_kwargs"), ({},)),
+    **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), ()),
+}
+_HARMLESS = ("max_seq_length", "model_args", "model_kwargs", "backend", "unpad_inputs")
+_REMEDY = f"remove {MODULES_FILE} to convert the encoder alone"
 
 
 def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, tuple[str, ...]]:
@@ -47,7 +63,7 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     mode = _pooling_mode(files.read_json(pooling_path))
     if mode not in ("mean", "cls"):
         return NO_EMBEDDING, (_not_read(directory, f"its pooling is {mode}"),)
-    path, settings = sentence_settings(directory)
+    path, settings = _settings(directory)
     longest, field = settings.get("max_seq_length"), "max_seq_length"
     if longest is None:  # version 6 writes only the tokenizer's
         path, field = os.path.join(directory, TOKENIZER_FILE), LENGTH
@@ -55,9 +71,60 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     longest = positions if longest is None else longest
     if not isinstance(longest, (int, float)) or longest < 3:
         raise InputError(f"{path}: {field} is {longest!r}; it must be a number of tokens, 3 or more")
-    return EmbeddingSettings(mode, len(kinds) == 3, int(longest) if longest < positions else 0), prompt_remarks(
-        directory
+    return EmbeddingSettings(mode, len(kinds) == 3, int(longest) if longest < positions else 0), _remarks(directory)
+
+
+def lower_cased(directory: str, vocabulary: Vocabulary | None, rules: dict[str, Any]) -> dict[str, Any]:
+    """The rules of a folder's tokenizer, or, if the model lower-cases before it, those of both.
+
+    Args:
+        rules: result of `read_rules`.
+
+    Raises:
+        InputError: a setting asks for another text or vector than `embed` gives.
+    """
+    path, settings = _settings(directory)
+    if not settings.get("do_lower_case") or vocabulary is None:
+        return rules
+    if vocabulary.merges is not None or vocabulary.sentencepiece is not None:
+        refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary", _REMEDY)
+    return (
+        rules
+        if rules.get("lower_case")
+        else {**rules, "lower_case": True, "strip_accents": bool(rules.get("strip_accents"))}
     )
+
+
+def _settings(directory: str) -> tuple[str, dict[str, Any]]:
+    """The file of the encoder's settings, and its fields; none in another folder than sentence-transformers'."""
+    paths = [os.path.join(directory, name) for name in _SETTINGS_FILES]
+    path = next(filter(os.path.exists, paths), paths[0])
+    fields = {}
+    if os.path.exists(os.path.join(directory, MODULES_FILE)) and os.path.exists(path):
+        fields = files.read_json(path)
+        check_fields(path, fields, _SUPPORTED, remedy=_REMEDY)
+    return path, fields
+
+
+def _remarks(directory: str) -> tuple[str, ...]:
+    """Remarks on prompts and unknown fields; InputError if a prompt is put before every text."""
+    path, settings = _settings(directory)
+    remarks = unknown_fields(path, settings, (*_SUPPORTED, *_HARMLESS))
+    path = os.path.join(directory, _PROMPT_FILE)
+    if not os.path.exists(path):
+        return remarks
+    fields = files.read_json(path)
+    check_fields(path, fields, {"model_type": ("SentenceTransformer",)}, remedy=_REMEDY)
+    prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
+    if default is not None and prompts.get(default) != "":
+        raise InputError(
+            f"{path}: default_prompt_name is {default!r}: {prompts.get(default)!r} is put before every text, but here "
+            "nothing is: set the field to null, and begin each text with the prompt"
+        )
+    if written := [f"{name} {prompt!r}" for name, prompt in prompts.items() if prompt]:
+        remarks += (f"the prompts of {path} are not kept ({', '.join(written)}): begin texts with them",)
+    listed = ("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name")
+    return remarks + unknown_fields(path, fields, listed)
 
 
 def _pooling_mode(fields: dict[str, Any]) -> Any:
@@ -98,4 +165,4 @@ def write_embedding(directory: str, embedding: EmbeddingSettings, hidden_size: i
     pooling = {"word_embedding_dimension": hidden_size, **switches}
     files.write_json(os.path.join(directory, "1_Pooling"), _POOLING_FILE, pooling)
     settings = {"max_seq_length": embedding.max_seq_length or positions, "do_lower_case": False}
-    files.write_json(directory, SENTENCE_FILES[0], settings)
+    files.write_json(directory, _SETTINGS_FILES[0], settings)

@@ -65,9 +65,35 @@ def test_the_length_may_be_the_tokenizer_s(tmp_path):
         assert read_embedding(directory, 512)[0].max_seq_length == expected
 
 
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"default_prompt_name": "query"}, r"default_prompt_name is 'query': 'query: ' is put .*begin each text with"),
+        ({"default_prompt_name": "other"}, r"default_prompt_name is 'other': None is put before"),
+        (
+            {"model_type": "CrossEncoder"},
+            r'model_type is "CrossEncoder"; supported: "SentenceTransformer"; remove modul',
+        ),
+    ],
+)
+def test_prompts_are_named(tmp_path, config, says):
+    directory = folder(tmp_path, ["Transformer", "Pooling"], MEAN, {"max_seq_length": 9, "other": 1})
+    fields = {"prompts": {"query": "query: ", "passage": ""}, "default_prompt_name": None, "truncate_dim": 5}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(fields))
+    unknown, prompts, further = read_embedding(directory, 512)[1]
+    assert "query 'query: '" in prompts and "passage" not in prompts
+    assert unknown.endswith("not read: other") and further.endswith("not read: truncate_dim")
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({**fields, **config}))
+    with pytest.raises(InputError, match=f"config_sentence_transformers.json: {says}"):
+        read_embedding(directory, 512)
+
+
 def test_damaged_files_are_named(tmp_path):
     directory = folder(tmp_path, ["Transformer", "Pooling"], MEAN, {"max_seq_length": 1})
     with pytest.raises(InputError, match=r"sentence_bert_config\.json: max_seq_length is 1"):
+        read_embedding(directory, 512)
+    (tmp_path / "modules.json").write_text('[{"type": "Transformer", "path": "0_Transformer"}]')
+    with pytest.raises(InputError, match=r"path of Transformer is '0_Transformer'; supported: '', the folder itself"):
         read_embedding(directory, 512)
     (tmp_path / "modules.json").write_text('{"0": "x"}')
     with pytest.raises(InputError, match=r"modules\.json is not a list of modules"):

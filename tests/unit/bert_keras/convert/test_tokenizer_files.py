@@ -10,13 +10,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from bert_keras.convert.detect import read_any, tokenizer_of, write_any
 from bert_keras.convert.initial_model import initial_outline, initialize
 from bert_keras.convert.onnx_folder import write_onnx
-from bert_keras.convert.tokenizer_files import read_rules
+from bert_keras.convert.sentence_transformers import lower_cased
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
 from bert_keras.saved_model.text_inputs import graph_tokenizer_of
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
+from bert_keras.tokenizers.tokenizer_files import read_rules
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.vocabulary_files import Vocabulary, read_fast
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
@@ -200,24 +201,23 @@ def test_what_only_rare_texts_show_is_a_remark(tmp_path):
     assert "adds a space before every text" in remark
 
 
-def sentences(**fields):
-    return {"modules": [{"type": "Transformer", "path": ""}], "sentence_bert_config": fields}
-
-
 def test_sentence_transformers_lower_cases_before_the_tokenizer(tmp_path):
-    put(tmp_path, {"do_lower_case": False}, **sentences(do_lower_case=True))
-    assert rules_of(tmp_path)[0] == {"lower_case": True, "strip_accents": False}
-    put(tmp_path, {"do_lower_case": True}, **sentences(do_lower_case=True))
-    assert rules_of(tmp_path)[0] == {"lower_case": True}
+    def rules(kind="BERT", cased=True, **fields):
+        modules = [{"type": "Transformer", "path": ""}]
+        put(tmp_path, {"do_lower_case": not cased}, modules=modules, sentence_bert_config=fields)
+        return lower_cased(str(tmp_path), KINDS[kind][0], rules_of(tmp_path, KINDS[kind][0])[0])
+
+    assert rules(do_lower_case=True) == {"lower_case": True, "strip_accents": False}
+    assert rules(do_lower_case=True, cased=False) == {"lower_case": True}
+    assert rules(do_lower_case=False) == {"lower_case": False}
     with pytest.raises(InputError, match=r"sentence_bert_config.json: do_lower_case is true; .*remove modules.json"):
-        rules_of(tmp_path, KINDS["RoBERTa"][0])
-    put(tmp_path, {"do_lower_case": True}, **sentences(processing_kwargs={"text": {"padding": True}}))
-    with pytest.raises(InputError, match=r"sentence_bert_config.json: processing_kwargs is .*supported: {}"):
-        rules_of(tmp_path)
+        rules("RoBERTa", do_lower_case=True)
+    with pytest.raises(InputError, match=r"sentence_bert_config.json: processing_kwargs is .*supported: \{\}"):
+        rules(processing_kwargs={"text": {"padding": True}})
     # Saved by sentence-transformers: its own step before the tokenizer's.
     fast = library(False)
     fast.normalizer = normalizers.Sequence([normalizers.Lowercase(), fast.normalizer])
-    put(tmp_path, {"tokenizer_class": "PreTrainedTokenizerFast"}, fast, **sentences())
+    put(tmp_path, {"tokenizer_class": "PreTrainedTokenizerFast"}, fast)
     assert rules_of(tmp_path)[0] == {"lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True}
 
 

@@ -2,8 +2,7 @@
 
 Read are `tokenizer_config.json`, `tokenizer.json`, `special_tokens_map.json` and the class in `config.json`, by the
 rules of `transformers` 4.57 and 5.24: the classes below take their rules from `tokenizer_config.json`, whatever
-`tokenizer.json` says, and a class without rules of its own takes all from `tokenizer.json`. Of a model of
-sentence-transformers (6.2) also its settings and its prompts.
+`tokenizer.json` says, and a class without rules of its own takes all from `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from bert_keras.errors import InputError
@@ -22,8 +21,6 @@ from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE, LENGTHS,
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 _REMEDY = "no tokenizer here does that: remove the vocabulary's files to convert the weights alone"
-MODULES_FILE = "modules.json"
-_SENTENCE_REMEDY = f"remove {MODULES_FILE} to convert the encoder alone"
 _MAP_FILE = "special_tokens_map.json"
 _CLASS = "tokenizer_class"
 # Classes without rules of their own; a name may end with "Fast".
@@ -77,19 +74,6 @@ _HARMLESS = """
     sudachi_kwargs tokenizer_file transformers_version trim_offsets truncation truncation_strategy use_fast vocab_file
     vocab_size
 """
-# sentence-transformers; the first file of the encoder's settings that exists is read.
-SENTENCE_FILES = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "albert"))
-_PROMPT_FILE = "config_sentence_transformers.json"
-_SENTENCE: dict[str, tuple[Any, ...]] = {
-    "do_lower_case": (True, False),
-    "transformer_task": ("feature-extraction",),
-    "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
-    "module_output_name": ("token_embeddings",),
-    **dict.fromkeys(("processing_kwargs", "config_args", "config_kwargs", "tokenizer_args", "processor_kwargs"), ({},)),
-    **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), ()),
-}
-_SENTENCE_HARMLESS = ("max_seq_length", "model_args", "model_kwargs", "backend", "unpad_inputs")
-_PROMPT_HARMLESS = ("__version__", "prompts", "default_prompt_name", "similarity_fn_name")
 # What an ALBERT's `tokenizer.json` replaces, quotation marks and several spaces.
 _REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"})
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -121,7 +105,7 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
         class_ = read_json(path).get(_CLASS)
     any_rules = class_ is not None and class_.removesuffix("Fast") in _ANY_RULES
     if class_ is not None and not any_rules and class_.removesuffix("Fast") not in kind.classes:
-        _refuse(path, _CLASS, class_, f"{', '.join(kind.classes)} for {algorithm}")
+        refuse(path, _CLASS, class_, f"{', '.join(kind.classes)} for {algorithm}")
     _check_names(paths[2], names, kind)
     rules: dict[str, Any] = {}
     try:
@@ -143,65 +127,37 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
         )
     if settings.get("add_prefix_space") and algorithm == "BPE":
         remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
-    path, sentence = sentence_settings(directory)
-    if sentence.get("do_lower_case") and algorithm != "WordPiece":
-        _refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary")
-    if sentence.get("do_lower_case") and not rules.get("lower_case"):
-        # Before the tokenizer, which keeps its own rule for accents.
-        rules |= {"lower_case": True, "strip_accents": bool(rules.get("strip_accents"))}
     return rules, remarks
 
 
-def sentence_settings(directory: str) -> tuple[str, dict[str, Any]]:
-    """The file of the encoder's settings in a model of sentence-transformers, and its fields; none in another folder.
-
-    Raises:
-        InputError: a field asks for another text or vector than `embed` gives.
-    """
-    paths = [os.path.join(directory, name) for name in SENTENCE_FILES]
-    path = next(filter(os.path.exists, paths), paths[0])
-    fields = {}
-    if os.path.exists(os.path.join(directory, MODULES_FILE)) and os.path.exists(path):
-        fields = read_json(path)
-        _check(path, fields, _SENTENCE)
-    return path, fields
-
-
-def prompt_remarks(directory: str) -> tuple[str, ...]:
-    """Remarks on the prompts of a model of sentence-transformers, and on unknown fields of its files.
-
-    Raises:
-        InputError: a prompt is put before every text.
-    """
-    path, sentence = sentence_settings(directory)
-    remarks = _unknown(path, sentence, (*_SENTENCE, *_SENTENCE_HARMLESS))
-    path = os.path.join(directory, _PROMPT_FILE)
-    if not os.path.exists(path):
-        return remarks
-    fields = read_json(path)
-    _check(path, fields, {"model_type": ("SentenceTransformer",)})
-    prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
-    if default is not None and prompts.get(default) != "":
-        raise InputError(
-            f"{path}: default_prompt_name is {default!r}: {prompts.get(default)!r} is put before every text, but here "
-            "nothing is: set the field to null, and begin each text with the prompt"
-        )
-    if written := [f"{name} {prompt!r}" for name, prompt in prompts.items() if prompt]:
-        remarks += (f"the prompts of {path} are not kept ({', '.join(written)}): begin texts with them",)
-    return remarks + _unknown(path, fields, ("model_type", *_PROMPT_HARMLESS))
-
-
-def _refuse(path: str, field: str, value: Any, supported: str) -> NoReturn:
+def refuse(path: str, field: str, value: Any, supported: str, remedy: str = _REMEDY) -> NoReturn:
+    """Raise InputError for the value of a field."""
     shown = json.dumps(value, ensure_ascii=False)
-    remedy = _SENTENCE_REMEDY if os.path.basename(path) in (*SENTENCE_FILES, _PROMPT_FILE) else _REMEDY
     raise InputError(f"{path}: {field} is {shown:.100}; supported: {supported}; {remedy}")
 
 
-def _check(path: str, fields: Mapping[str, Any], supported: Mapping[str, tuple[Any, ...]], before: str = "") -> None:
+def check_fields(
+    path: str,
+    fields: Mapping[str, Any],
+    supported: Mapping[str, tuple[Any, ...]],
+    before: str = "",
+    remedy: str = _REMEDY,
+) -> None:
+    """Raise InputError for a field whose value is neither None nor one of those that are supported.
+
+    Args:
+        before: goes before the field's name in the message.
+    """
     for name, values in supported.items():
         value = fields.get(name)
         if value is not None and not any(value == one and type(value) is type(one) for one in values):
-            _refuse(path, before + name, value, " or ".join(map(json.dumps, values)) or "none")
+            refuse(path, before + name, value, " or ".join(map(json.dumps, values)) or "none", remedy)
+
+
+def unknown_fields(path: str, fields: Mapping[str, Any], listed: Collection[str]) -> tuple[str, ...]:
+    """A remark on the fields that are not listed; internal ones begin with "_"."""
+    unknown = [name for name in fields if name not in listed and not name.startswith("_")]
+    return (f"{path}: not known and not read: {', '.join(unknown)}",) if unknown else ()
 
 
 def _check_settings(path: str, settings: dict[str, Any], kind: _Kind) -> tuple[str, ...]:
@@ -209,22 +165,17 @@ def _check_settings(path: str, settings: dict[str, Any], kind: _Kind) -> tuple[s
     never = settings.get("never_split") or []
     if isinstance(never, list) and set(never) <= set(kind.special.values()):
         settings = {**settings, "never_split": []}
-    _check(path, settings, _SUPPORTED)
+    check_fields(path, settings, _SUPPORTED)
     _check_names(path, settings, kind)
     listed = {*_SUPPORTED, *_ADDED, *_HARMLESS.split(), *LENGTHS, _CLASS, *(f"{name}_token" for name in kind.special)}
-    return _unknown(path, settings, listed)
-
-
-def _unknown(path: str, fields: Mapping[str, Any], listed: Iterable[str]) -> tuple[str, ...]:
-    unknown = [name for name in fields if name not in listed and not name.startswith("_")]
-    return (f"{path}: not known and not read: {', '.join(unknown)}",) if unknown else ()
+    return unknown_fields(path, settings, listed)
 
 
 def _check_names(path: str, fields: dict[str, Any], kind: _Kind) -> None:
     for name, token in kind.special.items():
         for content in _content(fields.get(f"{name}_token")):
             if content != token:
-                _refuse(path, f"{name}_token", content, json.dumps(token))
+                refuse(path, f"{name}_token", content, json.dumps(token))
 
 
 def _contents(*files: dict[str, Any]) -> Iterator[str]:
@@ -257,16 +208,16 @@ def _check_fast(
     """Check what `tokenizer.json` says beside its normalizer."""
     model = fast.get("model") or {}
     if model.get("type", algorithm) != algorithm:
-        _refuse(path, "model.type", model["type"], f"{algorithm}, as the files beside it")
+        refuse(path, "model.type", model["type"], f"{algorithm}, as the files beside it")
     supported: dict[str, tuple[Any, ...]] = {
         "WordPiece": {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
         "BPE": {"dropout": (0.0, 0), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)},
         "Unigram": {},
     }[algorithm] | dict.fromkeys(("byte_fallback", "ignore_merges"), (False,))
-    _check(path, model, supported, "model.")
+    check_fields(path, model, supported, "model.")
     if model.get("max_input_chars_per_word", 100) < 100:
-        _refuse(path, "model.max_input_chars_per_word", model["max_input_chars_per_word"], "100 or more")
-    _check(path, fast.get("truncation") or {}, {"direction": ("Right",)}, "truncation.")
+        refuse(path, "model.max_input_chars_per_word", model["max_input_chars_per_word"], "100 or more")
+    check_fields(path, fast.get("truncation") or {}, {"direction": ("Right",)}, "truncation.")
     words = model.get("vocab") or {}
     ids = words.items() if isinstance(words, dict) else ((token, i) for i, (token, *_) in enumerate(words))
     for token, i in ids:
@@ -284,13 +235,13 @@ def _check_fast(
     rewrites = () if algorithm == "BPE" else ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled")
     for step in _steps(fast.get("normalizer"), "normalizers"):
         if step["type"] not in rewrites or step.get("pattern", _REPLACED[0]) not in _REPLACED:
-            _refuse(path, "normalizer", step, ", ".join(rewrites) or "none")
+            refuse(path, "normalizer", step, ", ".join(rewrites) or "none")
     for step in _steps(fast.get("pre_tokenizer"), "pretokenizers"):
         if step["type"] not in types:
-            _refuse(path, "pre_tokenizer", step, ", ".join(types))
-        _check(path, step, {"use_regex": (True,), "split": (True,), "replacement": ("▁",)}, f"{step['type']}.")
+            refuse(path, "pre_tokenizer", step, ", ".join(types))
+        check_fields(path, step, {"use_regex": (True,), "split": (True,), "replacement": ("▁",)}, f"{step['type']}.")
         if algorithm == "Unigram":
-            _check(path, step, {"prepend_scheme": ("always",), "add_prefix_space": (True,)}, "Metaspace.")
+            check_fields(path, step, {"prepend_scheme": ("always",), "add_prefix_space": (True,)}, "Metaspace.")
         elif step.get("add_prefix_space"):
             return (f"{path}: adds a space before every text; here none is added",)
     return ()
@@ -310,10 +261,10 @@ def _check_post_processor(path: str, fast: dict[str, Any], kind: _Kind) -> None:
         else:
             found = {"type": step["type"]}
         if found != template:
-            _refuse(path, "post_processor", found, " ".join(template["pair"]))
+            refuse(path, "post_processor", found, " ".join(template["pair"]))
         return
     if "post_processor" in fast:
-        _refuse(path, "post_processor", fast["post_processor"], " ".join(template["pair"]))
+        refuse(path, "post_processor", fast["post_processor"], " ".join(template["pair"]))
 
 
 def _wordpiece_rules(
@@ -327,11 +278,11 @@ def _wordpiece_rules(
         own = json.loads(fast_tokenizer(BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})).to_str())
         for part, theirs in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
             if own[part] != fast.get(part):
-                _refuse(paths[1], part, fast.get(part), theirs)
+                refuse(paths[1], part, fast.get(part), theirs)
         return said
-    _check(paths[1], steps[-1], {"clean_text": (True,)}, "normalizer.")
+    check_fields(paths[1], steps[-1], {"clean_text": (True,)}, "normalizer.")
     if [step["type"] for step in _steps(fast.get("pre_tokenizer"), "pretokenizers")] != ["BertPreTokenizer"]:
-        _refuse(paths[1], "pre_tokenizer", fast.get("pre_tokenizer"), "BertPreTokenizer")
+        refuse(paths[1], "pre_tokenizer", fast.get("pre_tokenizer"), "BertPreTokenizer")
     theirs = {ours: steps[-1][name] for ours, name in _RULES.values() if steps[-1].get(name) is not None}
     if len(steps) > 1:
         theirs |= {"lower_case": True, "strip_accents": theirs.get("strip_accents", theirs.get("lower_case"))}
