@@ -80,7 +80,7 @@ def read_huggingface(directory: str) -> ReadModel:
     outline = outline_huggingface(directory)
     architecture, vocabulary = outline.architecture, outline.vocabulary
     with contextlib.ExitStack() as files:
-        tensors, file, head = open_tensors(directory, files)
+        tensors, file, head = open_tensors(directory, architecture.family, files)
         stored = canonical(tensors, architecture.family)
         model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
     _check_head(model, architecture, config_path)
@@ -111,7 +111,7 @@ def outline_huggingface(directory: str) -> Outline:
     vocabulary = _read_vocabulary(directory, architecture.encoder)
     lower_case = read_settings(directory).get("do_lower_case")
     with contextlib.ExitStack() as files:
-        tensors, file, _ = open_tensors(directory, files)
+        tensors, file, _ = open_tensors(directory, architecture.family, files)
         stored = canonical(tensors, architecture.family, reads=False)
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     is_generator = architecture.family == "electra" and "masked-LM head" in parts

@@ -30,13 +30,16 @@ _OTHER_WEIGHTS = {
 
 # Prefixes of tensors' names under PyTorch's wrappers: several GPUs, a compiled model.
 _WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")
-# Tensors of heads for a task; a ModernBERT's begins with the layers of its masked-LM head.
-_TASK_HEAD = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
-_MODERNBERT_HEAD = "head."
+# Beginnings of an encoder's names without the family's prefix.
+_ENCODER = ("embeddings.", "embeddings_project.", "encoder.", "layers.", "final_norm.", "pooler.")
+# A ModernBERT's head for a task begins with the layers of its masked-LM head, which has a tensor of DECODER, too.
+_MODERNBERT_HEAD, _DECODER = "head.", "decoder."
 
 
-def open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[StoredTensor], str, tuple[str, ...]]:
-    """The tensors of the folder but those of a task's head, the file that lists them, and the names of the head's.
+def open_tensors(
+    directory: str, family: Family, files: contextlib.ExitStack
+) -> tuple[list[StoredTensor], str, tuple[str, ...]]:
+    """The tensors of encoder and pre-training heads, the file that lists them, and the names of a task's head.
 
     `files` closes the files.
     """
@@ -52,8 +55,9 @@ def open_tensors(directory: str, files: contextlib.ExitStack) -> tuple[list[Stor
         if any("/" in tensor.name for tensor in tensors):
             raise _of_former_class(directory, path, "TensorFlow", "")
         tensors = [dataclasses.replace(tensor, name=_WRAPPERS.sub("", tensor.name)) for tensor in tensors]
-        head = {tensor.name for tensor in tensors if _TASK_HEAD.match(tensor.name)}
-        head |= {tensor.name for tensor in tensors if head and tensor.name.startswith(_MODERNBERT_HEAD)}
+        head = {t.name for t in tensors if not t.name.startswith((PREFIXES[family], *HEADS[family], *_ENCODER))}
+        if head and not any(tensor.name.startswith(_DECODER) for tensor in tensors):
+            head |= {tensor.name for tensor in tensors if tensor.name.startswith(_MODERNBERT_HEAD)}
         return [tensor for tensor in tensors if tensor.name not in head], path, tuple(sorted(head))
     for name, (library, argument) in _OTHER_WEIGHTS.items():
         if os.path.exists(path := os.path.join(directory, name)):
