@@ -1,7 +1,7 @@
 """Hugging Face's folder of a BERT, or of a relative (`weight_map.Family`): `config.json`, `model.safetensors` (or
 shards and their index), and `vocab.txt`, `vocab.json` with `merges.txt`, `spiece.model`, or `tokenizer.json`.
 
-Of older folders `pytorch_model.bin`, without running its pickle (`torch_file`). The head of a fine-tuned model is left
+Of older folders `pytorch_model.bin`, without running its pickle. The head of a fine-tuned model is left
 out. Generator and discriminator of an ELECTRA are two folders; the generator's may lie in the discriminator's, as
 `generator/`.
 """
