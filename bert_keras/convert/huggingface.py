@@ -1,7 +1,7 @@
 """Hugging Face's folder of a BERT, or of a relative (`weight_map.Family`): `config.json`, `model.safetensors` (or
 shards and their index), and `vocab.txt`, `vocab.json` with `merges.txt`, `spiece.model`, or `tokenizer.json`.
 
-Of older folders `pytorch_model.bin`, without running its pickle (`torch_file`). The head of a fine-tuned model is left
+Of older folders `pytorch_model.bin`, without running its pickle. The head of a fine-tuned model is left
 out. Generator and discriminator of an ELECTRA are two folders; the generator's may lie in the discriminator's, as
 `generator/`.
 """
@@ -81,7 +81,7 @@ def read_huggingface(directory: str) -> ReadModel:
     outline = outline_huggingface(directory)
     architecture, vocabulary = outline.architecture, outline.vocabulary
     with contextlib.ExitStack() as files:
-        tensors, file, head = open_tensors(directory, files)
+        tensors, file, head = open_tensors(directory, architecture.family, files)
         stored = canonical(tensors, architecture.family)
         model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
     _check_head(model, architecture, config_path)
@@ -111,7 +111,7 @@ def outline_huggingface(directory: str) -> Outline:
     rules, remarks = read_rules(directory, vocabulary)
     rules = sentence_transformers.lower_cased(directory, vocabulary, rules)
     with contextlib.ExitStack() as files:
-        tensors, file, _ = open_tensors(directory, files)
+        tensors, file, _ = open_tensors(directory, architecture.family, files)
         stored = canonical(tensors, architecture.family, reads=False)
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     is_generator = architecture.family == "electra" and "masked-LM head" in parts

@@ -33,8 +33,8 @@ CHECKPOINT = "bert_model.ckpt"
 _WHOSE = "checkpoints of google-research/bert"
 # Of an ELECTRA; the file `checkpoint` names it, since the original is given the folder.
 _ELECTRA_CHECKPOINT = "electra.ckpt"
-# Heads for a task: run_classifier.py, run_squad.py, and ELECTRA's run_finetuning.py.
-_TASK_HEAD = re.compile(r"(output_(weights|bias)$|cls/squad/|task_specific/)")
+# Variables of encoders and pre-training heads; others are a task's head, as run_classifier.py's `output_weights`.
+_MODEL = re.compile(r"(bert|electra|generator|cls/predictions|cls/seq_relationship|\w+_predictions)/")
 # In a checkpoint of TensorFlow 2's objects, whose names are paths of attributes.
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -186,7 +186,7 @@ def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
 
     # A training's numbers, as the step, have no axes. An optimizer's slot is named after its weight: WEIGHT/adam_m.
     weights = [name for name in sorted(shapes) if shapes[name] and posixpath.dirname(name) not in shapes]
-    head = tuple(name for name in weights if _TASK_HEAD.match(name))
+    head = tuple(name for name in weights if not _MODEL.match(name))
     return {name: stored(name, shapes[name]) for name in weights if name not in head}, head
 
 

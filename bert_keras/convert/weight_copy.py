@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
 # All convert to float32 exactly.
 _DTYPES = ("float32", "float16", "bfloat16")
-# Remedies for a tensor that no model here has, where the configuration is the model's.
-_ALONE = "use the configuration that the model was trained with, or write the encoder alone, with "
-_UNKNOWN: dict[Format, str] = {
-    "huggingface": f"{_ALONE}transformers: AutoModel.from_pretrained(FOLDER).save_pretrained(NEW), to convert NEW",
-    "tf1": f"{_ALONE}tf.compat.v1.train.Saver(VARIABLES)",
-}
 # Attributes of heads; each model has some of them.
 _HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output")
 
@@ -178,7 +172,8 @@ def check_tensors(
             article = "an" if architecture.title.startswith("E") else "a"
             raise InputError(
                 f"{tensor.file}: the tensor {tensor} is not part of {article} {architecture.title} with "
-                f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; {_UNKNOWN[format_]}"
+                f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; use the "
+                "configuration that the model was trained with"
             )
         if tensor.shape != (expected := table[name].stored_shape(format_)):
             raise InputError(
@@ -298,7 +293,11 @@ def left_out(model: Model, format_: Format, family: Family | None = None) -> tup
 
 def head_left_out(head: Collection[str], file: str) -> tuple[str, ...]:
     """The remark on the tensors of a fine-tuned model's head, which are not read."""
-    return (f"{file} is a fine-tuned model: its head is left out ({', '.join(sorted(head))})",) if head else ()
+    return (f"{file} is a fine-tuned model: its head is left out ({named(head)})",) if head else ()
+
+
+def named(names: Collection[str], most: int = 5) -> str:
+    return ", ".join(sorted(names)[:most]) + (", ..." if len(names) > most else "")
 
 
 def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:

@@ -80,7 +80,7 @@ def model_of_fast(fields: dict[str, Any]) -> bytes:
     normalizer = fields.get("normalizer") or {}
     steps = {step["type"]: step for step in normalizer.get("normalizers", [normalizer]) if "type" in step}
     if "Precompiled" not in steps:
-        raise ValueError("it has no table of replacements (a normalizer Precompiled); of Unigram only ALBERT's is supported")
+        raise ValueError("it has no table of replacements (a normalizer Precompiled); only ALBERT's is supported")
     proto, types = sentencepiece_model_pb2.ModelProto(), sentencepiece_model_pb2.ModelProto.SentencePiece
     special = {token["content"] for token in fields.get("added_tokens") or () if token.get("special")}
     for number, (token, score) in enumerate(fields["model"]["vocab"]):
@@ -157,8 +157,8 @@ class SentencePieceTokenizer:
         ids = {token: i for i, token in enumerate(self.vocabulary)}
         if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
             raise ValueError(
-                f"the SentencePiece model of {len(ids)} pieces lacks {', '.join(missing)}; only vocabularies with "
-                f"ALBERT's special tokens are supported ({', '.join(SPECIAL_TOKENS)}), not those of XLM-RoBERTa (<s>, </s>)"
+                f"the SentencePiece model of {len(ids)} pieces lacks {', '.join(missing)}; only ALBERT's special "
+                f"tokens are supported ({', '.join(SPECIAL_TOKENS)}), not XLM-RoBERTa's (<s>, </s>)"
             )
         self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
 

@@ -65,6 +65,7 @@ def convert(
     from bert_keras.convert.architecture import backbone_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any
     from bert_keras.convert.tf1 import is_checkpoint
+    from bert_keras.convert.weight_copy import named
 
     if not (os.path.isdir(source) or (from_ is ModelFormat.TF1 and is_checkpoint(source))):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
@@ -74,7 +75,7 @@ def convert(
         raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
     converted = READERS[from_.value](source)
     if converted.task_head:
-        names, format_ = ", ".join(converted.task_head), "hf" if to is ModelFormat.ONNX else to.value
+        names, format_ = named(converted.task_head), "hf" if to is ModelFormat.ONNX else to.value
         raise InputError(
             f"{source}: is a fine-tuned model, whose head ({names}) is not converted; fine-tune its encoder with "
             f"--init {source}, or write the encoder alone, in Python: bert_keras.export(bert_keras.from_checkpoint("

@@ -145,7 +145,7 @@ def put(name, value):
         (without(QUERY), f"{QUERY} [8, 8] of the encoder is missing"),
         (without("cls/predictions/output_bias"), "cls/predictions/output_bias [9] of the masked-LM head is missing"),
         (put(QUERY, np.zeros((8, 7), "float32")), f"{QUERY} [8, 7] must be [8, 8]"),
-        (put("other/weights", np.zeros((2, 8), "float32")), "other/weights [2, 8] is not part of a BERT"),
+        (put("bert/other", np.zeros((2, 8), "float32")), "bert/other [2, 8] is not part of a BERT"),
         (put("_CHECKPOINTABLE_OBJECT_GRAPH", b"graph"), "is a checkpoint of TensorFlow 2, as the TF Model Garden's"),
         (put(QUERY, np.full((8, 8), np.nan, "float32")), f"{QUERY} [8, 8] has 64 numbers that are NaN"),
         (put(QUERY, np.zeros((8, 8), "float64")), f"{QUERY} [8, 8] is float64"),

@@ -184,8 +184,8 @@ def renamed(old, new):
             r"the generator has embeddings of its own \(generator/embeddings/word_embeddings\)",
         ),
         (
-            lambda tensors: {**tensors, "other/kernel": np.zeros((128, 2), "float32")},
-            r"other/kernel \[128, 2\] is not part of an ELECTRA",
+            lambda tensors: {**tensors, "electra/other/kernel": np.zeros((128, 2), "float32")},
+            r"electra/other/kernel \[128, 2\] is not part of an ELECTRA",
         ),
     ],
 )

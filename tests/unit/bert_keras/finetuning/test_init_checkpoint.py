@@ -4,10 +4,13 @@ import dataclasses
 import importlib.util
 import json
 import os
+import shutil
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 from bert_keras.convert import bert_tfx, huggingface, keras_hub, tf1
 from bert_keras.convert.detect import format_of, read_any
@@ -189,6 +192,25 @@ def test_a_vocabulary_of_another_family_is_refused(folders, monkeypatch):
     monkeypatch.setattr("bert_keras.finetuning.init_checkpoint.read_any", lambda directory: found)
     with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces; a RoBERTa is fine-tuned with"):
         InitCheckpoint.read(str(folders[1] / "hf"))
+
+
+def test_the_head_of_a_fine_tuned_model_is_left_out_aloud(folders, tmp_path, capsys):
+    shutil.copytree(folders[1] / "hf", tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({**tensors, "classifier.weight": np.ones((3, 8), "float32")}, tmp_path / "model.safetensors")
+    assert InitCheckpoint.read(str(tmp_path)).backbone.has_pooler
+    told = "model.safetensors is a fine-tuned model: its head is left out (classifier.weight)\n"
+    assert capsys.readouterr().err == f"bert-tfx: {tmp_path}/{told}"
+
+
+def test_weights_of_a_pushed_model_with_nan_are_refused(folders, tmp_path):
+    shutil.copytree(folders[1] / "bert-tfx", tmp_path, dirs_exist_ok=True)
+    with h5py.File(tmp_path / "model.weights.h5", "r+") as file:
+        names: list[str] = []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        file[names[0]][..., 0] = np.nan
+    with pytest.raises(InputError, match=r"model.weights.h5: .* numbers that are NaN or infinite"):
+        InitCheckpoint.read(str(tmp_path))
 
 
 def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 from tensorflow_serving.apis import prediction_log_pb2
 
+import bert_keras
 from bert_keras.convert.bert_tfx import read_pushed
 from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.models.backbone import BertBackbone
@@ -46,6 +47,24 @@ def model():
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(size=w.shape).astype("float32") for w in model.get_weights()])
     return model
+
+
+def test_a_fine_tuned_head_is_refused_and_the_remedy_writes_the_encoder(model, tmp_path, capsys):
+    source, target = write(model, tmp_path / "hf"), tmp_path / "hub"
+    tensors = load_file(source / "model.safetensors")
+    save_file({**tensors, "classifier.weight": np.ones((3, 16), "float32")}, source / "model.safetensors")
+    code, out, err = convert(source, target, "hf", "tf1")
+    assert (code, out, err.count("\n")) == (2, "", 1) and not target.exists()
+    assert "is a fine-tuned model, whose head (classifier.weight) is not converted" in err
+    exec(err[err.index("in Python: ") :].removeprefix("in Python: "), {"bert_keras": bert_keras})
+    assert "its head is left out (classifier.weight)" in capsys.readouterr().err
+    kernel = "bert/encoder/layer_0/intermediate/dense/kernel"
+    written = tf.train.load_variable(str(target / "bert_model.ckpt"), kernel)
+    np.testing.assert_array_equal(written, tensors["bert.encoder.layer.0.intermediate.dense.weight"].T)
+    code, _, err = convert(target / "bert_model.ckpt", tmp_path / "again", "tf1", "hf", "--uncased")
+    assert code == 0, err
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert all(np.array_equal(again[name], tensors[name]) for name in again)
 
 
 @pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -1,0 +1,110 @@
+"""Hugging Face's folders as people have them: wrapped names, heads of tasks, vocabularies with padding."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.convert.weight_copy import variables_by_path
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
+CONFIG = BertConfig(9, 8, 1, 2, 24, max_position_embeddings=6)
+
+
+@pytest.fixture(scope="module")
+def model(random_bert):
+    return random_bert(CONFIG, BertForPreTraining)
+
+
+@pytest.fixture
+def directory(model, tmp_path):
+    write_huggingface(model, TOKENIZER, str(tmp_path))
+    return tmp_path
+
+
+def change_tensors(directory, change):
+    save_file(change(load_file(directory / "model.safetensors")), directory / "model.safetensors")
+
+
+def assert_same(ours, theirs):
+    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
+    assert ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_names_of_wrapped_models_are_read(model, directory, wrapper):
+    change_tensors(directory, lambda tensors: {wrapper + name: value for name, value in tensors.items()})
+    assert_same(read_huggingface(str(directory)).model, model)
+
+
+@pytest.mark.parametrize("names", [["classifier.bias", "classifier.weight"], ["dropout.mask", "qa_outputs.weight"]])
+def test_the_head_of_a_fine_tuned_model_is_left_out(model, directory, names):
+    def tuned(tensors):
+        kept = {name: value for name, value in tensors.items() if not name.startswith("cls.")}
+        return {**kept, **{name: np.ones(3, "float32") for name in names}}
+
+    change_tensors(directory, tuned)
+    read = read_huggingface(str(directory))
+    assert type(read.model) is BertBackbone and read.task_head == tuple(names)
+    assert_same(read.model, model.backbone)
+    assert read.remarks == (
+        f"{directory}/model.safetensors is a fine-tuned model: its head is left out ({', '.join(names)})",
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        ({}, [f"[unused{i}]" for i in range(9, 16)]),
+        ({"added_tokens.json": {"[E2]": 10, "[E1]": 9}}, ["[E1]", "[E2]", *(f"[unused{i}]" for i in range(11, 16))]),
+        ({"added_tokens.json": {"[PAD]": 0}}, [f"[unused{i}]" for i in range(9, 16)]),
+        ({"vocab.txt": None, "tokenizer.json": {"[E1]": 9}}, ["[E1]", *(f"[unused{i}]" for i in range(10, 16))]),
+    ],
+)
+def test_padded_word_embeddings_and_added_tokens_are_read(random_bert, tmp_path, capsys, files, names):
+    config = dataclasses.replace(CONFIG, vocab_size=16)
+    write_huggingface(random_bert(config, BertForPreTraining), None, str(tmp_path))
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENIZER.vocabulary))
+    for name, content in files.items():
+        (tmp_path / name).unlink() if content is None else (tmp_path / name).write_text(json.dumps(content))
+    if "tokenizer.json" in files:
+        ids = {token: i for i, token in enumerate(TOKENIZER.vocabulary)}
+        added = [{"content": token, "id": i} for token, i in files["tokenizer.json"].items()]
+        fast = {"model": {"type": "WordPiece", "vocab": ids}, "added_tokens": added}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(fast))
+    assert read_huggingface(str(tmp_path)).vocabulary == [*TOKENIZER.vocabulary, *names]
+    told = capsys.readouterr().err
+    assert told.count("padded to a multiple of 16") == 1
+    assert told.count("texts are not searched for [E1]") == (names[0] == "[E1]")
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "added", "says"),
+    [
+        (16, {"[E1]": 10}, "no token has the id 9; they must be 0, 1, ..., 9"),
+        (12, {}, "vocab.txt has 9 tokens, but the word embeddings have 12 rows"),
+        (264, {}, "vocab.txt has 9 tokens, but the word embeddings have 264 rows"),
+    ],
+)
+def test_other_sizes_of_vocabularies_are_refused(directory, vocab_size, added, says):
+    fields = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**fields, "vocab_size": vocab_size}))
+    (directory / "added_tokens.json").write_text(json.dumps(added))
+    with pytest.raises(InputError, match=says):
+        read_huggingface(str(directory))
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "config.json", "tokenizer_config.json"])
+def test_a_byte_order_mark_is_no_text(directory, name):
+    (directory / name).write_bytes(b"\xef\xbb\xbf" + (directory / name).read_bytes())
+    assert read_huggingface(str(directory)).vocabulary == list(TOKENIZER.vocabulary)
