@@ -101,7 +101,19 @@ def _labels(task: Task, rows: Sequence[TaskRow], paths: Sequence[str]) -> tuple[
     labels = tuple(sorted({row.gold for row in rows}))
     if len(labels) < 2:
         raise InputError(f"{', '.join(paths)}: every row has the label {labels[0]!r}; give rows of two labels or more")
+    first: dict[str, str] = {}
+    for label in labels:
+        if (other := first.setdefault(_plain(label), label)) != label:
+            notify(f"{', '.join(paths)}: {other!r} and {label!r} are two labels; write them in one way if they are one")
     return labels
+
+
+def _plain(label: str) -> str:
+    """The label without case, a number in one form."""
+    try:
+        return str(float(label))
+    except ValueError:
+        return label.casefold()
 
 
 def _write(

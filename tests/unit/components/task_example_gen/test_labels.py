@@ -4,8 +4,9 @@ import pytest
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
+from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.readers import ReadReport, read_found, read_rows
-from components.task_example_gen.settings import Columns
+from components.task_example_gen.settings import Columns, TaskDataSettings
 
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 NAME_IT = "rename one, or name it with --set data.columns.label=NAME"
@@ -71,6 +72,14 @@ def test_labels_are_read_without_the_blanks_around_them(tmp_path, capsys, task, 
     path = written(tmp_path, name, content)
     assert len({row.gold for row in read_rows(TASKS[task], path)}) == 1
     assert capsys.readouterr().err == f"bert-tfx: {path}: 2 x labels read without the blanks around them\n"
+
+
+def test_labels_that_are_nearly_the_same_are_told(tmp_path, capsys):
+    labels = ("1", "1.0", "0", "a", "A")
+    path = written(tmp_path, "a.csv", "text,label\n" + "".join(f"x{n},{labels[n % 5]}\n" for n in range(50)))
+    generate_rows(TASKS["text"], {"train": [path]}, TaskDataSettings(), str(tmp_path / "out"))
+    told = "bert-tfx: {}: {} and {} are two labels; write them in one way if they are one\n"
+    assert capsys.readouterr().err == told.format(path, "'1'", "'1.0'") + told.format(path, "'A'", "'a'")
 
 
 def test_a_label_of_blanks_is_empty(tmp_path):
