@@ -189,8 +189,8 @@ def json_values(name: str, array: np.ndarray) -> Any:
         return json.loads(text)
 
 
-def serializable(name: str, value: np.ndarray | np.generic | bytes) -> Any:
-    """An output, or one row of it, for `dumps`."""
+def serializable(name: str, value: Any) -> Any:
+    """An output, an array, or one row of it, for `dumps`; a row may be bytes or a number."""
     if isinstance(value, bytes):
         return b64_value(value) if name.endswith(_BYTES_SUFFIX) else text_value(value)
     if value.dtype == object:
