@@ -147,7 +147,7 @@ def _read_electra(directory: str, outline: Outline) -> ReadModel:
     generator: Any = others[0][0] if others else None
     head = _tensors(prefix)[1]
     further: Any = {"remarks": weight_copy.head_left_out(head, prefix), "task_head": head}
-    return ReadModel(model, tokens, None, initialised, family="electra", generator=generator, **further)
+    return ReadModel(model, tokens, {}, initialised, family="electra", generator=generator, **further)
 
 
 def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
