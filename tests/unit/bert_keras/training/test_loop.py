@@ -282,9 +282,10 @@ def test_a_signal_writes_a_checkpoint_that_resumes(examples, tmp_path, unbroken,
 
 def test_a_signal_stops_a_long_call_of_the_compiled_loop(examples, tmp_path):
     """Python's handlers wait for the end of the call."""
-    run = loop(
-        examples, tmp_path, QUIET, num_train_steps=50_000, steps_per_execution=50_000, save_checkpoints_steps=50_000
+    many = dict.fromkeys(
+        ("num_train_steps", "steps_per_execution", "save_checkpoints_steps", "eval_every_steps"), 20_000
     )
+    run = loop(examples, tmp_path, QUIET, **many)
 
     def terminate():
         while int(run.step) < 5:

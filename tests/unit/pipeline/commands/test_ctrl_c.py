@@ -104,7 +104,7 @@ def test_a_command_with_a_handler_of_its_own_is_left_to_it(monkeypatch, own_hand
 def test_the_end_takes_child_processes_along():
     code = (
         "import subprocess; from pipeline import cli\n"
-        "print(subprocess.Popen(['sleep', '600']).pid, flush=True); cli._end()"
+        "print(subprocess.Popen(['sleep', '600'], stdout=-3, stderr=-3).pid, flush=True); cli._end()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, STOPPED)
