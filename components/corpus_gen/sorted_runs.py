@@ -6,6 +6,9 @@ run. So a shard is made by reading one range of each run.
 
     header    SLOTS + 1 offsets, uint64: beginning of each slot's records, and the end of the file
     records   TFRecords of documents (`components.corpus_gen.transforms`), by slot
+
+Other tables that are too large for memory or for Beam's shuffle are sorted alike: runs of rows by a hash, whose leading
+bits are the slot, and partitions of all rows, each a range of slots that one worker reads from every run.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ SPLITS = ("train", "eval")
 SLOT_BITS = 14
 SLOTS_A_SPLIT = 1 << SLOT_BITS
 SLOTS = SLOTS_A_SPLIT * len(SPLITS)
+# Leading bits of a hash: the granularity of partitions, and their maximum number.
+HASH_SLOT_BITS = 12
 _OFFSET = np.dtype("<u8")
 _HEADER_BYTES = (SLOTS + 1) * _OFFSET.itemsize
 
@@ -41,13 +46,6 @@ def hash_range(split: str, bucket: int, buckets: int) -> tuple[int, int]:
     """Range of slots of a bucket, [first, end), if the split has `buckets` buckets."""
     first = SPLITS.index(split) * SLOTS_A_SPLIT
     return first + bucket * SLOTS_A_SPLIT // buckets, first + (bucket + 1) * SLOTS_A_SPLIT // buckets
-
-
-def bucket_of_slot(slot: int, buckets: dict[str, int]) -> tuple[str, int]:
-    """Split and bucket of a slot; the inverse of `hash_range`."""
-    split = SPLITS[slot // SLOTS_A_SPLIT]
-    # The last bucket that begins at or before the slot.
-    return split, ((slot % SLOTS_A_SPLIT + 1) * buckets[split] - 1) // SLOTS_A_SPLIT
 
 
 def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
@@ -95,3 +93,36 @@ def read_run(path: str, first_slot: int, last_slot: int) -> Iterator[bytes]:
             yield from read_records(io.BytesIO(file.read(end - start)))
         except ValueError as error:
             raise ValueError(f"{path}: slots {first_slot} to {last_slot}: {error}") from error
+
+
+def write_rows(path: str, rows: np.ndarray, starts: np.ndarray) -> None:
+    """Write rows and the number of the first row of each range, and the number of all."""
+    offsets = (len(starts) * _OFFSET.itemsize + starts * rows.itemsize).astype(_OFFSET)
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write(offsets.tobytes())
+        file.write(rows.tobytes())
+
+
+def write_by_hash(path: str, rows: np.ndarray, hashes: np.ndarray) -> None:
+    """Write rows that are sorted by their hashes, uint64, with a range for each slot."""
+    slots = np.arange(1 + (1 << HASH_SLOT_BITS), dtype=np.uint64)
+    write_rows(path, rows, np.searchsorted(hashes >> np.uint64(64 - HASH_SLOT_BITS), slots))
+
+
+def partition_count(size: int, max_size: int) -> int:
+    """Number of partitions of about `max_size` bytes for rows of `size` bytes."""
+    return min(1 << HASH_SLOT_BITS, 1 + size // max_size)
+
+
+def partition_range(partition: int, partitions: int) -> tuple[int, int]:
+    """Range of slots of a partition, [first, end)."""
+    return (partition << HASH_SLOT_BITS) // partitions, ((partition + 1) << HASH_SLOT_BITS) // partitions
+
+
+def read_rows(path: str, first: int, last: int, dtype: np.dtype) -> np.ndarray:
+    """Rows of the ranges first <= range < last."""
+    with open_for_ranges(path) as file:
+        file.seek(first * _OFFSET.itemsize)
+        header = np.frombuffer(file.read((last - first + 1) * _OFFSET.itemsize), _OFFSET)
+        file.seek(int(header[0]))
+        return np.frombuffer(file.read(int(header[-1] - header[0])), dtype)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -24,7 +24,13 @@ import numpy as np
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
 from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
 from components.corpus_gen.filters.passages import PASSAGES
-from components.corpus_gen.near_duplicates import FindNearDuplicates, signature
+from components.corpus_gen.near_duplicates import (
+    FindNearDuplicates,
+    read_dropped,
+    run_documents,
+    signature,
+    write_bands,
+)
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
 from components.corpus_gen.record.counts_file import READ, RECORD, write_counts
 from components.corpus_gen.record.dropped import dropped_file
@@ -35,7 +41,6 @@ from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
     SPLITS,
     bucket_counts,
-    bucket_of_slot,
     hash_range,
     hash_slot,
     read_run,
@@ -81,10 +86,10 @@ def _write_read_ids(found: list[bytes], earlier: str | None, output_dir: str) ->
 class WriteRuns(beam.DoFn):
     """(number, [ReadUnit, ...]) -> sorted runs of their documents; yields each run's (path, {split: bytes}).
 
-    Further outputs: COUNTS, (READ or FOUND, {name: count}); SIGNATURES, (document_id, signature), for near duplicates.
+    Further outputs: COUNTS, (READ or FOUND, {name: count}); BANDS, the runs of `near_duplicates.write_bands`.
     """
 
-    COUNTS, SIGNATURES = "counts", "signatures"
+    COUNTS, BANDS = "counts", "bands"
 
     def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str, earlier: str | None = None):
         self.settings, self.names, self.output_dir, self.earlier = settings, names, output_dir, earlier
@@ -103,10 +108,16 @@ class WriteRuns(beam.DoFn):
         tally = _tally(self.settings, self.names, self.output_dir, f"{number:06d}")
         documents: list[tuple[int, bytes]] = []
         size, runs, max_size = 0, 0, work_bytes(self.settings)
+        max_signatures = run_documents(self.settings.cleaning)
+        signatures: list[tuple[bytes, bytes]] = []
 
-        def write() -> tuple[str, dict[str, int]]:
-            path = f"{_runs_dir(self.output_dir)}/{number:06d}-{runs:06d}.run"
-            return path, write_run(path, documents)
+        def write() -> Iterator[tuple[str, dict[str, int]] | beam.pvalue.TaggedOutput]:
+            name = f"{number:06d}-{runs:06d}"
+            if signatures:
+                path = f"{_bands_dir(self.output_dir)}/{name}.bands"
+                yield beam.pvalue.TaggedOutput(self.BANDS, write_bands(path, signatures, self.settings.cleaning))
+            path = f"{_runs_dir(self.output_dir)}/{name}.run"
+            yield path, write_run(path, documents)
 
         for name, source, segments in (one for unit in units for one in self._documents(unit, counts, found, tally)):
             identity = document_id(segments)
@@ -118,12 +129,12 @@ class WriteRuns(beam.DoFn):
             documents.append((hash_slot(identity, self.settings.eval_fraction), record))
             size += len(record)
             if self.settings.cleaning.near_duplicates:
-                yield beam.pvalue.TaggedOutput(self.SIGNATURES, (identity, signature(segments, self.settings.cleaning)))
-            if size >= max_size:
-                yield write()
-                documents, size, runs = [], 0, runs + 1
+                signatures.append((identity, signature(segments, self.settings.cleaning)))
+            if size >= max_size or len(signatures) >= max_signatures:
+                yield from write()
+                documents, signatures, size, runs = [], [], 0, runs + 1
         if documents:
-            yield write()
+            yield from write()
         for name, counted in counts.items():
             for key in _keys(READ, name):
                 yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(counted)))
@@ -155,7 +166,7 @@ class WriteRuns(beam.DoFn):
 
 
 class WriteBucket(beam.DoFn):
-    """((split, bucket, buckets), near duplicates' ids) -> a shard of each source; yields (split or RECORD, counts).
+    """(split, bucket, buckets) -> a shard of each source; yields (split or RECORD, counts).
 
     A document of several sources is that of the first file by name. Further output: IDS, the beginnings of the
     documents' ids, those of near duplicates too.
@@ -166,16 +177,17 @@ class WriteBucket(beam.DoFn):
     def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str):
         self.settings, self.names, self.output_dir = settings, names, output_dir
 
-    def process(self, element: tuple[tuple[str, int, int], Iterable[bytes]], runs: list[str]):
-        (split, bucket, buckets), near_duplicates = element
-        dropped = set(near_duplicates)
+    def process(self, element: tuple[str, int, int], runs: list[str], near_duplicates: Sequence[str] = ()):
+        split, bucket, buckets = element
+        slots = hash_range(split, bucket, buckets)
+        dropped = read_dropped(near_duplicates, *slots)
         fields = ("documents", "duplicates", "near_duplicates", "segments", "bytes")
         counts = {name: dict.fromkeys(fields, 0) for name in self.names.given}
         kept: dict[str, list[bytes]] = {name: [] for name in self.names.given}
         tally = _tally(self.settings, self.names, self.output_dir, f"{split}-{bucket:05d}-of-{buckets:05d}")
         documents: list[tuple[bytes, bytes, bytes]] = []
         for run in runs:
-            for record in read_run(run, *hash_range(split, bucket, buckets)):
+            for record in read_run(run, *slots):
                 features = Example.FromString(record).features.feature
                 (identity,), (source,) = (features[name].bytes_list.value for name in ("document_id", "source"))
                 documents.append((identity, source, record))
@@ -258,30 +270,26 @@ class MakeDocuments(beam.PTransform):
             counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {PASSAGES: count})))
         written = units | "WriteRuns" >> beam.ParDo(
             WriteRuns(settings, self.names, self.output_dir, self.earlier), **side_inputs
-        ).with_outputs(WriteRuns.COUNTS, WriteRuns.SIGNATURES, main="runs")
+        ).with_outputs(WriteRuns.COUNTS, WriteRuns.BANDS, main="runs")
         buckets = (
             written.runs
             | "Sizes" >> beam.Map(lambda run: run[1])
             | "AddUp" >> beam.CombineGlobally(_add_up)
             | "Buckets" >> beam.Map(bucket_counts, settings)
         )
-        every_bucket = buckets | "EveryBucket" >> beam.FlatMap(_every_bucket)
+        files = {"runs": beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0]))}
         if settings.cleaning.near_duplicates:
-            dropped = (
-                written[WriteRuns.SIGNATURES]
-                | "FindNearDuplicates" >> FindNearDuplicates(settings.cleaning)
-                | "BucketOf" >> beam.Map(_with_bucket, settings.eval_fraction, beam.pvalue.AsSingleton(buckets))
-            )
-            every_bucket = (every_bucket, dropped) | "WithDropped" >> beam.Flatten()
+            find = FindNearDuplicates(settings, _bands_dir(self.output_dir))
+            dropped = written[WriteRuns.BANDS] | "FindNearDuplicates" >> find
+            files["near_duplicates"] = beam.pvalue.AsList(dropped)
         shards = (
-            every_bucket
-            | "ByBucket" >> beam.GroupByKey()
-            | "DropNone" >> beam.MapTuple(lambda key, values: (key, [v for v in values if v is not None]))
+            buckets
+            | "EveryBucket" >> beam.FlatMap(_every_bucket)
+            | "SpreadBuckets" >> beam.Reshuffle()
             | "WriteBucket"
-            >> beam.ParDo(
-                WriteBucket(settings, self.names, self.output_dir),
-                runs=beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0])),
-            ).with_outputs(WriteBucket.IDS, main="counts")
+            >> beam.ParDo(WriteBucket(settings, self.names, self.output_dir), **files).with_outputs(
+                WriteBucket.IDS, main="counts"
+            )
         )
         counts += [shards.counts, written[WriteRuns.COUNTS]]
         return counts | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
@@ -294,15 +302,10 @@ def _add_up(sizes: Iterable[dict[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def _every_bucket(buckets: dict[str, int]) -> Iterator[tuple[tuple[str, int, int], None]]:
+def _every_bucket(buckets: dict[str, int]) -> Iterator[tuple[str, int, int]]:
     for split in SPLITS:
         for bucket in range(buckets[split]):
-            yield (split, bucket, buckets[split]), None
-
-
-def _with_bucket(identity: bytes, eval_fraction: float, buckets: dict[str, int]) -> tuple[tuple[str, int, int], bytes]:
-    split, bucket = bucket_of_slot(hash_slot(identity, eval_fraction), buckets)
-    return (split, bucket, buckets[split]), identity
+            yield split, bucket, buckets[split]
 
 
 def generate_documents(
@@ -338,3 +341,7 @@ def remove_intermediate(output_dir: str) -> None:
 
 def _runs_dir(output_dir: str) -> str:
     return f"{output_dir}/runs.part"
+
+
+def _bands_dir(output_dir: str) -> str:
+    return f"{_runs_dir(output_dir)}/bands"

@@ -51,7 +51,7 @@ def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
     table = make_table(map(read_evaluation_set, paths, _short_names(paths)), settings.leaks)
     for path, one in zip(paths, table.sets, strict=True):
         if one["unread"]:
-            notify(f"{_OPTION}: {path}: {one['unread']:,} rows cannot be read; documents with their texts stay")
+            notify(f"{_OPTION}: {path}: {one['unread']:,} row(s) cannot be read; documents with their texts stay")
     path = write_by_content(directory, "leaks-{}.npz", table.to_bytes())
     return dataclasses.replace(settings, decontaminate=(path,))
 

@@ -50,7 +50,9 @@ def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
     paths = [path for split in splits if split != TRAIN or EVAL not in splits for path in splits[split]]
     rows = {path: unread.get(content_sha256(path)) for path in paths}
     unchecked = ", ".join(
-        path if count is None else f"{count:,} unreadable rows of {path}" for path, count in rows.items() if count != 0
+        path if count is None else f"{count:,} unreadable row(s) of {path}"
+        for path, count in rows.items()
+        if count != 0
     )
     if not unchecked:
         return ""

@@ -16,7 +16,6 @@ The filter reads the documents of a run again, in the same order, with the run's
 from __future__ import annotations
 
 import dataclasses
-import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -29,13 +28,16 @@ from components.corpus_gen.filters.chain import FilterChain
 from components.corpus_gen.filters.passages import ROW, find
 from components.corpus_gen.readers import ReadUnit, read_unit
 from components.corpus_gen.settings import CorpusSettings, PassageSettings
-from components.io.shards import open_for_ranges, whole_file
+from components.corpus_gen.sorted_runs import (
+    partition_count,
+    partition_range,
+    read_rows,
+    write_by_hash,
+    write_rows,
+)
 
 # Size of a partition of the hashes; sorting takes several times as much.
 PARTITION_BYTES = 16 << 20
-# Granularity of partitions, and their maximum number.
-SLOT_BITS = 12
-_OFFSET = np.dtype("<u8")
 _PAIR = np.dtype([("passage", "<u8"), ("document", "<u8")])
 
 
@@ -56,7 +58,7 @@ class Tables:
         """Repeated passages of each run of a unit of work, arrays of ROW; each is read when it is asked for."""
         for index, name in enumerate(self.runs):
             if name.startswith(_run_name(number)):
-                found = [_read(self.table(i), index, index + 1, ROW) for i in range(self.partitions)]
+                found = [read_rows(self.table(i), index, index + 1, ROW) for i in range(self.partitions)]
                 yield np.concatenate(found)
 
     def run(self, index: int) -> str:
@@ -131,8 +133,7 @@ class HashPassages(beam.DoFn):
         # Enough of each passage: the smallest documents of all are among the smallest of each run.
         rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         pairs = pairs[order[rank < _needed(self.settings.passages)]]
-        slots = pairs["passage"] >> np.uint64(64 - SLOT_BITS)
-        _write(f"{self.folder}/{name}", pairs, np.searchsorted(slots, np.arange(1 + (1 << SLOT_BITS), dtype=np.uint64)))
+        write_by_hash(f"{self.folder}/{name}", pairs, pairs["passage"])
         return name, len(pairs)
 
 
@@ -169,32 +170,15 @@ def _run_name(number: int, run: int | None = None) -> str:
 
 def _tables(runs: list[tuple[str, int]], folder: str) -> Tables:
     size = sum(pairs for _, pairs in runs) * _PAIR.itemsize
-    return Tables(folder, tuple(sorted(name for name, _ in runs)), min(1 << SLOT_BITS, 1 + size // PARTITION_BYTES))
+    return Tables(folder, tuple(sorted(name for name, _ in runs)), partition_count(size, PARTITION_BYTES))
 
 
 def _write_table(partition: int, tables: Tables, settings: PassageSettings) -> int:
     """Write the table of a partition; returns the number of repeated passages."""
-    first, last = ((p << SLOT_BITS) // tables.partitions for p in (partition, partition + 1))
-    parts = [_read(tables.run(i), first, last, _PAIR) for i in range(len(tables.runs))]
+    first, last = partition_range(partition, tables.partitions)
+    parts = [read_rows(tables.run(i), first, last, _PAIR) for i in range(len(tables.runs))]
     rows = repeated_passages(np.concatenate([np.empty(0, _PAIR), *parts]), settings)
     of_runs = [rows[np.unique(find(rows["passage"], part["passage"])[1])] for part in parts]
     ends = np.cumsum([0, *map(len, of_runs)])
-    _write(tables.table(partition), np.concatenate([np.empty(0, ROW), *of_runs]), ends)
+    write_rows(tables.table(partition), np.concatenate([np.empty(0, ROW), *of_runs]), ends)
     return len(rows)
-
-
-def _write(path: str, rows: np.ndarray, starts: np.ndarray) -> None:
-    """Write rows and the number of the first row of each range, and the number of all."""
-    offsets = (len(starts) * _OFFSET.itemsize + starts * rows.itemsize).astype(_OFFSET)
-    with whole_file(path, os.path.dirname(path)) as file:
-        file.write(offsets.tobytes())
-        file.write(rows.tobytes())
-
-
-def _read(path: str, first: int, last: int, dtype: np.dtype) -> np.ndarray:
-    """Rows of the ranges first <= range < last."""
-    with open_for_ranges(path) as file:
-        file.seek(first * _OFFSET.itemsize)
-        header = np.frombuffer(file.read((last - first + 1) * _OFFSET.itemsize), _OFFSET)
-        file.seek(int(header[0]))
-        return np.frombuffer(file.read(int(header[-1] - header[0])), dtype)

@@ -1,3 +1,4 @@
+import glob
 import hashlib
 import random
 import tracemalloc
@@ -5,7 +6,6 @@ import tracemalloc
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +16,12 @@ from components.corpus_gen.near_duplicates import (
     MINHASHES,
     FindNearDuplicates,
     bands_and_rows,
+    read_dropped,
     signature,
+    write_bands,
 )
-from components.corpus_gen.settings import CleaningSettings
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings
+from components.corpus_gen.sorted_runs import SPLITS, hash_range, hash_slot, partition_range, read_rows
 
 SETTINGS = CleaningSettings(near_duplicates=True)
 # A shingle is a word, which makes similarities easy to construct.
@@ -42,16 +45,27 @@ def pair(similarity, shingles, seed):
 
 
 def found_by(signatures, settings=SETTINGS):
-    """Output of FindNearDuplicates without a runner, which takes a millisecond per document."""
-    partitions = {}
-    for partition, rows in near_duplicates._bands(signatures, *bands_and_rows(settings.near_duplicate_similarity)):
-        partitions.setdefault(partition, []).append(rows)
-    found = set()
-    for rows in partitions.values():
-        of_partition = list(near_duplicates._compare(rows, settings.near_duplicate_similarity))
-        assert len(of_partition) == len(set(of_partition))
-        found.update(of_partition)
-    return found
+    """Ids to drop, without a runner and files."""
+    rows = near_duplicates._bands(signatures, *bands_and_rows(settings.near_duplicate_similarity))
+    return ids_of(near_duplicates._compare(rows, settings.near_duplicate_similarity))
+
+
+def ids_of(dropped):
+    ids = [row.tobytes() for row in dropped]
+    assert len(ids) == len(set(ids))
+    return set(ids)
+
+
+def dropped_by_runs(folder, *runs, max_bytes=near_duplicates.PARTITION_BYTES):
+    """Ids that FindNearDuplicates drops in runs with these documents, in the slots of each split."""
+    settings = CorpusSettings(cleaning=SETTINGS, eval_fraction=0.5)
+    written = [write_bands(f"{folder}/{number}.bands", run, SETTINGS) for number, run in enumerate(runs)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_duplicates, "PARTITION_BYTES", max_bytes)
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+            _ = pipeline | beam.Create(written) | FindNearDuplicates(settings, str(folder))
+    tables = sorted(glob.glob(f"{folder}/*.dropped"))
+    return [read_dropped(tables, *hash_range(split, 0, 1)) for split in SPLITS]
 
 
 def test_a_signature_never_changes():
@@ -199,23 +213,35 @@ def test_the_smallest_id_of_a_group_is_kept():
     assert found_by(signatures) == to_drop
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_order_and_batches_do_not_matter(seed, monkeypatch):
+@pytest.mark.parametrize("max_bytes", [near_duplicates.PARTITION_BYTES, 5000])
+@pytest.mark.parametrize("size", [3, 1000])
+def test_order_runs_and_partitions_do_not_matter(tmp_path, size, max_bytes):
     signatures, to_drop = planted(random.Random(1))
-    random.Random(seed).shuffle(signatures)
-    monkeypatch.setattr(near_duplicates, "_BATCH", 7)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        halves = [pipeline | str(half) >> beam.Create(signatures[half::2]) for half in range(2)]
-        found = halves | beam.Flatten() | beam.Reshuffle() | FindNearDuplicates(SETTINGS)
-        # Each id once.
-        assert_that(found, equal_to(sorted(to_drop)))
+    random.Random(size).shuffle(signatures)
+    runs = [signatures[start : start + size] for start in range(0, len(signatures), size)]
+    dropped = dropped_by_runs(tmp_path, *runs, max_bytes=max_bytes)
+    for split, ids in zip(SPLITS, dropped, strict=True):
+        assert ids == {one for one in to_drop if hash_slot(one, 0.5) in range(*hash_range(split, 0, 1))}
+    assert len(glob.glob(f"{tmp_path}/*.dropped")) == (1 if max_bytes > 5000 else 1 + len(signatures) * 16 * 88 // 5000)
+
+
+def test_memory_of_a_partition_is_bounded(tmp_path):
+    """2,000 documents, 2.8 MB of rows, in partitions of 100 KB."""
+    signatures = [(identity(number), signature([str(number)], SETTINGS)) for number in range(2000)]
+    run = write_bands(f"{tmp_path}/0.bands", signatures, SETTINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_duplicates, "PARTITION_BYTES", 100_000)
+        tracemalloc.start()
+        near_duplicates._write_dropped(7, [run], CorpusSettings(cleaning=SETTINGS), str(tmp_path))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 1.4e6  # the header of a table takes half of it
 
 
 @pytest.mark.parametrize(("bands", "rows"), [(16, 6), (35, 3), (MINHASHES, 1), (1, 100)])
 def test_a_band_consists_of_rows_of_the_signature(bands, rows):
     def hashes(minhashes):
-        found = near_duplicates._bands([(identity(1), minhashes.tobytes())], bands, rows)
-        return set(np.frombuffer(b"".join(block for _, block in found), near_duplicates._ROW)["band"].tolist())
+        return set(near_duplicates._bands([(identity(1), minhashes.tobytes())], bands, rows)["band"].tolist())
 
     one = numbers("some words of a document")
     assert len(hashes(one)) == bands
@@ -225,18 +251,17 @@ def test_a_band_consists_of_rows_of_the_signature(bands, rows):
         assert len(hashes(one) & hashes(other)) == (bands - 1 if place < bands * rows else bands)
 
 
-def test_bands_are_spread_over_partitions():
+def test_bands_are_spread_over_partitions(tmp_path):
     signatures = [(identity(number), signature([str(number)], SETTINGS)) for number in range(2000)]
-    sizes = {partition: len(rows) for partition, rows in near_duplicates._bands(signatures, *bands_and_rows(0.8))}
-    assert len(sizes) == 1024 and max(sizes.values()) < 3 * sum(sizes.values()) / 1024
+    path, count = write_bands(f"{tmp_path}/0.bands", signatures, SETTINGS)
+    sizes = [len(read_rows(path, *partition_range(number, 1000), near_duplicates._ROW)) for number in range(1000)]
+    assert sum(sizes) == count == 2000 * 16 and max(sizes) < 3 * count / 1000
 
 
-def test_no_documents_to_compare():
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        one = (identity(1), signature(["one"], SETTINGS))
-        assert_that(pipeline | beam.Create([one, one]) | FindNearDuplicates(SETTINGS), equal_to([]), "one")
-        none = pipeline | "None" >> beam.Create([])
-        assert_that(none | "Find" >> FindNearDuplicates(SETTINGS), equal_to([]), "none")
+def test_no_documents_to_compare(tmp_path):
+    one = (identity(1), signature(["one"], SETTINGS))
+    assert dropped_by_runs(tmp_path / "one", [one, one]) == [set(), set()]
+    assert dropped_by_runs(tmp_path / "none") == [set(), set()]
 
 
 def rows_in_one_bucket(documents):
@@ -245,7 +270,7 @@ def rows_in_one_bucket(documents):
     for row, (number, sketch) in zip(rows, documents, strict=True):
         row["id"] = np.frombuffer(identity(number), ">u8")
         row["sketch"] = sketch
-    return rows.tobytes()
+    return rows
 
 
 def differing(*places):
@@ -261,16 +286,16 @@ def test_documents_with_the_minimum_similarity_are_near_duplicates(similarity, l
     """Equal: this share of the MinHashes and, by chance, one in 16 of the others: 128 * (0.8 + 0.2 / 16) = 104."""
     for equal in range(least_equal - 2, least_equal + 3):
         sketch = differing(*range(MINHASHES - equal))
-        found = near_duplicates._compare([rows_in_one_bucket([(1, 0), (2, sketch)])], similarity)
-        assert list(found) == [identity(2)] * (equal >= least_equal)
+        found = near_duplicates._compare(rows_in_one_bucket([(1, 0), (2, sketch)]), similarity)
+        assert ids_of(found) == ({identity(2)} if equal >= least_equal else set())
 
 
 def test_documents_similar_only_to_a_dropped_one_are_kept():
     """1 and 2 are alike, 2 and 3 are alike, 1 and 3 are not."""
     two, three = differing(*range(20)), differing(*range(40))
-    assert list(near_duplicates._compare([rows_in_one_bucket([(1, 0), (2, two), (3, three)])], 0.8)) == [identity(2)]
-    assert list(near_duplicates._compare([rows_in_one_bucket([(2, two), (3, three)])], 0.8)) == [identity(3)]
-    assert list(near_duplicates._compare([rows_in_one_bucket([(1, 0), (3, three)])], 0.8)) == []
+    assert ids_of(near_duplicates._compare(rows_in_one_bucket([(1, 0), (2, two), (3, three)]), 0.8)) == {identity(2)}
+    assert ids_of(near_duplicates._compare(rows_in_one_bucket([(2, two), (3, three)]), 0.8)) == {identity(3)}
+    assert not len(near_duplicates._compare(rows_in_one_bucket([(1, 0), (3, three)]), 0.8))
 
 
 def test_the_number_of_leaders_per_bucket_is_limited():
@@ -278,7 +303,7 @@ def test_the_number_of_leaders_per_bucket_is_limited():
     kinds = [0x11 * kind for kind in range(16)] + [0x1F]
     assert len(kinds) == LEADERS + 1
     documents = [(place + 100 * again, kind) for place, kind in enumerate(kinds) for again in range(3)]
-    found = set(near_duplicates._compare([rows_in_one_bucket(documents)], 0.8))
+    found = ids_of(near_duplicates._compare(rows_in_one_bucket(documents), 0.8))
     assert found == {identity(number) for number, kind in documents if number >= 100 and kind != 0x1F}
 
 
@@ -287,11 +312,11 @@ def test_a_huge_bucket_takes_one_comparison_per_document(monkeypatch):
     equal = near_duplicates._equal
     monkeypatch.setattr(near_duplicates, "_equal", lambda one, other: compared.append(len(one)) or equal(one, other))
     size = 20_000
-    found = list(near_duplicates._compare([rows_in_one_bucket([(i, 7) for i in range(size)])], 0.8))
+    found = ids_of(near_duplicates._compare(rows_in_one_bucket([(i, 7) for i in range(size)]), 0.8))
     assert len(found) == size - 1 and identity(0) not in found
     assert sum(compared) == size - 1
     compared.clear()
-    assert not list(near_duplicates._compare([rows_in_one_bucket([(i, i % 256) for i in range(256)])], 0.8))
+    assert not len(near_duplicates._compare(rows_in_one_bucket([(i, i % 256) for i in range(256)]), 0.8))
     assert sum(compared) <= LEADERS * 256
 
 

@@ -121,7 +121,7 @@ def test_rows_that_cannot_be_read_are_said_and_recorded(tmp_path, name, good, re
     (table,) = settings_of(tmp_path, str(path)).decontaminate
     assert LeakTable.read(table).sets[0]["unread"] == 40
     assert capfd.readouterr().err == (
-        f"bert-tfx: corpus.decontaminate: {path}: 40 rows cannot be read; documents with their texts stay\n"
+        f"bert-tfx: corpus.decontaminate: {path}: 40 row(s) cannot be read; documents with their texts stay\n"
     )
 
 
