@@ -102,9 +102,12 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            transport.set_write_buffer_limits(1)  # 0 stops TLS for good
-            # Below TLS there is a buffer that it does not count; without TLS this is the one above.
-            getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport).set_write_buffer_limits(0)
+            tls = getattr(transport, "_ssl_protocol", None)
+            if tls is not None:  # it does not count what the transport below it has buffered
+                transport = tls._transport
+                tls.pause_writing = _each(self.pause_writing, tls.pause_writing)
+                tls.resume_writing = _each(self.resume_writing, tls.resume_writing)
+            transport.set_write_buffer_limits(0)
             self._wait_for_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -146,6 +149,14 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
                 self._overdue = None
 
     return Protocol
+
+
+def _each(*calls: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        for call in calls:
+            call()
+
+    return both
 
 
 def in_pieces(app: ASGIApp) -> ASGIApp:

@@ -20,7 +20,7 @@ from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
 from serving.scheduling.batching import BatchingSettings
 from serving.scheduling.request_parts import Part
-from serving.scheduling.request_queue import ConcurrencyLimiter, QueueSettings, RequestContext
+from serving.scheduling.request_queue import QueueSettings, RequestContext
 from serving.server import BATCHED, Server
 
 Push = Callable[[Path, int, int], Path]
@@ -339,19 +339,3 @@ def test_no_client_sees_cancelled_during_a_shutdown(base: Path, pool: ThreadPool
         one.result(PATIENCE)
     assert over["gRPC"] == {"OK", "UNAVAILABLE"}
     assert over["REST"] <= {"200", "503", "no connection"}
-
-
-def test_queued_requests_are_unavailable_after_the_drain(pool: ThreadPoolExecutor) -> None:
-    limiter = ConcurrencyLimiter(1)
-
-    def waiting() -> None:
-        with limiter.slot(RequestContext(PATIENCE)):
-            raise AssertionError("it has had its turn")
-
-    with limiter.slot(RequestContext(PATIENCE)):
-        late = pool.submit(waiting)
-        wait_for(lambda: limiter.waiting == 1)
-        limiter.close()
-        with pytest.raises(ServingError) as raised:
-            late.result(PATIENCE)
-    assert raised.value.code is grpc.StatusCode.UNAVAILABLE and limiter.waiting == 0

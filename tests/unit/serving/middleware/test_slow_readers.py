@@ -24,8 +24,6 @@ from tests.support.serving.http2 import DATA, END_STREAM, PREFACE, SETTINGS, WIN
 PATIENCE = 300.0
 # Far less than the answer's megabytes.
 SMALL_BUFFER = 32 * 1024
-BODY = b'{"signature_name": "echo", "inputs": [%s]}' % b",".join([b'"%s"' % (b"x" * 4000)] * 512)
-HEAD = b"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(BODY)
 Push = Callable[[Path, int, int], Path]
 
 
@@ -44,6 +42,13 @@ def serving(base: Path, security: SecuritySettings | None = None, **limits: floa
     with server:
         assert server.wait_until_available(120)
         yield server
+
+
+def request_of(rows: int) -> bytes:
+    """A request with 9 kB of answer a row."""
+    body = b'{"signature_name": "echo", "inputs": [%s]}' % b",".join([b'"%s"' % (b"x" * 4000)] * rows)
+    head = b"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return head + body
 
 
 def wait_for(done: Callable[[], Any]) -> None:
@@ -79,23 +84,30 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path
         ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
         ca.configure_trust(context)
         security = SecuritySettings(*[str(tmp_path / "server.pem")] * 2)
-    with serving(base, security, max_head_seconds=2.0) as server, asking(server.rest_port) as plain:
-        connection = context.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain
-        connection.sendall(HEAD + BODY)
+    # Of some, only a little is left when the system's buffers are full.
+    sizes = (12, 16, 20, 24, 28, 32, 512)
+    with serving(base, security, max_head_seconds=2.0) as server, contextlib.ExitStack() as opened:
+        connections = []
+        for rows in sizes:
+            plain = opened.enter_context(asking(server.rest_port))
+            connections.append(context.wrap_socket(plain, server_hostname="127.0.0.1") if tls else plain)
+            opened.enter_context(connections[-1])
+            connections[-1].sendall(request_of(rows))
         wait_for(lambda: server.inference._admission.inside)
+        time.sleep(4.0)  # after the deadline of the next head, and of uvicorn's shutdown
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        time.sleep(4.0)  # after the deadline of the next head, and of uvicorn's shutdown
-        assert stopping.is_alive() and server.inference._admission.inside == 1
-        assert answer_of(connection).count(b"x" * 4000) == 512
+        time.sleep(4.0)
+        assert stopping.is_alive() and server.inference._admission.inside
+        for rows, connection in zip(sizes, connections, strict=True):
+            assert answer_of(connection).count(b"x" * 4000) == rows
         stopping.join(PATIENCE)
         assert not stopping.is_alive()
-    connection.close()
 
 
 def test_an_answer_that_is_never_taken_is_given_up(base: Path) -> None:
     with serving(base, max_receive_seconds=3.0) as server, asking(server.rest_port) as connection:
-        connection.sendall(HEAD + BODY)
+        connection.sendall(request_of(512))
         connection.recv(1, socket.MSG_PEEK)  # the answer has begun
         assert server.inference._admission.inside == 1
         wait_for(lambda: not server.inference._admission.inside)

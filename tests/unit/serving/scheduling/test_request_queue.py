@@ -145,6 +145,22 @@ def test_admission_is_limited_and_can_be_closed() -> None:
     assert raised.value.code is grpc.StatusCode.UNAVAILABLE and raised.value.http_status == 503
 
 
+def test_queued_requests_are_unavailable_after_the_drain(pool: ThreadPoolExecutor) -> None:
+    limiter = ConcurrencyLimiter(1)
+
+    def waiting() -> None:
+        with limiter.slot(RequestContext(120)):
+            raise AssertionError("it has had its turn")
+
+    with limiter.slot(RequestContext(120)):
+        late = pool.submit(waiting)
+        wait_for(lambda: limiter.waiting == 1)
+        limiter.close()
+        with pytest.raises(ServingError) as raised:
+            late.result(120)
+    assert raised.value.code is grpc.StatusCode.UNAVAILABLE and limiter.waiting == 0
+
+
 def test_invalid_queue_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="max_requests is 0"):
         QueueSettings(max_requests=0)
