@@ -78,7 +78,7 @@ def outline_tf1(directory: str) -> Outline:
     vocabulary = _read_vocabulary(directory, config, CONFIG_FILE)
     architecture = Architecture("bert", config, config.hidden_size)
     weight_copy.check_tensors(architecture, "tf1", _tensors(prefix)[0], f"{prefix}.index")
-    return Outline(architecture, vocabulary, None)
+    return Outline(architecture, vocabulary, {})
 
 
 def _read_vocabulary(directory: str, config: BertConfig, file: str) -> Vocabulary | None:
@@ -133,7 +133,7 @@ def _outline_electra(directory: str, index: str, discriminator: Network, generat
     if generator:
         size = generator_size(generator.architecture, discriminator.architecture, f"{index}: the generator")
     vocabulary = _read_vocabulary(directory, discriminator.architecture.encoder, os.path.basename(index))
-    return Outline(discriminator.architecture, vocabulary, None, size, is_generator)
+    return Outline(discriminator.architecture, vocabulary, {}, size, is_generator)
 
 
 def _read_electra(directory: str, outline: Outline) -> ReadModel:
