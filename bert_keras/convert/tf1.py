@@ -67,7 +67,7 @@ def outline_tf1(directory: str) -> Outline:
     vocabulary = _read_vocabulary(directory, config, CONFIG_FILE)
     architecture, prefix = Architecture("bert", config, config.hidden_size), os.path.join(directory, CHECKPOINT)
     weight_copy.check_tensors(architecture, "tf1", _tensors(prefix), f"{prefix}.index")
-    return Outline(architecture, vocabulary, None)
+    return Outline(architecture, vocabulary, {})
 
 
 def _read_vocabulary(directory: str, config: BertConfig, file: str) -> Vocabulary | None:
@@ -107,7 +107,7 @@ def _outline_electra(directory: str, index: str, discriminator: Network, generat
     if generator:
         size = generator_size(generator.architecture, discriminator.architecture, f"{index}: the generator")
     vocabulary = _read_vocabulary(directory, discriminator.architecture.encoder, os.path.basename(index))
-    return Outline(discriminator.architecture, vocabulary, None, size, is_generator)
+    return Outline(discriminator.architecture, vocabulary, {}, size, is_generator)
 
 
 def _read_electra(directory: str, outline: Outline) -> ReadModel:
@@ -118,7 +118,7 @@ def _read_electra(directory: str, outline: Outline) -> ReadModel:
     ]
     tokens = outline.vocabulary.tokens if outline.vocabulary else None
     generator: Any = others[0][0] if others else None
-    return ReadModel(model, tokens, None, initialised, family="electra", generator=generator)
+    return ReadModel(model, tokens, {}, initialised, family="electra", generator=generator)
 
 
 def _tensors(prefix: str) -> dict[str, StoredTensor]:
