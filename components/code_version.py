@@ -27,14 +27,13 @@ _NO_WEIGHTS = (
     *("bert_keras.convert", "bert_keras.errors", "bert_keras.files", "bert_keras.jobs", "bert_keras.notices"),
     *("bert_keras.saved_model", "bert_keras.training.affects", "bert_keras.training.budget"),
     *("bert_keras.training.checkpoint_dir", "bert_keras.training.checkpoints", "bert_keras.training.flops"),
-    *("bert_keras.signals", "bert_keras.training.log", "bert_keras.training.preemption"),
-    "bert_keras.training.strategy",
+    *("bert_keras.training.log", "bert_keras.training.preemption", "bert_keras.training.strategy"),
 )
 _NO_WEIGHTS_OF = {
     # Examples are tokens already.
     PRETRAINING: tuple(
         f"bert_keras.tokenizers.{name}"
-        for name in ("normalize", "sentencepiece", "unicode_tables", "vocabulary_files", "wordpiece_offsets")
+        for name in ("normalize", "sentencepiece", "tokenizer_files", "unicode_tables", "vocabulary_files", "wordpiece_offsets")
     ),
     # Rows are in memory; the trained model answers.
     FINETUNING: (

@@ -21,6 +21,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.tokenizer_files import check_fields
 from bert_keras.tokenizers.vocabulary_files import Tokenizer, Vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
@@ -211,6 +212,7 @@ def _read_vocabulary(directory: str, architecture: Architecture) -> tuple[Vocabu
     tokens = vocabulary_files.read_wordpiece(path, architecture.encoder.vocab_size, CONFIG_FILE)
     settings = os.path.join(directory, TOKENIZER_FILE)
     fields = files.read_json(settings).get("config", {}) if os.path.exists(settings) else {}
+    check_fields(settings, fields, {"split": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)}, "config.")
     return Vocabulary(tokens) if tokens is not None else None, fields
 
 

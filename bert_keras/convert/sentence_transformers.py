@@ -88,11 +88,9 @@ def lower_cased(directory: str, vocabulary: Vocabulary | None, rules: dict[str, 
         return rules
     if vocabulary.merges is not None or vocabulary.sentencepiece is not None:
         refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary", _REMEDY)
-    return (
-        rules
-        if rules.get("lower_case")
-        else {**rules, "lower_case": True, "strip_accents": bool(rules.get("strip_accents"))}
-    )
+    if rules.get("lower_case"):
+        return rules
+    return {**rules, "lower_case": True, "strip_accents": bool(rules.get("strip_accents"))}
 
 
 def _settings(directory: str) -> tuple[str, dict[str, Any]]:

@@ -71,9 +71,18 @@ _HARMLESS = """
     full_tokenizer_file init_inputs is_local jumanpp_kwargs legacy local_files_only max_length mecab_kwargs merges_file
     model_input_names model_specific_special_tokens name_or_path pad_to_multiple_of pad_token_type_id padding
     padding_side processor_class return_token_type_ids special_tokens_map_file split_special_tokens spm_file stride
-    sudachi_kwargs tokenizer_file transformers_version trim_offsets truncation truncation_strategy use_fast vocab_file
-    vocab_size
+    sudachi_kwargs tokenizer_file transformers_version trim_offsets truncation truncation_strategy unk_id use_fast
+    vocab_file vocab_size
 """
+# Fields of the model in `tokenizer.json`, as above.
+_MODEL: dict[str, dict[str, tuple[Any, ...]]] = {
+    "WordPiece": {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
+    "BPE": {
+        **{"dropout": (0.0, 0), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)},
+        **{"byte_fallback": (False,), "ignore_merges": (False,)},
+    },
+    "Unigram": {"byte_fallback": (False,)},
+}
 # What an ALBERT's `tokenizer.json` replaces, quotation marks and several spaces.
 _REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"})
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -103,8 +112,8 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     if class_ is None:
         path = os.path.join(directory, "config.json")
         class_ = read_json(path).get(_CLASS)
-    any_rules = class_ is not None and class_.removesuffix("Fast") in _ANY_RULES
-    if class_ is not None and not any_rules and class_.removesuffix("Fast") not in kind.classes:
+    any_rules = str(class_).removesuffix("Fast") in _ANY_RULES
+    if class_ is not None and not any_rules and str(class_).removesuffix("Fast") not in kind.classes:
         refuse(path, _CLASS, class_, f"{', '.join(kind.classes)} for {algorithm}")
     _check_names(paths[2], names, kind)
     rules: dict[str, Any] = {}
@@ -119,7 +128,8 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration) as error:
         raise InputError(f"{paths[1]} is not what `tokenizers` writes ({error!r}); copy it again") from error
     added = [*_contents(settings, names), *(token["content"] for token in fast.get("added_tokens") or ())]
-    known = kind.special.values()
+    # SentencePiece keeps its own user-defined pieces whole.
+    known = {*kind.special.values(), *(vocabulary.tokens if algorithm == "Unigram" else ())}
     if others := [t for t in dict.fromkeys(added) if t not in known and not _UNUSED.fullmatch(t)]:
         remarks += (
             f"{directory}: transformers finds {', '.join(others[:5])}{', ...' if others[5:] else ''} in a text before "
@@ -209,12 +219,7 @@ def _check_fast(
     model = fast.get("model") or {}
     if model.get("type", algorithm) != algorithm:
         refuse(path, "model.type", model["type"], f"{algorithm}, as the files beside it")
-    supported: dict[str, tuple[Any, ...]] = {
-        "WordPiece": {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
-        "BPE": {"dropout": (0.0, 0), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)},
-        "Unigram": {},
-    }[algorithm] | dict.fromkeys(("byte_fallback", "ignore_merges"), (False,))
-    check_fields(path, model, supported, "model.")
+    check_fields(path, model, _MODEL[algorithm], "model.")
     if model.get("max_input_chars_per_word", 100) < 100:
         refuse(path, "model.max_input_chars_per_word", model["max_input_chars_per_word"], "100 or more")
     check_fields(path, fast.get("truncation") or {}, {"direction": ("Right",)}, "truncation.")
@@ -249,7 +254,8 @@ def _check_fast(
 
 def _check_post_processor(path: str, fast: dict[str, Any], kind: _Kind) -> None:
     cls, sep = kind.special["cls"], kind.special["sep"]
-    template = {"single": [cls, "A", sep], "pair": [cls, "A", *[sep] * kind.between, "B", sep]}
+    template: dict[str, Any] = {"single": [cls, "A", sep], "pair": [cls, "A", *[sep] * kind.between, "B", sep]}
+    found: dict[str, Any]
     for step in _steps(fast.get("post_processor"), "processors"):
         if step["type"] == "TemplateProcessing":
             found = {name: [next(iter(part.values()))["id"] for part in step.get(name) or ()] for name in template}
@@ -276,9 +282,9 @@ def _wordpiece_rules(
     steps = _steps(fast.get("normalizer"), "normalizers")
     if [step["type"] for step in steps] not in (["BertNormalizer"], ["Lowercase", "BertNormalizer"]):
         own = json.loads(fast_tokenizer(BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})).to_str())
-        for part, theirs in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
+        for part, usual in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
             if own[part] != fast.get(part):
-                refuse(paths[1], part, fast.get(part), theirs)
+                refuse(paths[1], part, fast.get(part), usual)
         return said
     check_fields(paths[1], steps[-1], {"clean_text": (True,)}, "normalizer.")
     if [step["type"] for step in _steps(fast.get("pre_tokenizer"), "pretokenizers")] != ["BertPreTokenizer"]:
@@ -286,15 +292,13 @@ def _wordpiece_rules(
     theirs = {ours: steps[-1][name] for ours, name in _RULES.values() if steps[-1].get(name) is not None}
     if len(steps) > 1:
         theirs |= {"lower_case": True, "strip_accents": theirs.get("strip_accents", theirs.get("lower_case"))}
-    theirs = {"lower_case": True, **theirs}
-    # `transformers` lower-cases where the file does not say it.
-    if any_rules or Normalization(**{"lower_case": True, **said}) == Normalization(**theirs):
+    # `transformers` lower-cases where a file does not say it.
+    theirs, followed = ({"lower_case": True, **rules} for rules in (theirs, said))
+    if any_rules or Normalization(**followed) == Normalization(**theirs):
         return theirs
-    if "lower_case" not in said and Normalization(**{**said, "lower_case": theirs["lower_case"]}) == Normalization(
-        **theirs
-    ):
+    if "lower_case" not in said and Normalization(**{**theirs, **said}) == Normalization(**theirs):
         return said
-    _contradiction(paths, *(Normalization(**{"lower_case": True, **rules}).fields for rules in (theirs, said)))
+    _contradiction(paths, Normalization(**theirs).fields, Normalization(**followed).fields)
 
 
 def _contradiction(paths: list[str], theirs: Mapping[str, Any], said: Mapping[str, Any]) -> NoReturn:

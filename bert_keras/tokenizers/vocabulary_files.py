@@ -30,9 +30,8 @@ MERGES_FILE = "merges.txt"
 SENTENCEPIECE_FILE = "spiece.model"
 FAST_TOKENIZER_FILE = "tokenizer.json"
 ADDED_FILE = "added_tokens.json"  # of Hugging Face's older folders: ids after those of the vocabulary
-TOKENIZER_FILE = "tokenizer_config.json"
-# Its field with the tokens of a text that are kept, and that of versions before 3.
-LENGTHS = LENGTH, _ = "model_max_length", "max_len"
+TOKENIZER_FILE, LENGTH = "tokenizer_config.json", "model_max_length"
+LENGTHS = (LENGTH, "max_len")  # the older name
 
 
 # Of padded word embeddings.
@@ -246,7 +245,11 @@ def wordpiece_tokenizer(
     Raises:
         InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
     """
-    rules = {**normalization, **({} if cased is None else {"lower_case": not cased})}
+    rules = dict(normalization)
+    if cased is not None:
+        if rules.get("strip_accents") == rules.get("lower_case"):
+            rules["strip_accents"] = None  # goes with the case
+        rules["lower_case"] = not cased
     if rules.get("lower_case") is None:
         raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
     try:
@@ -305,7 +308,7 @@ def settings_of(tokenizer: Tokenizer, max_seq_length: int) -> dict[str, Any]:
     """The fields of `tokenizer_config.json` for a tokenizer that keeps so many tokens of a text."""
     settings = {LENGTH: max_seq_length}
     if isinstance(tokenizer, BertTokenizer):
-        rules = {**tokenizer.normalization.fields}
+        rules = tokenizer.normalization.fields
         return {**settings, "tokenizer_class": "BertTokenizer", "do_lower_case": rules.pop("lower_case"), **rules}
     if isinstance(tokenizer, SentencePieceTokenizer):
         # Its model has the rules for case and accents itself.

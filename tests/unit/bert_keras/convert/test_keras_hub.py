@@ -296,6 +296,9 @@ def test_ignored_parts_are_reported(directory):
     assert read.normalization == {"lower_case": True, "strip_accents": False}
     (head,) = read.remarks
     assert "the head of BertMaskedLM is dropped" in head
+    change(directory / "tokenizer.json", split=False)
+    with pytest.raises(InputError, match=r"tokenizer.json: config.split is false; supported: true"):
+        read_keras_hub(str(directory))
 
 
 def test_a_missing_keras_hub_is_reported(directory, monkeypatch):

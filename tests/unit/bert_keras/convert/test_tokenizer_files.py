@@ -19,7 +19,7 @@ from bert_keras.saved_model.text_inputs import graph_tokenizer_of
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.tokenizer_files import read_rules
 from bert_keras.tokenizers.unicode_tables import Normalization
-from bert_keras.tokenizers.vocabulary_files import Vocabulary, read_fast
+from bert_keras.tokenizers.vocabulary_files import Vocabulary, read_fast, read_length, wordpiece_tokenizer
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.models.tiny_sentencepiece import albert_fast, tiny_sentencepiece, trained
@@ -102,6 +102,11 @@ def test_a_class_without_rules_takes_those_of_tokenizer_json(tmp_path, settings)
 def test_without_do_lower_case_the_flag_decides(tmp_path):
     put(tmp_path, {"strip_accents": False}, library(False))
     assert rules_of(tmp_path)[0] == {"strip_accents": False}
+    tokenizer = wordpiece_tokenizer(VOCABULARY, {"strip_accents": False}, "folder", cased=False)
+    assert tokenizer.normalization == Normalization(True, False)
+    # A flag that contradicts the folder takes the accents along.
+    tokenizer = wordpiece_tokenizer(VOCABULARY, Normalization(True).fields, "folder", cased=True)
+    assert tokenizer.normalization == Normalization(False)
     put(tmp_path, {}, library())  # where both say that text is lower-cased it is
     assert rules_of(tmp_path)[0]["lower_case"] is True
 
@@ -196,9 +201,19 @@ def test_what_only_rare_texts_show_is_a_remark(tmp_path):
     assert "transformers finds <e2>, <e1> in a text before it is tokenized" in added
     tokens = [*VOCABULARY, "[unused1]", "<e1>"]
     assert read_fast(str(tmp_path), len(tokens), "config.json").tokens == tokens
+    fast = albert_fast(trained())
+    fast.post_processor = ALBERT.post_processor
+    fast.add_tokens([SENTENCEPIECE.vocabulary[9]])  # a piece of its own
+    put(tmp_path, {}, fast)
+    assert rules_of(tmp_path, KINDS["ALBERT"][0]) == ({}, ())
     put(tmp_path, {"add_prefix_space": True}, ROBERTA)
     (remark,) = rules_of(tmp_path, KINDS["RoBERTa"][0])[1]
     assert "adds a space before every text" in remark
+
+
+def test_the_length_may_have_its_old_name(tmp_path):
+    put(tmp_path, {"max_len": 9})
+    assert read_length(str(tmp_path), 12) == 9 and not rules_of(tmp_path)[1]
 
 
 def test_sentence_transformers_lower_cases_before_the_tokenizer(tmp_path):
