@@ -18,7 +18,7 @@ NAN, INFINITY = float("nan"), float("inf")
         (np.array([[0.1], [1e300]]), [[0.1], [1e300]]),
         (np.array([[0.2, NAN], [-INFINITY, 0.1]], np.float32), [[0.2, NAN], [-INFINITY, 0.1]]),
         (np.array([NAN, 0.2], np.float32), [NAN, 0.2]),
-        (np.arange(6, dtype=np.int64).reshape(2, 3)[:, ::2] + 2**60, [[2**60, 2**60 + 2], [2**60 + 3, 2**60 + 5]]),
+        ((np.arange(6, dtype=np.int64).reshape(2, 3) + 2**60)[:, ::2], [[2**60, 2**60 + 2], [2**60 + 3, 2**60 + 5]]),
         (np.array([True, False]), [True, False]),
         (np.zeros([2, 0], np.float32), [[], []]),
         (np.array([[b"a", b"\xff"], ["é".encode(), b""]], object), [["a", {"b64": "/w=="}], ["é", ""]]),
