@@ -33,7 +33,14 @@ _NO_WEIGHTS_OF = {
     # Examples are tokens already.
     PRETRAINING: tuple(
         f"bert_keras.tokenizers.{name}"
-        for name in ("normalize", "sentencepiece", "tokenizer_files", "unicode_tables", "vocabulary_files", "wordpiece_offsets")
+        for name in (
+            "normalize",
+            "sentencepiece",
+            "tokenizer_files",
+            "unicode_tables",
+            "vocabulary_files",
+            "wordpiece_offsets",
+        )
     ),
     # Rows are in memory; the trained model answers.
     FINETUNING: (
