@@ -55,7 +55,7 @@ def main() -> None:
         np.savez(out / "clipped.npz", *[old - new for old, new in zip(before, loop.model.get_weights(), strict=True)])
 
     read = [ExampleSet.load(str(examples))]
-    limited = dataclasses.replace(config, budget="60s")
+    limited = dataclasses.replace(config, budget="300s")
     budget = Budget(str(out / "budget"), limited, SecondPhase(), read, strategy)
     fixed, _ = budget.fix(lambda training, _, folder: make_loop(examples, Path(folder), training, strategy))
     print(f"fixed {fixed.num_train_steps}", flush=True)
