@@ -50,8 +50,8 @@ def pair(similarity, shingles, seed):
 
 def found_by(signatures, settings=SETTINGS):
     """Ids to drop, without a runner and files."""
-    rows = near_duplicates._bands(signatures, *bands_and_rows(settings.near_duplicate_similarity))
-    return ids_of(near_duplicates._compare(rows, settings.near_duplicate_similarity))
+    similarity = settings.near_duplicate_similarity
+    return ids_of(near_duplicates._compare(near_duplicates._bands(signatures, *bands_and_rows(similarity)), similarity))
 
 
 def ids_of(dropped):
@@ -235,8 +235,7 @@ def test_a_worker_writes_runs_of_a_bounded_size(tmp_path, monkeypatch):
     (units,) = read_units([InputFile(str(path), 70)], CorpusSettings())
     writer = WriteRuns(CorpusSettings(cleaning=SETTINGS), SourceNames.of([str(path)], [""]), str(tmp_path))
     writer.setup()
-    tagged = [output for output in writer.process((0, units)) if isinstance(output, beam.pvalue.TaggedOutput)]
-    runs = [output.value for output in tagged if output.tag == WriteRuns.BANDS]
+    runs = [output.value for output in writer.process((0, units)) if getattr(output, "tag", "") == WriteRuns.BANDS]
     assert [count for _, count in runs] == [2 * 16, 2 * 16, 16] and len(dict(runs)) == 3
 
 
