@@ -177,10 +177,10 @@ class WriteBucket(beam.DoFn):
     def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str):
         self.settings, self.names, self.output_dir = settings, names, output_dir
 
-    def process(self, element: tuple[str, int, int], runs: list[str], near_duplicates: Sequence[str] = ()):
+    def process(self, element: tuple[str, int, int], runs: list[str], to_drop: Sequence[str] = ()):
         split, bucket, buckets = element
         slots = hash_range(split, bucket, buckets)
-        dropped = read_dropped(near_duplicates, *slots)
+        dropped = read_dropped(to_drop, *slots)
         fields = ("documents", "duplicates", "near_duplicates", "segments", "bytes")
         counts = {name: dict.fromkeys(fields, 0) for name in self.names.given}
         kept: dict[str, list[bytes]] = {name: [] for name in self.names.given}
@@ -281,7 +281,7 @@ class MakeDocuments(beam.PTransform):
         if settings.cleaning.near_duplicates:
             find = FindNearDuplicates(settings, _bands_dir(self.output_dir))
             dropped = written[WriteRuns.BANDS] | "FindNearDuplicates" >> find
-            files["near_duplicates"] = beam.pvalue.AsList(dropped)
+            files["to_drop"] = beam.pvalue.AsList(dropped)
         shards = (
             buckets
             | "EveryBucket" >> beam.FlatMap(_every_bucket)

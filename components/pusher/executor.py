@@ -66,7 +66,8 @@ def _remove(folder: str) -> None:
 def _publish(staged: str, base: str, describe: Callable[[str], None]) -> str:
     """Move a complete folder to the next version of `base`, after `describe(version)`; returns its path."""
     while True:
-        versions = [int(name) for name in (entry.rstrip("/") for entry in fileio.listdir(base)) if name.isdigit()]
+        names = (str(name).rstrip("/") for name in fileio.listdir(base))
+        versions = [int(name) for name in names if name.isdigit()]
         version = str(max([int(os.path.basename(staged)), *(number + 1 for number in versions)]))
         describe(version)
         target = os.path.join(base, version)
@@ -83,7 +84,7 @@ def _publish(staged: str, base: str, describe: Callable[[str], None]) -> str:
 
 
 def _move_files(staged: str, target: str) -> None:
-    paths = [os.path.join(folder, name) for folder, _, names in fileio.walk(staged) for name in names]
+    paths = [os.path.join(str(folder), str(name)) for folder, _, names in fileio.walk(staged) for name in names]
     for path in sorted(paths, key=lambda path: os.path.basename(path) == SAVED_MODEL_FILE):
         moved = os.path.join(target, os.path.relpath(path, staged))
         fileio.makedirs(os.path.dirname(moved))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.corpus_gen import near_duplicates
+from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.near_duplicates import (
     CANDIDATE_PROBABILITY,
     LEADERS,
@@ -20,8 +21,11 @@ from components.corpus_gen.near_duplicates import (
     signature,
     write_bands,
 )
+from components.corpus_gen.readers import read_units
+from components.corpus_gen.record.tally import SourceNames
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS, hash_range, hash_slot, partition_range, read_rows
+from components.corpus_gen.transforms import WriteRuns
 
 SETTINGS = CleaningSettings(near_duplicates=True)
 # A shingle is a word, which makes similarities easy to construct.
@@ -46,8 +50,8 @@ def pair(similarity, shingles, seed):
 
 def found_by(signatures, settings=SETTINGS):
     """Ids to drop, without a runner and files."""
-    rows = near_duplicates._bands(signatures, *bands_and_rows(settings.near_duplicate_similarity))
-    return ids_of(near_duplicates._compare(rows, settings.near_duplicate_similarity))
+    similarity = settings.near_duplicate_similarity
+    return ids_of(near_duplicates._compare(near_duplicates._bands(signatures, *bands_and_rows(similarity)), similarity))
 
 
 def ids_of(dropped):
@@ -60,10 +64,9 @@ def dropped_by_runs(folder, *runs, max_bytes=near_duplicates.PARTITION_BYTES):
     """Ids that FindNearDuplicates drops in runs with these documents, in the slots of each split."""
     settings = CorpusSettings(cleaning=SETTINGS, eval_fraction=0.5)
     written = [write_bands(f"{folder}/{number}.bands", run, SETTINGS) for number, run in enumerate(runs)]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, beam.Pipeline(runner="FnApiRunner") as pipeline:
         patch.setattr(near_duplicates, "PARTITION_BYTES", max_bytes)
-        with beam.Pipeline(runner="FnApiRunner") as pipeline:
-            _ = pipeline | beam.Create(written) | FindNearDuplicates(settings, str(folder))
+        _ = pipeline | beam.Create(written) | FindNearDuplicates(settings, str(folder))
     tables = sorted(glob.glob(f"{folder}/*.dropped"))
     return [read_dropped(tables, *hash_range(split, 0, 1)) for split in SPLITS]
 
@@ -225,16 +228,26 @@ def test_order_runs_and_partitions_do_not_matter(tmp_path, size, max_bytes):
     assert len(glob.glob(f"{tmp_path}/*.dropped")) == (1 if max_bytes > 5000 else 1 + len(signatures) * 16 * 88 // 5000)
 
 
-def test_memory_of_a_partition_is_bounded(tmp_path):
+def test_a_worker_writes_runs_of_a_bounded_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(near_duplicates, "RUN_BYTES", 2 * 16 * 88)
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(f"Document {number}." for number in range(5)))
+    (units,) = read_units([InputFile(str(path), 70)], CorpusSettings())
+    writer = WriteRuns(CorpusSettings(cleaning=SETTINGS), SourceNames.of([str(path)], [""]), str(tmp_path))
+    writer.setup()
+    runs = [output.value for output in writer.process((0, units)) if getattr(output, "tag", "") == WriteRuns.BANDS]
+    assert [count for _, count in runs] == [2 * 16, 2 * 16, 16] and len(dict(runs)) == 3
+
+
+def test_memory_of_a_partition_is_bounded(tmp_path, monkeypatch):
     """2,000 documents, 2.8 MB of rows, in partitions of 100 KB."""
     signatures = [(identity(number), signature([str(number)], SETTINGS)) for number in range(2000)]
     run = write_bands(f"{tmp_path}/0.bands", signatures, SETTINGS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(near_duplicates, "PARTITION_BYTES", 100_000)
-        tracemalloc.start()
-        near_duplicates._write_dropped(7, [run], CorpusSettings(cleaning=SETTINGS), str(tmp_path))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+    monkeypatch.setattr(near_duplicates, "PARTITION_BYTES", 100_000)
+    tracemalloc.start()
+    near_duplicates._write_dropped(7, [run], CorpusSettings(cleaning=SETTINGS), str(tmp_path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert peak < 1.4e6  # the header of a table takes half of it
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
-from components.corpus_gen import near_duplicates, readers, transforms
+from components.corpus_gen import readers, transforms
 from components.corpus_gen.filters import chain
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
@@ -254,20 +254,7 @@ def test_what_filters_find_and_drop_is_counted(tmp_path, monkeypatch):
     assert sorted(s for p in (tmp_path / "out").rglob("*.tfrecord") for _, _, s in parse(p)) == [["one 0"], ["one 1"]]
 
 
-@pytest.mark.parametrize("run_size", [None, 2])
-def test_near_duplicates_are_dropped_across_files(tmp_path, monkeypatch, run_size):
-    runs = []
-    if run_size:
-        monkeypatch.setattr(near_duplicates, "RUN_BYTES", run_size * 16 * 88)
-        # One worker reads all, and a run of documents takes all.
-        monkeypatch.setattr(readers, "MIN_WORK_BYTES", 1 << 20)
-        monkeypatch.setattr(transforms, "work_bytes", readers.work_bytes)
-        write_bands = transforms.write_bands
-        monkeypatch.setattr(
-            transforms,
-            "write_bands",
-            lambda path, some, *rest: runs.append(len(some)) or write_bands(path, some, *rest),
-        )
+def test_near_duplicates_are_dropped_across_files(tmp_path):
     rng = random.Random(0)
     words = [f"word{rng.randrange(500)}" for _ in range(400)]
     texts = [" ".join([*words[:i], "other", *words[i + 1 :]]) for i in range(0, 60, 10)]
@@ -278,7 +265,6 @@ def test_near_duplicates_are_dropped_across_files(tmp_path, monkeypatch, run_siz
     counts = counted(tmp_path / "out")
     assert counts["train"]["documents"] + counts["eval"]["documents"] == 2
     assert counts["train"]["near_duplicates"] + counts["eval"]["near_duplicates"] == 5
-    assert runs == ([2, 2, 2, 1] if run_size else [])
     make(paths, tmp_path / "later", dataclasses.replace(SMALL, cleaning=cleaning), earlier=tmp_path / "out")
     assert not documents_in(tmp_path / "later")  # what was dropped was read, too
     make(paths, tmp_path / "off", SMALL)
