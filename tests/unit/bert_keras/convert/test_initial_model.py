@@ -153,7 +153,9 @@ def test_case_must_be_known_and_equal(tmp_path):
         initial_outline(directory)
     assert not initial_outline(directory, cased=True)[1].normalization.lower_case
     model = built(BertForPreTraining)
-    with pytest.raises(InputError, match="its vocabulary is cased, the examples' is not"):
+    with pytest.raises(
+        InputError, match="its vocabulary has lower_case=False, the examples' True: make them with --init"
+    ):
         initialize(model, directory, True, BertTokenizer(VOCABULARY, True))
 
 
