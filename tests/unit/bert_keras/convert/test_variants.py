@@ -226,7 +226,7 @@ def put(name, *shape):
     ("name", "change", "says"),
     [
         ("RobertaForMaskedLM", without("lm_head.dense.bias"), "lm_head.dense.bias [8] of the masked-LM head is"),
-        ("RobertaForMaskedLM", put("classifier.dense.bias", 8), "classifier.dense.bias [8] is not part of a RoBERTa"),
+        ("RobertaForMaskedLM", put("roberta.other.bias", 8), "roberta.other.bias [8] is not part of a RoBERTa"),
         (
             "RobertaForMaskedLM",
             put("roberta.embeddings.position_embeddings.weight", 6, 8),
