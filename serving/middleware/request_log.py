@@ -93,7 +93,7 @@ def _recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[
         yield
     finally:
         _current.reset(token)
-        record.seconds = time.perf_counter() - began
+        record.seconds = record.seconds or time.perf_counter() - began
         for observer in observers:
             observer(record)
 
@@ -176,11 +176,13 @@ class CallMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        began = time.perf_counter()
         record = RequestRecord(_rest_method(scope["path"]), "REST", _known(_rest_model(scope["path"]), self._names))
 
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start":
                 status = message["status"]
+                record.seconds = time.perf_counter() - began  # without the time that its client takes to read it
                 failed = _CODE_OF_HTTP.get(status, grpc.StatusCode.INTERNAL)
                 record.code = grpc.StatusCode.OK if status < 400 else failed
             await send(message)

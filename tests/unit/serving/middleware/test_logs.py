@@ -1,10 +1,12 @@
 """The access log, and absence of request texts from all logs."""
 
+import asyncio
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,6 +15,7 @@ import pytest
 
 from serving.client import Client, ClientError
 from serving.errors import SettingsError
+from serving.middleware import request_log
 from serving.middleware.logs import AccessLog, LogSettings, failure
 from serving.middleware.request_log import RequestRecord
 from serving.models.servable import GraphServable as Servable
@@ -150,3 +153,20 @@ def test_failure_contains_the_location_without_the_message() -> None:
         int(SECRET)
     except ValueError as error:
         assert failure(error).startswith("ValueError in test_logs.py:") and SECRET not in failure(error)
+
+
+def test_the_time_of_an_answer_is_not_that_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, records = [0.0], list[RequestRecord]()
+    monkeypatch.setattr(request_log, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        now[0] = 1.0
+        await send({"type": "http.response.start", "status": 200})
+        now[0] = 9.0
+        await send({"type": "http.response.body"})
+
+    async def send(message: Any) -> None: ...
+
+    middleware = request_log.CallMiddleware(app, [records.append], lambda: ["bert"])
+    asyncio.run(middleware({"type": "http", "path": "/v1/models/bert:predict"}, send, send))
+    assert [(record.seconds, record.model) for record in records] == [(1.0, "bert")]
