@@ -167,8 +167,19 @@ STAGES = [
 ]
 # Arrays, protocols, engines and formats: a release rounds otherwise at most.
 HARMLESS = {
-    *("apache_beam", "google", "google_crc32c", "grpc", "h5py", "keras", "keras_hub", "keras_tuner", "numpy", "onnx"),
-    *("onnxruntime", "psutil", "pydantic", "rich", "safetensors", "scipy", "seqeval", "sklearn", "tensorboard"),
+    *(
+        "apache_beam",
+        "google",
+        "google_crc32c",
+        "grpc",
+        "h5py",
+        "keras",
+        "keras_hub",
+        "keras_tuner",
+        "ml_dtypes",
+        "numpy",
+    ),
+    *("onnx", "onnxruntime", "psutil", "pydantic", "rich", "safetensors", "scipy", "seqeval", "sklearn", "tensorboard"),
     *("tensorflow", "tensorflow_metadata", "tensorflow_serving", "tensorflow_text", "tfx", "typing_extensions"),
 }
 
