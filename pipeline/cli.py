@@ -168,6 +168,10 @@ def _end() -> NoReturn:
     os._exit(128 + signal.SIGINT)
 
 
+# Their arguments are texts, of which a server replaces invalid bytes.
+_OF_TEXTS = ("fill-mask", "encode", "predict")
+
+
 def main(application: typer.Typer = app) -> None:
     """Run a command. Errors that the user can fix are one line on standard error; a defect is a traceback."""
     _quiet()
@@ -177,7 +181,7 @@ def main(application: typer.Typer = app) -> None:
     ctrl_c.clear()
     try:
         for word in map(os.fsencode, sys.argv[1:]):
-            if word != word.decode("utf-8", "replace").encode():
+            if sys.argv[1] not in _OF_TEXTS and word != word.decode("utf-8", "replace").encode():
                 raise InputError(f"{word!r} is not UTF-8; rename the file, or write the argument in UTF-8")
         words, beam_args = _split_beam_args(sys.argv[1:])
         with answered(_answer_ctrl_c):

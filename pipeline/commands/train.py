@@ -12,7 +12,7 @@ import typer
 from bert_keras.errors import InputError
 from bert_keras.files import check_no_pattern
 from pipeline.commands.options import Cased, Init, Settings
-from pipeline.runs.run_dir import locked_run_dir
+from pipeline.runs.run_dir import locked_run_dir, temporary_run_dir
 
 if TYPE_CHECKING:
     from bert_keras.jobs import PretrainJob
@@ -80,10 +80,14 @@ def train(
         training_root=os.path.join(output, "training"),
         code=weights_fingerprint(PRETRAINING),
     )
-    check_no_pattern(output, "give another --output")
     # Workers share the folder, and an object store has no locks.
     shared = "://" in output or chosen.training.strategy == "multi_worker"
-    with contextlib.nullcontext() if shared else locked_run_dir(output, "--output"):
+    with contextlib.ExitStack() as training:
+        if shared:
+            check_no_pattern(output, "give another --output")
+        else:
+            training.enter_context(temporary_run_dir(output, "--output"))
+            training.enter_context(locked_run_dir(output, "--output"))
         if init:
             job = dataclasses.replace(job, init=_initial_model(job, init, cased, os.path.join(output, "initial_model")))
         pretrain(job)

@@ -33,22 +33,28 @@ REPORT_FILE = "report.html"
 
 
 @contextlib.contextmanager
-def temporary_run_dir(run_dir: str) -> Iterator[str]:
+def temporary_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[str]:
     """Make the directory if it is missing; yield its absolute path. On an `InputError`, remove it if it was new.
+
+    It stays if a training has begun.
+
+    Args:
+        run_dir: the directory.
+        option: the option that gives it.
 
     Raises:
         InputError: it is not writable, or TFX would not find artifacts in it.
     """
     path, existed = os.path.abspath(run_dir), os.path.isdir(run_dir)
-    check_no_pattern(path, "give another --run-dir")
+    check_no_pattern(path, f"give another {option}")
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(run_dir, error, "--run-dir") from error
+        raise _cannot_write(run_dir, error, option) from error
     try:
         yield path
     except InputError:
-        if not existed:
+        if not existed and not os.path.exists(training_dir(path)):
             shutil.rmtree(path)
         raise
 

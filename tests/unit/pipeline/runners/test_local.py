@@ -16,7 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.notices import notify, recorded
 from pipeline.runners import local, run_steps
 from pipeline.runs.request import RunRequest
-from pipeline.runs.run_dir import locked_run_dir
+from pipeline.runs.run_dir import locked_run_dir, temporary_run_dir
 from pipeline.workflows.pretrain import PretrainWorkflow
 from tests.support.pipeline.command_line import bert_tfx
 
@@ -145,3 +145,12 @@ def test_a_stage_of_beam_leaves_no_temporary_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     BeamStage(BeamStage.Context(beam_pipeline_args=list(run_steps.BEAM_PIPELINE_ARGS))).Do({}, {}, {})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_bad_input_removes_a_new_directory_unless_a_training_has_begun(tmp_path, begun):
+    with pytest.raises(InputError), temporary_run_dir(str(tmp_path / "run"), "--output") as path:
+        if begun:
+            os.mkdir(os.path.join(path, "training"))
+        raise InputError("bad")
+    assert os.path.exists(path) == begun
