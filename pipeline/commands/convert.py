@@ -77,7 +77,7 @@ def convert(
     if converted.task_head:
         names, format_ = named(converted.task_head), "hf" if to is ModelFormat.ONNX else to.value
         raise InputError(
-            f"{source}: is a fine-tuned model, whose head ({names}) is not converted; fine-tune its encoder with "
+            f"{source} is a fine-tuned model, whose head ({names}) is not converted; fine-tune its encoder with "
             f"--init {source}, or write the encoder alone, in Python: bert_keras.export(bert_keras.from_checkpoint("
             f"{source!r}), {target!r}, {format_!r})"
         )
