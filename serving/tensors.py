@@ -54,7 +54,7 @@ def numpy_dtype(number: int) -> np.dtype:
 
 
 def fits(shape: Sequence[int], info: TensorInfo) -> bool:
-    """Whether a tensor of this shape is one that a signature asks for."""
+    """Tell if a signature asks for a tensor of this shape."""
     if info.tensor_shape.unknown_rank:
         return True
     sizes = [dim.size for dim in info.tensor_shape.dim]

@@ -64,7 +64,7 @@ def matching(pattern: str) -> list[FileMetadata]:
 
 
 def is_hidden(path: str, pattern: str = "") -> bool:
-    """Whether a file's or folder's name in `path` begins with "." where no name in `pattern` does.
+    """Tell if a file's or folder's name in `path` begins with "." where no name in `pattern` does.
 
     >>> is_hidden("text/.git/a.txt", "text/**"), is_hidden("./.text/a.txt", "./.text/**")
     (True, False)

@@ -98,7 +98,7 @@ def _columns(content: bytes) -> list[str]:
 
 
 def _is_numbered(sentences: list[list[list[str]]]) -> bool:
-    """Whether the first of three columns or more counts the words, in each sentence or through the file."""
+    """Tell if the first of three columns or more counts the words, in each sentence or through the file."""
     several = False
     for columns in sentences:
         numbers = [int(first[0]) for first in columns if len(first) > 2 and first[0].isdecimal()]

@@ -57,7 +57,7 @@ TOGETHER = {"freeze_initial", "freeze_steps", "batch_ramp_from", "batch_ramp_ste
 
 
 def declared(settings, seen=()):
-    """What the fields of settings affect, and those of the settings in them, by dotted names."""
+    """The `affects` of the fields of settings, and of settings in them, by dotted names."""
     types = typing.get_type_hints(settings)
     for field in dataclasses.fields(settings):
         yield f"{settings.__name__}.{field.name}", field.metadata.get("affects")

@@ -19,7 +19,7 @@ STOPPED = "bert-tfx: stopped by Ctrl-C; run the same command to resume\n"
 
 
 def ended(monkeypatch, does):
-    """How `bert-tfx` exits when a command raises an error, or calls a function."""
+    """Exit code and output of `bert-tfx` when a command raises an error, or calls a function."""
     app = typer.Typer()
 
     @app.command()
