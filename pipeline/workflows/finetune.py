@@ -27,6 +27,9 @@ class FineTuneWorkflow:
     tuned: Mapping[str, str] = {"num_train_epochs": "training.num_train_epochs", "min_score": "gate.min_score"}
 
     def find_inputs(self, request: RunRequest) -> Inputs:
+        from apache_beam.io.filesystems import FileSystems
+        from apache_beam.options.pipeline_options import PipelineOptions
+
         from bert_keras.convert.detect import format_of
         from components.task_example_gen.split_files import find_splits
         from pipeline.runs.corpus_checks import leak_warning
@@ -40,6 +43,7 @@ class FineTuneWorkflow:
             from pipeline.runs.served_versions import hint_at_version
 
             raise hint_at_version(error, request.init) from None
+        FileSystems.set_options(PipelineOptions(list(request.beam_args)))
         given = {"train": request.train, "eval": request.held_out, "test": request.test}
         splits = find_splits(recipe.row, request.data, given)
         if line := leak_warning(request.init, splits):

@@ -5,6 +5,8 @@ import tarfile
 import zipfile
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
@@ -160,6 +162,7 @@ def test_errors_list_the_names_looked_for(tmp_path):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_name_of_a_folder_in_a_store_is_no_pattern(scheme, monkeypatch):
+    FileSystems.set_options(PipelineOptions([]))
     store = in_memory(monkeypatch, scheme)
     for folder in ("a[1]", "a1"):
         store.write(f"{scheme}://bucket/{folder}/train.tsv", folder.encode())

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.errors import InputError
 from pipeline import stages
@@ -10,6 +11,7 @@ from pipeline.runners.run_steps import graph_of
 from pipeline.runs.request import RunRequest
 from pipeline.workflows.pretrain import PretrainWorkflow
 from pipeline.workflows.workflow import WORKFLOWS, workflow_of
+from tests.support.examples.object_stores import in_memory
 
 SECOND_PHASE = ("second_phase.num_train_steps=10", "second_phase.max_seq_length=128")
 DECLARED = {value for name, value in vars(stages).items() if name.isupper() and isinstance(value, str)}
@@ -77,3 +79,13 @@ def test_names_of_sources_are_checked_before_any_stage(tmp_path, given, settings
     given = {option: tuple(pattern.format(*paths) for pattern in patterns) for option, patterns in given.items()}
     with pytest.raises(InputError, match=re.escape(line)):
         PretrainWorkflow().find_inputs(RunRequest("tiny_cpu", str(tmp_path / "run"), settings=settings, **given))
+
+
+def test_the_rows_of_a_task_may_lie_in_a_bucket(tmp_path, monkeypatch):
+    """Beam's S3 asks for the pipeline's options, which a command has not set before."""
+    monkeypatch.setattr(FileSystems, "_pipeline_options", None)
+    in_memory(monkeypatch, "s3").write("s3://bucket/SST-2/train.tsv", b"sentence\tlabel\na\t1\n")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    request = RunRequest("sst-2", "/runs", init=str(tmp_path), data="s3://bucket/SST-2")
+    assert workflow_of(request).find_inputs(request) == {"train": ["s3://bucket/SST-2/train.tsv"]}
