@@ -188,9 +188,8 @@ class Server:
         self.inference.drain(self._queue.drain_seconds)
         threading.Event().wait(_WRITE_SECONDS)
         self._addresses.close()
-        # It closes its listening sockets at once, so that nobody reconnects.
-        closed = self._grpc.stop(_CLOSE_SECONDS)
         hang_up(self.grpc_port)
+        closed = self._grpc.stop(_CLOSE_SECONDS)
         self._rest.should_exit = True
         if self._rest_thread.ident is not None:
             self._rest_thread.join()

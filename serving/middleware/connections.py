@@ -232,7 +232,7 @@ class AddressWatch:
     def _look(self) -> None:
         kept: collections.Counter[str] = collections.Counter()
         closed: collections.Counter[str] = collections.Counter()
-        for peer, connection in _sockets_of(self._port):
+        for _, peer, connection in _sockets_of(self._port):
             if peer is None:
                 continue
             if kept[peer] < self._limits.max_address_connections and kept.total() < self._limits.max_connections:
@@ -246,18 +246,24 @@ class AddressWatch:
 
 
 def hang_up(port: int) -> None:
-    """Close all connections of a port on which gRPC no longer listens.
+    """Close gRPC's listening sockets of a port, then its connections; call it before gRPC stops.
 
-    When gRPC stops, open calls are CANCELLED, which clients take for their own doing. A closed connection is
+    A call that arrives once gRPC stops is CANCELLED, which clients take for their own doing. A closed connection is
     UNAVAILABLE: clients retry elsewhere. gRPC itself has no way to close one.
     """
-    for _, duplicate in _sockets_of(port):
-        with contextlib.suppress(OSError):
-            duplicate.shutdown(socket.SHUT_RDWR)
+    listening = [descriptor for descriptor, peer, _ in _sockets_of(port) if peer is None]
+    # gRPC still owns its descriptor and logs an error if a listening socket is shut down: it gets an unbound one.
+    with socket.socket() as unbound:
+        for descriptor in listening:
+            os.dup2(unbound.fileno(), descriptor, inheritable=False)
+    for _, peer, duplicate in _sockets_of(port):
+        if peer is not None:
+            with contextlib.suppress(OSError):
+                duplicate.shutdown(socket.SHUT_RDWR)
 
 
-def _sockets_of(port: int) -> Iterator[tuple[str | None, socket.socket]]:
-    """Yield duplicates of this process' sockets on a port with their peers; None for a listening socket.
+def _sockets_of(port: int) -> Iterator[tuple[int, str | None, socket.socket]]:
+    """Yield descriptors of this process' sockets on a port, their peers (None: it listens), and duplicates.
 
     Except for closing, operations on a duplicate act on the server's own socket. Each is closed after its turn.
     """
@@ -271,4 +277,4 @@ def _sockets_of(port: int) -> Iterator[tuple[str | None, socket.socket]]:
         with duplicate, contextlib.suppress(OSError):
             if duplicate.family in (socket.AF_INET, socket.AF_INET6) and duplicate.getsockname()[1] == port:
                 listens = bool(duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-                yield None if listens else str(duplicate.getpeername()[0]), duplicate
+                yield int(number), None if listens else str(duplicate.getpeername()[0]), duplicate

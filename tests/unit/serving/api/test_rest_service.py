@@ -211,7 +211,7 @@ def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements(server: S
     http.get("/v1/models")
     waits = [
         not one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        for peer, one in connections._sockets_of(server.rest_port)
+        for _, peer, one in connections._sockets_of(server.rest_port)
         if peer is not None
     ]
     assert waits and not any(waits)
