@@ -205,54 +205,6 @@ class LeakSettings:
             )
 
 
-BUCKETS = ("head", "middle", "tail")
-
-
-@dataclasses.dataclass(frozen=True)
-class PerplexitySettings:
-    """Settings for dropping documents by their perplexity under an n-gram model.
-
-    Attributes:
-        model: ARPA file of the model; workers get the path of a file with its content.
-        good_text: files, folders and globs of text, separated by commas, that a model is trained on instead.
-        good_text_characters: how much of it is read, about.
-        order: number of words of the longest n-grams of the trained model.
-        max: limit for the perplexity; 0: none.
-        min: minimum of the perplexity.
-        keep: buckets that stay, of `head`, `middle` and `tail`; empty: there are no buckets.
-        percentiles: upper ends of head and middle, in percent of the corpus's documents.
-        cut_points: these ends as perplexities; empty: they are measured on a sample of the corpus.
-    """
-
-    model: str = ""
-    good_text: tuple[str, ...] = ()
-    good_text_characters: int = 50_000_000
-    order: int = 3
-    max: float = 0.0
-    min: float = 0.0
-    keep: tuple[str, ...] = ()
-    percentiles: tuple[float, ...] = (30.0, 60.0)
-    cut_points: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        given, wanted = bool(self.model) + bool(self.good_text), bool(self.max or self.min or self.keep)
-        two, ends = self.percentiles, self.cut_points or (1.0, 2.0)
-        for wrong, problem in (
-            (given > 1, ".model and corpus.perplexity.good_text are two models; give one of them"),
-            (given and not wanted, " has a model and no limit; give corpus.perplexity.max, min or keep"),
-            (wanted and not given, " has a limit and no model; give corpus.perplexity.model or good_text"),
-            (self.good_text_characters < 1, ".good_text_characters must be above 0"),
-            (not 2 <= self.order <= 6, f".order is {self.order}; it must be in [2, 6]"),
-            (self.min < 0 or self.max < 0, ".max and min must be at least 0"),
-            (0 < self.max <= self.min, f".max is {self.max}; it must be above corpus.perplexity.min, {self.min}"),
-            (set(self.keep) - set(BUCKETS), f".keep is {','.join(self.keep)}; choose from {','.join(BUCKETS)}"),
-            (len(two) != 2 or not 0 < two[0] < two[1] < 100, ".percentiles must be two, such as 30,60"),
-            (len(ends) != 2 or not 0 < ends[0] <= ends[1], ".cut_points must be two, such as 200,500"),
-        ):
-            if wrong:
-                raise ValueError(f"corpus.perplexity{problem}")
-
-
 @dataclasses.dataclass(frozen=True)
 class PersonalDataSettings:
     """Settings for replacing personal data in documents; `corpus.json` has the counts.
@@ -303,7 +255,6 @@ class CorpusSettings:
             globs in any format of `bert-tfx finetune`; empty: none. Workers get the table that the launcher makes of
             them (`components.task_example_gen.evaluation_sets`).
         leaks: how these texts are found, and what is dropped.
-        perplexity: documents are dropped by their perplexity under an n-gram model.
         personal_data: personal data to replace.
     """
 
@@ -325,7 +276,6 @@ class CorpusSettings:
     passages: PassageSettings = dataclasses.field(default_factory=PassageSettings)
     decontaminate: tuple[str, ...] = ()
     leaks: LeakSettings = dataclasses.field(default_factory=LeakSettings)
-    perplexity: PerplexitySettings = dataclasses.field(default_factory=PerplexitySettings)
     personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)
 
     def __post_init__(self) -> None:

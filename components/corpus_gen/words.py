@@ -6,7 +6,6 @@ All arithmetic is on integers, so the hashes are the same on every machine.
 from __future__ import annotations
 
 import functools
-import re
 import zlib
 from collections.abc import Iterable
 
@@ -18,9 +17,6 @@ from bert_keras.tokenizers.normalize import basic_tokenize, space_letters
 
 # For ASCII: characters that BERT's tokenizer isolates or treats as blanks, and characters that it removes.
 _ASCII_WORDS = bytes(ord(chr(c).lower()) if chr(c).isalnum() else ord(" ") for c in range(256))
-_ASCII_LOWER = bytes(range(256)).lower().translate(bytes.maketrans(b"123456789", b"0" * 9))
-_ASCII_TOKEN = re.compile(rb"[a-z0]+|[^a-z0\s]")
-_ZEROS = str.maketrans("123456789", "0" * 9)
 _ASCII_DELETED = bytes(c for c in (*range(32), 127) if c not in b"\t\n\r")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
@@ -39,17 +35,6 @@ def words_of(text: str) -> list[bytes]:
     punctuation = _punctuation()
     words = [word for word in basic_tokenize(spaced, lower_case=True) if word not in punctuation]
     return [word.encode("utf-8", "surrogatepass") for word in words]
-
-
-def words_and_marks(text: str) -> list[bytes]:
-    """Words and punctuation marks of a text, in UTF-8: those of `words_of` and what it leaves out; each digit is 0.
-
-    The 23rd café's  ->  the 00rd cafe ' s
-    """
-    if text.isascii():
-        return _ASCII_TOKEN.findall(text.encode("ascii").translate(_ASCII_LOWER, _ASCII_DELETED))
-    spaced = space_letters(text.translate(_ZEROS))
-    return [word.encode("utf-8", "surrogatepass") for word in basic_tokenize(spaced, lower_case=True)]
 
 
 def hash_words(text: str) -> np.ndarray:

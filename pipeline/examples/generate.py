@@ -31,7 +31,6 @@ from apache_beam.io.filesystems import FileSystems
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import InputError
 from components.code_version import code_fingerprint
-from components.corpus_gen.filters.perplexity_model import with_ngram_model
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
 from components.corpus_gen.record.card import CARD_FILE
@@ -125,7 +124,7 @@ def generate(
             seconds[name] = round(time.monotonic() - started, 2)
 
         try:
-            settings = with_ngram_model(with_leak_table(job.corpus, work_dir), inputs, work_dir)
+            settings = with_leak_table(job.corpus, work_dir)
             corpus = _key(fingerprint(inputs), settings, code_fingerprint("components.corpus_gen.transforms"))
             documents_dir = f"{work_dir}/documents-{corpus}"
             vocabulary = _content(vocab_file) if vocab_file else vocab_size

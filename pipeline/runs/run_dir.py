@@ -8,7 +8,6 @@ schema/           curated schemas of the examples, named by a hash of their cont
 inputs/HASH.json  files of the corpus and their sizes, named by their fingerprint
 inputs/minimal_pairs-HASH.jsonl  the pairs of `gate.minimal_pairs`, named by their content
 inputs/leaks-HASH.npz  hashes of the texts of `corpus.decontaminate`, named by its content
-inputs/ngrams-HASH.npz  n-gram model of `corpus.perplexity`, named by its content
 lock              held while a process runs the pipeline
 compiled/RUN.*    request and compiled pipeline of each run
 notices/          of each run and each output (`pipeline.runs.notices`)

@@ -13,7 +13,6 @@ import typer
 from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write
-from components.corpus_gen.settings import PerplexitySettings
 from pipeline.runs.request import RunRequest
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ class Inputs:
         earlier: folder of the documents that were read before; "": read all.
         leaks: path of the table of evaluation sets (`corpus.decontaminate`); "": the corpus is not checked.
         pairs: path of the minimal pairs (`gate.minimal_pairs`); "": there are none.
-        perplexity: `corpus.perplexity` with the path of its model and its cut points; the default: it is off.
     """
 
     corpus: list[InputFile] = dataclasses.field(default_factory=list)
@@ -46,7 +44,6 @@ class Inputs:
     earlier: str = ""
     leaks: str = ""
     pairs: str = ""
-    perplexity: PerplexitySettings = dataclasses.field(default_factory=PerplexitySettings)
 
 
 class PretrainWorkflow:
@@ -66,7 +63,6 @@ class PretrainWorkflow:
         from apache_beam.io.filesystems import FileSystems
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        from components.corpus_gen.filters.perplexity_model import with_ngram_model
         from components.corpus_gen.inputs import find_inputs
         from components.evaluator.minimal_pairs import read_pairs, write_pairs
         from components.task_example_gen.evaluation_sets import with_leak_table
@@ -99,13 +95,12 @@ class PretrainWorkflow:
         # Before hours of making examples.
         check_names(sorted({file.source_name for file in text}), *recipe.training.source_numbers)
         tables = inputs_dir(request.run_dir)
-        settings = with_ngram_model(with_leak_table(recipe.corpus, tables), text, tables)
-        (leaks,) = settings.decontaminate or ("",)
+        (leaks,) = with_leak_table(recipe.corpus, tables).decontaminate or ("",)
         pairs = ""
         if recipe.gate.minimal_pairs:
             found = read_pairs(recipe.gate.minimal_pairs, "gate.minimal_pairs")
             pairs = write_pairs(found, tables)
-        return Inputs(text, vocabulary, reference, replay, earlier, leaks, pairs, settings.perplexity)
+        return Inputs(text, vocabulary, reference, replay, earlier, leaks, pairs)
 
     def parameters(self, request: RunRequest) -> dict[str, Any]:
         return {"corpus": list(request.corpus), **({"init": request.init} if request.init else {})}
@@ -116,8 +111,7 @@ class PretrainWorkflow:
 
         recipe: Any = request.resolved
         found = inputs or Inputs()
-        tables = {"decontaminate": (found.leaks,) if found.leaks else (), "perplexity": found.perplexity}
-        corpus = dataclasses.replace(recipe.corpus, **tables)
+        corpus = dataclasses.replace(recipe.corpus, decontaminate=(found.leaks,) if found.leaks else ())
         gate = dataclasses.replace(
             recipe.gate,
             minimal_pairs=(found.pairs,) if found.pairs else (),

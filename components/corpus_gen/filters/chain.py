@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from components.corpus_gen.filters import cleaning, leaks, passages, perplexity, personal_data, quality
+from components.corpus_gen.filters import cleaning, leaks, passages, personal_data, quality
 from components.corpus_gen.settings import CorpusSettings
 
 Filter = Callable[[list[str], Counter[str]], tuple[list[str], str]]
@@ -27,18 +27,15 @@ RULES: dict[str, str] = {
     **passages.RULES,
     **quality.RULES,
     **leaks.RULES,
-    **perplexity.RULES,
     **personal_data.RULES,
     EMPTY: "nothing remains after the filters",
 }
 
 
 def _filters(settings: CorpusSettings) -> Iterator[Filter]:
-    """The filters that are on, in their order: cleaning, passages, quality, leaks, perplexity, personal data.
+    """The filters that are on, in their order: cleaning, passages, quality, leaks, personal data.
 
     Passages are early, as in CCNet: the filters before them run twice, and quality costs ten times as much as others.
-    Perplexity judges what the others leave, as the model's text is one without navigation and of one language; and
-    before personal data, as the words that replace these are in no model.
     """
     if (cleaner := cleaning.Cleaner(settings.cleaning)).on:
         yield cleaner
@@ -49,8 +46,6 @@ def _filters(settings: CorpusSettings) -> Iterator[Filter]:
     if settings.decontaminate:
         (table,) = settings.decontaminate
         yield leaks.LeakFilter(settings.leaks, table)
-    if settings.perplexity.model:
-        yield perplexity.Perplexity(settings.perplexity)
     if (personal := personal_data.PersonalData(settings.personal_data)).on:
         yield personal
 

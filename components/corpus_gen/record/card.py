@@ -17,7 +17,7 @@ UNITS = ("documents", "bytes", "words")
 # Name of the evaluation sets in corpus.json (`filters.leaks.described`).
 SETS = "decontaminated"
 # Settings that hold a path of the run directory; their content is in corpus.json.
-_PATHS = ("decontaminate", "model")
+_PATHS = ("decontaminate",)
 _Fates = Mapping[str, Mapping[str, int]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bert_keras.errors import InputError
-from components.corpus_gen.filters import leaks, perplexity
+from components.corpus_gen.filters import leaks
 from components.corpus_gen.record.card import CARD_FILE, corpus_card
 from components.corpus_gen.record.licences import LICENCES
 from components.corpus_gen.record.tally import nested
@@ -43,8 +43,7 @@ def write_counts(
     whole = by_source.pop("")
     whole[RECORD] = nested(whole[RECORD])
     sources = {SOURCES: by_source} if by_source else {}
-    described = {**leaks.described(settings), **perplexity.described(settings)}
-    content = {**whole, **sources, **described, **({LICENCES: licences} if licences else {})}
+    content = {**whole, **sources, **leaks.described(settings), **({LICENCES: licences} if licences else {})}
     with whole_file(f"{documents_dir}/{CARD_FILE}", documents_dir) as file:
         file.write(corpus_card(content, settings).encode())
     write_json(f"{documents_dir}/{COUNTS_FILE}", content)

@@ -9,19 +9,15 @@ import json
 import os
 import random
 import zipfile
-from array import array
 from collections import Counter
 
 import apache_beam as beam
-import numpy as np
 import pyarrow
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from pyarrow import parquet
 
 from components.corpus_gen.filters.leaks import EvaluationSet, make_table
-from components.corpus_gen.filters.ngram_model import sentence
-from components.corpus_gen.filters.ngram_training import train
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import read_units
 from components.corpus_gen.record.counts_file import COUNTS_FILE
@@ -31,7 +27,6 @@ from components.corpus_gen.settings import (
     CorpusSettings,
     LeakSettings,
     PassageSettings,
-    PerplexitySettings,
     PersonalDataSettings,
     QualitySettings,
 )
@@ -39,7 +34,7 @@ from components.corpus_gen.transforms import generate_documents, remove_intermed
 from components.io.shards import read_documents
 from components.io.tfrecord import bytes_example, frame
 
-# `every_filter` adds the filters that need a file: leaks and perplexity.
+# `every_filter` adds the filter that needs a file: leaks.
 SETTINGS = CorpusSettings(
     max_document_characters=400,
     eval_fraction=0.3,
@@ -182,13 +177,10 @@ def write_corpus(folder, count, seed):
 
 
 def every_filter(folder, **changes):
-    """SETTINGS, with a table of the evaluation set and an n-gram model of some of the sentences in `folder`."""
-    leaks, ngrams = folder / "leaks.npz", folder / "ngrams.npz"
+    """SETTINGS, with a table of the evaluation set in `folder`."""
+    leaks = folder / "leaks.npz"
     leaks.write_bytes(make_table([EvaluationSet("test set", "", [EVALUATED])], SETTINGS.leaks).to_bytes())
-    hashes = array("Q", [word for text in SENTENCES[:3] * 2 for word in sentence(text)])
-    ngrams.write_bytes(train(np.frombuffer(hashes, np.uint64), 3).to_bytes())
-    perplexity = PerplexitySettings(model=str(ngrams), max=50.0, keep=("head", "middle"), cut_points=(4.0, 20.0))
-    return dataclasses.replace(SETTINGS, decontaminate=(str(leaks),), perplexity=perplexity, **changes)
+    return dataclasses.replace(SETTINGS, decontaminate=(str(leaks),), **changes)
 
 
 def make(paths, output, settings, args=ONE):
@@ -245,7 +237,6 @@ def check_documents(folder, count, seed):
     # Each of these happened, so that the sums are of something.
     happened = {"kept", "too_short", "too_many_symbols", "other_language", "duplicates", "near_duplicates", "leak"}
     happened |= {"gopher_repeated_lines", "gopher_non_alphabetic", "c4_few_sentences"}
-    happened |= {"perplexity_high", "perplexity_bucket"}
     assert happened <= set(counts["record"]["all"])
     assert {"personal_email", "personal_ip", "personal_phone", "personal_card"} <= set(counts["found"])
     assert counts["read"]["split_parts"] and counts["read"]["nul_documents"] and counts["read"]["empty_documents"]
