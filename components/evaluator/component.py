@@ -7,15 +7,14 @@ import json
 import os
 from typing import Any
 
-import tensorflow_model_analysis as tfma
-from tfx.components.evaluator import component, constants, executor
-from tfx.dsl.components.base import executor_spec
+from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
-from tfx.types import Artifact, artifact_utils, channel, component_spec, standard_artifacts, standard_component_specs
+from tfx.types import Artifact, artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, path_utils
 
 from components.evaluator import minimal_pairs, word_perplexity
 from components.io.shards import write_json
+from components.stage import Stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,59 +109,19 @@ def _withdraw(blessing: Artifact) -> None:
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.NOT_BLESSED_VALUE)
 
 
-class EvaluatorSpec(standard_component_specs.EvaluatorSpec):
-    """`forgetting`, `pairs`: JSON of `ForgettingSettings`, `PairSettings`; `code`: changed metrics miss the cache."""
-
-    PARAMETERS = {
-        **standard_component_specs.EvaluatorSpec.PARAMETERS,
-        "forgetting": component_spec.ExecutionParameter(type=str, optional=True),
-        "pairs": component_spec.ExecutionParameter(type=str, optional=True),
-        "code": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {
-        **standard_component_specs.EvaluatorSpec.INPUTS,
-        "initial_model": component_spec.ChannelParameter(type=standard_artifacts.Model, optional=True),
-        "reference_examples": component_spec.ChannelParameter(type=standard_artifacts.Examples, optional=True),
-    }
-
-
-class Evaluator(component.Evaluator):
+class Evaluator(
+    Stage,
+    executor=Executor,
+    inputs={"initial_model": standard_artifacts.Model, "reference_examples": standard_artifacts.Examples},
+    parameters={"forgetting": str, "pairs": str, "code": str},
+    optional=("initial_model", "reference_examples", "forgetting", "pairs"),
+    like=standard_component_specs.EvaluatorSpec,
+):
     """Metrics and thresholds (TFMA) of `model` against `baseline_model` on `examples`, with one blessing.
 
-    With `initial_model` and `reference_examples` it is not given to a model that forgot, with `pairs` not below their
-    minimum.
+    It is withheld from a model that forgot (`initial_model`, `reference_examples`, `forgetting`: `ForgettingSettings`),
+    or that is below the minimum of `pairs` (`PairSettings`). `code` is that of the metrics, which `module_path` names;
+    TFX's `module_file` copies files without their packages, and needs pip.
     """
 
-    SPEC_CLASS = EvaluatorSpec
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
-
-    def __init__(
-        self,
-        examples: channel.BaseChannel,
-        model: channel.BaseChannel,
-        baseline_model: channel.BaseChannel,
-        eval_config: tfma.EvalConfig,
-        module_path: str,
-        code: str,
-        initial_model: channel.BaseChannel | None = None,
-        reference_examples: channel.BaseChannel | None = None,
-        forgetting: ForgettingSettings | None = None,
-        pairs: PairSettings | None = None,
-    ):
-        spec = EvaluatorSpec(
-            examples=examples,
-            model=model,
-            baseline_model=baseline_model,
-            eval_config=eval_config,
-            # Not `module_file`: it copies files without their packages, and needs pip in the environment.
-            module_path=module_path,
-            code=code,
-            initial_model=initial_model,
-            reference_examples=reference_examples,
-            forgetting=json.dumps(dataclasses.asdict(forgetting), sort_keys=True) if forgetting else None,
-            pairs=json.dumps(dataclasses.asdict(pairs), sort_keys=True) if pairs else None,
-            evaluation=channel.Channel(type=standard_artifacts.ModelEvaluation),
-            blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
-        )
-        # Not TFX's own initializer, which makes its own specification.
-        super(component.Evaluator, self).__init__(spec=spec)
+    TYPE_ANNOTATION = standard_component_specs.EvaluatorSpec.TYPE_ANNOTATION

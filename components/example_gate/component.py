@@ -6,24 +6,23 @@ TFX's ExampleValidator writes anomalies without stopping the run; the figures ar
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any
 
 import tensorflow as tf
 from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import anomalies_pb2
-from tfx.dsl.components.base import base_component, base_executor, executor_spec
-from tfx.types import artifact_utils, channel, component_spec, standard_artifacts
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact_utils, standard_artifacts
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import StageError
 from bert_keras.files import files_in
 from components.artifacts import ExampleVerdict
-from components.code_version import code_fingerprint
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.example_gate.limits import DataLimits, check_limits
 from components.io.shards import read_json, write_json
+from components.stage import Stage
 
 VERDICT_FILE = "verdict.json"
 
@@ -63,43 +62,18 @@ class Executor(base_executor.BaseExecutor):
         write_json(os.path.join(output_dir, VERDICT_FILE), verdict)
 
 
-class ExampleGateSpec(component_spec.ComponentSpec):
-    """`limits`: JSON of `DataLimits`; all other rules are in the schema."""
-
-    PARAMETERS = {
-        "limits": component_spec.ExecutionParameter(type=str),
-        "code": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {
-        "anomalies": component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies),
-        "documents": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-    }
-    OUTPUTS = {"verdict": component_spec.ChannelParameter(type=ExampleVerdict)}
-
-
-class ExampleGate(base_component.BaseComponent):
-    """`anomalies` (ExampleAnomalies), `documents` and `examples` (Examples) -> `verdict` (ExampleVerdict).
+class ExampleGate(
+    Stage,
+    executor=Executor,
+    inputs={
+        "anomalies": standard_artifacts.ExampleAnomalies,
+        "documents": standard_artifacts.Examples,
+        "examples": standard_artifacts.Examples,
+    },
+    parameters={"limits": str, "code": str},
+    outputs={"verdict": ExampleVerdict},
+):
+    """Gives a `verdict` on `examples`; `limits` are `DataLimits`, all other rules are in the schema.
 
     Stages that train on the examples depend on it.
     """
-
-    SPEC_CLASS = ExampleGateSpec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
-
-    def __init__(
-        self,
-        anomalies: channel.BaseChannel,
-        documents: channel.BaseChannel,
-        examples: channel.BaseChannel,
-        limits: DataLimits,
-    ):
-        spec = ExampleGateSpec(
-            anomalies=anomalies,
-            documents=documents,
-            examples=examples,
-            limits=json.dumps(dataclasses.asdict(limits), sort_keys=True),
-            code=code_fingerprint(__name__),
-            verdict=channel.Channel(type=ExampleVerdict),
-        )
-        super().__init__(spec=spec)

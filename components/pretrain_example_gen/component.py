@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import channel, component_spec, standard_artifacts
+from tfx.types import channel, standard_artifacts
 
 from components.artifacts import Vocabulary
-from components.code_version import code_fingerprint
 from components.pretrain_example_gen.executor import Executor
 from components.pretrain_example_gen.settings import ExampleSettings
+from components.stage import Stage
 
 
-class PretrainExampleGenSpec(component_spec.ComponentSpec):
-    """`settings`: JSON of `ExampleSettings`; `replay`: 1 for examples that training mixes into the others, else 0."""
-
-    PARAMETERS = {
-        "settings": component_spec.ExecutionParameter(type=str),
-        "replay": component_spec.ExecutionParameter(type=int),
-        "code": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {
-        "documents": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "vocabulary": component_spec.ChannelParameter(type=Vocabulary),
-    }
-    OUTPUTS = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
-
-
-class PretrainExampleGen(base_beam_component.BaseBeamComponent):
-    """Makes `examples` (Examples, the splits of `documents`) from `documents` (Examples) and `vocabulary`."""
-
-    SPEC_CLASS = PretrainExampleGenSpec
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+class PretrainExampleGen(
+    Stage,
+    executor=Executor,
+    inputs={"documents": standard_artifacts.Examples, "vocabulary": Vocabulary},
+    parameters={"settings": str, "replay": int, "code": str},
+    outputs={"examples": standard_artifacts.Examples},
+):
+    """Makes `examples` (the splits of `documents`); with `replay`, those that training mixes into the others."""
 
     def __init__(
         self,
@@ -42,12 +26,4 @@ class PretrainExampleGen(base_beam_component.BaseBeamComponent):
         settings: ExampleSettings,
         replay: bool = False,
     ):
-        spec = PretrainExampleGenSpec(
-            documents=documents,
-            vocabulary=vocabulary,
-            settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            replay=int(replay),
-            code=code_fingerprint(__name__),
-            examples=channel.Channel(type=standard_artifacts.Examples),
-        )
-        super().__init__(spec=spec)
+        super().__init__(documents, vocabulary, settings, int(replay))

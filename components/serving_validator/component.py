@@ -6,21 +6,20 @@ Replaces TFX's InfraValidator on machines without Docker and Kubernetes: docs/de
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from typing import Any
 
 import tensorflow as tf
 from pydantic import TypeAdapter
 from tfx.components.util import model_utils
-from tfx.dsl.components.base import base_component, base_executor, executor_spec
-from tfx.types import artifact, artifact_utils, channel, component_spec, standard_artifacts
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact, artifact_utils, standard_artifacts
 from tfx.utils import path_utils
 
-from components.code_version import code_fingerprint
 from components.io.shards import write_json
 from components.serving_validator.check import ServingVerdict, check_model
 from components.serving_validator.limits import ServingLimits
+from components.stage import Stage
 
 VERDICT_FILE = "verdict.json"
 # As in InfraValidator: Pusher reads the property, people the file.
@@ -56,32 +55,11 @@ def _write(verdict: ServingVerdict, blessing: artifact.Artifact) -> None:
     blessing.set_string_custom_property("reason", "; ".join(verdict.problems))
 
 
-class ServingValidatorSpec(component_spec.ComponentSpec):
-    """`limits`: JSON of `ServingLimits`."""
-
-    PARAMETERS = {
-        "limits": component_spec.ExecutionParameter(type=str),
-        "code": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {
-        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
-        "model_blessing": component_spec.ChannelParameter(type=standard_artifacts.ModelBlessing),
-    }
-    OUTPUTS = {"blessing": component_spec.ChannelParameter(type=standard_artifacts.InfraBlessing)}
-
-
-class ServingValidator(base_component.BaseComponent):
-    """`model` (Model), `model_blessing` (ModelBlessing) -> `blessing` (InfraBlessing, with `verdict.json`)."""
-
-    SPEC_CLASS = ServingValidatorSpec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
-
-    def __init__(self, model: channel.BaseChannel, model_blessing: channel.BaseChannel, limits: ServingLimits):
-        spec = ServingValidatorSpec(
-            model=model,
-            model_blessing=model_blessing,
-            limits=json.dumps(dataclasses.asdict(limits), sort_keys=True),
-            code=code_fingerprint(__name__),
-            blessing=channel.Channel(type=standard_artifacts.InfraBlessing),
-        )
-        super().__init__(spec=spec)
+class ServingValidator(
+    Stage,
+    executor=Executor,
+    inputs={"model": standard_artifacts.Model, "model_blessing": standard_artifacts.ModelBlessing},
+    parameters={"limits": str, "code": str},
+    outputs={"blessing": standard_artifacts.InfraBlessing},
+):
+    """Gives a `blessing` (with `verdict.json`) to a `model` that is served within `limits` (`ServingLimits`)."""

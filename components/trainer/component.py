@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
-from tfx.dsl.components.base import base_component, base_executor, executor_spec
-from tfx.types import artifact_utils, channel, component_spec, standard_artifacts
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import path_utils
 
 from bert_keras.errors import InputError
 from bert_keras.initial_model import export_initial_model
 from bert_keras.jobs import PretrainJob
-from components.code_version import code_fingerprint
+from components.stage import Stage
 
 
 class Executor(base_executor.BaseExecutor):
@@ -40,48 +39,15 @@ class Executor(base_executor.BaseExecutor):
         model.set_int_custom_property("new_tokens", weights.new_tokens)
 
 
-class InitialModelSpec(component_spec.ComponentSpec):
-    """`job`: JSON of `PretrainJob`; `cased`: JSON, whether the source's vocabulary keeps case, null: it says so;
-    `judged`: JSON, whether the gate has a bound that needs the model's score.
+class InitialModel(
+    Stage,
+    executor=Executor,
+    inputs={"source": standard_artifacts.Model, "examples": standard_artifacts.Examples},
+    parameters={"job": str, "cased": str, "judged": str, "code": str},
+    outputs={"model": standard_artifacts.Model},
+):
+    """Makes a `model` at step 0 from `source`, in any format that is read.
+
+    The model has the vocabulary of the examples, which may extend the source's. `job` is a `PretrainJob`; `cased`:
+    whether the source's vocabulary keeps case, None: it says so; `judged`: whether the gate needs the model's score.
     """
-
-    PARAMETERS = {
-        "job": component_spec.ExecutionParameter(type=str),
-        "cased": component_spec.ExecutionParameter(type=str),
-        "judged": component_spec.ExecutionParameter(type=str),
-        "code": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {
-        "source": component_spec.ChannelParameter(type=standard_artifacts.Model),
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-    }
-    OUTPUTS = {"model": component_spec.ChannelParameter(type=standard_artifacts.Model)}
-
-
-class InitialModel(base_component.BaseComponent):
-    """`source` (Model, in any format that is read), `examples` (Examples) -> `model` (Model) at step 0.
-
-    The model has the vocabulary of the examples, which may extend the source's.
-    """
-
-    SPEC_CLASS = InitialModelSpec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
-
-    def __init__(
-        self,
-        source: channel.BaseChannel,
-        examples: channel.BaseChannel,
-        job: PretrainJob,
-        cased: bool | None,
-        judged: bool = False,
-    ):
-        spec = InitialModelSpec(
-            source=source,
-            examples=examples,
-            job=json.dumps(dataclasses.asdict(job), sort_keys=True),
-            cased=json.dumps(cased),
-            judged=json.dumps(judged),
-            code=code_fingerprint(__name__),
-            model=channel.Channel(type=standard_artifacts.Model),
-        )
-        super().__init__(spec=spec)

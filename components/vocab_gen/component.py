@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 
-from tfx.dsl.components.base import base_beam_component, executor_spec
-from tfx.types import channel, component_spec, standard_artifacts
+from tfx.types import channel, standard_artifacts
 
 from components.artifacts import Vocabulary
-from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import InputFile, fingerprint
+from components.stage import Stage
 from components.vocab_gen.executor import Executor
 from components.vocab_gen.files import MERGES_FILE
 from components.vocab_gen.settings import VocabularySettings
 
 
-class VocabGenSpec(component_spec.ComponentSpec):
-    """`vocab_size`: number of tokens, including special ones; `settings`: JSON of `VocabularySettings`.
-
-    `given`: JSON, null or the path of a vocabulary to import, or to extend, and the hash of its content and merges.
-    """
-
-    PARAMETERS = {
-        "vocab_size": component_spec.ExecutionParameter(type=int),
-        "settings": component_spec.ExecutionParameter(type=str),
-        "given": component_spec.ExecutionParameter(type=str),
-        "code": component_spec.ExecutionParameter(type=str),
-    }
-    INPUTS = {"documents": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
-    OUTPUTS = {"vocabulary": component_spec.ChannelParameter(type=Vocabulary)}
-
-
-class VocabGen(base_beam_component.BaseBeamComponent):
-    """Learns a `vocabulary` (Vocabulary) from the train split of `documents` (Examples), or imports one."""
-
-    SPEC_CLASS = VocabGenSpec
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+class VocabGen(
+    Stage,
+    executor=Executor,
+    inputs={"documents": standard_artifacts.Examples},
+    parameters={"vocab_size": int, "settings": str, "given": str, "code": str},
+    outputs={"vocabulary": Vocabulary},
+):
+    """Learns a `vocabulary` of `vocab_size` tokens from the train split of `documents`, or imports or extends one."""
 
     def __init__(
         self,
@@ -48,15 +32,7 @@ class VocabGen(base_beam_component.BaseBeamComponent):
     ):
         files = [given, *_merges_beside(given)] if given and settings.algorithm == "byte_bpe" else [given]
         content = given and {"path": given.path, "fingerprint": fingerprint([file for file in files if file])}
-        spec = VocabGenSpec(
-            documents=documents,
-            vocab_size=vocab_size,
-            settings=json.dumps(dataclasses.asdict(settings), sort_keys=True),
-            given=json.dumps(content, sort_keys=True),
-            code=code_fingerprint(__name__),
-            vocabulary=channel.Channel(type=Vocabulary),
-        )
-        super().__init__(spec=spec)
+        super().__init__(documents, vocab_size, settings, content)
 
 
 def _merges_beside(vocabulary: InputFile) -> list[InputFile]:

@@ -75,7 +75,7 @@ LAYERS = {
         *("jobs", "finetuning", "pretraining", "initial_model", "checkpoint"),
     ),
     "components": (
-        *("artifacts", "processes", "code_version", "io", "corpus_gen", "vocab_gen", "pretrain_example_gen"),
+        *("artifacts", "processes", "code_version", "stage", "io", "corpus_gen", "vocab_gen", "pretrain_example_gen"),
         *(
             "example_gate",
             "task_example_gen",
