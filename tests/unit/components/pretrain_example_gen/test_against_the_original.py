@@ -13,7 +13,7 @@ from components.pretrain_example_gen.transforms import make_examples_shards
 from tests.support.examples.shard_files import parse, write_documents
 
 DATA = os.environ.get("BERT_DATA_DIR")
-SEEDS = 30
+SEEDS = 15
 
 
 @pytest.fixture(scope="module")

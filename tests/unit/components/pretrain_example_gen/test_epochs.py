@@ -93,7 +93,7 @@ def test_groups_of_every_epoch_hold_all_of_its_shards(examples):
         assert sorted(paths) == sorted(expected) != paths
 
 
-@pytest.mark.parametrize("share", [0.3, 1.0, 1.7, 3.1, 5.5])
+@pytest.mark.parametrize("share", [0.3, 1.0, 3.1])
 def test_reading_resumes_with_any_number_of_workers(examples, share):
     """Shares of a pass: within passes, at the end of one, in the second round of all."""
     first = int(share * pass_sizes(examples)[0]) // BATCH * BATCH

@@ -5,8 +5,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -18,7 +16,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
-from components.pusher import lineage
+from components.pusher import executor, lineage
 from components.pusher.executor import STAGING, Executor
 
 FILES = {"saved_model.pb": b"graph", "variables/variables.index": b"index", "assets.extra/x": b""}
@@ -242,82 +240,34 @@ def test_a_full_disk_leaves_no_version(push, versions):
     assert len(versions()) == 2
 
 
-# Pushes of a model of 60 files, each in its own process, which kills itself at one of the push's operations on files;
-# the libraries are loaded once, before the fork.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import absl.logging
-from tfx.proto import pusher_pb2
-from tfx.types import standard_artifacts
-from tfx.utils import proto_utils
-from components.pusher import lineage
-from components.pusher.executor import Executor
+@pytest.mark.parametrize(("renamed", "expected"), [(False, ["1000"]), (True, ["1000", "2000"])])
+def test_a_kill_leaves_only_complete_versions(tmp_path, monkeypatch, push, versions, renamed, expected):
+    """Before the rename that publishes a version, and after it. A killed process removes nothing."""
+    set_clock(monkeypatch, 1000)
+    push()
+    set_clock(monkeypatch, 2000)
 
-absl.logging.set_verbosity(absl.logging.ERROR)
-lineage.evaluated = lambda folder: {}
-root, count = Path(sys.argv[1]), 60
-keys = {"model": standard_artifacts.Model, "model_run": standard_artifacts.ModelRun,
-        "model_blessing": standard_artifacts.ModelBlessing, "infra_blessing": standard_artifacts.InfraBlessing,
-        "evaluation": standard_artifacts.ModelEvaluation}
-inputs = {key: [of()] for key, of in keys.items()}
-for key, (artifact,) in inputs.items():
-    artifact.uri = str(root / key)
-    (root / key).mkdir()
-    artifact.set_int_custom_property("blessed", 1)
-(root / "model_run/log.jsonl").write_bytes(b"{\\"step\\": 1}")
-folder = root / "model/Format-Serving"
-folder.mkdir()
-for number in range(count):
-    (folder / f"{number}.data").write_bytes(b"x" * 4096)
-destination = pusher_pb2.PushDestination()
-destination.filesystem.base_directory = str(root / "serving")
-properties = {"push_destination": proto_utils.proto_to_json(destination)}
+    def killed(src, dst, *args, original=fileio.rename):
+        if renamed:
+            original(src, dst, *args)
+        raise KeyboardInterrupt
 
-def push(killed_at=None):
-    # The number of operations on files; with killed_at, does not return.
-    operations = 0
-    def watch(event, arguments):
-        nonlocal operations
-        if event.startswith(("open", "os.", "shutil.")) and str(root) in str(arguments):
-            operations += 1
-            if operations == killed_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.addaudithook(watch)
-    pushed = standard_artifacts.PushedModel()
-    pushed.uri = str(root / "pushed")
-    Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
-    return operations
-
-def versions():
-    return sorted(p for p in (root / "serving").iterdir() if p.name.isdigit())
-
-operations = push()
-assert operations > 3 * count, operations
-unfinished = 0
-for part in range(12):
-    child = os.fork()
-    if not child:
-        push(killed_at=1 + part * operations // 12)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), status
-    unfinished += any((root / "serving").glob(".pushing-*"))
-    for version in versions():
-        files = [p for p in version.rglob("*") if p.is_file()]
-        assert len(files) == count + 1 and all(p.stat().st_size for p in files), version
-before = len(versions())
-push()
-assert len(versions()) == before + 1 and not any((root / "serving").glob(".pushing-*"))
-print(unfinished)
-"""
+    with monkeypatch.context() as patch:
+        patch.setattr(fileio, "rename", killed)
+        patch.setattr(executor, "_remove", lambda folder: None)
+        with pytest.raises(KeyboardInterrupt):
+            push()
+    assert [name for name in versions() if name.isdigit()] == expected
+    for version in expected:
+        files = {str(p.relative_to(tmp_path / "serving" / version)) for p in _files(tmp_path / "serving" / version)}
+        assert files == {*FILES, LINEAGE}
+    assert any(_files(path) for path in (tmp_path / "serving").glob(f"{STAGING}*")) == (not renamed)
+    push()
+    assert len(versions()) == len(expected) + 1 and all(name.isdigit() for name in versions())
 
 
-def test_kill_9_leaves_only_complete_versions(tmp_path):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    # The kills are spread over a push; most are before its last rename.
-    assert int(done.stdout) >= 6
+def _files(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_servers_ignore_the_staging_folder():

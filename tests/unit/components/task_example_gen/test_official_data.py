@@ -27,7 +27,7 @@ def read(task, name, on_bad_row="fail", columns=None):
     [
         ("cola", "glue/CoLA/train.tsv", 8551, {"1": 6023}),
         ("cola", "glue/CoLA/dev_in_domain.tsv", 527, {}),
-        ("sst-2", "glue/SST-2/train.tsv", 60614, {}),
+        pytest.param("sst-2", "glue/SST-2/train.tsv", 60614, {}, marks=pytest.mark.slow),
         ("mrpc", "glue/MRPC/msr_paraphrase_train.txt", 4076, {"1": 2753}),
         ("sts-b", "glue/STS-B/train.tsv", 5749, {}),
         ("rte", "glue/RTE/train.tsv", 2490, {None: 0}),

@@ -18,13 +18,25 @@ from tests.support.examples.object_stores import SCHEMES, Killed, in_memory
 WORDS = [f"{first}{second}" for first in "bcdfgklmnprst" for second in ("al", "en", "ir", "ot", "um")]
 
 
-@pytest.fixture
-def corpus(tmp_path):
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
     rng = random.Random(0)
-    sentences = [" ".join(rng.choices(WORDS, k=8)) + "." for _ in range(240)]
-    path = tmp_path / "text.txt"
-    path.write_text("\n\n".join("\n".join(sentences[i : i + 4]) for i in range(0, 240, 4)))
+    sentences = [" ".join(rng.choices(WORDS, k=8)) + "." for _ in range(120)]
+    path = tmp_path_factory.mktemp("corpus") / "text.txt"
+    path.write_text("\n\n".join("\n".join(sentences[i : i + 4]) for i in range(0, 120, 4)))
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def expected(corpus, tmp_path_factory):
+    """The files of an undisturbed command, by name."""
+    output = tmp_path_factory.mktemp("expected")
+    make(corpus, str(output), 2000)
+    return files(output)
+
+
+def files(output):
+    return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -44,11 +56,8 @@ def shards(names):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, tmp_path, monkeypatch, no_waiting):
+def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, expected, monkeypatch, no_waiting):
     store = in_memory(monkeypatch, scheme)
-    local = tmp_path / "local"
-    make(corpus, str(local), 4000)
-    expected = {str(path.relative_to(local)): path.read_bytes() for path in local.rglob("*") if path.is_file()}
     output = f"{scheme}://bucket/deep/out"
     seen = []
 
@@ -61,7 +70,7 @@ def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, t
 
     store.alive = alive
     with pytest.raises(BaseException):  # noqa: B017  # the runner may wrap it
-        make(corpus, output, 2000)
+        make(corpus, output, 1000)
     assert [name for name in store.names(output) if "examples-000" in name]
     orphan = next(name for name in store.names(output) if "/examples-000" in name)
 
@@ -71,13 +80,12 @@ def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, t
             store.write(f"{output}/{orphan}", b"an orphan's")
 
     store.alive = still_written
-    make(corpus, output, 4000)
+    make(corpus, output, 2000)
     assert shards(store.names(output)) == shards(expected)
     assert store.names(output) == expected
 
 
-def test_stages_finished_by_a_killed_command_are_reused(corpus, tmp_path, monkeypatch):
-    make(corpus, str(tmp_path / "expected"), 4000)
+def test_stages_finished_by_a_killed_command_are_reused(corpus, expected, tmp_path, monkeypatch):
     written = []
 
     def killed(*args):
@@ -91,17 +99,15 @@ def test_stages_finished_by_a_killed_command_are_reused(corpus, tmp_path, monkey
     with monkeypatch.context() as during:
         during.setattr(transforms, "make_examples_shards", killed)
         with pytest.raises(BaseException):  # noqa: B017  # the runner may wrap it
-            make(corpus, str(output), 4000, said.append)
+            make(corpus, str(output), 2000, said.append)
     assert said == [f"finished stages are kept in {output}/work.part: the same command resumes from there"]
     assert {p.name.partition("-")[0] for p in output.glob("work.part/*")} >= {"documents", "examples"}
     assert not list(output.glob("Split-*"))
     said.clear()
-    figures = make(corpus, str(output), 4000, said.append)
+    figures = make(corpus, str(output), 2000, said.append)
     assert said == [f"{stage}: finished by an earlier command" for stage in ("documents", "vocabulary")]
     assert list(figures["seconds_by_stage"]) == ["examples"]
-    files = {p.relative_to(output): p.read_bytes() for p in output.rglob("*") if p.is_file()}
-    expected = tmp_path / "expected"
-    assert files == {p.relative_to(expected): p.read_bytes() for p in expected.rglob("*") if p.is_file()}
+    assert files(output) == expected
 
 
 def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):

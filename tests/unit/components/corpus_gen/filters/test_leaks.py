@@ -7,7 +7,6 @@ from collections import Counter
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -219,8 +218,7 @@ def test_hashes_of_the_table_are_sorted():
     assert len(table.ngrams) == 32 + 9 + 9 and len(table.seeds) == 6
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path, workers):
+def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path):
     made(tmp_path, [MEDIUM])
     settings = CorpusSettings(segments="lines", decontaminate=(str(tmp_path / "table.npz"),))
     units = []
@@ -228,8 +226,7 @@ def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path, workers):
         path = tmp_path / f"{number}.txt"
         path.write_text(f"one {number}\n\n{number}\n{MEDIUM.upper()}\n")
         units.append([ReadUnit(str(path))])
-    args = ["--runner=FnApiRunner", f"--direct_num_workers={workers}", "--direct_running_mode=multi_threading"]
-    with beam.Pipeline(options=PipelineOptions(args)) as pipeline:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
         generate_documents(pipeline, units, settings, str(tmp_path / "out"))
     kept = [document for path in (tmp_path / "out").glob("Split-*/*") for document in read_documents(str(path))]
     assert sorted(kept) == [[f"one {number}"] for number in range(9)]

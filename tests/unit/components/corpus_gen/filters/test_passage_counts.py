@@ -11,7 +11,6 @@ import apache_beam as beam
 import numpy as np
 import pytest
 import unicodedata2
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from components.corpus_gen import readers
 from components.corpus_gen.filters import passage_counts, passages
@@ -32,14 +31,12 @@ SETTINGS = CorpusSettings(
     cleaning=CleaningSettings(unicode_normalization="NFC", min_characters=12),
     passages=PassageSettings(unit="lines", window=2, min_count=3, keep=2, min_characters=20),
 )
-IN_PROCESS = ("--runner=FnApiRunner",)
-TWO_THREADS = (*IN_PROCESS, "--direct_num_workers=2", "--direct_running_mode=multi_threading")
 
 
-def make(paths, output, settings=SETTINGS, args=IN_PROCESS):
+def make(paths, output, settings=SETTINGS):
     """Run the stage; returns {relative path: bytes} of shards and counts."""
     units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
-    with beam.Pipeline(options=PipelineOptions(list(args))) as pipeline:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
         generate_documents(pipeline, units, settings, str(output))
     remove_intermediate(str(output))
     return {str(p.relative_to(output)): p.read_bytes() for p in sorted(output.rglob("*")) if p.is_file()}
@@ -130,18 +127,15 @@ def test_passages_are_dropped_by_their_definition(tmp_path, corpus, window, min_
     assert sorted(ids) == sorted(document_id(list(d))[:8].rstrip(b"\0") for d in kept)
 
 
-@pytest.mark.parametrize("args", [TWO_THREADS, ("--runner=BundleBasedDirectRunner",)], ids=["threads", "other runner"])
-def test_the_same_bytes_for_any_workers_and_order_of_reading(tmp_path, corpus, args, monkeypatch):
+def test_the_same_bytes_for_any_order_of_reading_and_sizes_of_work(tmp_path, corpus, monkeypatch):
     paths, _ = corpus
     one = make(paths, tmp_path / "one")
-    assert make(paths[::-1], tmp_path / "two", args=args) == one
-    # Nor do the sizes of units, runs and tables matter.
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
     monkeypatch.setattr(passages, "TABLE_PASSAGES", 11)
     monkeypatch.setattr(passage_counts, "PARTITION_BYTES", 300)
-    three = make(paths, tmp_path / "three")
-    counts = [json.loads(files.pop(COUNTS_FILE)) for files in (one, three)]
-    assert three == one and counts[0]["found"] == counts[1]["found"] and counts[0]["train"] == counts[1]["train"]
+    two = make(paths[::-1], tmp_path / "two")
+    counts = [json.loads(files.pop(COUNTS_FILE)) for files in (one, two)]
+    assert two == one and counts[0]["found"] == counts[1]["found"] and counts[0]["train"] == counts[1]["train"]
     assert "passages" not in "".join(one)  # intermediate files are removed
 
 
@@ -160,13 +154,6 @@ def test_names_and_places_of_files_do_not_matter(tmp_path, corpus):
     make(paths, tmp_path / "one")
     make(others, tmp_path / "two")
     assert texts(tmp_path / "one") == texts(tmp_path / "two") != []
-
-
-def test_two_processes_make_the_same_bytes(tmp_path, corpus):
-    """Processes do not have the small sizes of the other tests, and find the same."""
-    paths, _ = corpus
-    args = (*IN_PROCESS, "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-    assert make(paths, tmp_path / "two", args=args) == make(paths, tmp_path / "one")
 
 
 def test_runs_hold_no_more_of_a_passage_than_needed(tmp_path):

@@ -261,7 +261,7 @@ def test_records_are_documents_or_empty(tmp_path):
     assert read["read_documents"] + read["empty_documents"] == 20 * len(WITH_RECORDS) + 1
 
 
-@pytest.mark.parametrize("args", [TWO, PORTABLE], ids=["two processes", "portable runner"])
+@pytest.mark.parametrize("args", [TWO, pytest.param(PORTABLE, marks=pytest.mark.slow)], ids=["processes", "portable"])
 def test_other_workers_write_the_same_bytes(tmp_path, monkeypatch, args):
     monkeypatch.setattr("components.corpus_gen.readers.MIN_WORK_BYTES", 8000)
     paths = write_corpus(tmp_path, 270, seed=4)
