@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from benchmarks.ablations.runner import Figures
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-TABLE_FILE, PICTURE_FILE, FIGURES_FILE = "table.md", "picture.svg", "figures.json"
 
 
 @app.command()
@@ -99,10 +98,10 @@ def _tasks(options: list[str]) -> dict[str, str]:
         name, equals, folder = option.partition("=")
         if not equals or not folder:
             raise InputError(f"--task {option}: must be NAME=DIR, such as mrpc=glue/MRPC")
-        own = MINIMAL_PAIRS if name == MINIMAL_PAIRS else task_of(name).name
-        if own in tasks:
-            raise InputError(f"--task {option}: {own} is given twice")
-        tasks[own] = folder
+        task = MINIMAL_PAIRS if name == MINIMAL_PAIRS else task_of(name).name
+        if task in tasks:
+            raise InputError(f"--task {option}: {task} is given twice")
+        tasks[task] = folder
     return tasks
 
 
@@ -114,15 +113,14 @@ def _write(
     from benchmarks.ablations.table import page
 
     os.makedirs(folder, exist_ok=True)
-    text = page(experiment, figures, about, PICTURE_FILE, pretrainings)
-    draw(experiment, figures, os.path.join(folder, PICTURE_FILE))
+    text = page(experiment, figures, about, "picture.svg", pretrainings)
+    draw(experiment, figures, os.path.join(folder, "picture.svg"))
     cells = [{"arm": arm, "column": header, "figures": values} for (arm, header), values in figures.items()]
-    with open(os.path.join(folder, FIGURES_FILE), "w", encoding="utf-8") as file:
-        json.dump({"experiment": dataclasses.asdict(experiment), "cells": cells}, file, indent=1, ensure_ascii=False)
-    with open(os.path.join(folder, TABLE_FILE), "w", encoding="utf-8") as file:
-        file.write(text)
-    typer.echo(text)
-    typer.echo(f"wrote {os.path.join(folder, TABLE_FILE)}; {PICTURE_FILE} and {FIGURES_FILE} are in the same folder")
+    figures_text = json.dumps({"experiment": dataclasses.asdict(experiment), "cells": cells}, indent=1)
+    for name, content in {"figures.json": figures_text, "table.md": text}.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(content)
+    typer.echo(f"{text}\nwrote {folder}/table.md; picture.svg and figures.json are in the same folder")
 
 
 if __name__ == "__main__":

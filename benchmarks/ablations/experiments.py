@@ -31,23 +31,27 @@ _SPANS, _NER = (_SQUAD, Column("SQuAD 2.0 F1", "f1", "squad2.0")), Column("NER",
 _TASKS = (_MNLI, Column("QNLI", "accuracy", "qnli"), _MRPC, _SST2, _SQUAD)
 
 
+def _paper(columns: Sequence[Column], figures: Sequence[float]) -> dict[str, float]:
+    """The paper's figures of an arm, by column."""
+    return dict(zip((column.header for column in columns), figures, strict=True))
+
+
+_TASK_ARMS = (
+    # Pre-training, fine-tuning; MNLI-m, QNLI, MRPC, SST-2, SQuAD
+    ("BERT", (), (), (84.4, 88.4, 86.7, 92.7, 88.5)),
+    ("No NSP", NO_NSP, (), (83.9, 84.9, 86.5, 92.6, 87.9)),
+    ("LTR & No NSP", LEFT_TO_RIGHT, (), (82.1, 84.3, 77.5, 92.1, 77.8)),
+    ("+ BiLSTM", LEFT_TO_RIGHT, ("task.bilstm=true",), (82.1, 84.1, 75.7, 91.6, 84.9)),
+)
+
+
 def tasks(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
     """Table 5: pre-training tasks."""
-
-    def arm(name, figures, pretraining=(), finetuning=()):
-        headers = (column.header for column in _TASKS)
-        return Arm(name, pretraining, finetuning, paper=dict(zip(headers, figures, strict=True)))
-
     return AblationExperiment(
         "tasks",
         "Pre-training tasks (paper, table 5)",
         ("pre-training",),
-        (
-            arm("BERT", (84.4, 88.4, 86.7, 92.7, 88.5)),
-            arm("No NSP", (83.9, 84.9, 86.5, 92.6, 87.9), NO_NSP),
-            arm("LTR & No NSP", (82.1, 84.3, 77.5, 92.1, 77.8), LEFT_TO_RIGHT),
-            arm("+ BiLSTM", (82.1, 84.1, 75.7, 91.6, 84.9), LEFT_TO_RIGHT, ("task.bilstm=true",)),
-        ),
+        tuple(Arm(name, before, after, paper=_paper(_TASKS, figures)) for name, before, after, figures in _TASK_ARMS),
         _TASKS + _more(given, _TASKS),
         notes=("A left-to-right model classifies by its last token, the others by their first.",),
     )
@@ -84,8 +88,7 @@ def size(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
             f"model.intermediate_size={4 * shape[1]}",
         )
         ours, theirs = (f"L{sizes[0]} H{sizes[1]} A{sizes[2]}" for sizes in (shape, (layers, hidden, heads)))
-        paper = {column.header: figure for column, figure in zip(columns, figures, strict=True)}
-        arms.append(Arm(ours, pretraining, cells=(ours, theirs), paper=paper))
+        arms.append(Arm(ours, pretraining, cells=(ours, theirs), paper=_paper(columns, figures)))
     note = f"Layers are the paper's divided by {by_layers}, widths by {by_width}; numbers of heads are equal."
     title = "Model sizes (paper, table 6)"
     columns += _more(given, columns)
@@ -114,13 +117,12 @@ def masking(recipe: AblationRecipe, given: Tasks) -> AblationExperiment:
     )
     arms = []
     for shares, figures in _MASKING:
-        mask, same, _ = shares
         pretraining = (
-            f"examples.masking.mask_fraction={mask / 100:g}",
-            f"examples.masking.keep_fraction={same / 100:g}",
+            f"examples.masking.mask_fraction={shares[0] / 100:g}",
+            f"examples.masking.keep_fraction={shares[1] / 100:g}",
         )
-        paper = {column.header: figure for column, figure in zip(columns, figures, strict=True)}
-        arms.append(Arm("/".join(map(str, shares)), pretraining, cells=tuple(map(str, shares)), paper=paper))
+        cells = tuple(map(str, shares))
+        arms.append(Arm("/".join(cells), pretraining, cells=cells, paper=_paper(columns, figures)))
     layers = recipe.model.num_hidden_layers
     summed = f"The features are a weighted sum of the {layers} layers, the paper's the concatenation of the last four."
     notes = (summed,) if mix == "weighted_sum_all" else ()

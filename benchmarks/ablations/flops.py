@@ -34,8 +34,8 @@ def sequence_flops(recipe: AblationRecipe) -> float:
         E = recipe.pretraining.embedding_size
         generator = ElectraConfig(model, E, recipe.pretraining.generator_size).generator
         head = P * (generator.hidden_size * E + E * V) + T * E * generator.hidden_size
-        found = T * (H * H + H + (E * H if E != H else 0))
-        return training_flops(model, T, 0) + training_flops(generator, T, 0) + 6.0 * (head + found)
+        detector = T * (H * H + H + (E * H if E != H else 0))
+        return training_flops(model, T, 0) + training_flops(generator, T, 0) + 6.0 * (head + detector)
     return training_flops(model, T, P)
 
 

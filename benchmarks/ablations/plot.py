@@ -45,15 +45,8 @@ def _differences(experiment: AblationExperiment, figures: Figures) -> Figure:
         assert baseline
         for row, arm in enumerate(arms):
             if ours := _summary(figures, arm.name, column):
-                axes.errorbar(
-                    ours.mean - baseline.mean,
-                    row,
-                    xerr=ours.deviation or 0,
-                    fmt="o",
-                    markersize=4,
-                    capsize=2,
-                    color=OURS,
-                )
+                difference, error = ours.mean - baseline.mean, ours.deviation or 0
+                axes.errorbar(difference, row, xerr=error, fmt="o", markersize=4, capsize=2, color=OURS)
             if column.header in arm.paper and column.header in arms[0].paper:
                 axes.plot(arm.paper[column.header] - arms[0].paper[column.header], row, "D", mfc="none", color=PAPER)
         axes.axvline(0, color="0.8", zorder=0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from benchmarks.ablations.experiment import MINIMAL_PAIRS, AblationExperiment, Arm, Column
 from benchmarks.ablations.recipes import AblationRecipe
 from benchmarks.ablations.results import FINETUNED, PRETRAINED, Result, Results, Unit
 from bert_keras.errors import InputError
 from pipeline.recipes.settings import with_settings
+
+if TYPE_CHECKING:
+    from benchmarks.ablations.trainer import LocalTrainer
 
 # By (arm's name, column's header): one figure per seed; shares in per cent.
 Figures = dict[tuple[str, str], list[float]]
@@ -29,37 +32,6 @@ class PretrainingStep:
     folder: str
     recipe: AblationRecipe
     step: int | None
-
-
-class UnitRunner(Protocol):
-    """Runs a unit of work (`benchmarks.ablations.trainer.LocalTrainer`; tests have their own)."""
-
-    @property
-    def texts(self) -> str:
-        """A fingerprint of the pre-training corpus, or of the given model."""
-
-    @property
-    def shape(self) -> str:
-        """A fingerprint of the given model's architecture and vocabulary, which random weights need; "" without one."""
-
-    @property
-    def data(self) -> Mapping[str, str]:
-        """A fingerprint of the files of each given task."""
-
-    @property
-    def given_model(self) -> bool:
-        """Whether all arms start from a given model."""
-
-    def pretrain(self, recipe: AblationRecipe, folder: str) -> dict[str, float]:
-        """Pre-train into a folder; return the held-out metrics of the last step."""
-
-    def fine_tune(
-        self, recipe: AblationRecipe, task: str, start: PretrainingStep | None, folder: str
-    ) -> dict[str, float]:
-        """Fine-tune a model; return the scores of the held-out rows. `folder` is temporary.
-
-        For MINIMAL_PAIRS nothing is fine-tuned: the pre-trained model's; none if it has no likelihoods of them.
-        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +53,7 @@ class Job:
 
 
 def jobs_of(
-    experiment: AblationExperiment, recipe: AblationRecipe, given: Sequence[str], runner: UnitRunner
+    experiment: AblationExperiment, recipe: AblationRecipe, given: Sequence[str], runner: LocalTrainer
 ) -> list[Job]:
     """All jobs of an experiment: each distinct pre-training, then the fine-tunings of each arm, column and seed.
 
@@ -118,7 +90,7 @@ def jobs_of(
 def _fine_tuning(
     recipe: AblationRecipe,
     given: Sequence[str],
-    runner: UnitRunner,
+    runner: LocalTrainer,
     arm: Arm,
     column: Column,
     start: Job | None,
@@ -142,39 +114,28 @@ def _fine_tuning(
     return Job(unit, f"{arm.name}, {column.header}, seed {seed}", arm, settings, column, start)
 
 
-def run(jobs: Sequence[Job], results: Results, runner: UnitRunner, tell: Callable[[str], None]) -> dict[str, Result]:
-    """Run the units without a result; return the result of each unit by its hash."""
+def run(jobs: Sequence[Job], results: Results, runner: LocalTrainer, tell: Callable[[str], None]) -> dict[str, Result]:
+    """Run the units without a result; return the result of each unit by its hash. Arms and columns may share a unit."""
     by_hash = {job.unit.hash: result for job in jobs if (result := results.load(job.unit)) is not None}
-    distinct = _distinct(jobs)
-    pending = [job for job in distinct if job.unit.hash not in by_hash]
-    done = [(job.unit.kind, by_hash[job.unit.hash].seconds) for job in distinct if job.unit.hash in by_hash]
-    if done:
-        tell(f"{len(done)} of {len(done) + len(pending)} units are already in {results.output}")
-    total = len(done) + len(pending)
-    while pending:
-        job = pending[0]
-        tell(f"[{len(done) + 1}/{total}] {job.title}{_remaining(done, pending)}")
+    total = len({job.unit.hash for job in jobs})
+    if by_hash:
+        tell(f"{len(by_hash)} of {total} units are already in {results.output}")
+    for job in jobs:
+        if job.unit.hash in by_hash:
+            continue
+        place = f"[{len(by_hash) + 1}/{total}] {job.title}"
+        tell(place)
         started = time.monotonic()
         figures = _run_job(job, results, runner)
         result = Result(figures, round(time.monotonic() - started, 2))
         results.save(job.unit, result)
         by_hash[job.unit.hash] = result
-        done.append((job.unit.kind, result.seconds))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        tell(f"[{len(done)}/{total}] {job.title}: {shown}; {result.seconds:.0f} s")
-        pending.pop(0)
+        tell(f"{place}: {shown}; {result.seconds:.0f} s")
     return by_hash
 
 
-def _distinct(jobs: Sequence[Job]) -> list[Job]:
-    """The first job of each unit; arms and columns may share a unit."""
-    first: dict[str, Job] = {}
-    for job in jobs:
-        first.setdefault(job.unit.hash, job)
-    return list(first.values())
-
-
-def _run_job(job: Job, results: Results, runner: UnitRunner) -> dict[str, float]:
+def _run_job(job: Job, results: Results, runner: LocalTrainer) -> dict[str, float]:
     folder = results.folder(job.unit)
     if job.column is None:
         return runner.pretrain(job.recipe, folder)
@@ -186,46 +147,23 @@ def _run_job(job: Job, results: Results, runner: UnitRunner) -> dict[str, float]
     return runner.fine_tune(job.recipe, job.column.task, start, folder)
 
 
-def seconds_left(done: Sequence[tuple[str, float]], pending: Sequence[str]) -> float | None:
-    """Estimate the seconds of pending units from the means of their kinds; None if a kind has no finished unit.
-
-    >>> seconds_left([("pretrained", 60.0), ("finetuned", 4.0), ("finetuned", 6.0)], ["pretrained", "finetuned"])
-    65.0
-    """
-    means = {}
-    for kind in set(pending):
-        seconds = [taken for kind_done, taken in done if kind_done == kind]
-        if not seconds:
-            return None
-        means[kind] = sum(seconds) / len(seconds)
-    return sum(means[kind] for kind in pending)
-
-
-def _remaining(done: Sequence[tuple[str, float]], pending: Sequence[Job]) -> str:
-    seconds = seconds_left(done, [job.unit.kind for job in pending])
-    if seconds is None:
-        return ""
-    return f"; about {seconds / 60:.0f} minutes left" if seconds > 90 else "; a minute left"
-
-
 def figures_of(experiment: AblationExperiment, jobs: Sequence[Job], results: Mapping[str, Result]) -> Figures:
     """The figures of each cell with results, in the order of the seeds."""
     figures: Figures = {}
-    # As ordered sets.
-    starts: dict[str, dict[str, None]] = {}
+    starts: dict[str, dict[str, Result]] = {}  # of an arm, by unit
     for job in jobs:
         if job.column is None:
             continue
         # SQuAD's scores are already in per cent (`bert_keras.tasks.metrics.scores`).
         share = 1.0 if job.column.task.startswith("squad") else 100.0
+        scores = results[job.unit.hash].figures
         cell = figures.setdefault((job.arm.name, job.column.header), [])
-        found = results[job.unit.hash].figures
-        cell += [share * found[job.column.metric]] if job.column.metric in found else []
+        cell += [share * scores[job.column.metric]] if job.column.metric in scores else []
         if job.start:
-            starts.setdefault(job.arm.name, {})[job.start.unit.hash] = None
-    for arm_name, of_arm in starts.items():
+            starts.setdefault(job.arm.name, {})[job.start.unit.hash] = results[job.start.unit.hash]
+    for arm_name, pretrainings in starts.items():
+        metrics = [result.figures for result in pretrainings.values()]
         for column in experiment.columns:
-            metrics = [results[unit].figures for unit in of_arm]
             if not column.task and column.metric in metrics[0]:
-                figures[arm_name, column.header] = [of_one[column.metric] for of_one in metrics]
+                figures[arm_name, column.header] = [values[column.metric] for values in metrics]
     return figures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.ablations.experiment import AblationExperiment, Arm, Column
+from benchmarks.ablations.experiment import AblationExperiment
 from benchmarks.ablations.runner import Figures
 from benchmarks.ablations.significance import STANDARD_ERRORS, Summary, sentences
 
@@ -62,21 +62,13 @@ def page(
 
 
 def _table(experiment: AblationExperiment, figures: Figures) -> list[str]:
-    heads = list(experiment.heads)
-    for column in experiment.columns:
-        heads += [f"{column.header}, paper", "ours"] if _has_paper(experiment, column) else [column.header]
-    rows = [_row(experiment, arm, figures) for arm in experiment.arms]
-    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
-
-
-def _has_paper(experiment: AblationExperiment, column: Column) -> bool:
-    return any(column.header in arm.paper for arm in experiment.arms)
-
-
-def _row(experiment: AblationExperiment, arm: Arm, figures: Figures) -> list[str]:
-    cells = list(arm.cells or (arm.name,))
-    for column in experiment.columns:
-        if _has_paper(experiment, column):
-            cells.append(f"{arm.paper[column.header]:g}" if column.header in arm.paper else "")
-        cells.append(cell(figures.get((arm.name, column.header))))
-    return cells
+    """Two columns, the paper's and ours, for each with figures in the paper; else one."""
+    in_paper = [any(column.header in arm.paper for arm in experiment.arms) for column in experiment.columns]
+    rows = [[*experiment.heads], *([*(arm.cells or (arm.name,))] for arm in experiment.arms)]
+    for column, has_paper in zip(experiment.columns, in_paper, strict=True):
+        rows[0] += [f"{column.header}, paper", "ours"] if has_paper else [column.header]
+        for arm, row in zip(experiment.arms, rows[1:], strict=True):
+            if has_paper:
+                row.append(f"{arm.paper[column.header]:g}" if column.header in arm.paper else "")
+            row.append(cell(figures.get((arm.name, column.header))))
+    return [f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]

@@ -51,7 +51,7 @@ _VOCABULARIES = "vocabularies"
 
 
 class LocalTrainer:
-    """A `benchmarks.ablations.runner.UnitRunner` on this machine.
+    """Runs units of work on this machine.
 
     Args:
         corpus: files, folders or globs of text.
@@ -59,6 +59,12 @@ class LocalTrainer:
         init: folder of a model that all arms start from; empty: pre-train the arms.
         results: folder of examples and rows, which units share.
         recipe: the scale; its corpus settings are used to read the text.
+
+    Attributes:
+        data: a fingerprint of the files of each given task.
+        given_model: whether all arms start from a given model.
+        texts: a fingerprint of the pre-training corpus, or of the given model.
+        shape: a fingerprint of the given model's architecture and vocabulary, which random weights need; "" without it.
 
     Raises:
         InputError: text, a task's files or the model are missing.
@@ -106,7 +112,7 @@ class LocalTrainer:
         recipe.finetuning.training_config(spec.counts[TRAIN])
 
     def pretrain(self, recipe: AblationRecipe, folder: str) -> dict[str, float]:
-        """See `benchmarks.ablations.runner.UnitRunner`."""
+        """Pre-train into a folder; return the held-out metrics of the last step."""
         examples = self._examples(recipe)
         job = PretrainJob(
             examples=(examples,),
@@ -131,7 +137,10 @@ class LocalTrainer:
     def fine_tune(
         self, recipe: AblationRecipe, task: str, start: PretrainingStep | None, folder: str
     ) -> dict[str, float]:
-        """See `benchmarks.ablations.runner.UnitRunner`."""
+        """Fine-tune a model; return the scores of the held-out rows. `folder` is temporary.
+
+        For MINIMAL_PAIRS nothing is fine-tuned: the pre-trained model's; none if it has no likelihoods of them.
+        """
         if task == MINIMAL_PAIRS:
             return self._score_pairs(os.path.join(start.folder, _MODEL) if start else self._init)
         if self._read is None or self._read[0] != start:

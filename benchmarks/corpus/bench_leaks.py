@@ -92,8 +92,8 @@ def plant(documents: list[list[str]], sets: list, leaks: LeakFilter, settings: L
     rng = random.Random(1)
     hosts = rng.sample([lines for lines in documents if sum(map(len, lines)) > 500], count)
     vocabulary = [word for lines in rng.sample(documents, 200) for line in lines for word in line.split()]
-    for one in sets:
-        texts = rng.sample(sorted({text for text in one.texts if text.strip()}), count)
+    for evaluation_set in sets:
+        texts = rng.sample(sorted({text for text in evaluation_set.texts if text.strip()}), count)
         row: dict[str, str] = {}
         for kind in KINDS:
             by_length: dict[str, list[bool]] = {"all": [], "long": [], "medium": []}
@@ -103,14 +103,11 @@ def plant(documents: list[list[str]], sets: list, leaks: LeakFilter, settings: L
                 middle = rng.randint(0, len(words))
                 planted = " ".join([*words[:middle], changed(text, kind, vocabulary, rng), *words[middle:]])
                 hit = bool(leaks([*lines[:line], *planted.split("\n"), *lines[line + 1 :]], Counter())[1])
-                length = len(words_of(text))
                 by_length["all"].append(hit)
-                if length >= settings.ngram_words:
-                    by_length["long"].append(hit)
-                elif length >= settings.min_words:
-                    by_length["medium"].append(hit)
+                if (length := len(words_of(text))) >= settings.min_words:
+                    by_length["long" if length >= settings.ngram_words else "medium"].append(hit)
             row |= {f"{kind}, {name}": f"{sum(hits)}/{len(hits)}" for name, hits in by_length.items()}
-        report("recall", set=one.name, **row)
+        report("recall", set=evaluation_set.name, **row)
 
 
 def changed(text: str, kind: str, vocabulary: list[str], rng: random.Random) -> str:

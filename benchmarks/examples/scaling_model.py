@@ -233,12 +233,8 @@ def paper_table() -> str:
 
 def pieces_table() -> str:
     """Work of a single worker: the minimum duration of a job."""
-    rows = []
-    for what, megabytes in (
-        ("32 MiB, most of a small bucket's piece of work", MAX_WORK_BYTES / 1e6),
-        ("a document of 2 GB", 2000),
-    ):
-        rows.append([what, f"{_number(DOCUMENTS * megabytes / 60)} minutes"])
+    pieces = {"32 MiB, most of a small bucket's piece of work": MAX_WORK_BYTES / 1e6, "a document of 2 GB": 2000}
+    rows = [[what, f"{_number(DOCUMENTS * megabytes / 60)} minutes"] for what, megabytes in pieces.items()]
     return _table(["read by one worker", "time"], rows)
 
 

@@ -1,32 +1,26 @@
-"""Benchmark of serving a BERT of MiniLM's size from raw text: bert-tfx, torch, ONNX Runtime, and without a server.
+"""Benchmark of serving a BERT of MiniLM's size from raw text, with and without a server.
 
-    BERT_DATA_DIR=../shared/data PYTHONPATH=$PWD .venv-bench/bin/python -m benchmarks.serving.bench_serving  # 20 min.
+    BERT_DATA_DIR=DIR .venv/bin/python -m benchmarks.serving.bench_serving  # 20 minutes
     ... -m benchmarks.serving.bench_serving --rounds 1 --seconds 1 --clients 1 --clients 16  # 4 minutes
 
 One model (6 layers of 384, one number per text) in each backend (`serving_backends.py`), in a separate process on the
 same cores, behind gRPC on the loopback interface; real sentences of mixed length, one per request; 1 to 64 clients, in
 closed loops, in one process (`serving_load.py`) on the other cores, if any. All backends first answer all texts,
-with 16 clients at once: scores must equal the raw model's to 1e-3 (bfloat16's difference is printed).
+with 16 clients at once: scores must equal the raw model's to 1e-3 (differences of bfloat16 and int8 are printed).
 
     raw                  the SavedModel called in a loop: one text at a time, and in batches of up to 32 from the
                          server's length buckets, which is an upper bound for batching
-    bert-tfx             the embedded server of `bert-tfx serve`; also without batching, and (only on request:
-                         --backend "bert-tfx, bfloat16") with bfloat16 products; --backend "bert-tfx, onnxruntime" and
-                         "bert-tfx, onnxruntime int8" have the server's other engine
-    torch, onnx          eager `transformers` with its fast tokenizer; ONNX Runtime with `tokenizers`: one call per
-                         request, one thread each, as in common services; `batched`: one call for up to 32 waiting
-                         requests. Each is judged by the better of the two in each round.
+    bert-tfx             the embedded server of `bert-tfx serve`; also without batching, with bfloat16 products, and
+                         with ONNX Runtime as its engine, in float32 and in int8
 
 The floor of a text is its matrix products (`bert_keras.training.flops`, no padding) at the rate of a large one, which
-is measured in each round; the share is the floor's part of the server's CPU seconds per request. No float32 backend can
-be below the floor. Backends take turns; figures are medians over the rounds, ratios are between turns of one round:
-median [minimum - maximum]. CPU is the kernel's count for all threads of the process, which is comparable on a busy
-machine.
+is measured in each round; the share is the floor's part of the server's CPU seconds per request. Backends take turns;
+figures are medians over the rounds, ratios are between turns of one round: median [minimum - maximum]. CPU is the
+kernel's count for all threads of the process, which is comparable on a busy machine.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import statistics
@@ -34,27 +28,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from benchmarks.harness.child import Child
-from benchmarks.serving.serving_backends import (
-    BFLOAT16,
-    ONNX,
-    ONNX_BATCHED,
-    OURS,
-    OURS_INT8,
-    RAW,
-    SERVED,
-    TORCH,
-    TORCH_BATCHED,
-    UNBATCHED,
-)
+from benchmarks.serving.child import Child
+from benchmarks.serving.serving_backends import BFLOAT16, OURS, OURS_INT8, RAW, SERVED, UNBATCHED
 from benchmarks.serving.serving_load import export, sentences
 
 TEXTS, COMPARING_CLIENTS, TOLERANCE = 512, 16, 1e-3
 ALONE, BATCHES, MATMUL = "alone", "batches", "matmul"
+RAW_BATCHES = f"{RAW}, {BATCHES}"
 BATCHED_CLIENTS = 16
 
 # (backend, clients) -> one turn per round; 0 clients for the raw model's loops.
@@ -64,14 +48,8 @@ Turns = Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 Served = tuple[Child, str]  # and its gRPC address
 
 
-@dataclasses.dataclass(frozen=True)
-class Aim:
-    """A target and its measured values.
-
-    Attributes:
-        values: one per round.
-        is_most: whether `bound` is an upper bound; else a lower one.
-    """
+class Aim(NamedTuple):
+    """A target and its measured values, one per round; `is_most`: whether `bound` is an upper bound, else a lower."""
 
     what: str
     values: Sequence[float]
@@ -86,28 +64,19 @@ class Aim:
 
 
 def aims(turns: Turns) -> list[Aim]:
-    """The targets for the measured backends; throughput is judged at every number of clients."""
-    counts = sorted({clients for _, clients in turns if clients})
-    found = []
-    if (f"{RAW}, {BATCHES}", 0) in turns and (OURS, counts[-1]) in turns:
-        raw, served = turns[f"{RAW}, {BATCHES}", 0], turns[OURS, counts[-1]]
-        for kind, how in ((_cpu, "CPU seconds a request"), (_wall, "seconds a request, clients on the same machine")):
-            values = [kind(s) / kind(r) - 1 for s, r in zip(served, raw, strict=True)]
-            found.append(Aim(f"overhead over raw batches, {counts[-1]} clients: {how}", values, 0.15, is_most=True))
-    pairs: list[tuple[str, str, tuple[str, ...], float, list[int]]] = [
-        ("batching over none", OURS, (UNBATCHED,), 2.0, [n for n in counts if n == BATCHED_CLIENTS]),
-        ("bert-tfx over torch", OURS, (TORCH, TORCH_BATCHED), 1.0, counts),
-        ("bert-tfx over ONNX Runtime", OURS, (ONNX, ONNX_BATCHED), 0.9, counts),
-        ("bfloat16 over both", BFLOAT16, (TORCH, TORCH_BATCHED, ONNX, ONNX_BATCHED), 1.0, counts),
-    ]
-    for what, backend, others, bound, at in pairs:
-        for clients in at:
-            present = [turns[other, clients] for other in others if (other, clients) in turns]
-            if present and (backend, clients) in turns:
-                best = [min(map(_wall, of_round)) for of_round in zip(*present, strict=True)]
-                values = [b / _wall(own) for own, b in zip(turns[backend, clients], best, strict=True)]
-                found.append(Aim(f"{what}, {clients} clients: requests/s", values, bound))
-    return found
+    """The targets for the measured backends."""
+    most_clients = max((clients for _, clients in turns), default=0)
+    ratios = (
+        ("overhead over raw batches: CPU seconds a request", _cpu, (OURS, most_clients), (RAW_BATCHES, 0), 1.15, True),
+        ("overhead over raw batches: seconds a request", _wall, (OURS, most_clients), (RAW_BATCHES, 0), 1.15, True),
+        ("batching over none: requests/s", _wall, (UNBATCHED, BATCHED_CLIENTS), (OURS, BATCHED_CLIENTS), 2.0, False),
+    )
+    return [
+        Aim(f"{what}, {most_clients if is_most else BATCHED_CLIENTS} clients",
+            [kind(a) / kind(b) for a, b in zip(turns[above], turns[below], strict=True)], bound, is_most)
+        for what, kind, above, below, bound, is_most in ratios
+        if above in turns and below in turns
+    ]  # fmt: skip
 
 
 def _wall(turn: Mapping[str, float]) -> float:
@@ -159,8 +128,8 @@ def report(turns: Turns, about: Mapping[str, Any]) -> str:
         key = name, clients
         cpu = median(key, _cpu)
         latency = [f"{median(key, lambda turn, p=p: turn[p]):.1f}" if clients else "" for p in ("p50", "p95", "p99")]
-        own = f"{1000 * median(key, lambda turn: turn['client_cpu'] / turn['requests']):.2f}" if clients else ""
-        cells = [clients or "", name, f"{1 / median(key, _wall):.0f}", *latency, f"{1000 * cpu:.2f}", own]
+        client = f"{1000 * median(key, lambda turn: turn['client_cpu'] / turn['requests']):.2f}" if clients else ""
+        cells = [clients or "", name, f"{1 / median(key, _wall):.0f}", *latency, f"{1000 * cpu:.2f}", client]
         lines.append("| " + " | ".join(map(str, [*cells, f"{floor / cpu:.0%}"])) + " |")
     lines += ["", "| aim | wanted | measured | met |", "|---|---|---|---|"]
     for aim in aims(turns):
@@ -177,8 +146,8 @@ def compare(raw: Child, load: Child, backends: Mapping[str, Served]) -> dict[str
     wanted = raw.ask("answers")
     differences = {}
     for name, (_, address) in backends.items():
-        found = load.ask(address, COMPARING_CLIENTS, 0)
-        differences[name] = max(abs(one - other) for one, other in zip(found, wanted, strict=True))
+        scores = load.ask(address, COMPARING_CLIENTS, 0)
+        differences[name] = max(abs(ours - raws) for ours, raws in zip(scores, wanted, strict=True))
         if differences[name] > TOLERANCE and name not in (BFLOAT16, OURS_INT8):
             raise RuntimeError(
                 f"{name} is {differences[name]:.1e} off the raw model; at most {TOLERANCE:g} is the same"
@@ -237,7 +206,7 @@ def run(
             process.stop()
     print(report(turns, about))
     rows = [{"backend": name, "clients": count, "turns": of} for (name, count), of in turns.items()]
-    judged = [dataclasses.asdict(aim) | {"is_met": aim.is_met} for aim in aims(turns)]
+    judged = [aim._asdict() | {"is_met": aim.is_met} for aim in aims(turns)]
     return {"python": sys.version.split()[0], **about, "aims": judged, "rows": rows}
 
 

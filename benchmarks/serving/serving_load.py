@@ -12,12 +12,12 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 
-from benchmarks.harness.child import ENVIRONMENT
+from benchmarks.serving.child import ENVIRONMENT
 from serving.load import closed_loop, percentile
 
 # Time limit of the last requests after the end of the loop.
@@ -50,13 +50,13 @@ def sentences(count: int, seed: int = 0) -> tuple[list[str], str]:
         ]
         return [" ".join(rng.choices(words, k=rng.randint(3, 40))) for _ in range(count)], "generated, 3 to 40 words"
     glue = Path(folder) / "glue"
-    found = []
+    texts: list[str] = []
     for file, column in (("SST-2/train.tsv", 0), ("MRPC/msr_paraphrase_train.txt", 3)):
         lines = (glue / file).read_text(encoding="utf-8-sig").split("\n")[1:]
         column_of = [line.split("\t")[column].strip() for line in lines if line]
-        found += rng.sample(column_of, (count - len(found)) // (2 if not found else 1))
-    rng.shuffle(found)
-    return found, "SST-2 and MRPC, halves"
+        texts += rng.sample(column_of, (count - len(texts)) // (1 if texts else 2))
+    rng.shuffle(texts)
+    return texts, "SST-2 and MRPC, halves"
 
 
 def export(folder: Path) -> None:
@@ -99,19 +99,16 @@ class Load:
         from serving.protos import PredictResponse
         from serving.tensors import to_array
 
-        found = [0.0] * len(self._requests)
+        scores = [0.0] * len(self._requests)
 
         def ask(client: int) -> None:
-            for number in range(client, len(found), len(self._methods)):
+            for number in range(client, len(scores), len(self._methods)):
                 answer = self._methods[client](self._requests[number], timeout=TIMEOUT_SECONDS)
-                found[number] = float(to_array(PredictResponse.FromString(answer).outputs["score"])[0])
+                scores[number] = float(to_array(PredictResponse.FromString(answer).outputs["score"])[0])
 
-        threads = [threading.Thread(target=ask, args=[client]) for client in range(len(self._methods))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return found
+        with futures.ThreadPoolExecutor(len(self._methods)) as pool:
+            list(pool.map(ask, range(len(self._methods))))
+        return scores
 
     def close(self) -> None:
         self._connections.close()

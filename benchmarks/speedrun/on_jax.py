@@ -106,7 +106,7 @@ def train(
     import jax.numpy as jnp
     import keras
 
-    from benchmarks.model.model_steps import jax_train_step
+    from benchmarks.model.bench_model import jax_train_step
     from bert_keras.data.masking import MaskingSettings
     from bert_keras.models.head_start import head_start
     from bert_keras.objectives.registry import pretraining_model

@@ -108,19 +108,16 @@ def core_seconds(curve: list[list[float]], target: float) -> float:
 
 def table(args: argparse.Namespace) -> None:
     """Print each name's core-seconds to the target: mean, spread over the seeds, and ratio to the reference."""
-    found: dict[str, list[dict]] = {}
+    by_name: dict[str, list[dict]] = {}
     for path in sorted(pathlib.Path(args.output).glob("*-*.json")):
         fields = json.loads(path.read_text())
-        found.setdefault(fields["name"], []).append(fields)
-    seconds = {name: [core_seconds(f["curve"], args.target) for f in runs] for name, runs in found.items()}
+        by_name.setdefault(fields["name"], []).append(fields)
+    seconds = {name: [core_seconds(f["curve"], args.target) for f in runs] for name, runs in by_name.items()}
     reference = statistics.mean(seconds[args.reference]) if args.reference in seconds else math.nan
-    print(
-        "| name | seeds that reached it | core-seconds (least to most) | ratio | last loss | settings |\n"
-        + "|---" * 6
-        + "|"
-    )
+    print("| name | seeds that reached it | core-seconds (least to most) | ratio | last loss | settings |")
+    print("|---" * 6 + "|")
     for name in sorted(seconds, key=lambda name: statistics.mean(seconds[name])):
-        values, runs = seconds[name], found[name]
+        values, runs = seconds[name], by_name[name]
         mean, last = statistics.mean(values), statistics.mean(run["curve"][-1][2] for run in runs)
         print(
             f"| {name} | {sum(map(math.isfinite, values))} of {len(values)} | {mean:.0f} ({min(values):.0f} to "

@@ -12,7 +12,7 @@ from benchmarks.ablations.flops import equal_steps, sequence_flops
 from benchmarks.ablations.plot import draw
 from benchmarks.ablations.recipes import SCALES, laptop, scale_of, tiny
 from benchmarks.ablations.results import Result, Results, Unit
-from benchmarks.ablations.runner import figures_of, jobs_of, run, seconds_left
+from benchmarks.ablations.runner import figures_of, jobs_of, run
 from benchmarks.ablations.table import page
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -203,7 +203,6 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(tmp_path):
     assert len(trainer.done) == 24 and len(found) == 27
     assert any("3 of 27 units are already in" in line for line in said)
     assert said[-1].startswith("[27/27] + BiLSTM, SST-2, seed 1: accuracy 0.71")
-    assert said[-2].endswith("; a minute left")
     # All start from the model of their arm.
     begins = {(bilstm, begin.folder) for _, bilstm, begin, _ in trainer.done}
     assert len(begins) == 4 and len({folder for _, folder in begins}) == 3
@@ -267,11 +266,6 @@ def test_a_damaged_result_is_named(tmp_path):
     path.write_text(path.read_text()[:20])
     with pytest.raises(InputError, match=rf"{unit.hash}\.json: is damaged .*; remove it to run the unit again"):
         results.load(unit)
-
-
-def test_what_is_left_is_told_by_the_mean_of_its_kind():
-    assert seconds_left([("pretrained", 10.0), ("pretrained", 20.0)], ["pretrained"] * 4) == 60
-    assert seconds_left([("pretrained", 10.0)], ["pretrained", "finetuned"]) is None
 
 
 def test_more_pre_trainings_than_fine_tunings_are_refused():

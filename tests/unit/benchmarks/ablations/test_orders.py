@@ -1,6 +1,7 @@
 """The ablations' orders, tables and pictures."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_without_figures_of_the_paper_its_claims_are_the_orders():
     figures = {("C", "Y"): [60.0, 61.0, 62.0], ("A", "Y"): [50.0, 51.0, 52.0]}
     (order,) = orders_of(EXPERIMENT, EXPERIMENT.columns[2], figures)
     assert (order.better.name, order.paper, order.verdict) == ("C", None, "holds")
-    assert Order(ARMS[0], ARMS[1], 50.0, None, None).verdict == "inconclusive"
+    assert Order(ARMS[0], ARMS[1], 50.0, math.inf, None).verdict == "inconclusive"
 
 
 def test_the_page_says_what_is_reversed_and_what_is_missing():
@@ -69,7 +70,7 @@ def test_the_page_says_what_is_reversed_and_what_is_missing():
     assert "| A | 90 | 50.1 ± 0.1 | 4 | 7.0 |  |" in text and "| C | 80 | 50.1 ± 0.1 |  |  |  |" in text
     assert "No data for Y: " in text and "- A note." in text and "- scale: tiny" in text
     assert sentences(EXPERIMENT, figures) == [
-        "X: of 2 orders of the paper, 0 hold, 1 is inconclusive, 1 is reversed. "
+        "X, 2 orders of the paper: 0 holds, 1 inconclusive, 1 reversed; "
         "**reversed**: A over B by -10.00 (standard error 0.14; the paper by +10)."
     ]
     assert sentences(EXPERIMENT, {("A", "X"): [50.0], ("B", "X"): [60.0]}) == [

@@ -1,6 +1,6 @@
 """Expected values by hand; and datatrove's own decisions, in golden/datatrove_quality.json.
 
-`benchmarks/corpus/compare_datatrove.py --record` wrote that file; its documents are invented.
+`benchmarks/corpus/compare_datatrove.py --record` of commit c025cb7 wrote that file; its documents are invented.
 """
 
 import json
