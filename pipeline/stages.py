@@ -13,7 +13,6 @@ PRETRAIN_EXAMPLE_GEN = "PretrainExampleGen"
 IMPORT_SCHEMA_GEN = "ImportSchemaGen"
 EXAMPLE_GATE = "ExampleGate"
 TASK_EXAMPLE_GEN = "TaskExampleGen"
-TUNER = "Tuner"
 INITIAL_SOURCE = "InitialSource"
 INITIAL_MODEL = "InitialModel"
 TRAINER = "Trainer"
@@ -28,7 +27,6 @@ DOCUMENTS = "documents"
 VOCABULARY = "vocabulary"
 EXAMPLES = "examples"
 VERDICT = "verdict"
-TUNER_RESULTS = "tuner_results"
 MODEL = "model"
 MODEL_RUN = "model_run"
 BASELINE_MODEL = "baseline_model"
@@ -67,6 +65,6 @@ def group_of(node: str) -> str:
     'examples'
     """
     stage = stage_of(node)
-    if stage in (TUNER, INITIAL_SOURCE, INITIAL_MODEL, TRAINER):
+    if stage in (INITIAL_SOURCE, INITIAL_MODEL, TRAINER):
         return "training"
     return "evaluation" if stage in (BASELINE, EVALUATOR, SERVING_VALIDATOR, MODEL_PUSH) else "examples"

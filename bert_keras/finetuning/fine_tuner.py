@@ -54,7 +54,7 @@ class FineTuner:
     scoring: str
 
     @classmethod
-    def of(cls, job: FinetuneJob) -> FineTuner:
+    def from_job(cls, job: FinetuneJob) -> FineTuner:
         """Read the rows and the initial checkpoint of a job.
 
         Raises:

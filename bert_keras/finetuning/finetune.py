@@ -9,16 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.errors import InputError
 from bert_keras.files import json_text
-from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE
+from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE, SEARCH_FILE
 from bert_keras.finetuning.fine_tuner import FineTuner, read_spec
 from bert_keras.finetuning.restarts import train_restarts
+from bert_keras.finetuning.search import search
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.jobs import FinetuneJob
 from bert_keras.saved_model.task_signatures import export_task_model, served_task_model
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.settings import SearchSettings
 from bert_keras.tasks.span.answers import n_best_predictions, span_answers
 from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
 from bert_keras.tasks.submissions.squad import write_details
@@ -33,21 +34,27 @@ def finetune(job: FinetuneJob) -> None:
     """Fine-tune on `job.rows`, score all other splits, and export the model to `job.output_dir`.
 
     `job.logs_dir` gets the scores (`SCORES_FILE`) and official prediction files of every split but the training rows,
-    the scores of all seeds (`RESTARTS_FILE`), and the log, which has the scores of `eval` too. Of several workers the
-    first one writes.
+    the scores of all seeds (`RESTARTS_FILE`), those of a search (`SEARCH_FILE`), and the log, which has the scores of
+    `eval`. Of several workers the first one writes.
 
     Raises:
-        InputError: rows, settings and initial checkpoint do not fit each other.
+        InputError: rows, settings and initial checkpoint do not fit each other, or a search has several workers.
+        StageError: no training of the search ended with a score.
     """
+    reports: dict[str, Any] = {}
     if job.search.enabled:
-        from bert_keras.finetuning.search import search
-
-        job = dataclasses.replace(job, training=search(job), search=SearchSettings())
+        if job.training.strategy == "multi_worker":
+            raise InputError(
+                "a search runs in one process, not with training.strategy=multi_worker; search on one machine, then "
+                "train on several with --set training.* of its result"
+            )
+        best, reports[SEARCH_FILE] = search(FineTuner.from_job(job), job.training, job.search)
+        job = dataclasses.replace(job, training=best)
     config = job.training
     training = config.training_config(read_spec(job).counts["train"])
     # First of all: several workers cannot be set up after other operations.
     strategy = create_strategy(training)
-    tuner = FineTuner.of(job)
+    tuner = FineTuner.from_job(job)
     folder = tuner.folder(config)
     # After a search the folder of its best training exists.
     if not worker_number(strategy) and not tf.io.gfile.exists(folder):
@@ -67,7 +74,8 @@ def finetune(job: FinetuneJob) -> None:
     log = TrainingLog(directory, training.num_train_steps)
     log.write("eval", training.num_train_steps, {f"official_{name}": value for name, value in scores["eval"].items()})
     copy_logs(directory, job.logs_dir)
-    for name, figures in {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}.items():
+    reports |= {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}
+    for name, figures in reports.items():
         with tf.io.gfile.GFile(os.path.join(job.logs_dir, name), "w") as file:
             file.write(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model

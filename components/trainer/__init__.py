@@ -1,1 +1,1 @@
-"""Entry points of TFX's Trainer and Tuner: they turn TFX's arguments into the library's jobs, and run them."""
+"""Entry points of TFX's Trainer: they turn TFX's arguments into the library's jobs, and run them."""

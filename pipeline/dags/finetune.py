@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from tfx.components import Trainer, Tuner
+from tfx.components import Trainer
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import trainer_pb2
 
@@ -52,10 +52,6 @@ def create_pipeline(
         format_of(init)
     example_gen = TaskExampleGen(recipe.row, files, recipe.data)
     examples = example_gen.outputs[stages.EXAMPLES]
-    splits = {
-        "train_args": trainer_pb2.TrainArgs(splits=[TRAIN]),
-        "eval_args": trainer_pb2.EvalArgs(splits=[EVAL]),
-    }
     job = FinetuneJob(
         task=recipe.name,
         task_settings=recipe.task,
@@ -63,30 +59,25 @@ def create_pipeline(
         init_fingerprint=fingerprint(files_below(init)) if init else "",
         cased=cased,
         training=recipe.training,
+        search=recipe.search,
+        restarts=recipe.restarts,
+        export=recipe.export,
         max_unknown_fraction=recipe.data.max_unknown_fraction,
         training_root=training_dir(run_dir),
         code=weights_fingerprint(FINETUNING),
-        stage_code=code_fingerprint("components.trainer.finetune", "components.trainer.tuner"),
+        stage_code=code_fingerprint("components.trainer.finetune"),
         # TFX passes these to the entry points.
         rows="",
         output_dir="",
         logs_dir="",
     )
-    tuner = None
-    if recipe.search.enabled:
-        tuner = Tuner(
-            tuner_fn="components.trainer.tuner.tuner_fn",
-            examples=examples,
-            **splits,
-            custom_config=dataclasses.asdict(dataclasses.replace(job, search=recipe.search)),
-        )
     trainer = Trainer(
         # Not `module_file`: it copies files without their packages, and needs pip in the environment.
         run_fn="components.trainer.finetune.run_fn",
         examples=examples,
-        hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
-        **splits,
-        custom_config=dataclasses.asdict(dataclasses.replace(job, restarts=recipe.restarts, export=recipe.export)),
+        train_args=trainer_pb2.TrainArgs(splits=[TRAIN]),
+        eval_args=trainer_pb2.EvalArgs(splits=[EVAL]),
+        custom_config=dataclasses.asdict(job),
     )
     gate = task_eval_config(recipe.row, recipe.gate, recipe.slices)
     return Pipeline(
@@ -94,7 +85,6 @@ def create_pipeline(
         pipeline_root=artifacts_dir(run_dir),
         components=[
             example_gen,
-            *([tuner] if tuner else []),
             trainer,
             *evaluate_and_push(trainer, examples, gate, recipe.serving, run_dir),
         ],

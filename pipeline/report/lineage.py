@@ -103,7 +103,7 @@ def _initial_rows(run: Run, summary: Mapping[str, Any]) -> list[Row]:
 def task_lineage(run: Run, summary: Mapping[str, Any], form: ScoreForm, steps: int, run_dir: str) -> Lineage:
     """The lineage of a fine-tuning."""
     started = json.loads(str(run.stages[stages.TRAINER].properties["custom_config"]))
-    restarts, search = summary["restarts"], summary["search"]
+    restarts = summary["restarts"]
     examples, (model,) = (run.stages[stages.EVALUATOR].inputs[key] for key in (stages.EXAMPLES, stages.MODEL))
     count = len(restarts["chosen"])
     trained = f"{steps:,} steps" if count == 1 else f"{count} of {steps:,} steps each"
@@ -113,13 +113,14 @@ def task_lineage(run: Run, summary: Mapping[str, Any], form: ScoreForm, steps: i
         Row("Initial checkpoint", "", "", _name(started["init"]), None),
         Row("Rows", stages.TASK_EXAMPLE_GEN, "task files", sizes, examples[0]),
     ]
-    sources = "Initial checkpoint, Rows"
-    if search is not None:
-        best = f"{len(search['trainings'])} trainings, the best {form.number(search['best']['score'])}"
-        rows.append(Row("Search", stages.TUNER, sources, best, run.output(stages.TUNER, stages.TUNER_RESULTS)))
-        sources += ", Search"
     rows += [
-        Row("Model" if count == 1 else "Models", stages.TRAINER, sources, f"{trained}, {score}", model),
+        Row(
+            "Model" if count == 1 else "Models",
+            stages.TRAINER,
+            "Initial checkpoint, Rows",
+            f"{trained}, {score}",
+            model,
+        ),
         *_outcome(run, summary, "Rows"),
     ]
     hashes = {

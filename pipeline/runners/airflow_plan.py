@@ -14,13 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.stages import TRAINER, TUNER, stage_of
+from pipeline.stages import TRAINER, stage_of
 
 COMPILE, FINISH = "compile", "finish"
 PUSHED = "pushed"
 PASSWORD = "BERT_TFX_METADATA_PASSWORD"
 DEFAULT_POOL = "default_pool"  # Airflow's own
-_TRAINING = (TRAINER, TUNER)
 # Run ids that are valid file names everywhere, such as Airflow's own.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 _Schemas = dict[str, tuple[str, dict[str, Any], str]]
@@ -76,11 +75,11 @@ class AirflowTaskPolicy:
 
     def timeout_seconds(self, node: str) -> float:
         """The timeout of a node's task, in seconds."""
-        return 3600 * (self.training_timeout_hours if stage_of(node) in _TRAINING else self.timeout_hours)
+        return 3600 * (self.training_timeout_hours if stage_of(node) == TRAINER else self.timeout_hours)
 
     def pool(self, node: str) -> str:
         """The pool of a node's task."""
-        return self.training_pool if stage_of(node) in _TRAINING else DEFAULT_POOL
+        return self.training_pool if stage_of(node) == TRAINER else DEFAULT_POOL
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,6 @@ DEFAULTS = {
     stages.PRETRAIN_EXAMPLE_GEN: StageResources(cpu="4", memory="8Gi"),
     stages.IMPORT_SCHEMA_GEN: _SMALL,
     stages.TRAINER: StageResources(cpu="8", memory="16Gi"),
-    stages.TUNER: StageResources(cpu="8", memory="16Gi"),
     stages.BASELINE: _SMALL,
     "finish": _SMALL,
     "pushed": StageResources(cpu="500m", memory="1Gi"),

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE
+from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SEARCH_FILE
 from bert_keras.tasks.settings import TaskSpec
 from components.evaluator.results import evaluated
 from components.io.shards import read_json, write_json
@@ -32,9 +32,8 @@ def summarize(run: Run, recipe: FineTuneRecipe, run_dir: str) -> dict[str, Any]:
     restarts = read_json(os.path.join(model_run, RESTARTS_FILE))
     search = None
     if recipe.search.enabled:
-        folder = os.path.join(run_dir, SEARCH_FOLDER)
-        results = run.output(stages.TUNER, stages.TUNER_RESULTS).uri
-        search = write_search(results, recipe.search.grid, recipe.row.metrics[0], folder)
+        results = read_json(os.path.join(model_run, SEARCH_FILE))
+        search = write_search(results, os.path.join(run_dir, SEARCH_FOLDER))
     summary = {
         "run": run.id,
         "workflow": recipe.workflow,

@@ -212,7 +212,7 @@ def fine_tuning(tmp_path):
 
 
 def finetuning_folder(job):
-    return FineTuner.of(job).folder(job.training)
+    return FineTuner.from_job(job).folder(job.training)
 
 
 def test_what_fine_tunes_anew(fine_tuning, tmp_path):
@@ -248,7 +248,7 @@ def test_what_fine_tunes_anew(fine_tuning, tmp_path):
     names = list(jobs)
     assert kept == set(names[: names.index("weights")])
     # Scores of a search depend on more.
-    scoring = {name: FineTuner.of(job).scoring for name, job in {**jobs, "": fine_tuning}.items()}
+    scoring = {name: FineTuner.from_job(job).scoring for name, job in {**jobs, "": fine_tuning}.items()}
     assert {name for name in kept if scoring[name] != scoring[""]} == {"export", "n_best_size"}
 
 

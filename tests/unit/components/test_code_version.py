@@ -158,7 +158,7 @@ STAGES = [
         f"components.{stage}.component"
         for stage in ("task_example_gen", "example_gate", "serving_validator", "trainer")
     ),
-    *("components.trainer.pretrain", "components.trainer.finetune", "components.trainer.tuner"),
+    *("components.trainer.pretrain", "components.trainer.finetune"),
     *(
         "components.corpus_gen.transforms",
         "components.vocab_gen.transforms",
@@ -175,7 +175,6 @@ HARMLESS = {
         "h5py",
         "keras",
         "keras_hub",
-        "keras_tuner",
         "ml_dtypes",
         "numpy",
     ),

@@ -99,7 +99,7 @@ def test_a_finished_run_is_not_trained_again(trained, not_exported):
 
 
 def test_other_code_is_another_run(trained):
-    one, other = (FineTuner.of(job_of(trained, "none", code=code)) for code in ("one", "other"))
+    one, other = (FineTuner.from_job(job_of(trained, "none", code=code)) for code in ("one", "other"))
     assert one.folder(FineTuningConfig()) != other.folder(FineTuningConfig())
 
 

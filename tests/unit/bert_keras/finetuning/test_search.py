@@ -16,9 +16,10 @@ from bert_keras.finetuning import fine_tuner as fine_tuner_module
 from bert_keras.finetuning import restarts as restarts_module
 from bert_keras.finetuning import training as training_module
 from bert_keras.finetuning.fine_tuner import FineTuner
+from bert_keras.finetuning.finetune import finetune
 from bert_keras.finetuning.init_checkpoint import InitCheckpoint
 from bert_keras.finetuning.restarts import train_restarts
-from bert_keras.finetuning.search import GridTuner, search
+from bert_keras.finetuning.search import search
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.jobs import FinetuneJob
 from bert_keras.models.config import BertConfig
@@ -73,13 +74,7 @@ def scored(fine_tuner, monkeypatch):
     return scored
 
 
-def searched(fine_tuner, tmp_path, grid=GRID):
-    tuner = GridTuner(fine_tuner, RUN, grid, str(tmp_path / "tuner"))
-    tuner.search()
-    return tuner
-
-
-def test_the_better_learning_rate_is_found_and_only_its_model_kept(fine_tuner, tmp_path, monkeypatch):
+def test_the_better_learning_rate_is_found_and_only_its_model_kept(fine_tuner, monkeypatch):
     models, alive = [], []
 
     def fine_tune(*args):
@@ -90,11 +85,10 @@ def test_the_better_learning_rate_is_found_and_only_its_model_kept(fine_tuner, t
 
     monkeypatch.setattr(fine_tuner_module, "fine_tune", fine_tune)
     grid = dataclasses.replace(GRID, train_batch_size=(8,), num_train_epochs=(20.0,))
-    tuner = searched(fine_tuner, tmp_path, grid)
+    best, report = search(fine_tuner, RUN, grid)
     assert alive == [0, 0]  # models in memory when another is trained
-    (best,) = tuner.get_best_hyperparameters()
-    assert best.values == {"train_batch_size": 8, "learning_rate": 5e-3, "num_train_epochs": 20.0}
-    good, bad = (trial.score for trial in tuner.oracle.get_best_trials(2))
+    assert best == RUN and report["best"]["learning_rate"] == 5e-3
+    bad, good = (training["score"] for training in report["trainings"])
     assert good == 1.0 and bad < 0.8
     kept = {
         rate: Path(fine_tuner.folder(dataclasses.replace(RUN, learning_rate=rate)), "checkpoints").exists()
@@ -102,25 +96,24 @@ def test_the_better_learning_rate_is_found_and_only_its_model_kept(fine_tuner, t
     }
     assert kept == {5e-3: True, 1e-9: False}
     # Whoever asks for the best model gets it from its checkpoint.
-    trained = fine_tuner.train(dataclasses.replace(RUN, **best.values))
+    trained = fine_tuner.train(best)
     log = Path(fine_tuner.folder(RUN), "log.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in log].count("eval") == 1
     assert trained.answers(fine_tuner.rows["eval"], 8) == [row.gold for row in fine_tuner.rows["eval"]]
 
 
-def test_all_combinations_are_tried_once(fine_tuner, scored, tmp_path, capsys):
+def test_all_combinations_are_tried_once(fine_tuner, scored, capsys):
     trained = scored(lambda config: config.learning_rate * config.train_batch_size)
-    tuner = searched(fine_tuner, tmp_path)
+    best, _ = search(fine_tuner, RUN, GRID)
     points = [(config.train_batch_size, config.learning_rate, config.num_train_epochs) for config in trained]
-    assert sorted(points) == sorted(itertools.product(*GRID.grid.values()))
-    assert {config.seed for config in trained} == {7}
-    assert tuner.get_best_hyperparameters()[0].values["train_batch_size"] == 16
+    assert points == list(itertools.product(*GRID.grid.values()))
+    assert {config.seed for config in trained} == {7} and best.train_batch_size == 16
     assert "search 4/4: train_batch_size 16, learning_rate 0.005, num_train_epochs 10: accuracy 0.08" in (
         capsys.readouterr().out
     )
 
 
-def test_a_stopped_search_resumes(fine_tuner, scored, tmp_path):
+def test_a_stopped_search_resumes(fine_tuner, scored):
     def stopped(config):
         if config.train_batch_size == 16:
             raise Preempted("stopped by SIGTERM at step 3")
@@ -128,38 +121,34 @@ def test_a_stopped_search_resumes(fine_tuner, scored, tmp_path):
 
     first = scored(stopped)
     with pytest.raises(Preempted, match="at step 3"):
-        searched(fine_tuner, tmp_path)
+        search(fine_tuner, RUN, GRID)
     assert [config.train_batch_size for config in first] == [8, 8, 16]
     for path in Path(fine_tuner.root).glob("*/checkpoints"):
         if not any(path.parent.glob("*-held_out_scores.json")):
             path.rmdir()  # of the one that was stopped
     second = scored(lambda config: config.learning_rate)
-    tuner = searched(fine_tuner, tmp_path)
+    best, report = search(fine_tuner, RUN, GRID)
     assert [config.train_batch_size for config in second] == [16, 16]
-    assert len(tuner.oracle.get_best_trials(4)) == 4
-    assert tuner.get_best_hyperparameters()[0].values["learning_rate"] == 5e-3
+    assert len(report["trainings"]) == 4 and (best.train_batch_size, best.learning_rate) == (8, 5e-3)
     # A larger grid tries what is new.
     third = scored(lambda config: config.learning_rate)
-    searched(fine_tuner, tmp_path, dataclasses.replace(GRID, learning_rate=(1e-9, 5e-3, 1e-3)))
+    search(fine_tuner, RUN, dataclasses.replace(GRID, learning_rate=(1e-9, 5e-3, 1e-3)))
     assert [config.learning_rate for config in third] == [1e-3, 1e-3]
 
 
-def test_a_diverged_training_has_no_score_and_the_search_continues(fine_tuner, scored, tmp_path, capsys):
+def test_a_diverged_training_has_no_score_and_the_search_continues(fine_tuner, scored, capsys):
     def diverging(config):
         if config.learning_rate == 5e-3:
             raise Diverged("the loss is nan at step 1")
         return 0.25 if config.train_batch_size == 16 else math.nan
 
     trained = scored(diverging)
-    tuner = searched(fine_tuner, tmp_path)
+    best, report = search(fine_tuner, RUN, GRID)
     assert len(trained) == 4 and "the loss is nan at step 1" in capsys.readouterr().out
-    assert tuner.get_best_hyperparameters()[0].values == {
-        "train_batch_size": 16,
-        "learning_rate": 1e-9,
-        "num_train_epochs": 10.0,
-    }
+    assert (best.train_batch_size, best.learning_rate, best.num_train_epochs) == (16, 1e-9, 10.0)
+    assert [training["score"] for training in report["trainings"]] == [None, None, 0.25, None]
     with pytest.raises(StageError, match="none of the 2 trainings of the search ended with a score"):
-        searched(fine_tuner, tmp_path, dataclasses.replace(GRID, learning_rate=(5e-3,)))
+        search(fine_tuner, RUN, dataclasses.replace(GRID, learning_rate=(5e-3,)))
     assert len(trained) == 4  # the same again would end the same
 
 
@@ -167,7 +156,7 @@ def test_a_search_on_several_workers_is_refused():
     several = dataclasses.replace(RUN, strategy="multi_worker")
     folders = dict.fromkeys(("rows", "output_dir", "logs_dir", "training_root"), "")
     with pytest.raises(InputError, match="a search runs in one process"):
-        search(FinetuneJob(task="sst-2", training=several, search=GRID, **folders))
+        finetune(FinetuneJob(task="sst-2", training=several, search=dataclasses.replace(GRID, enabled=True), **folders))
 
 
 def test_invalid_grids_and_restarts_are_named():

@@ -1,21 +1,15 @@
-"""The search in the pipeline: its place in the DAG, its parameters, and a run by TFX's own executor."""
+"""The search in the pipeline: its settings, and a run by the Trainer's entry point."""
 
 import dataclasses
 import hashlib
 import json
-import os
 
 import pytest
 from tfx.components.trainer import fn_args_utils
-from tfx.components.tuner.executor import Executor
 from tfx.dsl.compiler import compiler
-from tfx.proto import trainer_pb2
-from tfx.types import artifact_utils, standard_artifacts
-from tfx.utils import proto_utils
 from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
-from bert_keras.finetuning.finetune import finetune
 from bert_keras.jobs import FinetuneJob
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks.rows import TaskRow, write_rows
@@ -28,7 +22,6 @@ from pipeline.dags.finetune import create_pipeline
 from pipeline.recipes.finetuning import finetuning
 from pipeline.recipes.settings import settings_of, with_settings
 from pipeline.runners import local
-from pipeline.summaries.search import write_search
 
 WITHOUT = finetuning("sst-2")
 WITH = with_settings(WITHOUT, ["search.enabled=true", "search.learning_rate=1e-4, 2e-5", "restarts.count=3"])
@@ -49,39 +42,13 @@ def compiled(tmp_path):
     return compiled
 
 
-def parameters(node):
-    return {name: value.field_value.string_value for name, value in node.parameters.parameters.items()}
-
-
-def told(node):
-    return json.loads(parameters(node)["custom_config"])
-
-
-def test_the_search_comes_between_rows_and_training(compiled):
+def test_the_training_receives_search_and_restarts(compiled):
     nodes = compiled(WITH)
-    assert set(nodes) - set(compiled(WITHOUT)) == {"Tuner"}
-    assert "Tuner" in nodes["Trainer"].upstream_nodes and "TaskExampleGen" in nodes["Tuner"].upstream_nodes
-    (found,) = nodes["Trainer"].inputs.inputs["hyperparameters"].channels
-    assert (found.producer_node_query.id, found.output_key) == ("Tuner", "best_hyperparameters")
-    assert parameters(nodes["Tuner"])["tuner_fn"] == "components.trainer.tuner.tuner_fn"
-    assert "module_file" not in nodes["Tuner"].parameters.parameters
-
-
-def test_without_a_search_the_training_uses_its_own_settings(compiled):
-    nodes = compiled(WITHOUT)
-    assert "hyperparameters" not in nodes["Trainer"].inputs.inputs
-    assert told(nodes["Trainer"])["training"] == dataclasses.asdict(WITHOUT.training)
-
-
-def test_each_stage_receives_only_its_own_settings(compiled):
-    """Another number of restarts is no other search, and the cache serves it."""
-    nodes = compiled(WITH)
-    assert told(nodes["Tuner"])["search"]["learning_rate"] == [1e-4, 2e-5]
-    assert not told(nodes["Trainer"])["search"]["enabled"]  # its settings are the best of the search
-    assert told(nodes["Trainer"])["restarts"] == {"count": 3, "ensemble": 1}
-    more = compiled(with_settings(WITH, ["restarts.count=5", "restarts.ensemble=2"]))
-    assert parameters(more["Tuner"]) == parameters(nodes["Tuner"])
-    assert parameters(more["Trainer"]) != parameters(nodes["Trainer"])
+    assert set(nodes) == set(compiled(WITHOUT))
+    job = json.loads(nodes["Trainer"].parameters.parameters["custom_config"].field_value.string_value)
+    assert job["training"] == dataclasses.asdict(WITHOUT.training)
+    assert job["search"]["enabled"] and job["search"]["learning_rate"] == [1e-4, 2e-5]
+    assert job["restarts"] == {"count": 3, "ensemble": 1}
 
 
 def test_grids_are_comma_separated():
@@ -110,7 +77,6 @@ def test_the_options_of_the_command_are_settings(monkeypatch):
     assert (restarts.restarts.count, restarts.restarts.ensemble) == (4, 2)
 
 
-# What TFX itself does with the entry points, on 32 rows and a model of one layer.
 TASK = task_of("sst-2")
 WORDS = ["good", "bad", "the", "film"]
 MODEL = BertConfig(9, 16, 1, 2, 32, 0.0, 0.0, max_position_embeddings=16, initializer_range=0.2)
@@ -118,25 +84,15 @@ TRAINING = FineTuningConfig(train_batch_size=8, num_train_epochs=20.0, eval_batc
 SEARCH = SearchSettings(True, train_batch_size=(8,), learning_rate=(1e-9, 5e-3), num_train_epochs=(20.0,))
 
 
-@pytest.fixture
-def examples(tmp_path):
-    """Rows as `TaskExampleGen` leaves them, and the vocabulary of a model with drawn weights beside them."""
-    folder = tmp_path / "rows"
+def test_the_trainer_searches_and_exports_the_best_without_training_it_again(tmp_path, monkeypatch):
     rows = [TaskRow(str(i), {"text": f"the film {WORDS[1 - i % 2]}"}, str(i % 2)) for i in range(32)]
-    write_rows(str(folder), TASK, {"train": rows, "eval": rows})
+    write_rows(str(tmp_path / "rows"), TASK, {"train": rows, "eval": rows})
     (tmp_path / "vocabulary").mkdir()
     vocabulary = "".join(f"{token}\n" for token in [*SPECIAL_TOKENS, *WORDS])
     sha256 = hashlib.sha256(vocabulary.encode()).hexdigest()
     spec = {"algorithm": "wordpiece", "lower_case": True, "vocabulary_sha256": sha256}
     (tmp_path / "vocabulary" / "vocab.txt").write_text(vocabulary)
     (tmp_path / "vocabulary" / "vocab_spec.json").write_text(json.dumps(spec))
-    artifact = standard_artifacts.Examples()
-    artifact.uri = str(folder)
-    artifact.split_names = artifact_utils.encode_split_names(["train", "eval"])
-    return artifact
-
-
-def test_tfx_runs_the_search_and_the_training_uses_its_best_settings(examples, tmp_path, capsys):
     job = FinetuneJob(
         rows="",
         task="sst-2",
@@ -144,53 +100,25 @@ def test_tfx_runs_the_search_and_the_training_uses_its_best_settings(examples, t
         model=MODEL,
         vocabulary=str(tmp_path / "vocabulary"),
         training=TRAINING,
+        search=SEARCH,
         output_dir="",
         logs_dir="",
         training_root=str(tmp_path / "training"),
         code="of this test",
     )
-    searching = dataclasses.replace(job, search=SEARCH)
-    properties = {
-        "tuner_fn": "components.trainer.tuner.tuner_fn",
-        "train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(splits=["train"])),
-        "eval_args": proto_utils.proto_to_json(trainer_pb2.EvalArgs(splits=["eval"])),
-        "custom_config": searching.to_json(),
-    }
-    outputs = {}
-    for key, kind in (
-        ("best_hyperparameters", standard_artifacts.HyperParameters),
-        ("tuner_results", standard_artifacts.TunerResults),
-    ):
-        outputs[key] = [kind()]
-        outputs[key][0].uri = str(tmp_path / key)
-        os.mkdir(tmp_path / key)
-    Executor(Executor.Context(tmp_dir=str(tmp_path), unique_id="1")).Do({"examples": [examples]}, outputs, properties)
-    assert "Search space" not in capsys.readouterr().out
-
-    found = write_search(str(tmp_path / "tuner_results"), SEARCH.grid, "accuracy", str(tmp_path / "search"))
-    by_rate = {training["learning_rate"]: training["score"] for training in found["trainings"]}
-    assert by_rate[5e-3] == 1.0 > by_rate[1e-9] and found["best"]["learning_rate"] == 5e-3
-
-    before = {path: path.read_bytes() for path in (tmp_path / "training").glob("*/log.jsonl")}
-    assert len(before) == 2
-    best = json.loads((tmp_path / "best_hyperparameters" / "best_hyperparameters.txt").read_text())
+    monkeypatch.setattr("bert_keras.finetuning.finetune.export_task_model", lambda *_: None)
     run_fn(
         fn_args_utils.FnArgs(
-            train_files=[f"{examples.uri}/Split-train/*"],
+            train_files=[f"{tmp_path / 'rows'}/Split-train/*"],
             serving_model_dir=str(tmp_path / "model"),
             model_run_dir=str(tmp_path / "run"),
-            hyperparameters=best,
             custom_config=dataclasses.asdict(job),
         )
     )
-    # The best training was made by the search, and is not made again.
-    assert set((tmp_path / "training").glob("*/log.jsonl")) == set(before)
+    search = json.loads((tmp_path / "run" / "search.json").read_text())
+    by_rate = {training["learning_rate"]: training["score"] for training in search["trainings"]}
+    assert by_rate[5e-3] == 1.0 > by_rate[1e-9] and search["best"]["learning_rate"] == 5e-3
+    assert len([*(tmp_path / "training").glob("*/log.jsonl")]) == 2
     assert json.loads((tmp_path / "run" / "scores.json").read_text()) == {"eval": {"accuracy": 1.0}}
     report = json.loads((tmp_path / "run" / "restarts.json").read_text())
     assert report["chosen"] == [TRAINING.seed] and report["scores"] == {str(TRAINING.seed): {"accuracy": 1.0}}
-
-    # The library finds the same settings without TFX, and makes no training again.
-    folders = {name: str(tmp_path / "alone" / name) for name in ("output_dir", "logs_dir")}
-    finetune(dataclasses.replace(searching, rows=examples.uri, **folders))
-    assert set((tmp_path / "training").glob("*/log.jsonl")) == set(before)
-    assert json.loads((tmp_path / "alone" / "logs_dir" / "restarts.json").read_text()) == report

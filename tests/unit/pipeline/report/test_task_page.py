@@ -220,8 +220,6 @@ def test_a_search(fabricate):
     # What was trained is what was found.
     assert "640 rows, 2 epochs: 28 steps of 32, learning rate 5e-05." in text
     assert "The best of the search took the place of training.train_batch_size, " in text
-    assert "50 Search 8 trainings, the best 0.500 Tuner Initial checkpoint, Rows TunerResults " in text
-    assert " Trainer Initial checkpoint, Rows, Search Model " in text
     maps = search_map(fabricated.summary["search"], score_form("classification", "accuracy")).maps
     shades = [cell.shade for _, lines in maps for _, cells in lines for cell in cells]
     assert shades == pytest.approx([0, 0, 0.25, 0.5, 1, 0.5, 0.75, 0])

@@ -87,19 +87,16 @@ def test_run_ids_that_are_not_file_names_are_hashed():
 
 
 def test_training_has_its_own_timeout():
-    seconds = {
-        node: AirflowTaskPolicy().timeout_seconds(node) for node in ("CorpusGen", "Trainer_second_phase", "Tuner")
-    }
-    assert seconds == {"CorpusGen": 6 * 3600, "Trainer_second_phase": 168 * 3600, "Tuner": 168 * 3600}
+    seconds = {node: AirflowTaskPolicy().timeout_seconds(node) for node in ("CorpusGen", "Trainer_second_phase")}
+    assert seconds == {"CorpusGen": 6 * 3600, "Trainer_second_phase": 168 * 3600}
 
 
 def test_training_has_its_own_pool():
     tasks = AirflowTaskPolicy(training_pool="gpus")
-    pools = {node: tasks.pool(node) for node in ("compile", "Trainer_second_phase", "Tuner", "Evaluator")}
+    pools = {node: tasks.pool(node) for node in ("compile", "Trainer_second_phase", "Evaluator")}
     assert pools == {
         "compile": "default_pool",
         "Trainer_second_phase": "gpus",
-        "Tuner": "gpus",
         "Evaluator": "default_pool",
     }
 

@@ -237,7 +237,6 @@ def test_the_graph_of_a_request_reads_no_input(request_of, tmp_path):
         assert set(upstream) <= seen, node
         seen.add(node)
     assert list(graph_of(RunRequest("sst-2", "/nowhere")))[:2] == ["TaskExampleGen", "Trainer"]
-    assert "Tuner" in graph_of(RunRequest("sst-2", "/nowhere", settings=("search.enabled=true",)))
 
 
 def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):

@@ -1,7 +1,7 @@
-"""Table, picture and summary of a search, and summary of restarts."""
+"""Table and summary of a search, and summary of restarts."""
 
+import itertools
 import json
-import xml.etree.ElementTree
 
 import pytest
 
@@ -22,16 +22,15 @@ SCORES = {
 
 @pytest.fixture
 def found(tmp_path):
-    results = [
-        {"trial_id": str(number), "score": score, **dict(zip(GRID, values, strict=True))}
-        for number, (values, score) in enumerate(sorted(SCORES.items(), key=lambda item: -item[1]))
+    trainings = [
+        {**dict(zip(GRID, values, strict=True)), "score": SCORES.get(values)}
+        for values in itertools.product(*GRID.values())
     ]
-    (tmp_path / "tuner_results.json").write_text(json.dumps(results))
-    return write_search(str(tmp_path), GRID, "accuracy", str(tmp_path / "search"))
+    search = {"metric": "accuracy", "trainings": trainings, "best": trainings[-1]}
+    return write_search(search, str(tmp_path / "search"))
 
 
 def test_the_table_of_a_search(found, tmp_path):
-    assert found["best"] == {"train_batch_size": 32, "learning_rate": 2e-5, "num_train_epochs": 3.0, "score": 0.9126}
     assert (tmp_path / "search" / "grid.md").read_text() == (
         "accuracy on the held-out rows\n\n"
         "| batch | learning rate | 2 epochs | 3 epochs |\n"
@@ -42,17 +41,7 @@ def test_the_table_of_a_search(found, tmp_path):
         "| 32 | 2e-05 | 0.71 | **0.9126** |\n"
     )
     stored = json.loads((tmp_path / "search" / "grid.json").read_text())
-    assert [tuple(training.values())[-1] for training in found["trainings"]].count(None) == 1
     assert stored["trainings"] == found["trainings"] and len(stored["trainings"]) == 8
-
-
-def test_the_picture_of_a_search(found, tmp_path):
-    svg = (tmp_path / "search" / "grid.svg").read_text()
-    root = xml.etree.ElementTree.fromstring(svg)
-    texts = ["".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"batch 16", "batch 32", "learning rate", "epochs", "5e-05", "2e-05", "2", "3"} <= set(texts)
-    assert texts.count("no score") == 1 and {f"{score:.4g}" for score in SCORES.values()} <= set(texts)
-    assert "<image" not in svg and "Date" not in svg
 
 
 def report(scores, ensemble=None, chosen=(8,)):
