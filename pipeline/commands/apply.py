@@ -9,15 +9,13 @@ import typer
 
 def apply(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Option(metavar="DIR", help="A pushed, converted or fine-tuned model: its folder, or its versions'.")
-    ],
+    model: Annotated[str, typer.Option(metavar="DIR", help="The folder of a model, or of its versions.")],
     files: Annotated[
         list[str],
         typer.Option(
             "--input",
             metavar="GLOB",
-            help="JSON lines, CSV, TSV, Parquet or TFRecords: a file, a folder or a quoted glob; repeatable.",
+            help="JSON lines, CSV, TSV, Parquet or TFRecords: file, folder or quoted glob; repeatable.",
         ),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Folder of the answers: new, empty, or to be resumed.")],
@@ -26,7 +24,7 @@ def apply(
         list[str] | None,
         typer.Option(
             metavar="INPUT=COLUMN",
-            help="Column of an input, if its name differs; several for one input make a list; repeatable.",
+            help="Column of an input, if its name differs; repeatable.",
         ),
     ] = None,
     keep: Annotated[
@@ -36,10 +34,8 @@ def apply(
 ) -> None:
     """Apply a signature of a model to all rows of files, through Beam; write lines of JSON.
 
-    Answers have the names and values of the server's. The same command resumes after a kill: finished shards are not
-    computed again. Rows that have no answer go to bad_rows.jsonl, with file, record and reason. Beam's arguments follow
-    `--`: `-- --direct_num_workers=2`, or `-- $(bert-tfx beam-args dataflow ...)`. The last line of standard output is
-    JSON: rows, bad rows, shards, seconds, peak memory.
+    Answers are the server's. The same command resumes. Rows without an answer go to bad_rows.jsonl. Words after `--`
+    go to Beam. The last line of standard output is JSON: rows, shards, seconds, memory.
     """
     import json
 

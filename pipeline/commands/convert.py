@@ -38,29 +38,21 @@ def convert(
     ] = None,
     pooling: Annotated[
         Literal["none", "mean", "cls"] | None,
-        typer.Option(
-            help="How a text gets one vector (bert-tfx: the signature `embed`; hf: files of sentence-transformers); by "
-            "default as SRC has it."
-        ),
+        typer.Option(help="How a text gets one vector, for `embed` and sentence-transformers; default: as SRC has it."),
     ] = None,
     normalize: Annotated[
         bool | None, typer.Option("--normalize/--no-normalize", help="Whether that vector gets length 1.")
     ] = None,
     quantize: Annotated[
         Literal["none", "int8"] | None,
-        typer.Option(help="onnx: int8 has matrix products of 8-bit integers, in a smaller file."),
+        typer.Option(help="onnx: int8 multiplies 8-bit integers."),
     ] = None,
 ) -> None:
     """Convert a model's weights, heads and vocabulary between file formats.
 
-    tf1: checkpoints of google-research/bert and of google-research/electra. hf: Hugging Face folders of a BERT,
-    RoBERTa, ELECTRA (generator or discriminator), ModernBERT or ALBERT, with weights as safetensors or
-    pytorch_model.bin. keras-hub: presets of the
-    first three. bert-tfx: a pushed model, that is a SavedModel that takes raw text (`bert-tfx serve --model-dir`), with
-    its weights. onnx: model.onnx for ONNX Runtime and other engines, token ids in, with tokenizer.json beside it; it is
-    written, not read; a fine-tuned bert-tfx model with its task's head. An ELECTRA is written with its generator where
-    SRC has it: to generator/ of an hf folder, not to a preset or to onnx.
-    The pickle in pytorch_model.bin is not run: it may name tensors only.
+    tf1: google-research/bert and electra. hf: Hugging Face folders of a BERT, RoBERTa, ELECTRA, ModernBERT or ALBERT.
+    keras-hub: presets of the first three. bert-tfx: a pushed model. onnx: written, not read; a fine-tuned model with
+    its task's head. docs/library.md has the table. The pickle in pytorch_model.bin is not run.
     """
     from bert_keras.convert.architecture import backbone_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any

@@ -37,14 +37,14 @@ def demo(
         str | None,
         typer.Option(
             metavar="NAME=DIR",
-            help="Fine-tune the pushed model for this task, on the task's official folder, and serve that model.",
+            help="Fine-tune for this task, on its official folder, and serve that model.",
         ),
     ] = None,
     task_set: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SECTION.FIELD=VALUE",
-            help="Change a setting of the fine-tuning (`bert-tfx recipes NAME` lists them); repeatable.",
+            help="Change a setting of the fine-tuning; repeatable.",
         ),
     ] = None,
     run_dir: RunDir = DEFAULT_RUN_DIR,

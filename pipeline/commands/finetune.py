@@ -33,9 +33,8 @@ def finetune(
 ) -> None:
     """Fine-tune a model for a task: rows, training, official scores, gate, push.
 
-    The same command resumes an interrupted run, and takes finished stages from the cache. The pushed model takes raw
-    text: `bert-tfx serve`, then `bert-tfx predict`. Predictions for all held-out and test rows are written in the
-    official submission formats. Exit codes as for `pretrain`.
+    The same command resumes, and takes finished stages from the cache. Predictions of held-out and test rows are
+    written in the official formats. Exit codes are those of `pretrain`.
     """
     from pipeline.recipes.finetuning import finetuning
 

@@ -30,19 +30,17 @@ def minimal_pairs(
         str,
         typer.Option(
             metavar="DIR",
-            help="A pushed version, a checkpoint that `bert-tfx convert` reads, or a run directory, for the version "
-            "that it serves.",
+            help="A pushed version, a checkpoint that `convert` reads, or a run directory.",
         ),
     ],
     cased: Annotated[
         bool | None,
-        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case, if the folder does not say."),
+        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case, if its files do not say."),
     ] = None,
     scoring: Annotated[
         ScoringOption,
         typer.Option(
-            help="pll: each token is masked alone. pll-word: with the later tokens of its word. next-token: each is "
-            "predicted from those before it, by a model of pretraining.model_family=gpt_bert."
+            help="pll: each token masked alone; pll-word: with the rest of its word; next-token: a GPT-BERT's."
         ),
     ] = ScoringOption.PLL,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of each paradigm.")] = None,
@@ -52,11 +50,7 @@ def minimal_pairs(
 ) -> None:
     """Print how often a model finds the grammatical one of two sentences likelier, with 95 % intervals.
 
-    Each row of FILES has `sentence_good`, `sentence_bad`, and maybe `UID` (the paradigm; else the name of the file) and
-    `linguistics_term` (the phenomenon; else the paradigm).
-    A masked language model scores a sentence by its pseudo-log-likelihood (Salazar et al. 2020), an ELECTRA by its
-    generator's, a left-to-right model by its likelihood, a biLM by those of both directions. A tie counts half
-    (docs/training.md).
+    docs/training.md has the columns of FILES, and how each family of models scores a sentence.
     """
     from components.evaluator.minimal_pairs import figures, read_pairs, score_pairs
     from components.io.shards import write_json

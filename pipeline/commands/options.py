@@ -19,7 +19,7 @@ Init = Annotated[str | None, INIT_OPTION]
 Cased = Annotated[bool | None, CASED_OPTION]
 RunDir = Annotated[
     str,
-    typer.Option("--run-dir", metavar="DIR", help="Folder of the run's artifacts, metadata, checkpoints and models."),
+    typer.Option("--run-dir", metavar="DIR", help="Run directory."),
 ]
 DEFAULT_RUN_DIR = "runs/demo"
 _Settings = TypeVar("_Settings")

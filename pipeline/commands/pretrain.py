@@ -27,9 +27,8 @@ def pretrain(
 ) -> None:
     """Pre-train and push a model: corpus, vocabulary, examples, validation, training, gate, push.
 
-    The same command resumes an interrupted run, and takes finished stages from the cache. Words after `--` go to Beam.
-    Exit codes: 0 pushed (or served from the cache, or no new text), 1 a stage failed, 2 bad input, 3 the gate refused
-    the model, 4 stopped by SIGTERM while training: run the same command to resume.
+    The same command resumes, and takes finished stages from the cache. Words after `--` go to Beam. Exit codes: 0
+    pushed or nothing new, 1 a stage failed, 2 bad input, 3 the gate refused the model, 4 stopped while training.
     """
     summary = run_pretraining(recipe, run_dir, options | {"beam_args": tuple(context.obj or [])})
     exit_if_refused(summary)

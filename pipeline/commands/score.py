@@ -29,10 +29,9 @@ def score(
 ) -> None:
     """Print the official scores of a prediction file, as a JSON object with the official metrics' names.
 
-    SQuAD's scores are in per cent, all others fractions; tags are compared as IOB2. An undefined score (a correlation
-    with constant predictions) is null. Format of PREDICTIONS: for GLUE and other labels a TSV `index<TAB>prediction`;
-    for SQuAD JSON {id: text}; for tagging columns, the word first and the prediction last; for SWAG and CODAH a CSV
-    with the header `,pred`.
+    SQuAD's scores are in per cent, all others fractions; an undefined score is null. PREDICTIONS: for labels a TSV
+    `index<TAB>prediction`; for SQuAD JSON {id: text}; for tags columns, the word first and the prediction last; for
+    SWAG and CODAH a CSV with the header `,pred`.
     """
     from bert_keras.tasks.metrics.scores import score as scores_of
     from bert_keras.tasks.submissions.prediction_files import read_predictions

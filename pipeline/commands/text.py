@@ -19,7 +19,7 @@ def examples(
         typer.Option(
             "--corpus",
             metavar="GLOB",
-            help="Text: a file, a folder or a quoted glob, NAME=GLOB for a source; repeatable.",
+            help="Text: a file, a folder or a quoted glob; NAME=GLOB names a source; repeatable.",
         ),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new or empty.")],
@@ -47,9 +47,8 @@ def examples(
 ) -> None:
     """Make TFRecords of pre-training examples from text, without TFX and TensorFlow.
 
-    Beam's arguments follow `--`: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`, or `--
-    --runner=DataflowRunner --project=...`. The last line of standard output is JSON: documents, instances, tokens,
-    seconds by stage, fill, shares of random next, masked and unknown tokens, peak memory.
+    Words after `--` go to Beam (docs/scaling.md). The last line of standard output is JSON: counts, shares, seconds,
+    memory.
     """
     import json
 
@@ -100,8 +99,7 @@ def tokenize(
 ) -> None:
     """Print token ids, one output line per line of standard input.
 
-    Text is tokenized as by google-research/bert: no special tokens are added, "[MASK]" in a text is text, and bytes
-    that are not UTF-8 are dropped. Only a line feed ends a line.
+    As google-research/bert: no special tokens are added, "[MASK]" is text. Bytes that are not UTF-8 are dropped.
     """
     from bert_keras.tokenizers.wordpiece import BertTokenizer, tokenize_lines
 

@@ -25,9 +25,8 @@ def train(
         typer.Option(
             "--examples",
             metavar="DIR",
-            help="Output of `bert-tfx examples`, or an artifact of PretrainExampleGen; repeatable: folders of one "
-            "length are mixed, as sources named by their folders (training.source_weights); the longer ones are a "
-            "second phase's.",
+            help="Output of `bert-tfx examples`; repeatable: folders of one length are mixed as sources, the longer "
+            "ones are the second phase's.",
         ),
     ],
     output: Annotated[
@@ -39,9 +38,8 @@ def train(
 ) -> None:
     """Train on existing examples and export the model, without TFX, gate and push. The same command resumes.
 
-    On several machines: run the same command on each, with shared folders, `--set training.strategy=multi_worker`, and
-    TF_CONFIG in the environment. Exit code 4: stopped by SIGTERM after writing a checkpoint. The examples determine the
-    size of the vocabulary.
+    On several machines (docs/gpus.md): the same command on each, with `--set training.strategy=multi_worker`. Exit
+    code 4: stopped by SIGTERM, a checkpoint is written. The examples determine the size of the vocabulary.
     """
     import tensorflow as tf
 

@@ -32,8 +32,8 @@ _MACHINE_TYPE = re.compile(r"(?:[a-z]\w*-[a-z]+-|(?:[a-z]\w*-)?custom-)(\d+)(?:-
 class DataflowSettings:
     """Place and machines of a Dataflow job; the fields are options of `bert-tfx beam-args dataflow`."""
 
-    project: Annotated[str, typer.Option(help="Project that runs the job and is billed.")]
-    region: Annotated[str, typer.Option(help="Region of the workers; data in another region costs time and money.")]
+    project: Annotated[str, typer.Option(help="Project that is billed.")]
+    region: Annotated[str, typer.Option(help="Region of the workers, best that of the data.")]
     temp_location: Annotated[str, typer.Option(metavar="GS_FOLDER", help="Folder of temporary files.")]
     staging_location: Annotated[
         str, typer.Option(metavar="GS_FOLDER", help="Folder of the package; default: --temp-location.")
@@ -42,8 +42,7 @@ class DataflowSettings:
         str,
         typer.Option(
             "--image",
-            help="Image of the workers, with Beam and bert-tfx; default: Beam's image, where each worker installs "
-            "bert-tfx, without TFX, at its start.",
+            help="Image of the workers, with bert-tfx; default: Beam's, where each worker installs it.",
         ),
     ] = ""
     machine_type: Annotated[str, typer.Option(help="Machine type of the workers.")] = "n2-standard-4"
@@ -57,7 +56,7 @@ class DataflowSettings:
         bool,
         typer.Option(
             "--public-ips/--no-public-ips",
-            help="Whether workers have public addresses; if not, the subnetwork needs Private Google Access.",
+            help="Public addresses of workers; without, the subnetwork needs Private Google Access.",
         ),
     ] = True
 

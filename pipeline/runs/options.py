@@ -7,16 +7,15 @@ import typer
 SET_OPTION = typer.Option(
     "--set",
     metavar="SECTION.FIELD=VALUE",
-    help="Change a setting of the recipe (`bert-tfx recipes RECIPE` lists them); repeatable.",
+    help="Change a setting that `bert-tfx recipes RECIPE` lists; repeatable.",
 )
-VOCAB_OPTION = typer.Option(metavar="FILE", help="A vocab.txt to use, in place of learning one from the corpus.")
+VOCAB_OPTION = typer.Option(metavar="FILE", help="A vocab.txt; default: learned from the corpus.")
 # The value of --init for the version that the run directory serves.
 LATEST = "latest"
 INIT_OPTION = typer.Option(
     metavar="DIR",
-    help="The initial model: a pushed version, or a checkpoint that `bert-tfx convert` reads; `latest`: the version "
-    "that the run directory serves.",
+    help="Initial model: a pushed version, a checkpoint that `convert` reads, or `latest`, the served version.",
 )
 CASED_OPTION = typer.Option(
-    "--cased/--uncased", help="Whether the vocabulary of --init keeps case, if --init does not say."
+    "--cased/--uncased", help="Whether --init's vocabulary keeps case, if its files do not say."
 )

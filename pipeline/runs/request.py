@@ -46,41 +46,34 @@ class RunRequest:
         tuple[str, ...],
         typer.Option(
             metavar="PATH_OR_GLOB",
-            help="Text to train on: a file, a folder or a quoted glob, local or gs://; repeatable. "
-            "NAME=PATH_OR_GLOB names a source of a mixture (training.source_weights). "
-            "Documents are separated by blank lines; with --set corpus.documents=files each file is one. "
-            "Without it: the docstrings of the installed libraries.",
+            help="Text: a file, a folder or a quoted glob, local or gs://; NAME=GLOB names a source; repeatable. "
+            "Default: the installed libraries' docstrings.",
         ),
     ] = ()
     reference_corpus: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="PATH_OR_GLOB",
-            help="With --init: general text that is not trained on; the initial model and the new one are scored on "
-            "it, and --set gate.max_forgetting bounds the rise of the perplexity per word; repeatable.",
+            help="With --init: general text to measure forgetting on (gate.max_forgetting); repeatable.",
         ),
     ] = ()
     replay: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="PATH_OR_GLOB",
-            help="General text against forgetting: a share of every batch (training.replay_share); repeatable.",
+            help="Text mixed into every batch against forgetting (training.replay_share); repeatable.",
         ),
     ] = ()
     vocab: Annotated[str | None, VOCAB_OPTION] = None
-    data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A task's official folder: train.tsv, dev.tsv, test.tsv, ...")
-    ] = None
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="The task's official folder.")] = None
     train: Annotated[
-        tuple[str, ...], typer.Option(metavar="FILE", help="A task's training rows, in place of --data; repeatable.")
+        tuple[str, ...], typer.Option(metavar="FILE", help="Training rows, in place of --data; repeatable.")
     ] = ()
     held_out: Annotated[
         tuple[str, ...],
-        typer.Option("--eval", metavar="FILE", help="A task's evaluation rows; else some training rows are held out."),
+        typer.Option("--eval", metavar="FILE", help="Held-out rows; default: a part of the training rows."),
     ] = ()
-    test: Annotated[
-        tuple[str, ...], typer.Option(metavar="FILE", help="A task's rows to predict; they need no label.")
-    ] = ()
+    test: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Rows to predict; they need no label.")] = ()
     init: Annotated[str | None, INIT_OPTION] = None
     cased: Annotated[bool | None, CASED_OPTION] = None
     settings: Annotated[tuple[str, ...], SET_OPTION] = ()
@@ -88,15 +81,15 @@ class RunRequest:
         str,
         typer.Option(
             metavar="NAME",
-            help="Name of the pipeline in ML Metadata (bert-pretrain or bert-finetune).",
+            help="Name of the pipeline (bert-pretrain, bert-finetune).",
         ),
     ] = ""
     metadata: Annotated[
         str,
         typer.Option(
             metavar="URI",
-            help="Location of ML Metadata: sqlite:FILE, mysql://USER@HOST/DATABASE, grpc://HOST:PORT; default: a file "
-            "in the run directory. Its password: BERT_TFX_METADATA_PASSWORD.",
+            help="ML Metadata: sqlite:FILE, mysql://USER@HOST/DATABASE or grpc://HOST:PORT; default: a file in the run "
+            "directory.",
         ),
     ] = ""
     beam_args: tuple[str, ...] = ()

@@ -45,15 +45,14 @@ def airflow(
         str | None,
         typer.Option(
             metavar="CRON|URI",
-            help="Schedule of runs, or the URI of an Airflow asset that starts them, such as another plan's pushed "
-            "models; without it runs start only by a trigger.",
+            help="Schedule of runs, or the URI of an asset that starts them; default: only triggers start runs.",
         ),
     ] = None,
     password_connection: Annotated[
         str,
         typer.Option(
             metavar="CONN_ID",
-            help="Airflow's connection with ML Metadata's password; without it the workers' environment has it.",
+            help="Airflow's connection with ML Metadata's password.",
         ),
     ] = "",
     retries: Annotated[int | None, typer.Option(help=f"Retries of a task ({DEFAULTS.retries}).")] = None,
@@ -69,9 +68,8 @@ def airflow(
 ) -> None:
     """Write an Airflow DAG: a plan, NAME.json, and the file that loads all plans of the folder.
 
-    Text, data and settings given here are the defaults of run parameters, which a trigger (`--conf`) may override.
-    Inputs are searched when a run starts. Words after `--` go to Beam, as for `compile nodes`. docs/orchestration.md
-    lists what Airflow needs.
+    A trigger may override text, data and settings (`--conf`). Words after `--` go to Beam. docs/orchestration.md lists
+    what Airflow needs.
     """
     from pipeline.runs.metadata_store import check_metadata_uri
 

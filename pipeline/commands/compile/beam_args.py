@@ -19,12 +19,12 @@ app = typer.Typer(help="Print Beam's arguments for a remote engine.", no_args_is
 def dataflow(
     options: dict[str, Any],
     bucket_bytes: Annotated[
-        int | None, typer.Option(help="corpus.bucket_bytes of the job; it determines the workers' memory.")
+        int | None, typer.Option(help="The job's corpus.bucket_bytes; it determines memory.")
     ] = None,
 ) -> None:
     """Print the arguments for Dataflow on one line: `bert-tfx examples ... -- $(bert-tfx beam-args dataflow ...)`.
 
-    Nothing is sent, and no credentials are needed. docs/scaling.md lists needs and costs of a job.
+    Nothing is sent. docs/scaling.md has needs and costs of a job.
     """
     try:
         settings = DataflowSettings(**options)

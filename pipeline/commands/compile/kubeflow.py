@@ -23,8 +23,7 @@ def compile_kubeflow(
         str | None,
         typer.Option(
             metavar="URI",
-            help="Location of ML Metadata, as for `compile nodes`; default: a SQLite file in the run directory, on the "
-            "volume; the steps then run one after another.",
+            help="ML Metadata, as for `compile nodes`; default: a file on the volume; steps then run one by one.",
         ),
     ] = None,
     volume: Annotated[
@@ -47,9 +46,8 @@ def compile_kubeflow(
 ) -> None:
     """Compile a pipeline for Kubeflow Pipelines or Vertex AI into one file: one container per node.
 
-    Corpus (or data and initial checkpoint), recipe, steps, thresholds and further settings become parameters, with the
-    values given here as defaults. Words after `--` go to Beam. docs/orchestration.md lists the contents of the image
-    and the volume, and shows how to start a run.
+    Values given here are the defaults of parameters. Words after `--` go to Beam. docs/orchestration.md lists the
+    contents of image and volume.
     """
     if not output.endswith((".yaml", ".yml")):
         raise InputError(f"--output {output}: must end in .yaml, for Kubeflow's client")

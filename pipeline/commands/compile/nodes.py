@@ -26,7 +26,7 @@ RecipeOrTask = Annotated[
 ]
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="A folder shared by all steps of the run.")]
 RunId = Annotated[str, typer.Option("--run-id", metavar="ID", help="Id of the run, equal for all its steps.")]
-_JSON = "Values of --{} as a JSON list, put before the others; for orchestrators with list parameters."
+_JSON = "Values of --{} as a JSON list, put before the others."
 # Inputs of all workflows.
 INPUTS = tuple(name for workflow in WORKFLOWS.values() for name in workflow.inputs)
 

@@ -17,8 +17,7 @@ def fill_mask(
 ) -> None:
     """Print the five most likely tokens for each [MASK], with their probabilities.
 
-    A text may have any number of masks within the maximum sequence length of the model; text after it is cut off. A
-    text without a mask, or with a mask after the cut, is refused. Bytes that are not UTF-8 are dropped.
+    A text without a mask within the model's length is refused. Bytes that are not UTF-8 are dropped.
     """
     with server.client() as client:
         for batch in in_batches(line_texts(texts)):

@@ -20,7 +20,7 @@ def tf_serving(
     run_dir: RunDir = "runs/demo",
     model_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="A folder of versions to serve, in place of the run's serving/."),
+        typer.Option(metavar="DIR", help="Folder of versions, in place of --run-dir."),
     ] = None,
     model_name: Annotated[str, typer.Option(help="Name of the served model.")] = "bert",
     stable: Annotated[
@@ -53,7 +53,7 @@ def tf_serving(
 ) -> None:
     """Write Dockerfile, Docker Compose, Kubernetes manifests and TensorFlow Serving's configuration.
 
-    Nothing is built or sent. The README.md among the files lists the commands in order; see also docs/deploying.md.
+    Nothing is built or sent. The README.md among the files has the commands; see also docs/deploying.md.
     """
     from pathlib import Path
 

@@ -52,9 +52,8 @@ def promote(
 ) -> None:
     """Serve a version as `stable` (or as `canary` beside the stable one), until another one is promoted.
 
-    `latest` removes the labels: the newest version is served again, and each newer one as soon as it is pushed. The
-    choice is written to models.config beside the versions, in TensorFlow Serving's format, which requires absolute
-    paths: if the folder is moved, promote again.
+    `latest` removes the labels: the newest version is served again. The choice is written to models.config beside the
+    versions, with absolute paths: if the folder is moved, promote again.
     """
     from pipeline.runs.served_versions import CANARY, STABLE, history, pushed_versions, read_labels, write_labels
 
@@ -83,8 +82,7 @@ def promote(
 def rollback(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None) -> None:
     """Serve the previous version again: the one promoted before, or else pushed before. Nothing is deleted.
 
-    It is served until another one is promoted. The label of a canary is removed too. Each further rollback goes back
-    one version more, skipping versions that were deleted.
+    The label of a canary is removed too. Each further rollback goes back one version more.
     """
     from pipeline.runs.served_versions import STABLE, history, pushed_versions, write_labels
 

@@ -45,21 +45,17 @@ class ServerOptions:
         "127.0.0.1:8500"
     )
     model: Annotated[str, typer.Option(help="Name of the served model.")] = "bert"
-    version: Annotated[int | None, typer.Option(min=0, help="Version to query, in place of the newest served one.")] = (
-        None
-    )
-    label: Annotated[str | None, typer.Option(help="Label of the version to query: stable, canary.")] = None
+    version: Annotated[int | None, typer.Option(min=0, help="Version to query (the newest).")] = None
+    label: Annotated[str | None, typer.Option(help="Label to query: stable, canary.")] = None
     tls_ca: Annotated[
-        str | None, typer.Option(metavar=_FILE, help="PEM file with the CA of the server's certificate; enables TLS.")
+        str | None, typer.Option(metavar=_FILE, help="CA of the server's certificate (PEM); enables TLS.")
     ] = None
     tls_certificate: Annotated[
         str | None,
-        typer.Option(metavar=_FILE, help="PEM file of the client's certificate, if required."),
+        typer.Option(metavar=_FILE, help="The client's certificate (PEM)."),
     ] = None
-    tls_key: Annotated[str | None, typer.Option(metavar=_FILE, help="PEM file of the client's key.")] = None
-    token_file: Annotated[
-        str | None, typer.Option(metavar=_FILE, help="File of bearer tokens, one per line; the first one is sent.")
-    ] = None
+    tls_key: Annotated[str | None, typer.Option(metavar=_FILE, help="The client's key (PEM).")] = None
+    token_file: Annotated[str | None, typer.Option(metavar=_FILE, help="Bearer tokens; the first line is sent.")] = None
 
     def client(self) -> Client:
         """A client with these options.

@@ -26,7 +26,7 @@ def predict(
         typer.Argument(
             metavar="TEXT...",
             help="A text; a text and its pair; a question and its context; a text and its choices. "
-            "A single `-`: rows from standard input, one per line, with tabs between their texts.",
+            "A single `-`: lines of standard input, with tabs between their texts.",
         ),
     ],
     server: ServerOptions,

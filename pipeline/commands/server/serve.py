@@ -26,20 +26,15 @@ def serve(
     run_dir: RunDir = DEFAULT_RUN_DIR,
     model_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="A folder of versions to serve, in place of the run's serving/."),
+        typer.Option(metavar="DIR", help="Folder of versions, in place of --run-dir."),
     ] = None,
     model_config_file: Annotated[
         str | None,
-        typer.Option(
-            metavar=_FILE, help="Several models, their versions and labels: TensorFlow Serving's models.config."
-        ),
+        typer.Option(metavar=_FILE, help="TensorFlow Serving's models.config: several models."),
     ] = None,
     engine: Annotated[
         Literal["auto", "tensorflow", "onnxruntime"] | None,
-        typer.Option(
-            help="What computes: onnxruntime, of versions with a model.onnx (`convert --to onnx`, or pushed with "
-            "export.engine=onnxruntime), or tensorflow; auto, the default: onnxruntime where there is one."
-        ),
+        typer.Option(help="What computes; auto, the default: onnxruntime for versions with a model.onnx."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[
@@ -85,7 +80,7 @@ def serve(
     ] = None,
     admin_base_path: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Further folder from which such requests may load models; repeatable."),
+        typer.Option(metavar="DIR", help="Folder from which these requests may load models; repeatable."),
     ] = None,
     insecure: Annotated[bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")] = False,
     access_log: Annotated[
@@ -95,9 +90,7 @@ def serve(
 ) -> None:
     """Serve the newest pushed version, or those chosen by `bert-tfx models promote`, without restarts.
 
-    Offers TensorFlow Serving's gRPC and REST APIs, health (grpc.health.v1), server reflection, and Prometheus metrics
-    at /monitoring/prometheus/metrics of the REST port. On SIGTERM the server refuses new requests and finishes running
-    ones.
+    TensorFlow Serving's gRPC and REST APIs, health, reflection, and Prometheus metrics (docs/serving.md).
     """
     from pipeline.runs.run_dir import serving_dir
     from pipeline.runs.served_versions import CONFIG_FILE
