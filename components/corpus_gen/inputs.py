@@ -72,17 +72,17 @@ def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[Input
         )
     if REPLAY in by_name:
         raise InputError(f"{REPLAY}={by_name[REPLAY][0]}: {REPLAY} is the text of --replay; give another name")
-    found: dict[str, InputFile] = {}
-    for name, some in by_name.items():
+    by_path: dict[str, InputFile] = {}
+    for name, of_source in by_name.items():
         try:
-            files = _with_text(some, settings)
+            files = _with_text(of_source, settings)
         except InputError as error:
             raise InputError(f"source {name}: {error}" if name else str(error)) from error
         for file in files:
-            if file.path in found:
-                raise InputError(f"{file.path}: is in two sources, {found[file.path].source_name} and {name}")
-            found[file.path] = dataclasses.replace(file, source_name=name)
-    return [found[path] for path in sorted(found)]
+            if file.path in by_path:
+                raise InputError(f"{file.path}: is in two sources, {by_path[file.path].source_name} and {name}")
+            by_path[file.path] = dataclasses.replace(file, source_name=name)
+    return [by_path[path] for path in sorted(by_path)]
 
 
 def _with_text(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
@@ -133,7 +133,7 @@ def write_input_list(files: Sequence[InputFile], directory: str, identity: str) 
 
 def read_input_list(path: str) -> list[InputFile]:
     """Read a list written by `write_input_list`: the files, sorted by path."""
-    listed = {path: of if isinstance(of, list) else [of, ""] for path, of in read_json(path).items()}
+    listed = {path: entry if isinstance(entry, list) else [entry, ""] for path, entry in read_json(path).items()}
     return [InputFile(path, size, source_name=name) for path, (size, name) in sorted(listed.items())]
 
 
@@ -143,7 +143,9 @@ def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputF
     Raises:
         InputError: a pattern matches nothing; names it and `option`.
     """
-    files = {file.path: file for found in in_threads(lambda one: _match(one, option), patterns) for file in found}
+    files = {
+        file.path: file for matches in in_threads(lambda pattern: _match(pattern, option), patterns) for file in matches
+    }
     return [files[path] for path in sorted(files)]
 
 
@@ -187,12 +189,12 @@ def _digest(file: InputFile, start: int, progress: _Progress) -> bytes:
     if "://" in file.path:
         return FileSystems.checksum(file.path).encode()
     digest = hashlib.blake2b(digest_size=32)  # twice as fast as SHA-256 without hardware support
-    left = HASHED_BYTES
+    remaining = HASHED_BYTES
     with open(file.path, "rb") as content:
         content.seek(start)
-        while chunk := content.read(min(left, 1 << 20)):
+        while chunk := content.read(min(remaining, 1 << 20)):
             digest.update(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
             progress.add(len(chunk))
     return digest.digest()
 

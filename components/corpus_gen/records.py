@@ -138,5 +138,5 @@ def read_wikiextractor(lines: Iterator[str], source: str) -> Iterator[str | None
 
 
 def _names(names) -> str:
-    found = sorted(map(str, names))
-    return ", ".join(found[:10]) + (", ..." if len(found) > 10 else "") if found else "none"
+    texts = sorted(map(str, names))
+    return ", ".join(texts[:10]) + (", ..." if len(texts) > 10 else "") if texts else "none"

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -47,7 +48,6 @@ from components.corpus_gen.sorted_runs import (
     write_run,
 )
 from components.io.shards import (
-    SumCounts,
     open_file,
     remove_folder,
     remove_temporary,
@@ -76,9 +76,9 @@ def read_ids(documents_dir: str | None) -> np.ndarray:
         return np.frombuffer(file.read(), _READ_ID)
 
 
-def _write_read_ids(found: list[bytes], earlier: str | None, output_dir: str) -> None:
+def _write_read_ids(of_buckets: list[bytes], earlier: str | None, output_dir: str) -> None:
     """Write READ_FILE from the ids of each bucket and those of an earlier run."""
-    ids = np.unique(np.concatenate([read_ids(earlier), *(np.frombuffer(some, _READ_ID) for some in found)]))
+    ids = np.unique(np.concatenate([read_ids(earlier), *(np.frombuffer(ids, _READ_ID) for ids in of_buckets)]))
     with whole_file(f"{output_dir}/{READ_FILE}", _runs_dir(output_dir)) as file:
         file.write(ids.astype(_READ_ID).tobytes())
 
@@ -119,7 +119,7 @@ class WriteRuns(beam.DoFn):
             path = f"{_runs_dir(self.output_dir)}/{name}.run"
             yield path, write_run(path, documents)
 
-        for name, source, segments in (one for unit in units for one in self._documents(unit, counts, found, tally)):
+        for name, source, segments in (read for unit in units for read in self._documents(unit, counts, found, tally)):
             identity = document_id(segments)
             if self._was_read(identity):
                 counts[name][READ_BEFORE] += 1
@@ -138,9 +138,9 @@ class WriteRuns(beam.DoFn):
         for name, counted in counts.items():
             for key in _keys(READ, name):
                 yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(counted)))
-        for key, some in ((FOUND, found), (RECORD, tally.close())):
-            if some:
-                yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(some)))
+        for key, totals in ((FOUND, found), (RECORD, tally.close())):
+            if totals:
+                yield beam.pvalue.TaggedOutput(self.COUNTS, (key, dict(totals)))
 
     def _was_read(self, identity: bytes) -> bool:
         key = np.uint64(int.from_bytes(identity[: _READ_ID.itemsize], "big"))
@@ -224,7 +224,7 @@ class WriteBucket(beam.DoFn):
 
 def source_names(units: Iterable[list[ReadUnit]]) -> list[str]:
     """The names of the sources of `units`, sorted; [""] if they have none."""
-    return sorted({unit.source_name for some in units for unit in some}) or [""]
+    return sorted({unit.source_name for piece in units for unit in piece}) or [""]
 
 
 def _keys(key: str, source_name: str) -> list[str]:
@@ -284,7 +284,10 @@ class MakeDocuments(beam.PTransform):
             files["to_drop"] = beam.pvalue.AsList(dropped)
         shards = (
             buckets
-            | "EveryBucket" >> beam.FlatMap(_every_bucket)
+            | "EveryBucket"
+            >> beam.FlatMap(
+                lambda counts: [(split, bucket, counts[split]) for split in SPLITS for bucket in range(counts[split])]
+            )
             | "SpreadBuckets" >> beam.Reshuffle()
             | "WriteBucket"
             >> beam.ParDo(WriteBucket(settings, self.names, self.output_dir), **files).with_outputs(
@@ -295,17 +298,11 @@ class MakeDocuments(beam.PTransform):
         return counts | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
 
 
-def _add_up(sizes: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for by_split in sizes:
-        total.update(by_split)
+def _add_up(numbers: Iterable[dict[Any, int]]) -> dict[Any, int]:
+    total: Counter[Any] = Counter()
+    for by_name in numbers:
+        total.update(by_name)
     return dict(total)
-
-
-def _every_bucket(buckets: dict[str, int]) -> Iterator[tuple[str, int, int]]:
-    for split in SPLITS:
-        for bucket in range(buckets[split]):
-            yield split, bucket, buckets[split]
 
 
 def generate_documents(
@@ -322,15 +319,16 @@ def generate_documents(
     Args:
         earlier: folder of the documents of an earlier run, whose READ_FILE has the ids to leave out; None: read all.
     """
-    names = SourceNames.of((unit.path for some in units for unit in some), source_names(units))
-    licences = licences_of((unit.source_name, unit.path) for some in units for unit in some)
+    names = SourceNames.of((unit.path for piece in units for unit in piece), source_names(units))
+    licences = licences_of((unit.source_name, unit.path) for piece in units for unit in piece)
     counts, ids = (
         pipeline
         | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
         | "MakeDocuments" >> MakeDocuments(settings, names, output_dir, earlier)
     )
     _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
-    _ = counts | "Sum" >> SumCounts() | "WriteCounts" >> beam.Map(write_counts, output_dir, settings, licences)
+    sums = counts | "Sum" >> beam.CombinePerKey(_add_up) | "ToDict" >> beam.combiners.ToDict()
+    _ = sums | "WriteCounts" >> beam.Map(write_counts, output_dir, settings, licences)
 
 
 def remove_intermediate(output_dir: str) -> None:

@@ -88,8 +88,8 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
     if task.kind == "span":
         texts = Counter(text for gold in golds for text in sorted({given["text"] for given in gold["answers"]}))
         constants = ["", *(text for text, _ in texts.most_common(_COMMONEST))]
-        drawn = [_pieces(contexts, words) for words in _WINDOWS] if contexts else []
-        return [[text] * len(golds) for text in constants] + drawn
+        pieces = [_pieces(contexts, words) for words in _WINDOWS] if contexts else []
+        return [[text] * len(golds) for text in constants] + pieces
     commonest, _ = Counter(golds).most_common(1)[0]
     constants = [commonest, POSITIVE] if POSITIVE in golds and commonest != POSITIVE else [commonest]
     return [[answer] * len(golds) for answer in constants]

@@ -59,7 +59,8 @@ class Executor(executor.Executor):
         settings = ForgettingSettings(**json.loads(exec_properties["forgetting"]))
         (initial,), (model,) = input_dict["initial_model"], input_dict["model"]
         folders = {
-            name: path_utils.serving_model_path(of.uri) for name, of in (("initial_model", initial), ("model", model))
+            name: path_utils.serving_model_path(model_artifact.uri)
+            for name, model_artifact in (("initial_model", initial), ("model", model))
         }
         figures: dict[str, Any] = {}
         if all(baseline.id != initial.id for baseline in input_dict.get("baseline_model", [])):

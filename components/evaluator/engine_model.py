@@ -52,9 +52,9 @@ class EngineModel:
             outputs = signature.answer(*inputs)
             texts = [_WRITE[written](value) for value in outputs[written]]
             features = [row.to_features() for row in rows]
-            ids, golds = ([of[name][0] for of in features] for name in ("row_id", "gold"))
+            ids, golds = ([row[name][0] for row in features] for name in ("row_id", "gold"))
             nulls = outputs.get("null_score_difference", np.zeros(len(rows), np.float32))
-            return [*(np.array(of, object) for of in (ids, golds, texts)), nulls]
+            return [*(np.array(values, object) for values in (ids, golds, texts)), nulls]
 
         def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
             names = ("row_id", "gold", "answer", "null_score_difference")

@@ -127,12 +127,12 @@ def score_pairs(
     from bert_keras.tasks.sentence_likelihood import log_likelihoods, longest_sentence, masks_nothing
     from bert_keras.tasks.sequences import TokenRuns
 
-    found = read_any(folder)
-    model: Any = found.generator or found.model
-    tokenizer = tokenizer_of(found, folder, cased)
+    checkpoint = read_any(folder)
+    model: Any = checkpoint.generator or checkpoint.model
+    tokenizer = tokenizer_of(checkpoint, folder, cased)
     if tokenizer is None:
         raise InputError(f"{folder}: has no vocabulary; put the one that the model was trained with into its folder")
-    if not {"mlm_head", "lm_head"} & {*dir(model)} or "masked-LM head" in found.initialised:
+    if not {"mlm_head", "lm_head"} & {*dir(model)} or "masked-LM head" in checkpoint.initialised:
         raise InputError(
             f"{folder}: has no masked-LM head (an ELECTRA: no generator), so sentences have no likelihood; give the "
             "pre-trained model with its head"
@@ -156,15 +156,16 @@ def figures(pairs: Sequence[MinimalPair], scores: Sequence[tuple[float, float]])
         point = 1.0 if good > bad else 0.5 if good == bad else 0.0
         for key in (("overall", ""), ("phenomena", pair.phenomenon), ("paradigms", pair.paradigm)):
             points.setdefault(key, {}).setdefault(pair.paradigm, []).append(point)
-    found: dict[str, Any] = {"overall": _figures(points[("overall", "")])}
-    for of in ("phenomena", "paradigms"):
-        found[of] = {name: _figures(points[kind, name]) for kind, name in sorted(points) if kind == of}
-    return found
+    result: dict[str, Any] = {"overall": _figures(points[("overall", "")])}
+    for grouping in ("phenomena", "paradigms"):
+        result[grouping] = {name: _figures(points[by, name]) for by, name in sorted(points) if by == grouping}
+    return result
 
 
-def missed(found: Mapping[str, Any]) -> bool:
-    """Whether the accuracy is below the threshold in the figures of the Evaluator."""
-    return found["min_accuracy"] is not None and found["overall"]["accuracy"] < found["min_accuracy"]
+def missed(written: Mapping[str, Any]) -> bool:
+    """Whether the accuracy is below the threshold in the figures that the Evaluator wrote."""
+    minimum = written["min_accuracy"]
+    return minimum is not None and written["overall"]["accuracy"] < minimum
 
 
 def _figures(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def _figures(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     Pairs of a paradigm are alike, so of several paradigms these are the sampling unit: the interval is that of the
     number of independent pairs with the same standard error (Korn and Graubard 1998). Of one it is of its pairs.
     """
-    sums = np.array([(math.fsum(of), len(of)) for of in points.values()])
+    sums = np.array([(math.fsum(of_paradigm), len(of_paradigm)) for of_paradigm in points.values()])
     accuracy, error = ratio_of_groups(*sums.T)
     pairs = int(sums[:, 1].sum())
     independent = float(pairs)

@@ -54,8 +54,10 @@ def metric_keys(names: Sequence[str], model_name: str, output_name: str) -> list
 
 def chances(evaluation: str) -> dict[str, list[float]]:
     """Chance for each judged metric, and the number of standard errors by which the candidate is above it."""
-    found = _slices(evaluation, CANDIDATE)[()]
-    return {name: [found[name + CHANCE], found[name + OVER_CHANCE]] for name in found if name + OVER_CHANCE in found}
+    metrics = _slices(evaluation, CANDIDATE)[()]
+    return {
+        name: [metrics[name + CHANCE], metrics[name + OVER_CHANCE]] for name in metrics if name + OVER_CHANCE in metrics
+    }
 
 
 def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
@@ -65,9 +67,9 @@ def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
         `example_count`, and `intervals` as above. Empty slices are missing.
     """
     parts = [
-        {"by": by, "of": of, "metrics": _metrics(found), "intervals": _intervals(found)}
-        for key, found in _slices(evaluation, CANDIDATE).items()
-        for by, of in map(slice_name, key)
+        {"by": by, "of": value, "metrics": _metrics(metrics), "intervals": _intervals(metrics)}
+        for key, metrics in _slices(evaluation, CANDIDATE).items()
+        for by, value in map(slice_name, key)
     ]
     return sorted(parts, key=lambda part: (part["by"], _order(part)))
 
@@ -77,10 +79,10 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
     result = tfma.load_validation_result(evaluation)
     failures = []
     for of_slice in result.metric_validations_per_slice:
-        of = next(map(slice_name, tfma.slicer.deserialize_slice_key(of_slice.slice_key)), None)
-        failures += [_failure(failure, of, evaluation) for failure in of_slice.failures]
+        name = next(map(slice_name, tfma.slicer.deserialize_slice_key(of_slice.slice_key)), None)
+        failures += [_failure(failure, name, evaluation) for failure in of_slice.failures]
     empty = [slice_name(key) for spec in result.missing_slices for key in spec.feature_values.items()]
-    failures += [GateFailure(None, EMPTY, of) for of in empty]
+    failures += [GateFailure(None, EMPTY, name) for name in empty]
     reference = word_figures(evaluation).get("reference")
     if reference and word_perplexity.forgot(reference):
         failures.append(
@@ -113,13 +115,13 @@ def word_figures(evaluation: str) -> dict[str, Any]:
     return read_json(path) if os.path.exists(path) else {}
 
 
-def _failure(failure, of: tuple[str, str] | None, evaluation: str) -> GateFailure:
+def _failure(failure, slice_of: tuple[str, str] | None, evaluation: str) -> GateFailure:
     metric, measured = failure.metric_key.name, failure.metric_value.double_value.value
     if metric.endswith(OVER_CHANCE):
         metric = metric.removesuffix(OVER_CHANCE)
         chance, over = chances(evaluation)[metric]
         value = evaluated(evaluation)[metric]
-        return GateFailure(metric, AT_CHANCE, of, value, bound=chance, standard_errors=over)
+        return GateFailure(metric, AT_CHANCE, slice_of, value, bound=chance, standard_errors=over)
     if failure.metric_key.is_diff:
         # Thresholds of change are of all examples (`pipeline.dags.eval_gate`).
         threshold = failure.metric_threshold.change_threshold
@@ -128,7 +130,7 @@ def _failure(failure, of: tuple[str, str] | None, evaluation: str) -> GateFailur
         return GateFailure(
             metric,
             CHANGE,
-            of,
+            slice_of,
             value=evaluated(evaluation)[metric],
             direction=AT_MOST if lower else AT_LEAST,
             baseline=evaluated(evaluation, BASELINE)[metric],
@@ -138,7 +140,7 @@ def _failure(failure, of: tuple[str, str] | None, evaluation: str) -> GateFailur
     bounds = failure.metric_threshold.value_threshold
     least = bounds.HasField("lower_bound")
     bound = (bounds.lower_bound if least else bounds.upper_bound).value
-    return GateFailure(metric, VALUE, of, measured, AT_LEAST if least else AT_MOST, bound)
+    return GateFailure(metric, VALUE, slice_of, measured, AT_LEAST if least else AT_MOST, bound)
 
 
 def slice_name(key: tuple[str, Any]) -> tuple[str, str]:
@@ -154,18 +156,18 @@ def _order(part: dict[str, Any]) -> tuple[bool, int, str]:
     return part["of"].startswith("over"), int(part["of"].rpartition(" ")[2]), ""
 
 
-def _intervals(found: dict[str, float]) -> dict[str, list[float]]:
+def _intervals(metrics: dict[str, float]) -> dict[str, list[float]]:
     return {
-        name: [found[name + LOW], found[name + HIGH]]
-        for name in found
-        if name + LOW in found and not math.isnan(found[name + LOW])
+        name: [metrics[name + LOW], metrics[name + HIGH]]
+        for name in metrics
+        if name + LOW in metrics and not math.isnan(metrics[name + LOW])
     }
 
 
-def _metrics(found: dict[str, float]) -> dict[str, float]:
+def _metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Metrics without interval bounds, chance, and differences from the baseline."""
     ends = tuple(end + suffix for end in (LOW, HIGH, CHANCE, OVER_CHANCE) for suffix in ("", "_diff"))
-    return {name: value for name, value in found.items() if not name.endswith(ends)}
+    return {name: value for name, value in metrics.items() if not name.endswith(ends)}
 
 
 def _slices(evaluation: str, model_name: str) -> dict[tuple, dict[str, float]]:

@@ -103,35 +103,34 @@ class ScoreCombiner(beam.CombineFn):
         random.Random(0).shuffle(texts)
         groups = min(GROUPS, len(texts))
         group_of = {text: number % groups for number, text in enumerate(texts)}
-        kept = [
+        parts = [
             [index for index, (_, _, text) in enumerate(rows) if group_of[text] != group]
             for group in range(groups if groups > 1 else 0)
         ]
-        scores, without = self._scores(golds, answers), [self._scores(golds, answers, part) for part in kept]
-        errors = {name: _standard_error([left[name] for left in without]) for name in self.task.metrics}
-        found = [scores[name] for name in self.task.metrics]
+        scores, without = self._scores(golds, answers), [self._scores(golds, answers, part) for part in parts]
+        errors = {name: _standard_error([part[name] for part in without]) for name in self.task.metrics}
         ends = [
             scores[name] + sign * margin_errors(groups) * errors[name] for sign in (-1, 1) for name in self.task.metrics
         ]
 
         metric, *_ = self.task.metrics
-        chance, guessed = 0.0, [0.0] * len(kept)
+        chance, guessed = 0.0, [0.0] * len(parts)
         of_guesses = guesses(
             self.task, golds, [text.decode() for _, _, text in rows] if self.task.kind == "span" else []
         )
         if of_guesses:
             chance, best = max((self._scores(golds, guess)[metric], index) for index, guess in enumerate(of_guesses))
-            guessed = [self._scores(golds, of_guesses[best], part)[metric] for part in kept]
-        error = _standard_error([left[metric] - of for left, of in zip(without, guessed, strict=True)])
+            guessed = [self._scores(golds, of_guesses[best], part)[metric] for part in parts]
+        error = _standard_error([part[metric] - guess for part, guess in zip(without, guessed, strict=True)])
         above = over_chance(scores[metric] - chance, scores[metric], error)
-        return dict(zip(self.keys, [*found, *ends, chance, above], strict=True))
+        return dict(zip(self.keys, [*(scores[name] for name in self.task.metrics), *ends, chance, above], strict=True))
 
     def _scores(
-        self, golds: Sequence[Any], answers: Sequence[Any], kept: Sequence[int] | None = None
+        self, golds: Sequence[Any], answers: Sequence[Any], part: Sequence[int] | None = None
     ) -> dict[str, float]:
         """Scores of all rows, or of a subset."""
-        if kept is not None:
-            golds, answers = ([of[index] for index in kept] for of in (golds, answers))
+        if part is not None:
+            golds, answers = ([values[index] for index in part] for values in (golds, answers))
         return {name: float(value) for name, value in score(self.task, golds, answers).items()}
 
 

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, BinaryIO
 
-import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystemio import Downloader, DownloaderStream
 from apache_beam.io.filesystems import BeamIOError, FileSystems
@@ -245,24 +244,3 @@ def write_json(path: str, value: object) -> None:
     content = json_text(value, indent=2, sort_keys=True) + "\n"
     with whole_file(path, os.path.dirname(path)) as file:
         file.write(content.encode())
-
-
-class SumCounts(beam.PTransform):
-    """Sums (split, {name: count}) of all shards to one {split: {name: sum}}."""
-
-    def expand(self, counts):
-        return (
-            counts
-            | "ToDict" >> beam.MapTuple(lambda split, values: {split: values})
-            | "Sum" >> beam.CombineGlobally(_add)
-        )
-
-
-def _add(dicts: Iterable[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
-    total: dict[str, dict[str, int]] = {}
-    for splits in dicts:
-        for split, counts in splits.items():
-            into = total.setdefault(split, {})
-            for name, value in counts.items():
-                into[name] = into.get(name, 0) + value
-    return total

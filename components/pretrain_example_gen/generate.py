@@ -6,7 +6,7 @@ import apache_beam as beam
 
 from components.io.shards import shard_paths
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
-from components.pretrain_example_gen.transforms import MakePretrainExamples, write_example_spec
+from components.pretrain_example_gen.transforms import MakeExamplesShard, write_example_spec
 from components.vocab_gen.files import copy_vocabulary, load_tokenizer
 
 
@@ -34,7 +34,8 @@ def generate_examples(
     made = [
         pipeline
         | f"Documents[{split}]" >> beam.Create(shard_paths(f"{documents_dir}/Split-{split}"), reshuffle=False)
-        | f"Make[{split}]" >> MakePretrainExamples(tokenizer, settings, split, f"{output_dir}/Split-{split}")
+        | f"Spread[{split}]" >> beam.Reshuffle()  # else the shards stay on the worker that listed them
+        | f"Make[{split}]" >> beam.ParDo(MakeExamplesShard(tokenizer, settings, split, f"{output_dir}/Split-{split}"))
         for split in (TRAIN, EVAL)
     ]
     _ = (

@@ -115,8 +115,8 @@ def _count_examples(examples: Mapping[str, np.ndarray], sequences: int, mask_id:
 def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Sum COUNTS by name; missing names count 0."""
     total = dict.fromkeys(COUNTS, 0)
-    for some in counts:
-        for name, count in some.items():
+    for by_name in counts:
+        for name, count in by_name.items():
             total[name] += count
     return total
 
@@ -168,10 +168,10 @@ def make_examples_shards(
 
 
 class MakeExamplesShard(beam.DoFn):
-    """Path of a documents shard -> shards of its examples; yields `Made`."""
+    """Path of a documents shard -> shards of its examples in the folder of their split; yields `Made`."""
 
     def __init__(self, tokenizer: Tokenizer, settings: ExampleSettings, split: str, output_dir: str):
-        # A tokenizer pickles as its vocabulary; its tables are built in `setup`.
+        # Not a path: workers may not have the file. A tokenizer pickles as its vocabulary; `setup` builds its tables.
         self.pickled_tokenizer = pickle.dumps(tokenizer)
         self.settings, self.split, self.output_dir = settings, split, output_dir
 
@@ -181,29 +181,6 @@ class MakeExamplesShard(beam.DoFn):
     def process(self, documents_path: str) -> Iterator[Made]:
         made = make_examples_shards(documents_path, self._tokenizer, self.settings, self.split, self.output_dir)
         yield (self.split, *made)
-
-
-class MakePretrainExamples(beam.PTransform):
-    """Paths of documents shards -> examples shards in `output_dir`, and `Made` of each path.
-
-    Args:
-        tokenizer: the tokenizer rather than a path: workers may not have the file.
-        settings: settings of the examples.
-        split: `train`, or `eval`, which gets one pass; each has its own randomness.
-        output_dir: folder of the split in the examples artifact.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, settings: ExampleSettings, split: str, output_dir: str):
-        super().__init__()
-        self.make_shard = MakeExamplesShard(tokenizer, settings, split, output_dir)
-
-    def expand(self, documents_paths):
-        return (
-            documents_paths
-            # Without it the shards stay on the worker that listed them.
-            | "SpreadShards" >> beam.Reshuffle()
-            | "MakeShard" >> beam.ParDo(self.make_shard)
-        )
 
 
 def write_example_spec(
@@ -234,8 +211,11 @@ def write_example_spec(
 
     def counted(source_name: str | None = None) -> dict[str, dict[str, int]]:
         # All shards of the same documents have the same source.
-        chosen = [one[:2] for one in made if source_name is None or one[2][0].source == source_name]
-        return {split: sum_counts(counts for of, counts in chosen if of == split) for split in (TRAIN, EVAL)}
+        by_split: dict[str, list[Mapping[str, int]]] = {TRAIN: [], EVAL: []}
+        for split, counts, of_documents in made:
+            if source_name is None or of_documents[0].source == source_name:
+                by_split[split].append(counts)
+        return {split: sum_counts(counts) for split, counts in by_split.items()}
 
     write_json(
         f"{output_dir}/{EXAMPLE_SPEC_FILE}",

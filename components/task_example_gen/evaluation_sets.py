@@ -23,9 +23,9 @@ from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.words import words_of
 from components.io.shards import write_by_content
 from components.task_example_gen.archives import MEMBER, is_archive, is_folder, open_member, split_member
-from components.task_example_gen.readers import ReadReport, read_found
+from components.task_example_gen.readers import ReadReport, read_located
 from components.task_example_gen.readers.imdb import read_imdb
-from components.task_example_gen.readers.records import BadRow, Found, Note
+from components.task_example_gen.readers.records import BadRow, LocatedRow, Note
 from components.task_example_gen.settings import TaskDataSettings
 
 _OPTION = "corpus.decontaminate"
@@ -64,16 +64,16 @@ def read_evaluation_set(path: str, name: str) -> EvaluationSet:
     """
     if _has_reviews(path):
         read = list(read_imdb(path))
-        reviews = [str(found.row.inputs["text"]) for found in read if isinstance(found, Found)]
+        reviews = [str(review.row.inputs["text"]) for review in read if isinstance(review, LocatedRow)]
         return EvaluationSet(name, content_sha256(path), reviews, len(read) - len(reviews))
     digest = content_sha256(path)  # also refuses what cannot be read, by its reason
     for task in _TRIED:
         trial = _Trial()
         rows_read = 0
         try:
-            for found in read_found(TASKS[task], path, "skip", trial, TaskDataSettings().columns):
+            for located in read_located(TASKS[task], path, "skip", trial, TaskDataSettings().columns):
                 rows_read += 1
-                trial.texts += _texts(found.row.inputs)
+                trial.texts += _texts(located.row.inputs)
         except InputError:
             continue
         if rows_read > trial.skipped[path]:
@@ -88,9 +88,9 @@ def content_sha256(path: str) -> str:
     """Hash of an evaluation set: of the decompressed content of a file, of the rows of reviews (IMDb)."""
     digest = hashlib.sha256()
     if _has_reviews(path):
-        for found in read_imdb(path):
-            if isinstance(found, Found):
-                digest.update(f"{found.row.row_id}\0{found.row.inputs['text']}\0".encode())
+        for review in read_imdb(path):
+            if isinstance(review, LocatedRow):
+                digest.update(f"{review.row.row_id}\0{review.row.inputs['text']}\0".encode())
         return digest.hexdigest()
     with open_member(path) as file:
         while chunk := file.read(1 << 20):
@@ -151,11 +151,11 @@ def _has_reviews(path: str) -> bool:
 
 def _paths(patterns: Sequence[str]) -> list[str]:
     """The sets: folders and archives of reviews and members of archives as they are given, else files."""
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     for pattern in patterns:
         whole = MEMBER in pattern or (is_folder(pattern) and _has_reviews(pattern))
-        found.update(dict.fromkeys([pattern] if whole else [file.path for file in list_files([pattern], _OPTION)]))
-    return list(found)
+        paths.update(dict.fromkeys([pattern] if whole else [file.path for file in list_files([pattern], _OPTION)]))
+    return list(paths)
 
 
 def _short_names(paths: Sequence[str]) -> Iterator[str]:

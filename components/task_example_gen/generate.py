@@ -12,7 +12,7 @@ from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
 from components.io.shards import shard_name, whole_file, write_shard
 from components.io.tfrecord import bytes_example
-from components.task_example_gen.readers import Found, ReadReport, read_found
+from components.task_example_gen.readers import LocatedRow, ReadReport, read_located
 from components.task_example_gen.settings import TaskDataSettings
 from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN
 from components.task_example_gen.splits import hold_out, sample
@@ -41,14 +41,14 @@ def generate_rows(
     report = ReadReport()
     train = _read(task, TRAIN, files[TRAIN], settings, report)
     if not task.labels and task.kind in ("classification", "tagging"):
-        task = dataclasses.replace(task, labels=_labels(task, [found.row for _, found in train], files[TRAIN]))
+        task = dataclasses.replace(task, labels=_labels(task, [located.row for _, located in train], files[TRAIN]))
     rows = {
-        split: [found.row for _, found in _read(task, split, files[split], settings, report)]
+        split: [located.row for _, located in _read(task, split, files[split], settings, report)]
         for split in SPLITS
         if split in files and split != TRAIN
     }
     if EVAL in rows:
-        rows[TRAIN] = [found.row for _, found in train]
+        rows[TRAIN] = [located.row for _, located in train]
     else:
         rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed)
     if task.contrastive:
@@ -60,13 +60,13 @@ def generate_rows(
 
 def _read(
     task: Task, split: str, paths: Sequence[str], settings: TaskDataSettings, report: ReadReport
-) -> list[tuple[str, Found]]:
+) -> list[tuple[str, LocatedRow]]:
     """(path, row) pairs of a split's files."""
     labelled = split in LABELLED
     rows = [
-        (path, found)
+        (path, located)
         for path in paths
-        for found in read_found(task, path, settings.on_bad_row, report, settings.columns, labelled)
+        for located in read_located(task, path, settings.on_bad_row, report, settings.columns, labelled)
     ]
     if not rows:
         skipped = sum(report.skipped[path] for path in paths)

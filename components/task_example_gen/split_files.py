@@ -132,8 +132,7 @@ def find_splits(
         InputError: there is no training file, a file does not exist, or belongs to two splits.
     """
     named = {split: list(paths) for split, paths in (explicit or {}).items() if paths}
-    found = _find(task, data.rstrip("/"), required=TRAIN not in named) if data else {}
-    splits = found | named
+    splits = (_find(task, data.rstrip("/"), required=TRAIN not in named) if data else {}) | named
     if TRAIN not in splits:
         raise InputError(f"{task.name}: no training file; give --data FOLDER or --train FILE")
     seen: dict[str, str] = {}

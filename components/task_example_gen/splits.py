@@ -10,12 +10,14 @@ from typing import TypeVar
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
-from components.task_example_gen.readers.records import Found
+from components.task_example_gen.readers.records import LocatedRow
 
 T = TypeVar("T")
 
 
-def hold_out(rows: Sequence[tuple[str, Found]], eval_fraction: float, seed: int) -> tuple[list[TaskRow], list[TaskRow]]:
+def hold_out(
+    rows: Sequence[tuple[str, LocatedRow]], eval_fraction: float, seed: int
+) -> tuple[list[TaskRow], list[TaskRow]]:
     """Split rows into (training rows, eval rows), each in their order.
 
     Groups (articles, documents, videos) are not split, nor are rows with the same inputs. Groups are held out in the
@@ -28,8 +30,8 @@ def hold_out(rows: Sequence[tuple[str, Found]], eval_fraction: float, seed: int)
         InputError: there is only one group.
     """
     groups: dict[bytes, list[int]] = {}
-    for index, (path, found) in enumerate(rows):
-        groups.setdefault(_hash(path, found, seed), []).append(index)
+    for index, (path, located) in enumerate(rows):
+        groups.setdefault(_hash(path, located, seed), []).append(index)
     if len(groups) < 2:
         raise InputError(
             f"{rows[0][0]}: all rows are one group (article, document, video, or the same text), which cannot be "
@@ -41,14 +43,14 @@ def hold_out(rows: Sequence[tuple[str, Found]], eval_fraction: float, seed: int)
         if len(held_out) >= eval_fraction * len(rows):
             break
     return (
-        [found.row for index, (_, found) in enumerate(rows) if index not in held_out],
-        [found.row for index, (_, found) in enumerate(rows) if index in held_out],
+        [located.row for index, (_, located) in enumerate(rows) if index not in held_out],
+        [located.row for index, (_, located) in enumerate(rows) if index in held_out],
     )
 
 
-def _hash(path: str, found: Found, seed: int) -> bytes:
+def _hash(path: str, located: LocatedRow, seed: int) -> bytes:
     # Without the folder of the file: the split must not depend on where the data are.
-    key = [path.rpartition("/")[2], found.group] if found.group else sorted(found.row.inputs.items())
+    key = [path.rpartition("/")[2], located.group] if located.group else sorted(located.row.inputs.items())
     return hashlib.sha256(json.dumps([seed, key]).encode()).digest()
 
 

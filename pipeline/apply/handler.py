@@ -109,17 +109,17 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
 
     def _read(self, units: list[ReadUnit], tally: list[dict[str, Any]]) -> Iterator[_InputRow]:
         """Rows with all inputs; numbers and reasons of the others go to `tally`, one entry per unit."""
-        for at, unit in enumerate(units):
+        for index, unit in enumerate(units):
             for number, values in read_rows(unit, self._job.needed):
-                tally[at]["records"] = number
+                tally[index]["records"] = number
                 try:
                     if isinstance(values, RowError):
                         raise values
                     if values is not None:
                         kept = {name: values.get(column) for name, column in self._job.keep.items()}
-                        yield _InputRow(at, number, self._inputs(values), kept)
+                        yield _InputRow(index, number, self._inputs(values), kept)
                 except RowError as error:
-                    tally[at]["bad"].append([number, str(error)])
+                    tally[index]["bad"].append([number, str(error)])
 
     def _inputs(self, values: Mapping[str, Any]) -> dict[str, Any]:
         inputs = {}

@@ -86,21 +86,21 @@ class RowModel:
         Raises:
             ServingError: other errors than invalid rows.
         """
-        found: list[dict[str, Any] | str] = [""] * len(rows)
+        results: list[dict[str, Any] | str] = [""] * len(rows)
         alike: dict[tuple, list[tuple[int, dict[str, np.ndarray]]]] = {}
         for number, row in enumerate(rows):
             try:
                 arrays = request_inputs({ROWS: [row]}, self._signature, LimitSettings())
             except ServingError as error:
-                found[number] = str(error)
+                results[number] = str(error)
                 continue
             # All rows of a request need the same number of choices.
             alike.setdefault(tuple((key, arrays[key].shape) for key in sorted(arrays)), []).append((number, arrays))
         for members in alike.values():
-            self._answer(members, found)
-        return found
+            self._answer(members, results)
+        return results
 
-    def _answer(self, members: list[tuple[int, dict[str, np.ndarray]]], found: list[dict[str, Any] | str]) -> None:
+    def _answer(self, members: list[tuple[int, dict[str, np.ndarray]]], results: list[dict[str, Any] | str]) -> None:
         inputs = {key: np.concatenate([arrays[key] for _, arrays in members]) for key in members[0][1]}
         half = len(members) // 2
         try:
@@ -112,18 +112,18 @@ class RowModel:
                 raise
             fits = half == 0
             if fits:
-                found[members[0][0]] = str(error)
+                results[members[0][0]] = str(error)
                 return
         if not fits:
-            self._answer(members[:half], found)
-            self._answer(members[half:], found)
+            self._answer(members[:half], results)
+            self._answer(members[half:], results)
             return
         values = {key: json_values(key, array) for key, array in outputs.items()}
-        for at, (number, _) in enumerate(members):
+        for place, (number, _) in enumerate(members):
             # As wide as if the row were alone.
-            width = own_width(outputs[self._marker][at : at + 1]) if self._varying else None
-            found[number] = {
-                key: value[at][:width] if key in self._varying else value[at] for key, value in values.items()
+            width = own_width(outputs[self._marker][place : place + 1]) if self._varying else None
+            results[number] = {
+                key: value[place][:width] if key in self._varying else value[place] for key, value in values.items()
             }
 
 

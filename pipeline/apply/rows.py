@@ -108,7 +108,7 @@ def _starts(file: InputFile, size: int) -> Sequence[int]:
     with open_file(file.path) as content:
         starts = _group_starts(parquet.ParquetFile(content))
     # The first row group at or after each multiple of `size`.
-    return sorted({0, *(next((at for at in starts if at >= low), 0) for low in range(size, file.size, size))})
+    return sorted({0, *(next((place for place in starts if place >= low), 0) for low in range(size, file.size, size))})
 
 
 def _group_starts(table: parquet.ParquetFile) -> list[int]:
@@ -152,10 +152,10 @@ def _cells(line: bytes, kind: str) -> list[str]:
     return records[0]
 
 
-def _check_columns(path: str, found: Collection[str], columns: Collection[str]) -> None:
-    if missing := sorted({*columns} - {*found}):
+def _check_columns(path: str, header: Collection[str], columns: Collection[str]) -> None:
+    if missing := sorted({*columns} - {*header}):
         raise InputError(
-            f"{path}: has no column {missing[0]!r}, but {', '.join(map(repr, found))}; "
+            f"{path}: has no column {missing[0]!r}, but {', '.join(map(repr, header))}; "
             "name it with --column INPUT=COLUMN"
         )
 

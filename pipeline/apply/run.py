@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import glob
 import json
-import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ from components.task_example_gen.archives import files_below
 from pipeline.apply.handler import ApplyJob, ShardHandler
 from pipeline.apply.row_model import find_model, read_signature
 from pipeline.apply.rows import plan, read_rows
-from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors
+from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors, peak_memory_bytes
 from pipeline.examples.beam_progress import StageProgress
 from pipeline.examples.output_claim import locked_output_dir
 
@@ -177,12 +176,10 @@ def _sum_up(job: ApplyJob, ranges: Sequence[Sequence[ReadUnit]]) -> dict[str, in
 
 
 def _figures(output_dir: str, counts: Mapping[str, int], computed: int, seconds: float) -> dict:
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
         "output": output_dir,
         **counts,
         "computed_shards": computed,
         "seconds": round(seconds, 2),
-        # The larger of this process and its largest worker; Linux counts kilobytes.
-        "peak_memory_bytes": peak * 1024,
+        "peak_memory_bytes": peak_memory_bytes(),
     }

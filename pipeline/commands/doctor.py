@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
     level: str
     subject: str
-    found: str
+    value: str
     remedy: str
 
 
@@ -125,9 +125,9 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
         yield _finding(f"port {port}", "in use" if used else "free", remedy)
 
 
-def _finding(subject: str, found: str, remedy: str = "", level: str = NOTE) -> Finding:
+def _finding(subject: str, value: str, remedy: str = "", level: str = NOTE) -> Finding:
     """One result; `level` is that of a trouble, which has a remedy."""
-    return Finding(level if remedy else OK, subject, found, remedy)
+    return Finding(level if remedy else OK, subject, value, remedy)
 
 
 def _packages(machine: Machine, requires: Sequence[Requirement]) -> Iterator[Finding]:
@@ -146,8 +146,8 @@ def _packages(machine: Machine, requires: Sequence[Requirement]) -> Iterator[Fin
             fits = there is not None and requirement.specifier.contains(there, prereleases=True)
             if chosen and plain == (not extra) and not fits:
                 wrong.append(f"{requirement.name} is {there or 'missing'}, needed {requirement.specifier}")
-        found = f"{lead} {machine.packages[lead]}; {_named('wrong', wrong) if wrong else 'all packages fit'}"
-        yield _finding(subject, found, install if wrong else "", FAILS)
+        value = f"{lead} {machine.packages[lead]}; {_named('wrong', wrong) if wrong else 'all packages fit'}"
+        yield _finding(subject, value, install if wrong else "", FAILS)
 
 
 def _hardware(machine: Machine) -> Iterator[Finding]:
@@ -158,9 +158,9 @@ def _hardware(machine: Machine) -> Iterator[Finding]:
         remedy = "large matrix products take twice the time of AVX-512 (docs/results.md)"
     elif has and not has & {"avx512_bf16", "amx_bf16"}:
         remedy = "mixed_bfloat16 is slower than float32 here"
-    found = ", ".join(name for flag, name in INSTRUCTIONS.items() if flag in has) or "no AVX"
+    value = ", ".join(name for flag, name in INSTRUCTIONS.items() if flag in has) or "no AVX"
     level = NOTE if "avx" in has else FAILS
-    yield _finding("processor", f"{machine.cores} cores, {machine.processor}: {found}", remedy, level)
+    yield _finding("processor", f"{machine.cores} cores, {machine.processor}: {value}", remedy, level)
     for subject, there, needed in (("memory", machine.memory, MEMORY), ("free disk", machine.disk, DISK)):
         # A machine of 4 GB reports a little less.
         remedy = f"the demo asks for {needed} GB" if there < needed * 0.9e9 else ""
@@ -208,11 +208,11 @@ def doctor() -> None:
 
     machine = Machine.here()
     lock = _text(_LOCKS / "py{}{}.txt".format(*machine.python))
-    found = list(findings(machine, importlib.metadata.requires("bert-tfx") or [], lock))
+    rows = list(findings(machine, importlib.metadata.requires("bert-tfx") or [], lock))
     table = Table("", "", "found", "remedy", box=None, pad_edge=False)
     colours = {OK: "green", NOTE: "yellow", FAILS: "bold red"}
-    for level, *cells in found:
+    for level, *cells in rows:
         table.add_row(f"[{colours[level]}]{level}[/]", *(cell.replace("[", r"\[") for cell in cells))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    if any(finding.level == FAILS for finding in found):
+    if any(finding.level == FAILS for finding in rows):
         raise typer.Exit(Exit.FAILED)

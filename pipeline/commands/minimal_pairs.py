@@ -63,31 +63,31 @@ def minimal_pairs(
     start = time.monotonic()
     scores = score_pairs(folder, pairs, scoring.value, cased)
     seconds = time.monotonic() - start
-    found = figures(pairs, scores)
-    _print(found)
+    summary = figures(pairs, scores)
+    _print(summary)
     typer.echo(f"{len(pairs):,} pairs in {seconds:.1f} s; {folder}")
     if output:
         rows = [
             {"where": pair.where, "UID": pair.paradigm, "linguistics_term": pair.phenomenon, "good": good, "bad": bad}
             for pair, (good, bad) in zip(pairs, scores, strict=True)
         ]
-        write_json(output, {"model": folder, "scoring": scoring.value, **found, "pairs": rows})
+        write_json(output, {"model": folder, "scoring": scoring.value, **summary, "pairs": rows})
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any]) -> None:
     """One line a paradigm, a phenomenon, and for all pairs."""
-    rows = [(name, of) for part in ("paradigms", "phenomena") for name, of in found[part].items()]
+    rows = [(name, row) for part in ("paradigms", "phenomena") for name, row in summary[part].items()]
     width = max(len(name) for name, _ in [*rows, ("phenomenon", None)])
     for part, title in (("paradigms", "paradigm"), ("phenomena", "phenomenon")):
-        if part == "phenomena" and found[part].keys() == found["paradigms"].keys():
+        if part == "phenomena" and summary[part].keys() == summary["paradigms"].keys():
             continue
         typer.echo(f"{title:{width}}  {'pairs':>7}  accuracy  95% CI")
-        for name, of in found[part].items():
-            typer.echo(_line(name, of, width))
+        for name, row in summary[part].items():
+            typer.echo(_line(name, row, width))
         typer.echo("")
-    typer.echo(_line("overall", found["overall"], width))
+    typer.echo(_line("overall", summary["overall"], width))
 
 
-def _line(name: str, of: dict[str, Any], width: int) -> str:
-    low, high = of["interval"]
-    return f"{name:{width}}  {of['pairs']:>7,}  {of['accuracy']:>8.1%}  {low:.1%} to {high:.1%}"
+def _line(name: str, row: dict[str, Any], width: int) -> str:
+    low, high = row["interval"]
+    return f"{name:{width}}  {row['pairs']:>7,}  {row['accuracy']:>8.1%}  {low:.1%} to {high:.1%}"

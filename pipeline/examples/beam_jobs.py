@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
+import resource
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
@@ -82,3 +83,9 @@ def input_errors() -> Iterator[None]:
         if messages := re.findall(rf"{InputError.__module__}\.InputError: (.*)", str(error)):
             raise InputError(messages[-1]) from error
         raise
+
+
+def peak_memory_bytes() -> int:
+    """Peak memory of this process or of its largest worker, whichever is larger."""
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return peak * 1024  # Linux counts kilobytes

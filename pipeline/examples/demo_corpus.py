@@ -63,15 +63,15 @@ def write_docstring_corpus(path: str, size: int) -> None:
     files = [p for library in LIBRARIES for p in (site_packages / library).rglob("*.py")]
     files.sort(key=lambda p: hashlib.sha256(p.relative_to(site_packages).as_posix().encode()).digest())
     documents: dict[bytes, str] = {}
-    left = size
+    missing = size
     # Not forked: TensorFlow's threads, if the caller has any, do not survive a fork, and the child may crash.
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         for start in range(0, len(files), FILES_AT_A_TIME):
             for texts in pool.map(docstrings, files[start : start + FILES_AT_A_TIME], chunksize=20):
                 new = {digest: text for digest, text in texts.items() if digest not in documents}
                 documents.update(new)
-                left -= sum(map(len, new.values()))
-            if left <= 0:
+                missing -= sum(map(len, new.values()))
+            if missing <= 0:
                 break
     with atomic_write(path) as file:
         for digest in sorted(documents):

@@ -21,7 +21,6 @@ import glob
 import hashlib
 import json
 import os
-import resource
 import time
 from collections.abc import Callable, Sequence
 
@@ -55,7 +54,7 @@ from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
-from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors
+from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors, peak_memory_bytes
 from pipeline.examples.beam_progress import StageProgress
 from pipeline.examples.output_claim import locked_output_dir
 
@@ -232,7 +231,6 @@ def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
     def share(part: str, whole: str) -> float | None:
         return round(counts[part] / counts[whole], 6) if counts.get(whole) else None
 
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return {
         "output": output_dir,
         "documents": counts["documents"],
@@ -245,6 +243,5 @@ def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
         "masked": share("masked", "real_tokens"),
         "unknown_tokens": share("unknown_tokens", "tokens"),
         "seconds_by_stage": seconds,
-        # The larger of this process and its largest worker; Linux counts kilobytes.
-        "peak_memory_bytes": peak * 1024,
+        "peak_memory_bytes": peak_memory_bytes(),
     }

@@ -60,15 +60,15 @@ class FilterChain:
     def __init__(self, settings: CorpusSettings, before: type | None = None):
         """Make the filters that are on; if `before` is the class of one, those before it."""
         self._filters = list(_filters(settings))
-        classes = [type(one) for one in self._filters]
+        classes = [type(filter_) for filter_ in self._filters]
         if before in classes:
             del self._filters[classes.index(before) :]
-        self.passages = next((one for one in self._filters if isinstance(one, passages.Passages)), None)
+        self.passages = next((filter_ for filter_ in self._filters if isinstance(filter_, passages.Passages)), None)
 
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
         """Filter a document; returns the lines that stay and the first rule that drops it, one of RULES, or ""."""
-        for filter_one in self._filters:
-            lines, rule = filter_one(lines, found)
+        for filter_ in self._filters:
+            lines, rule = filter_(lines, found)
             if rule or not lines:
                 return lines, rule or EMPTY
         return lines, ""

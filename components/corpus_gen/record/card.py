@@ -36,7 +36,9 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
     yield ""
     if licences := counts.get(LICENCES):
         columns = ["source", "file", "sha256"]
-        yield from _table(["source", "licence file", "sha256"], ([one[name] for name in columns] for one in licences))
+        yield from _table(
+            ["source", "licence file", "sha256"], ([licence[name] for name in columns] for licence in licences)
+        )
         yield ""
     yield from _table(
         ["", *UNITS],
@@ -64,14 +66,14 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
         for (rule, text), switch in zip(personal_data.RULES.items(), ("email", "ip", "card", "phone"), strict=True)
     )
     yield from _section("Personal data (`corpus.personal_data`)", personal, ["rule", "", "found"])
-    in_set = {one["name"]: leaks.IN_SET.format(one["name"]) for one in counts.get(SETS, [])}
+    in_set = {checked["name"]: leaks.IN_SET.format(checked["name"]) for checked in counts.get(SETS, [])}
     sets = (
         [
-            one["name"],
-            *(_number(one[name]) for name in ("texts", "not_searched", "unread")),
-            _number(found.get(in_set[one["name"]], 0)),
+            checked["name"],
+            *(_number(checked[name]) for name in ("texts", "not_searched", "unread")),
+            _number(found.get(in_set[checked["name"]], 0)),
         ]
-        for one in counts.get(SETS, [])
+        for checked in counts.get(SETS, [])
     )
     columns = [
         *("set", "texts", "not searched: too short"),

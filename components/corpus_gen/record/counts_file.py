@@ -33,11 +33,11 @@ def write_counts(
     """
     by_source: dict[str, dict[str, Any]] = {"": {}}
     for key, counted in counts.items():
-        name, _, of = key.rpartition("/")
-        by_source.setdefault(name, {})[of] = counted
-    for name, of_one in by_source.items():
-        if not sum(of_one[split]["documents"] for split in SPLITS) and not of_one[READ].get("read_before"):
-            read = ", ".join(f"{what} {count:,}" for what, count in sorted(of_one[READ].items()))
+        name, _, split = key.rpartition("/")
+        by_source.setdefault(name, {})[split] = counted
+    for name, by_split in by_source.items():
+        if not sum(by_split[split]["documents"] for split in SPLITS) and not by_split[READ].get("read_before"):
+            read = ", ".join(f"{what} {count:,}" for what, count in sorted(by_split[READ].items()))
             which = f"source {name}" if name else "the corpus"
             raise InputError(f"no document remains of {which} ({read}): give more text, or change corpus.cleaning")
     whole = by_source.pop("")

@@ -15,12 +15,12 @@ from components.task_example_gen.readers.choices import read_codah, read_swag
 from components.task_example_gen.readers.conll import read_conll
 from components.task_example_gen.readers.glue import read_glue
 from components.task_example_gen.readers.imdb import read_imdb
-from components.task_example_gen.readers.records import BadRow, Found, Note, ReadReport
+from components.task_example_gen.readers.records import BadRow, LocatedRow, Note, ReadReport, ReadRows
 from components.task_example_gen.readers.squad import read_squad
 from components.task_example_gen.readers.table import read_table
 from components.task_example_gen.settings import Columns, OnBadRow, TaskDataSettings
 
-__all__ = ["Found", "ReadReport", "read_found", "read_rows"]
+__all__ = ["LocatedRow", "ReadReport", "read_located", "read_rows"]
 
 
 def read_rows(
@@ -42,41 +42,41 @@ def read_rows(
             line, remedy.
     """
     settings, report = TaskDataSettings(), ReadReport()
-    for found in read_found(
+    for located in read_located(
         task, path, on_bad_row or settings.on_bad_row, report, columns or settings.columns, labelled
     ):
-        yield found.row
+        yield located.row
     for line in report.lines():
         notify(line)
 
 
-def read_found(
+def read_located(
     task: Task, path: str, on_bad_row: OnBadRow, report: ReadReport, columns: Columns, labelled: bool = False
-) -> Iterator[Found]:
+) -> Iterator[LocatedRow]:
     """Rows as in `read_rows`, with their locations and groups.
 
     Args:
         report: malformed rows and notes are counted in it.
         labelled: whether rows without label are malformed.
     """
-    for found in _read(task, path, columns, labelled):
-        if isinstance(found, Note):
-            report.note(path, found)
+    for located in _read(task, path, columns, labelled):
+        if isinstance(located, Note):
+            report.note(path, located)
             continue
-        if isinstance(found, Found) and task.kind == "classification" and found.row.gold:
-            label = found.row.gold.strip()
-            report.notes[path, "labels read without the blanks around them"] += label != found.row.gold
-            found = dataclasses.replace(found, row=dataclasses.replace(found.row, gold=label))
-        why = found.why if isinstance(found, BadRow) else _problem(task, found.row, labelled)
+        if isinstance(located, LocatedRow) and task.kind == "classification" and located.row.gold:
+            label = located.row.gold.strip()
+            report.notes[path, "labels read without the blanks around them"] += label != located.row.gold
+            located = dataclasses.replace(located, row=dataclasses.replace(located.row, gold=label))
+        why = located.why if isinstance(located, BadRow) else _problem(task, located.row, labelled)
         if why:
-            bad = found if isinstance(found, BadRow) else BadRow(found.where, why, found.row.inputs)
+            bad = located if isinstance(located, BadRow) else BadRow(located.where, why, located.row.inputs)
             report.bad_row(path, bad, on_bad_row)
         else:
-            assert isinstance(found, Found)
-            yield found
+            assert isinstance(located, LocatedRow)
+            yield located
 
 
-def _read(task: Task, path: str, columns: Columns, labelled: bool) -> Iterator[Found | BadRow | Note]:
+def _read(task: Task, path: str, columns: Columns, labelled: bool) -> ReadRows:
     if task.reader == "imdb":
         yield from read_imdb(path)
         return

@@ -18,15 +18,13 @@ is TaskRow("0", {"text": "The woman enjoyed summer. She", "choices": ("skied.", 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import BinaryIO
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import Input, TaskRow
 from components.task_example_gen.readers.records import (
-    BadRow,
-    Found,
-    Note,
+    LocatedRow,
+    ReadRows,
     by_name,
     csv_records,
     index_of,
@@ -39,7 +37,7 @@ _ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 _CODAH_COLUMNS = 7
 
 
-def read_swag(file: BinaryIO, source: str, labelled: bool = False) -> Iterator[Found | BadRow | Note]:
+def read_swag(file: BinaryIO, source: str, labelled: bool = False) -> ReadRows:
     """Rows of a SWAG file; the rows of one video are a group.
 
     Args:
@@ -58,18 +56,18 @@ def read_swag(file: BinaryIO, source: str, labelled: bool = False) -> Iterator[F
                 "give train.csv, val.csv or test.csv of SWAG"
             )
 
-    def parse(number: int, record: list[str]) -> Found:
+    def parse(number: int, record: list[str]) -> LocatedRow:
         columns = by_name(record, names)
         choices = tuple(f"{columns['sent2']} {columns[ending]}".strip() for ending in _ENDINGS)
         gold = index_of(columns["label"], "label") if "label" in columns else None
         video = columns["video-id"]
         inputs: dict[str, Input] = {"text": columns["sent1"], "choices": choices}
-        return Found("", TaskRow(columns.get("") or str(number), inputs, gold, video.partition("_")[0]), video)
+        return LocatedRow("", TaskRow(columns.get("") or str(number), inputs, gold, video.partition("_")[0]), video)
 
     yield from rows_of(records, parse)
 
 
-def read_codah(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+def read_codah(file: BinaryIO) -> ReadRows:
     """Rows of a CODAH file."""
 
     def parse(number: int, line: bytes) -> TaskRow:

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from bert_keras.tasks.rows import TaskRow
-from components.task_example_gen.readers.records import BadRow, Found, Note, RowError, decoded
+from components.task_example_gen.readers.records import BadRow, LocatedRow, Note, ReadRows, RowError, decoded
 
 _DOCUMENT_START = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]+(?:-[a-z]+)*:")
@@ -45,7 +45,7 @@ class _Line(NamedTuple):
         return self._replace(columns=self.columns[1:])
 
 
-def read_conll(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+def read_conll(file: BinaryIO) -> ReadRows:
     """Sentences of a file; the sentences of one document are a group, if documents are marked."""
     sentences = list(_sentences(file))
     if _is_numbered([[line.columns for line in lines] for _, lines in sentences]):
@@ -60,7 +60,7 @@ def read_conll(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
             words = " ".join(line.columns[0].removeprefix(prefix) for line in lines) if readable else None
             yield BadRow(error.where, str(error), words)
         else:
-            yield Found(lines[0].where, row, f"document {document}" if document else "")
+            yield LocatedRow(lines[0].where, row, f"document {document}" if document else "")
 
 
 class _WordError(RowError):

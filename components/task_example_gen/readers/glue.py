@@ -21,7 +21,6 @@ the genre of STS-B and MNLI.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from typing import BinaryIO
 
@@ -29,9 +28,8 @@ from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
 from components.task_example_gen.readers.records import (
-    BadRow,
-    Found,
     Note,
+    ReadRows,
     RowError,
     by_name,
     decoded,
@@ -59,7 +57,7 @@ _COLA_HEADER = ["source", "label", "mark", "sentence"]
 _NO_GOLD_LABEL = "-"
 
 
-def read_glue(task: Task, file: BinaryIO, source: str, labelled: bool = False) -> Iterator[Found | BadRow | Note]:
+def read_glue(task: Task, file: BinaryIO, source: str, labelled: bool = False) -> ReadRows:
     """Rows of a GLUE file.
 
     Args:

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from bert_keras.tasks.rows import TaskRow
 from components.io.shards import open_file
 from components.task_example_gen.archives import archive_members, files_below, input_errors, is_folder, split_member
-from components.task_example_gen.readers.records import BadRow, Found, Note, decoded, rows_of
+from components.task_example_gen.readers.records import ReadRows, decoded, rows_of
 
 LABELS = ("neg", "pos")
 _BREAKS = re.compile(r"\s*(?:<br\s*/?>\s*)+", re.IGNORECASE)
 _BOM = "\ufeff"
 
 
-def read_imdb(path: str) -> Iterator[Found | BadRow | Note]:
+def read_imdb(path: str) -> ReadRows:
     """Reviews in a folder, an archive, or a folder of an archive (`aclImdb_v1.tar.gz!aclImdb/train`).
 
     Sorted by label, then id, independent of the location.

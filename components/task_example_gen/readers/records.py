@@ -19,7 +19,7 @@ _MAX_FIELD = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class LocatedRow:
     """A row with its location.
 
     Attributes:
@@ -57,6 +57,9 @@ class Note:
     where: str
     text: str
     record: Any = None
+
+
+ReadRows = Iterator[LocatedRow | BadRow | Note]
 
 
 class RowError(ValueError):
@@ -106,7 +109,7 @@ class ReadReport:
 Records = Iterable[tuple[str, Any]]
 
 
-def rows_of(records: Records, parse: Callable[[int, Any], Found | Note | TaskRow]) -> Iterator[Found | BadRow | Note]:
+def rows_of(records: Records, parse: Callable[[int, Any], LocatedRow | Note | TaskRow]) -> ReadRows:
     """Parse (where, record) pairs; `parse` gets the record's number, from 0, malformed ones included."""
     for number, (where, record) in enumerate(records):
         try:
@@ -119,7 +122,7 @@ def rows_of(records: Records, parse: Callable[[int, Any], Found | Note | TaskRow
         if isinstance(parsed, Note):
             yield Note(where, parsed.text, record)
         else:
-            yield Found(where, parsed) if isinstance(parsed, TaskRow) else dataclasses.replace(parsed, where=where)
+            yield LocatedRow(where, parsed) if isinstance(parsed, TaskRow) else dataclasses.replace(parsed, where=where)
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:

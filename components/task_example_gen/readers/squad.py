@@ -21,13 +21,13 @@ from typing import Any, BinaryIO
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
-from components.task_example_gen.readers.records import BadRow, Found, Note, RowError
+from components.task_example_gen.readers.records import BadRow, LocatedRow, Note, ReadRows, RowError
 
 _TRUTH = {"true": True, "1": True, "false": False, "0": False, "none": False}
 NOT_AT_START = "answers that are not found at their answer_start"
 
 
-def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadRow | Note]:
+def read_squad(task: Task, file: BinaryIO, source: str) -> ReadRows:
     """Questions of a file; the questions on one article are a group.
 
     Raises:
@@ -55,27 +55,27 @@ def read_squad(task: Task, file: BinaryIO, source: str) -> Iterator[Found | BadR
             start, text = answer["answer_start"], answer["text"]
             if start < 0 or context[start : start + len(text)] != text:
                 yield Note(where, NOT_AT_START)
-        yield Found(where, row, group)
+        yield LocatedRow(where, row, group)
 
 
 def _questions(content: Any, source: str) -> Iterator[tuple[str, str, Any, str]]:
     """Yield (article, context, question, location) of each question."""
-    at = "data"
+    place = "data"
     try:
         for number, article in enumerate(content["data"]):
             title = str(article.get("title") or f"article {number}")
             for index, paragraph in enumerate(article["paragraphs"]):
-                at = f"{title!r}, paragraph {index}"
+                place = f"{title!r}, paragraph {index}"
                 context = paragraph["context"]
                 if not isinstance(context, str):
                     raise TypeError
                 for qa_index, qa in enumerate(paragraph["qas"]):
                     name = qa.get("id") if isinstance(qa, dict) else None
                     # Not grouped by title: XQuAD's articles have none.
-                    yield f"{number}", context, qa, f"{at}, question {name or qa_index}"
+                    yield f"{number}", context, qa, f"{place}, question {name or qa_index}"
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(
-            f"{source}, {at}: is not in SQuAD's format, data > paragraphs > context and qas; give the official file"
+            f"{source}, {place}: is not in SQuAD's format, data > paragraphs > context and qas; give the official file"
         ) from error
 
 

@@ -29,9 +29,7 @@ from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
 from components.io.compression import extension
 from components.task_example_gen.readers.records import (
-    BadRow,
-    Found,
-    Note,
+    ReadRows,
     RowError,
     by_name,
     csv_records,
@@ -51,9 +49,7 @@ _HEADLESS = "ag-news"
 _STS_B = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
 
 
-def read_table(
-    task: Task, file: BinaryIO, source: str, columns: Columns, labelled: bool = False
-) -> Iterator[Found | BadRow | Note]:
+def read_table(task: Task, file: BinaryIO, source: str, columns: Columns, labelled: bool = False) -> ReadRows:
     """Rows of a table.
 
     Args:
@@ -73,9 +69,7 @@ def read_table(
     return _read_columns(task, file, source, kind, columns, labelled)
 
 
-def _read_columns(
-    task: Task, file: BinaryIO, source: str, kind: str, columns: Columns, labelled: bool
-) -> Iterator[Found | BadRow | Note]:
+def _read_columns(task: Task, file: BinaryIO, source: str, kind: str, columns: Columns, labelled: bool) -> ReadRows:
     records: Iterator[tuple[str, Any]] = csv_records(file) if kind == ".csv" else numbered_lines(file)
     where, first = next(records, ("", None))
     if first is None:
@@ -158,7 +152,7 @@ def json_object(line: bytes) -> dict[str, Any]:
     return record
 
 
-def _read_tsv_of_news(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+def _read_tsv_of_news(file: BinaryIO) -> ReadRows:
     def parse(number: int, line: bytes) -> TaskRow:
         text, label = tab_columns(line, 2, "AG News's")
         return TaskRow(str(number), {"text": text}, label)
@@ -166,7 +160,7 @@ def _read_tsv_of_news(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
     return rows_of(numbered_lines(file), parse)
 
 
-def _read_csv_of_news(file: BinaryIO) -> Iterator[Found | BadRow | Note]:
+def _read_csv_of_news(file: BinaryIO) -> ReadRows:
     def parse(number: int, record: list[str]) -> TaskRow:
         if len(record) != 3:
             raise RowError(f"has {len(record)} columns, not AG News's 3")

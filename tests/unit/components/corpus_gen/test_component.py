@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import standard_artifacts
@@ -68,16 +67,3 @@ def test_the_executor(tmp_path):
     Executor(context).Do({"earlier": [documents]}, {"documents": [later]}, component.spec.exec_properties)
     counts = json.loads((tmp_path / "later" / COUNTS_FILE).read_text())
     assert counts["read"]["read_before"] == 51 and counts["train"]["documents"] == counts["eval"]["documents"] == 0
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"eval_fraction": 0.0}, "corpus.eval_fraction is 0.0"),
-        ({"eval_fraction": 1.0}, "corpus.eval_fraction is 1.0"),
-        ({"bucket_bytes": 0}, "corpus.bucket_bytes is 0"),
-    ],
-)
-def test_invalid_settings_are_refused(values, message):
-    with pytest.raises(ValueError, match=message):
-        CorpusSettings(**values)

@@ -60,10 +60,13 @@ def model():
     return made
 
 
-@pytest.mark.parametrize("quantize, is_blessed", [("none", True), ("int8", False)])
-def test_the_gate_judges_what_the_engine_answers(quantize, is_blessed, tmp_path):
-    settings, trained = TaskSettings(max_seq_length=16), model()
-    float32, judged = tmp_path / "float32", tmp_path / "model" / "Format-Serving"
+SETTINGS = TaskSettings(max_seq_length=16)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The model, its classes about as frequent, and the answers of its file in float32."""
+    settings, trained, float32 = SETTINGS, model(), tmp_path_factory.mktemp("float32")
     write_onnx(trained, TOKENIZER, str(float32), NO_EMBEDDING, "none", (), TASK, settings)
     texts = np.array([text.encode() for text in TEXTS], object)
     scores = OnnxModel(str(float32)).signatures["serving_default"].answer(texts)["scores"]
@@ -72,8 +75,14 @@ def test_the_gate_judges_what_the_engine_answers(quantize, is_blessed, tmp_path)
     write_onnx(trained, TOKENIZER, str(float32), NO_EMBEDDING, "none", (), TASK, settings)
     golds = OnnxModel(str(float32)).signatures["serving_default"].answer(texts)["label"]
     assert 0.2 < np.mean(golds == b"1") < 0.8
-    told = Nonsense()
-    write_onnx(trained, TOKENIZER, str(judged), NO_EMBEDDING, quantize, (), TASK, settings)
+    return trained, golds
+
+
+@pytest.mark.parametrize("quantize, is_blessed", [("none", True), ("int8", False)])
+def test_the_gate_judges_what_the_engine_answers(trained, quantize, is_blessed, tmp_path):
+    float32, golds = trained
+    judged, told = tmp_path / "model" / "Format-Serving", Nonsense()
+    write_onnx(float32, TOKENIZER, str(judged), NO_EMBEDDING, quantize, (), TASK, SETTINGS)
     tf.saved_model.save(told, str(judged), signatures={"evaluate": told.evaluate})
     examples, evaluated_model = standard_artifacts.Examples(), standard_artifacts.Model()
     examples.uri, examples.split_names = str(tmp_path / "examples"), encode_split_names(["eval"])

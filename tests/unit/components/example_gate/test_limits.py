@@ -165,23 +165,5 @@ def test_an_empty_corpus_fails():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"min_documents": 0}, "data.min_documents is 0; it must be at least 1"),
-        ({"max_unknown_fraction": 1.5}, r"data.max_unknown_fraction is 1.5; it must be in \[0, 1\]"),
-        ({"min_fill_fraction": -0.1}, r"data.min_fill_fraction is -0.1; it must be in \[0, 1\]"),
-        (
-            {"min_random_next_fraction": 0.9},
-            "data.min_random_next_fraction is 0.9; it must be at most data.max_random_next_fraction, 0.85",
-        ),
-        ({"max_masked_fraction": 0.05}, "data.min_masked_fraction is 0.1; it must be at most data.max_masked_fraction"),
-    ],
-)
-def test_invalid_limits_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        DataLimits(**wrong)
-
-
 def test_extreme_limits_are_allowed():
     DataLimits(max_unknown_fraction=0.0, max_duplicate_fraction=1.0, min_masked_fraction=0.2, min_documents=1)

@@ -246,7 +246,7 @@ def test_examples_have_the_features_of_their_layout(objective, packing, when, sp
         assert MASK not in examples["input_ids"]
 
 
-@hypothesis_settings(max_examples=50)
+@hypothesis_settings(max_examples=30)
 @pytest.mark.parametrize("objective", [objective for objective in OBJECTIVES if objective != "full_sentences"])
 @given(documents=documents_strategy, T=st.integers(5, 60), seed=st.integers(0, 1000))
 def test_packed_rows_contain_the_unpacked_sequences(objective, documents, T, seed):

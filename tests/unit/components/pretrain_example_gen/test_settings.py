@@ -10,41 +10,6 @@ DYNAMIC = MaskingSettings(when="dynamic")
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_seq_length": 4}, "max_seq_length is 4; it must be from 5 to 65536"),
-        ({"max_seq_length": 65_537}, "max_seq_length is 65537"),
-        ({"dupe_factor": 0}, "dupe_factor is 0; it must be from 1 to 1000"),
-        ({"dupe_factor": 1001}, "dupe_factor is 1001"),
-        ({"short_seq_prob": 1.1}, r"short_seq_prob is 1.1; it must be in \[0, 1\]"),
-        ({"short_seq_prob": -0.1}, "short_seq_prob is -0.1"),
-        ({"max_sequences_per_pack": 1}, "max_sequences_per_pack is 1; it must be from 2 to 255"),
-        ({"max_sequences_per_pack": 256}, "max_sequences_per_pack is 256"),
-        (
-            {"max_seq_length": 16},
-            "max_predictions_per_seq is 20; it must be at most examples.max_seq_length, 16",
-        ),
-        (
-            {"nsp": "balanced", "objective": "segment_pair"},
-            r"examples\.nsp is 'balanced', but examples\.objective 'segment_pair'",
-        ),
-        ({"cut_sentences": True}, r"examples\.cut_sentences is true, but .* 'mlm_nsp' are pairs of whole sentences"),
-        (
-            {"packing": True, "objective": "full_sentences"},
-            r"examples\.packing is true, but rows of examples\.objective 'full_sentences' are full",
-        ),
-        (
-            {"objective": "left_to_right", "masking": DYNAMIC},
-            r"examples\.masking\.when is 'dynamic', but .* examples\.objective 'left_to_right'",
-        ),
-    ],
-)
-def test_invalid_settings_are_refused_by_name(settings, message):
-    with pytest.raises(ValueError, match=message):
-        ExampleSettings(**settings)
-
-
-@pytest.mark.parametrize(
     "settings",
     [
         {"max_seq_length": 5, "masking": MaskingSettings(max_predictions_per_seq=5)},

@@ -22,7 +22,6 @@ from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import (
     COUNTS,
     MakeExamplesShard,
-    MakePretrainExamples,
     examples_path,
     make_examples_shards,
 )
@@ -189,7 +188,8 @@ def test_the_pipeline_makes_every_shard(tmp_path, output_dir):
         ("train", *make_examples_shards(shard, TOKENIZER, SETTINGS, "train", str(expected_dir))) for shard in shards
     ]
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        made = pipeline | beam.Create(shards) | MakePretrainExamples(TOKENIZER, SETTINGS, "train", str(output_dir))
+        step = MakeExamplesShard(TOKENIZER, SETTINGS, "train", str(output_dir))
+        made = pipeline | beam.Create(shards) | beam.ParDo(step)
         assert_that(made, equal_to(expected))
     assert {p.name: digest(p) for p in output_dir.iterdir()} == {p.name: digest(p) for p in expected_dir.iterdir()}
     assert len(list(output_dir.iterdir())) == 8

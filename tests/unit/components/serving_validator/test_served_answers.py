@@ -112,11 +112,3 @@ def test_every_violated_limit_is_reported_with_its_setting(monkeypatch):
 def test_a_repeated_wrong_answer_is_reported_once():
     _, verdict = ask(answer(scores=SCORES, tokens=np.array([b"b"], object)), repetitions=5)
     assert verdict.problems == ["encode: tokens differs from the trainer's in 1 of 1 values"] and not verdict.blessed
-
-
-@pytest.mark.parametrize(
-    "name", ["max_latency_ms", "max_memory_mb", "max_load_seconds", "max_difference", "repetitions"]
-)
-def test_a_limit_must_be_above_zero(name):
-    with pytest.raises(ValueError, match=rf"serving\.{name} is 0; it must be above 0"):
-        ServingLimits(**{name: 0})

@@ -5,7 +5,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
 from components.task_example_gen.generate import generate_rows
-from components.task_example_gen.readers import ReadReport, read_found, read_rows
+from components.task_example_gen.readers import ReadReport, read_located, read_rows
 from components.task_example_gen.settings import Columns, TaskDataSettings
 
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
@@ -50,7 +50,7 @@ def written(folder, name, content):
 def test_labels_are_required_for_training_and_eval(tmp_path, task, name, content, message):
     path = written(tmp_path, name, content)
     with pytest.raises(InputError) as caught:
-        list(read_found(TASKS[task], path, "fail", ReadReport(), Columns(), labelled=True))
+        list(read_located(TASKS[task], path, "fail", ReadReport(), Columns(), labelled=True))
     assert message in str(caught.value) and str(caught.value).startswith(path)
     assert not [row for row in read_rows(TASKS[task], path) if row.gold]
 

@@ -9,7 +9,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
 from components.task_example_gen.generate import generate_rows
-from components.task_example_gen.readers import ReadReport, read_found, read_rows
+from components.task_example_gen.readers import ReadReport, read_located, read_rows
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.task_example_gen.split_files import find_splits
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no off
 
 def read(task, name, on_bad_row="fail", columns=None):
     report = ReadReport()
-    return list(read_found(TASKS[task], f"{DATA}/{name}", on_bad_row, report, columns or Columns())), report
+    return list(read_located(TASKS[task], f"{DATA}/{name}", on_bad_row, report, columns or Columns())), report
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_squad_questions(task, name, count, unanswerable, articles):
     [
         ("wnut17/wnut17train.conll", 3394, 6, 62730),
         ("wnut17/emerging.dev.conll", 1009, 6, 15733),
-        ("wikiann/en_dev", 10000, 3, 80536),
+        pytest.param("wikiann/en_dev", 10000, 3, 80536, marks=pytest.mark.slow),
     ],
 )
 def test_tagged_sentences(name, count, types, words):

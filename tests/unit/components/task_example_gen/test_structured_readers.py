@@ -9,7 +9,7 @@ from hypothesis import given
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.readers import ReadReport, read_found, read_rows
+from components.task_example_gen.readers import ReadReport, read_located, read_rows
 from components.task_example_gen.readers.conll import to_iob2
 from components.task_example_gen.settings import Columns
 
@@ -30,7 +30,7 @@ def rows(task, path, on_bad_row="fail"):
 
 def found(task, path, on_bad_row="fail"):
     report = ReadReport()
-    return list(read_found(TASKS[task], path, on_bad_row, report, Columns())), report
+    return list(read_located(TASKS[task], path, on_bad_row, report, Columns())), report
 
 
 def error(task, path):
@@ -127,7 +127,7 @@ def test_questions_of_other_writers(tmp_path, impossible, answers):
     read, unlabelled = rows("squad2.0", path)
     assert (read.row_id, len(read.gold["answers"])) == ("7", answers) and unlabelled.gold is None
     with pytest.raises(InputError, match="question b: has no label, which training and eval rows need"):
-        list(read_found(TASKS["squad2.0"], path, "fail", ReadReport(), Columns(), labelled=True))
+        list(read_located(TASKS["squad2.0"], path, "fail", ReadReport(), Columns(), labelled=True))
 
 
 def test_answers_not_at_their_start_are_kept_and_counted(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import given
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.readers import ReadReport, read_found, read_rows
+from components.task_example_gen.readers import ReadReport, read_located, read_rows
 from components.task_example_gen.settings import Columns
 
 NAME_IT = "rename one, or name it with --set data.columns.text=NAME"
@@ -133,7 +133,7 @@ def test_malformed_glue_rows(tmp_path, task, content, message):
 def test_skipped_rows_are_counted_and_the_first_is_named(tmp_path):
     path = written(tmp_path, "train.tsv", "sentence\tlabel\n" + "bad\n" * 7 + "fine\t1\n")
     report = ReadReport()
-    found = list(read_found(TASKS["sst-2"], path, "skip", report, Columns()))
+    found = list(read_located(TASKS["sst-2"], path, "skip", report, Columns()))
     # A row's number counts the skipped rows before it.
     assert [(one.where, one.row) for one in found] == [("line 9", single("7", "fine", "1"))]
     assert report.skipped == {path: 7}
@@ -145,7 +145,7 @@ def test_skipped_rows_are_counted_and_the_first_is_named(tmp_path):
 def test_rows_without_agreement_are_a_note(tmp_path):
     path = written(tmp_path, "dev_matched.tsv", "sentence1\tsentence2\tgold_label\nA\tB\t-\nA\tB\tneutral\n")
     report = ReadReport()
-    assert len(list(read_found(TASKS["mnli"], path, "fail", report, Columns()))) == 1
+    assert len(list(read_located(TASKS["mnli"], path, "fail", report, Columns()))) == 1
     assert report.lines() == [f"{path}: 1 x rows skipped that have no label annotators agreed on ('-')"]
 
 
@@ -326,5 +326,5 @@ def test_bad_rows_for_vectors_of_texts(tmp_path):
     path = written(tmp_path, "a.csv", "sentence,text_pair\nA,B\n")
     assert "has no column 'text', but 'sentence', 'text_pair'" in error("sentence-similarity", path)
     path = written(tmp_path, "b.csv", "text,text_pair\nA, \n")
-    found = read_found(TASKS["sentence-similarity"], path, "skip", report := ReadReport(), Columns(), labelled=True)
+    found = read_located(TASKS["sentence-similarity"], path, "skip", report := ReadReport(), Columns(), labelled=True)
     assert list(found) == [] and report.skipped[path] == 1

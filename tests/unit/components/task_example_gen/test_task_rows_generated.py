@@ -22,7 +22,7 @@ from components.io.tfrecord import bytes_example, read_records
 from components.task_example_gen import generate
 from components.task_example_gen.component import TaskExampleGen
 from components.task_example_gen.generate import generate_rows
-from components.task_example_gen.readers import Found
+from components.task_example_gen.readers import LocatedRow
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.task_example_gen.splits import hold_out, sample
 
@@ -111,7 +111,7 @@ def test_rows_are_held_out_without_an_eval_file(tmp_path):
 
 
 def rows_of_groups(groups):
-    return [("f", Found("", TaskRow(str(i), {"text": f"{i}"}, "a"), group)) for i, group in enumerate(groups)]
+    return [("f", LocatedRow("", TaskRow(str(i), {"text": f"{i}"}, "a"), group)) for i, group in enumerate(groups)]
 
 
 def test_groups_are_not_split():
@@ -126,7 +126,7 @@ def test_groups_are_not_split():
 
 
 def test_rows_with_the_same_text_stay_together():
-    rows = [("f", Found("", TaskRow(str(i), {"text": f"{i // 2}"}, "a"))) for i in range(40)]
+    rows = [("f", LocatedRow("", TaskRow(str(i), {"text": f"{i // 2}"}, "a"))) for i in range(40)]
     train, held_out = hold_out(rows, 0.25, seed=0)
     assert len(held_out) == 10
     assert not {row.inputs["text"] for row in train} & {row.inputs["text"] for row in held_out}
@@ -226,22 +226,6 @@ def test_the_component_in_a_pipeline_with_cache(tmp_path):
     assert [row.gold for row in stored(examples.uri, "test")] == ["a", "b"]
     executions, cached = run()
     assert (executions, cached.uri) == (2, examples.uri)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"eval_fraction": 0.0}, "data.eval_fraction is 0.0; it must be between 0 and 1"),
-        ({"eval_fraction": 1.0}, "data.eval_fraction is 1.0"),
-        ({"max_train_rows": -1}, "data.max_train_rows is -1; it must be at least 0"),
-        ({"max_eval_rows": -1}, "data.max_eval_rows is -1"),
-    ],
-)
-def test_invalid_settings_are_refused(values, message):
-    with pytest.raises(ValueError, match=message):
-        TaskDataSettings(**values)
-    with pytest.raises(ValueError, match=r"data\.columns\.label is empty"):
-        Columns(label="")
 
 
 def sentence_table(folder, name, *columns, rows=20):

@@ -145,13 +145,6 @@ def test_the_least_count_grows_with_the_text():
     assert least_count(0, ALL_WORDS) == 1
 
 
-@pytest.mark.parametrize("values", [{"min_word_count": 0}, {"character_coverage": 0.0}, {"character_coverage": 1.1}])
-def test_invalid_settings_are_refused(values):
-    ((name, value),) = values.items()
-    with pytest.raises(ValueError, match=f"vocabulary.{name} is {value}"):
-        VocabularySettings(**values)
-
-
 def test_a_smaller_vocabulary_is_allowed_unless_exact():
     counts = {"ab": 2, "ac": 2}
     assert learn_wordpiece(counts, 500, ALL_WORDS, exact=False) == learn_wordpiece(counts, 12, ALL_WORDS, exact=True)

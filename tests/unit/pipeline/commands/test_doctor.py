@@ -45,8 +45,8 @@ def test_a_machine_that_fits_says_what_is_missing_only():
         f"bert-tfx[{extra}]" for extra in ("keras-hub", "onnx", "kubeflow")
     ]
     assert found["bert-tfx[kubeflow]"].remedy.endswith("pip install 'bert-tfx[kubeflow]'")
-    assert found["bert-tfx"].found == "bert-tfx 0.1.0; all packages fit"
-    assert found["bert-tfx[pipeline]"].found == "tfx 1.21.0; all packages fit"
+    assert found["bert-tfx"].value == "bert-tfx 0.1.0; all packages fit"
+    assert found["bert-tfx[pipeline]"].value == "tfx 1.21.0; all packages fit"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_will_not_work_has_a_remedy(facts, subject, level, words):
 def test_versions_that_do_not_fit_are_named():
     packages = {**MACHINE.packages, "keras-tuner": "1.4.6", "apache-beam": "2.72.0"}
     found = judged(packages=packages)
-    assert found["bert-tfx[pipeline]"].found == "tfx 1.21.0; 1 wrong: Keras_Tuner is 1.4.6, needed >=1.4.7"
-    assert found["bert-tfx"].found == "bert-tfx 0.1.0; 1 wrong: apache-beam is 2.72.0, needed ==2.77.0"
+    assert found["bert-tfx[pipeline]"].value == "tfx 1.21.0; 1 wrong: Keras_Tuner is 1.4.6, needed >=1.4.7"
+    assert found["bert-tfx"].value == "bert-tfx 0.1.0; 1 wrong: apache-beam is 2.72.0, needed ==2.77.0"
 
 
 def test_the_command_ends_with_1_only_if_something_fails(monkeypatch, capsys):

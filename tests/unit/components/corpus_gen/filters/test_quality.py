@@ -207,21 +207,6 @@ def test_every_rule_names_its_threshold():
     assert names <= set(QualitySettings.__dataclass_fields__)
 
 
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"gopher_min_words": -1}, "corpus.quality.gopher_min_words is -1; it must be at least 0"),
-        ({"repetition_max_top_ngrams": (0.2, -1, 0.2)}, "repetition_max_top_ngrams is .*; it must be at least 0"),
-        ({"repetition_max_top_ngrams": (0.2,)}, "has 1 limits; it must have 3, for sequences of 2, 3, 4 words"),
-        ({"repetition_max_repeated_ngrams": ()}, "has 0 limits; it must have 6, for sequences of 5 to 10 words"),
-        ({"c4_rules": ("policy", "cookies")}, "corpus.quality.c4_rules has cookies; choose from citations, "),
-    ],
-)
-def test_refused_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        QualitySettings(**settings)
-
-
 def test_refused_languages():
     with pytest.raises(ValueError, match=r"corpus\.language is zh: leave corpus\.quality off"):
         CorpusSettings(language="zh", quality=QualitySettings(fineweb=True))
