@@ -61,7 +61,7 @@ def share_in_languages(text: str, languages: frozenset[str]) -> float:
 
 def language_of(text: str) -> str:
     """The language of most of the text, judged by its first CHARACTERS; UNDETERMINED if the detector is not sure."""
-    return max(_detect(text), key=lambda one: one[1], default=(UNDETERMINED, 0))[0]
+    return max(_detect(text), key=lambda detected: detected[1], default=(UNDETERMINED, 0))[0]
 
 
 def _detect(text: str) -> list[tuple[str, int]]:

@@ -129,8 +129,8 @@ def packed(files: Iterable, size: int, starts_of: Callable[[Any], Sequence[int]]
 def in_threads(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
     """Apply a function to all items in threads, in order; raises the first item's exception, too."""
 
-    def call(some: Sequence[_Item]) -> list[_Result]:
-        return [function(item) for item in some]
+    def call(batch: Sequence[_Item]) -> list[_Result]:
+        return [function(item) for item in batch]
 
     with ThreadPoolExecutor(_THREADS) as pool:
         for start in range(0, len(items), _AT_A_TIME):
@@ -220,8 +220,8 @@ def _read_content(
         documents = assemble(read_wikiextractor(lines, source), source, settings, counts)
     else:
         documents = _documents_of_records(file, source, kind, settings, counts, unit)
-    for lines_of_one in documents:
-        yield RawDocument(source, lines_of_one)
+    for document in documents:
+        yield RawDocument(source, document)
 
 
 def _documents_of_records(

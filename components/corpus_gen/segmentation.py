@@ -20,16 +20,16 @@ def sentences(text: str, language: str) -> list[str]:
     """Sentences of a text with the blanks around them: together they are the text."""
     from sentencex import segment as split
 
-    start, found = 0, []
+    start, whole = 0, []
     while len(text) - start > SPLITTER_CHARACTERS:
         piece = text[start : start + SPLITTER_CHARACTERS]
-        some = list(split(language, piece))
-        if len(some) > 1:
+        complete = list(split(language, piece))
+        if len(complete) > 1:
             # The last sentence may continue in the next piece.
-            some.pop()
+            complete.pop()
         else:
             # A sentence without an end is cut at a blank.
-            some = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
-        found += some
-        start += sum(map(len, some))
-    return [*found, *split(language, text[start:])]
+            complete = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
+        whole += complete
+        start += sum(map(len, complete))
+    return [*whole, *split(language, text[start:])]

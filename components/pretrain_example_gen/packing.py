@@ -61,26 +61,26 @@ def _kinds(counts: list[int], max_sequences: int, opened: int) -> list[_Kind]:
         (with_room[room] if room and len(kind) < max_sequences else full).append((kind, number))
 
     for length in range(max_seq_length, 0, -1):
-        left = counts[length]
+        remaining = counts[length]
         widest = max_seq_length - 1
-        while left:
+        while remaining:
             kind: tuple[int, ...] = ()
             if rows < opened:
-                number, room = min(left, opened - rows), max_seq_length
+                number, room = min(remaining, opened - rows), max_seq_length
                 rows += number
             else:
                 while widest >= length and not with_room[widest]:
                     widest -= 1
                 if widest >= length:
-                    kind, there = with_room[widest].pop()
-                    number, room = min(left, there), widest
-                    if number < there:
-                        with_room[widest].append((kind, there - number))
+                    kind, available = with_room[widest].pop()
+                    number, room = min(remaining, available), widest
+                    if number < available:
+                        with_room[widest].append((kind, available - number))
                 else:
-                    number, room = left, max_seq_length
+                    number, room = remaining, max_seq_length
                     rows += number
             add((*kind, length), number, room - length)
-            left -= number
+            remaining -= number
             widest = max(widest, room - length)
     return full + [kind for kinds in with_room for kind in kinds]
 

@@ -192,13 +192,13 @@ def _alphabet(words: Mapping[str, int], coverage: float) -> set[str]:
     for word, count in words.items():
         for character in word:
             characters[character] = characters.get(character, 0) + count
-    left = sum(characters.values()) * coverage
+    uncovered = sum(characters.values()) * coverage
     alphabet: set[str] = set()
     for character in sorted(characters, key=lambda c: (-characters[c], c)):
-        if left <= 0:
+        if uncovered <= 0:
             break
         alphabet.add(character)
-        left -= characters[character]
+        uncovered -= characters[character]
     return alphabet
 
 
@@ -206,7 +206,6 @@ def _lines(words: Mapping[str, int]) -> Iterator[str]:
     """Text in which every word occurs as often as counted (scaled, at least once)."""
     scale = min(1.0, MAX_WORDS_SHOWN / max(1, sum(words.values())))
     for word, count in words.items():
-        left = max(1, round(count * scale))
-        while left > 0:
-            yield f"{word} " * min(left, WORDS_A_LINE)
-            left -= WORDS_A_LINE
+        copies = max(1, round(count * scale))
+        for start in range(0, copies, WORDS_A_LINE):
+            yield f"{word} " * min(copies - start, WORDS_A_LINE)

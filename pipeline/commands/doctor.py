@@ -1,6 +1,6 @@
-"""`bert-tfx doctor`: what is installed, what the machine has, and what will not work, each with its remedy.
+"""`bert-tfx doctor` checks the installation and the machine, and suggests fixes.
 
-It imports none of what it looks at: it must answer fast, and where an import fails.
+It imports nothing that it checks, so it is fast and works where an import fails.
 """
 
 from __future__ import annotations

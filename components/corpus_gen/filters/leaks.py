@@ -110,20 +110,20 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
     described: list[dict[str, Any]] = []
     ngrams: list[np.ndarray] = []
     short: list[np.ndarray] = []
-    of_set: list[int] = []
-    for number, one in enumerate(sets):
+    short_sets: list[int] = []
+    for number, evaluation_set in enumerate(sets):
         texts: dict[bytes, np.ndarray] = {}
-        for text in one.texts:
+        for text in evaluation_set.texts:
             hashes = hash_words(_without_treebank(_BRACKET.sub(" ", text)))
             texts.setdefault(hashes.astype(np.uint32).tobytes(), hashes)
         searched = [hashes for hashes in texts.values() if len(hashes) >= settings.min_words]
-        counts = {"texts": len(texts), "not_searched": len(texts) - len(searched), "unread": one.unread}
-        described.append({"name": one.name, "sha256": one.sha256, **counts})
-        found = [hash_ngrams(hashes, settings.ngram_words) for hashes in searched]
-        ngrams.append(np.unique(np.concatenate([np.zeros(0, np.uint64), *found])))
-        few = [hashes for hashes in searched if len(hashes) < _short_below(settings)]
-        short += few
-        of_set += [number] * len(few)
+        counts = {"texts": len(texts), "not_searched": len(texts) - len(searched), "unread": evaluation_set.unread}
+        described.append({"name": evaluation_set.name, "sha256": evaluation_set.sha256, **counts})
+        of_texts = [hash_ngrams(hashes, settings.ngram_words) for hashes in searched]
+        ngrams.append(np.unique(np.concatenate([np.zeros(0, np.uint64), *of_texts])))
+        short_texts = [hashes for hashes in searched if len(hashes) < _short_below(settings)]
+        short += short_texts
+        short_sets += [number] * len(short_texts)
     lengths = [len(hashes) for hashes in short]
     allowed = [_may_change(length, settings) for length in lengths]
     size = _seed_words(settings)
@@ -134,7 +134,7 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
     ]
     seeds.sort()
     all_ngrams = np.concatenate([np.zeros(0, np.uint64), *ngrams])
-    ngram_sets = np.repeat(np.arange(len(ngrams)), [len(some) for some in ngrams])
+    ngram_sets = np.repeat(np.arange(len(ngrams)), [len(of_one_set) for of_one_set in ngrams])
     order = np.argsort(all_ngrams, kind="stable")
     columns = list(zip(*seeds, strict=True)) or [(), (), ()]
     return LeakTable(
@@ -146,7 +146,7 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
         np.array(columns[2], np.uint32),
         np.concatenate([np.zeros(0, np.uint64), *short]).astype(np.uint32),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32),
-        np.array(of_set, np.uint16),
+        np.array(short_sets, np.uint16),
         np.array(allowed, np.uint16),
     )
 
@@ -187,13 +187,13 @@ class LeakFilter:
             touched[end] -= 1
         covered = np.concatenate([[0], np.cumsum(np.cumsum(touched) > 0)])
         ends = np.cumsum(counts)
-        kept = [
+        remaining = [
             line
             for line, start, end in zip(lines, (ends - counts).tolist(), ends.tolist(), strict=True)
             if covered[start] == covered[end]
         ]
-        found[LINES] += len(lines) - len(kept)
-        return kept, "" if kept else LEAK
+        found[LINES] += len(lines) - len(remaining)
+        return remaining, "" if remaining else LEAK
 
     def find(self, hashes: np.ndarray) -> list[tuple[int, int, int]]:
         """Leaks among the words of a document: (first word, word after the last, set), sorted by set and place.

@@ -58,8 +58,8 @@ class Tables:
         """Repeated passages of each run of a unit of work, arrays of ROW; each is read when it is asked for."""
         for index, name in enumerate(self.runs):
             if name.startswith(_run_name(number)):
-                found = [read_rows(self.table(i), index, index + 1, ROW) for i in range(self.partitions)]
-                yield np.concatenate(found)
+                parts = [read_rows(self.table(i), index, index + 1, ROW) for i in range(self.partitions)]
+                yield np.concatenate(parts)
 
     def run(self, index: int) -> str:
         """Path of a run."""
@@ -115,10 +115,10 @@ class HashPassages(beam.DoFn):
             lines, rule = self._filter(lines, Counter())
             if rule:
                 continue
-            document, found = self._passages.hashes(self._passages.units(lines))
+            document, passage_hashes = self._passages.hashes(self._passages.units(lines))
             documents.append(int(document))
-            lengths.append(len(found))
-            hashes.frombytes(found.tobytes())
+            lengths.append(len(passage_hashes))
+            hashes.frombytes(passage_hashes.tobytes())
             if len(hashes) >= passages.TABLE_PASSAGES:
                 yield self._write(_run_name(number, runs), hashes, documents, lengths)
                 runs, hashes, documents, lengths = runs + 1, array("Q"), array("Q"), array("q")
