@@ -38,7 +38,7 @@ from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from serving.scheduling.request_queue import RequestContext
+from serving.scheduling.admission import RequestContext
 
 log = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
 from serving.protos import ClassificationRequest, Input, ModelSpec, RegressionRequest, TensorInfo, types_pb2
-from serving.scheduling.request_queue import QueueSettings, RequestContext
+from serving.scheduling.admission import QueueSettings, RequestContext
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import trustme
 from serving.middleware.limits import LimitSettings
 from serving.middleware.security import SecuritySettings
 from serving.protos import PredictRequest, PredictResponse
-from serving.scheduling.request_queue import QueueSettings
+from serving.scheduling.admission import QueueSettings
 from serving.server import Server
 from serving.tensors import to_proto
 from tests.support.serving.http2 import DATA, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, frame, predict_headers
