@@ -6,6 +6,7 @@ resources of eager functions would not be.
 
 import json
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +158,11 @@ class GraphServable(Servable):
         graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
         meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
         super().__init__(name, version, path, meta_graph.signature_def, batching)
-        self._session = _session(meta_graph, path)
+        with tempfile.TemporaryDirectory() as folder:
+            if set("*?[") & set(str(path)):  # TensorFlow would take it for a pattern, and find no variables
+                path = Path(folder) / "version"
+                path.symlink_to(self.path.resolve())
+            self._session = _session(meta_graph, path)
         # Also at exit: callables of an open session fail once TensorFlow's modules are gone.
         weakref.finalize(self, self._session.close)
         self._errors = tf.errors

@@ -31,6 +31,7 @@ class Scheduler:
         self._shares, self._settings = settings is not None, settings or BatchingSettings()
         self._pool = ThreadPoolExecutor(self._settings.num_batch_threads, thread_name_prefix="engine")
         self._working = 0
+        self._jobs: set[Job] = set()  # unanswered, whether their rows wait or are computed
         self._waiting: deque[Job] = deque()
         self._open: list[Call] = []  # calls that wait for more rows
         self._changed = threading.Condition()
@@ -56,16 +57,18 @@ class Scheduler:
             context.wait_until(lambda: job.is_done)
         finally:
             with self._changed:
+                self._jobs.remove(job)
                 if job in self._waiting:
                     self._waiting.remove(job)
         return job.result()
 
     def close(self) -> None:
-        """Refuse all waiting requests as UNAVAILABLE, and end the threads."""
+        """Refuse new and unanswered requests as UNAVAILABLE, and end the threads after the calls under way."""
         with self._changed:
             self._closed = True
-            for job in self._waiting:
-                job.fail(_stopping())
+            for job in self._jobs:
+                if not job.is_done:
+                    job.fail(_stopping())
             self._waiting.clear()
             self._changed.notify_all()
         self._pool.shutdown(wait=False)
@@ -81,6 +84,7 @@ class Scheduler:
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"{rows} rows are in the queue of {job.name}, and it takes {most}: ask again later",
                 )
+        self._jobs.add(job)
         for call in self._open:
             call.take(job)
         self._changed.notify_all()

@@ -61,6 +61,11 @@ def test_weights_and_assets_are_separate(versions: list[Path]) -> None:
             assert answers(servables[1], signature) == [[5.0, 0.0], [5.0, 0.0]]
 
 
+def test_a_folder_may_have_brackets_in_its_name(versions: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(versions[1], tmp_path / "models[x]" / "2")
+    assert answers(Servable("m", 2, tmp_path / "models[x]" / "2")) == [[5.0, 0.0], [5.0, 0.0]]
+
+
 def test_a_version_without_weights_does_not_get_another_versions(versions: list[Path], tmp_path: Path) -> None:
     first = Servable("m", 1, versions[0])
     shutil.copytree(versions[1], tmp_path / "2")
