@@ -41,7 +41,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
 from serving.api import embeddings, json_examples, json_tensors
-from serving.api.classify import ExampleCalls
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware import request_log
@@ -50,7 +49,7 @@ from serving.middleware.logs import failure
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
-from serving.protos import ClassificationRequest, Input, ModelSpec, RegressionRequest, TensorInfo, types_pb2
+from serving.protos import ClassificationRequest, ModelSpec, RegressionRequest, TensorInfo, types_pb2
 from serving.scheduling.admission import QueueSettings, RequestContext
 
 log = logging.getLogger(__name__)
@@ -174,23 +173,21 @@ class _RestApi:
         return _answered(embeddings.answer(request, answer.outputs), answer.version)
 
     def classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        calls, spec, given = self._on_examples(path, body, context)
-        answer = calls.classify(ClassificationRequest(model_spec=spec, input=given))
-        return _answered(json_examples.classifications(answer), answer.model_spec.version.value)
+        return self._on_examples(path, body, context, ClassificationRequest, json_examples.classifications)
 
     def regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        calls, spec, given = self._on_examples(path, body, context)
-        answer = calls.regress(RegressionRequest(model_spec=spec, input=given))
-        return _answered(json_examples.regressions(answer), answer.model_spec.version.value)
+        return self._on_examples(path, body, context, RegressionRequest, json_examples.regressions)
 
     def _on_examples(
-        self, path: dict[str, Any], body: bytes, context: RequestContext
-    ) -> tuple[ExampleCalls, ModelSpec, Input]:
+        self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
+    ) -> Response:
         request = json_tensors.parse_object(body)
         # The path's version is not in the spec: it may be too large for an int64.
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
         given = json_examples.request_input(request, self._inference.policy.limits)
-        return self._inference.on_examples(lambda _: _target(path), context), spec, given
+        calls = self._inference.on_examples(lambda _: _target(path), context)
+        answer = calls.answer(kind(model_spec=spec, input=given))
+        return _answered(to_json(answer), answer.model_spec.version.value)
 
     def status(self, path: dict[str, Any]) -> Response:
         statuses = self._models.status(_target(path))
