@@ -36,8 +36,8 @@ from serving.middleware.server_policy import ServerPolicy
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager
 from serving.models.store import TENSORFLOW, Engines, ModelStore
-from serving.scheduling.batching import BatchingSettings
-from serving.scheduling.request_queue import QueueSettings
+from serving.scheduling.admission import QueueSettings
+from serving.scheduling.batching_parameters import BatchingSettings
 
 BATCHED, QUEUED = BatchingSettings(), QueueSettings()
 _STARTUP_SECONDS = 10.0

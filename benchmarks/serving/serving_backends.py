@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MAX_SEQ_LENGTH, MAX_BATCH_SIZE = 128, 32
 MATMUL_SIZE = 2048
+# Bytes of a text, by which `batches` sorts.
+LENGTH_BUCKETS = (64, 128, 256, 512)
 OURS, UNBATCHED, BFLOAT16 = "bert-tfx", "bert-tfx, no batching", "bert-tfx, bfloat16"
 OURS_ONNX, OURS_INT8 = "bert-tfx, onnxruntime", "bert-tfx, onnxruntime int8"
 RAW = "raw"
@@ -70,7 +72,7 @@ def score_task() -> Any:  # made known to the engine, which looks it up by its n
 def start_server(backend: str, folder: Path) -> Server:
     """Start the embedded server, as `bert-tfx serve` does."""
     from pipeline.commands.server.serve import engines
-    from serving.scheduling.batching import BatchingSettings
+    from serving.scheduling.batching_parameters import BatchingSettings
     from serving.server import Server
 
     base = folder / ("saved_model" if backend in (OURS, UNBATCHED) else backend)
@@ -84,7 +86,7 @@ def start_server(backend: str, folder: Path) -> Server:
 
 
 def batches(texts: Sequence[str], limits: Sequence[int], most: int) -> list[list[str]]:
-    """Ideal batches of the server: texts of one length bucket (`limits`, bytes), up to `most` at a time."""
+    """Ideal batches: texts of one length bucket (`limits`, bytes), up to `most` at a time."""
     found: list[list[str]] = []
     bounds = [-1, *limits, float("inf")]
     for low, high in itertools.pairwise(bounds):
@@ -100,8 +102,6 @@ class Raw:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  the graph's ops
 
-        from serving.scheduling.batching import BatchingSettings
-
         texts = json.loads((folder / "texts.json").read_text())
         self._texts, self._flops = texts, 2.0 * MATMUL_SIZE**3
         self._model = tf.saved_model.load(str(folder / "saved_model" / "1"))
@@ -109,7 +109,7 @@ class Raw:
         self._score = lambda given: call(text=tf.constant(given))["score"].numpy()
         self._requests = {
             "alone": [[text] for text in texts],
-            "batches": batches(texts, BatchingSettings().length_buckets, MAX_BATCH_SIZE),
+            "batches": batches(texts, LENGTH_BUCKETS, MAX_BATCH_SIZE),
         }
         self._next = dict.fromkeys(self._requests, 0)
         matrix = tf.ones((MATMUL_SIZE, MATMUL_SIZE))

@@ -20,7 +20,7 @@ from serving.middleware.limits import LimitSettings
 from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE
 from serving.models.servable import GraphServable as Servable
 from serving.protos import SavedModel, SignatureDef
-from serving.scheduling.batching import is_varying, marker, own_width, sizes
+from serving.scheduling.signature_shapes import is_varying, marker, row_widths, sizes
 
 # Upper bound of the outputs of one call, such as the vectors of all tokens.
 _ANSWER_BYTES = 64 << 20
@@ -119,9 +119,9 @@ class RowModel:
             self._answer(members[half:], results)
             return
         values = {key: json_values(key, array) for key, array in outputs.items()}
-        for place, (number, _) in enumerate(members):
-            # As wide as if the row were alone.
-            width = own_width(outputs[self._marker][place : place + 1]) if self._varying else None
+        # As wide as if the row were alone.
+        widths = row_widths(outputs[self._marker]) if self._varying else [None] * len(members)
+        for place, ((number, _), width) in enumerate(zip(members, widths, strict=True)):
             results[number] = {
                 key: value[place][:width] if key in self._varying else value[place] for key, value in values.items()
             }

@@ -13,6 +13,7 @@ separate input tensors, so only one signature of such a model can be requested; 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import grpc
 import numpy as np
@@ -29,7 +30,6 @@ from serving.protos import (
     ModelSpec,
     MultiInferenceRequest,
     MultiInferenceResponse,
-    RegressionRequest,
     RegressionResponse,
     RegressionResult,
     SignatureDef,
@@ -55,47 +55,44 @@ class ExampleCalls:
         self._predict = predict
         self._limits = limits
 
-    def classify(self, request: ClassificationRequest) -> ClassificationResponse:
-        """Labels and scores of all classes, for every Example."""
-        servable = self._servable(request)
-        signature = _signature(servable, request.model_spec, CLASSIFY)
+    def answer(self, request: Any) -> Any:
+        """The response to a Classification-, Regression- or MultiInferenceRequest."""
+        if isinstance(request, MultiInferenceRequest):
+            return self._multi_inference(request)
+        is_classify = isinstance(request, ClassificationRequest)
+        method, response = (CLASSIFY, ClassificationResponse()) if is_classify else (REGRESS, RegressionResponse())
+        if not request.HasField("model_spec"):
+            raise errors.invalid("Missing ModelSpec")
+        servable = self._get(request.model_spec)
+        name = _name(request.model_spec)
+        if name not in servable.signature_defs:
+            raise errors.invalid(f"No signature was found with the name: {name}")
+        _check_signature(servable.signature_defs[name], method)
         examples = serialized_examples(request.input, self._limits)
-        outputs = self._predict(servable, _name(request.model_spec), {_INPUTS: examples})
-        response = ClassificationResponse(result=_classifications(signature, outputs, len(examples)))
+        response.result.CopyFrom(self._result(servable, name, method, examples))
         _fill_spec(response.model_spec, servable, request.model_spec)
         return response
 
-    def regress(self, request: RegressionRequest) -> RegressionResponse:
-        """One number for every Example."""
-        servable = self._servable(request)
-        _signature(servable, request.model_spec, REGRESS)
-        examples = serialized_examples(request.input, self._limits)
-        outputs = self._predict(servable, _name(request.model_spec), {_INPUTS: examples})
-        response = RegressionResponse(result=_regressions(outputs, len(examples)))
-        _fill_spec(response.model_spec, servable, request.model_spec)
-        return response
-
-    def multi_inference(self, request: MultiInferenceRequest) -> MultiInferenceResponse:
+    def _multi_inference(self, request: MultiInferenceRequest) -> MultiInferenceResponse:
         """Results of several signatures of one model on the same Examples."""
         servable = self._get(request.tasks[0].model_spec if request.tasks else ModelSpec())
-        signatures = _task_signatures(servable, request)
+        _check_tasks(servable, request)
         examples = serialized_examples(request.input, self._limits)
         response = MultiInferenceResponse()
         for task in request.tasks:
-            signature = signatures[_name(task.model_spec)]
-            outputs = self._predict(servable, _name(task.model_spec), {_INPUTS: examples})
             result: InferenceResult = response.results.add()
-            if task.method_name == CLASSIFY:
-                result.classification_result.CopyFrom(_classifications(signature, outputs, len(examples)))
-            else:
-                result.regression_result.CopyFrom(_regressions(outputs, len(examples)))
+            field = result.classification_result if task.method_name == CLASSIFY else result.regression_result
+            field.CopyFrom(self._result(servable, _name(task.model_spec), task.method_name, examples))
             _fill_spec(result.model_spec, servable, task.model_spec)
         return response
 
-    def _servable(self, request: ClassificationRequest | RegressionRequest) -> Servable:
-        if not request.HasField("model_spec"):
-            raise errors.invalid("Missing ModelSpec")
-        return self._get(request.model_spec)
+    def _result(
+        self, servable: Servable, name: str, method: str, examples: np.ndarray
+    ) -> ClassificationResult | RegressionResult:
+        outputs = self._predict(servable, name, {_INPUTS: examples})
+        if method == CLASSIFY:
+            return _classifications(servable.signature_defs[name], outputs, len(examples))
+        return _regressions(outputs, len(examples))
 
 
 def serialized_examples(request_input: Input, limits: LimitSettings) -> np.ndarray:
@@ -118,7 +115,7 @@ def serialized_examples(request_input: Input, limits: LimitSettings) -> np.ndarr
     return array
 
 
-def _task_signatures(servable: Servable, request: MultiInferenceRequest) -> dict[str, SignatureDef]:
+def _check_tasks(servable: Servable, request: MultiInferenceRequest) -> None:
     signatures: dict[str, SignatureDef] = {}
     for task in request.tasks:
         spec = task.model_spec
@@ -140,16 +137,6 @@ def _task_signatures(servable: Servable, request: MultiInferenceRequest) -> dict
         signatures[name] = signature
         if len({signature.inputs[_INPUTS].name for signature in signatures.values()}) > 1:
             raise errors.invalid("Input tensor must be the same for all Signatures.")
-    return signatures
-
-
-def _signature(servable: Servable, spec: ModelSpec, method: str) -> SignatureDef:
-    name = _name(spec)
-    if name not in servable.signature_defs:
-        raise errors.invalid(f"No signature was found with the name: {name}")
-    signature = servable.signature_defs[name]
-    _check_signature(signature, method)
-    return signature
 
 
 def _check_signature(signature: SignatureDef, method: str) -> None:

@@ -16,21 +16,15 @@ from serving.middleware.limits import LimitSettings, check_tensors
 from serving.middleware.logs import failure
 from serving.models.manager import ModelManager, Target
 from serving.protos import (
-    ClassificationRequest,
-    ClassificationResponse,
     GetModelMetadataRequest,
     GetModelMetadataResponse,
     GetModelStatusRequest,
     GetModelStatusResponse,
     ModelServiceServicer,
     ModelSpec,
-    MultiInferenceRequest,
-    MultiInferenceResponse,
     PredictionServiceServicer,
     PredictRequest,
     PredictResponse,
-    RegressionRequest,
-    RegressionResponse,
     ReloadConfigRequest,
     ReloadConfigResponse,
     SignatureDef,
@@ -38,7 +32,7 @@ from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from serving.scheduling.request_queue import RequestContext
+from serving.scheduling.admission import RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -94,19 +88,11 @@ class PredictionService(PredictionServiceServicer):
         return response
 
     @_answers
-    def Classify(self, request: ClassificationRequest, context: grpc.ServicerContext) -> ClassificationResponse:
+    def _on_examples(self, request: Any, context: grpc.ServicerContext) -> Any:
         with _request_context(context) as asked:
-            return self._inference.on_examples(_target, asked).classify(request)
+            return self._inference.on_examples(_target, asked).answer(request)
 
-    @_answers
-    def Regress(self, request: RegressionRequest, context: grpc.ServicerContext) -> RegressionResponse:
-        with _request_context(context) as asked:
-            return self._inference.on_examples(_target, asked).regress(request)
-
-    @_answers
-    def MultiInference(self, request: MultiInferenceRequest, context: grpc.ServicerContext) -> MultiInferenceResponse:
-        with _request_context(context) as asked:
-            return self._inference.on_examples(_target, asked).multi_inference(request)
+    Classify = Regress = MultiInference = _on_examples
 
     @_answers
     def GetModelMetadata(

@@ -14,8 +14,9 @@ from serving.middleware.server_policy import ServerPolicy
 from serving.models.manager import ModelManager, Target
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.protos import ModelSpec, SignatureDef
-from serving.scheduling.batching import BatchingSettings
-from serving.scheduling.request_queue import AdmissionControl, ConcurrencyLimiter, Memory, QueueSettings, RequestContext
+from serving.scheduling.admission import Admission, QueueSettings, RequestContext
+from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,9 @@ class Inference:
     ):
         self.models = models
         self.policy = policy
-        self._admission = AdmissionControl(queue.max_requests)
-        self._answers = Memory(_LARGE_ANSWERS * (1 + _COPIES) * policy.limits.max_answer_bytes)
-        self._alone = ConcurrencyLimiter(queue.max_running)
-        self._batched = ConcurrencyLimiter(_rows_at_once(batching) if batching else 1)
+        answer_bytes = _LARGE_ANSWERS * (1 + _COPIES) * policy.limits.max_answer_bytes
+        self._admission = Admission(queue.max_requests, answer_bytes)
+        self._scheduler = Scheduler(batching)
 
     def predict(
         self,
@@ -83,7 +83,7 @@ class Inference:
             ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
                 or the code of the graph's error.
         """
-        context.held.enter_context(self._admission.admitted())
+        self._admission.admit(context)
         # Kept loaded until it has answered, whatever versions are swapped meanwhile.
         servable = self.find(target, signature_name)
         inputs = read_inputs(servable.signature(signature_name))
@@ -99,7 +99,7 @@ class Inference:
         def run(servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
             return self._run(servable, signature_name, inputs, context)
 
-        context.held.enter_context(self._admission.admitted())
+        self._admission.admit(context)
         return ExampleCalls(get, run, self.policy.limits)
 
     def find(self, target: Target, signature_name: str = "") -> Servable:
@@ -118,40 +118,26 @@ class Inference:
         growth: int = 1,
     ) -> Arrays:
         self.policy.check(servable, signature_name, inputs)
-        prepared = servable.prepare(signature_name, inputs, output_filter)
+        job = servable.prepare(signature_name, inputs, output_filter)
         limit = self.policy.limits.max_answer_bytes // growth
-        if prepared.answer_bytes > limit:
+        if job.answer_bytes > limit:
             raise ServingError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"the answer may take {prepared.answer_bytes} bytes; at most {limit}: send fewer or shorter rows,"
+                f"the answer may take {job.answer_bytes} bytes; at most {limit}: send fewer or shorter rows,"
                 " or ask for fewer outputs",
             )
-        context.held.enter_context(self._answers.reserved(prepared.answer_bytes * (growth + _COPIES)))
-        # Between two parts, other requests get their turn and cancellation is noticed.
-        return prepared.run(lambda rows: self._batched.slot(context, rows) if rows else self._alone.slot(context))
+        self._admission.reserve(context, job.answer_bytes * (growth + _COPIES))
+        return self._scheduler.run(job, context)
 
     @property
     def waiting(self) -> int:
-        """Number of queued requests."""
-        return self._alone.waiting + self._batched.waiting
+        """Number of requests of which rows wait."""
+        return self._scheduler.waiting
 
     def drain(self, seconds: float) -> bool:
         """Refuse new requests now and queued ones after `seconds`, as UNAVAILABLE; False if others are cut off."""
-        if self._admission.close(seconds):
-            return True
-        self._alone.close()
-        self._batched.close()
-        if self._admission.close(_LAST_SECONDS):
-            return True
-        log.warning("stopped after %g s: %d admitted requests were not answered", seconds, self._admission.inside)
-        return False
-
-
-def _rows_at_once(batching: BatchingSettings) -> int:
-    """Rows handed to the batch threads: they compute one batch each while the next one is collected.
-
-    Requests of more than half a batch share none, so there are up to twice as many batches as full ones: few enough
-    that the queues of the batches refuse nobody.
-    """
-    threads, most = batching.num_batch_threads, batching.max_enqueued_batches
-    return batching.max_batch_size * max(threads, min(2 * threads, (threads + most) // 2))
+        done = self._admission.close(seconds)
+        self._scheduler.close()
+        if not done and not (done := self._admission.close(_LAST_SECONDS)):
+            log.warning("stopped after %g s: %d admitted requests were not answered", seconds, self._admission.inside)
+        return done

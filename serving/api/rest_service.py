@@ -49,8 +49,8 @@ from serving.middleware.logs import failure
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
-from serving.protos import ClassificationRequest, Input, ModelSpec, RegressionRequest, TensorInfo, types_pb2
-from serving.scheduling.request_queue import QueueSettings, RequestContext
+from serving.protos import ClassificationRequest, ModelSpec, RegressionRequest, TensorInfo, types_pb2
+from serving.scheduling.admission import QueueSettings, RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -64,18 +64,12 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
     """ASGI application; a body larger than the policy's `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    routes = [
-        Route("/v1/models", api.models, methods=["GET"]),
-        Route("/v1/embeddings", api.embeddings, methods=["POST"]),
-    ]
+    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", api.embeddings, methods=["POST"])]
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
-        routes += [
-            Route(f"{model}:predict", api.predict, methods=["POST"]),
-            Route(f"{model}:classify", api.classify, methods=["POST"]),
-            Route(f"{model}:regress", api.regress, methods=["POST"]),
-            Route(f"{model}/metadata", api.metadata, methods=["GET"]),
-            Route(model, api.status, methods=["GET"]),
-        ]
+        for method, work in (("predict", api.predict), ("classify", api.classify), ("regress", api.regress)):
+            answer = functools.partial(api.post, work=work)
+            routes.append(Route(f"{model}:{method}", answer, methods=["POST"]))
+        routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
     return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
 
 
@@ -97,17 +91,8 @@ class _RestApi:
         self._queue = queue
         self._began = int(time.time())
 
-    async def predict(self, request: Request) -> Response:
-        return await self._post(request, self._predict)
-
-    async def classify(self, request: Request) -> Response:
-        return await self._post(request, self._classify)
-
-    async def regress(self, request: Request) -> Response:
-        return await self._post(request, self._regress)
-
     async def embeddings(self, request: Request) -> Response:
-        answer = await self._post(request, self._embeddings)
+        answer = await self.post(request, self._embeddings)
         if answer.status_code < 400:
             return answer
         refusal = embeddings.error(answer.status_code, json.loads(bytes(answer.body) or b"{}").get("error", ""))
@@ -115,9 +100,10 @@ class _RestApi:
             refusal.headers["Connection"] = answer.headers["Connection"]
         return refusal
 
-    async def _post(
+    async def post(
         self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
     ) -> Response:
+        """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
         context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.policy.limits
         request.scope[_HELD].callback(context.held.close)
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -148,38 +134,19 @@ class _RestApi:
             return Response(status_code=400)  # never read
         watch = asyncio.ensure_future(_cancel_when_gone(request, context))
         try:
-            return await self._answer(lambda: work(request.path_params, bytes(body), context))
+            task = functools.partial(work, request.path_params, bytes(body), context)
+            return await anyio.to_thread.run_sync(task, limiter=self._threads)
+        except Exception as error:
+            return _refused(error)
         finally:
             watch.cancel()
-
-    async def status(self, request: Request) -> Response:
-        return self._told(lambda: self._status(request.path_params))
-
-    async def metadata(self, request: Request) -> Response:
-        return self._told(lambda: self._metadata(request.path_params))
-
-    async def models(self, request: Request) -> Response:
-        return self._told(self._list_models)
-
-    def _told(self, work: Callable[[], Response]) -> Response:
-        """Answer at once, in the thread of the connections, what is known without computing."""
-        try:
-            return work()
-        except Exception as error:
-            return _refused(error)
-
-    async def _answer(self, work: Callable[[], Response]) -> Response:
-        try:
-            return await anyio.to_thread.run_sync(work, limiter=self._threads)
-        except Exception as error:
-            return _refused(error)
 
     @functools.cached_property
     def _threads(self) -> anyio.CapacityLimiter:
         # Starlette's own limit is 40 threads: further requests would wait without a deadline.
         return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
 
-    def _predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+    def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = json_tensors.parse_request(body)
         answer = self._inference.predict(
             _target(path),
@@ -205,29 +172,28 @@ class _RestApi:
         )
         return _answered(embeddings.answer(request, answer.outputs), answer.version)
 
-    def _classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        spec, request_input = self._example_request(path, body)
-        examples = self._inference.on_examples(lambda _: _target(path), context)
-        response = examples.classify(ClassificationRequest(model_spec=spec, input=request_input))
-        return _answered(json_examples.classifications(response), response.model_spec.version.value)
+    def classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        return self._on_examples(path, body, context, ClassificationRequest, json_examples.classifications)
 
-    def _regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        spec, request_input = self._example_request(path, body)
-        examples = self._inference.on_examples(lambda _: _target(path), context)
-        response = examples.regress(RegressionRequest(model_spec=spec, input=request_input))
-        return _answered(json_examples.regressions(response), response.model_spec.version.value)
+    def regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        return self._on_examples(path, body, context, RegressionRequest, json_examples.regressions)
 
-    def _example_request(self, path: dict[str, Any], body: bytes) -> tuple[ModelSpec, Input]:
+    def _on_examples(
+        self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
+    ) -> Response:
         request = json_tensors.parse_object(body)
         # The path's version is not in the spec: it may be too large for an int64.
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-        return spec, json_examples.request_input(request, self._inference.policy.limits)
+        given = json_examples.request_input(request, self._inference.policy.limits)
+        calls = self._inference.on_examples(lambda _: _target(path), context)
+        answer = calls.answer(kind(model_spec=spec, input=given))
+        return _answered(to_json(answer), answer.model_spec.version.value)
 
-    def _status(self, path: dict[str, Any]) -> Response:
+    def status(self, path: dict[str, Any]) -> Response:
         statuses = self._models.status(_target(path))
         return JSONResponse({"model_version_status": [_status_json(status) for status in statuses]})
 
-    def _list_models(self) -> Response:
+    def list_models(self, path: dict[str, Any]) -> Response:
         listed = [
             {
                 "name": name,
@@ -245,7 +211,7 @@ class _RestApi:
         ]
         return JSONResponse({"models": listed, "object": "list", "data": data})
 
-    def _metadata(self, path: dict[str, Any]) -> Response:
+    def metadata(self, path: dict[str, Any]) -> Response:
         servable = self._inference.find(_target(path))
         signature_defs = {
             name: {
@@ -259,6 +225,18 @@ class _RestApi:
         # The map's only field is named like the metadata field: TensorFlow Serving nests them, too.
         metadata = {SIGNATURE_DEF_FIELD: {"signature_def": signature_defs}}
         return JSONResponse({"model_spec": spec, "metadata": metadata})
+
+
+def _get(path: str, work: Callable[[dict[str, Any]], Response]) -> Route:
+    """A route that answers in the thread of the connections, at once, what is known without computing."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return work(request.path_params)
+        except Exception as error:
+            return _refused(error)
+
+    return Route(path, answer, methods=["GET"])
 
 
 def _target(path: dict[str, Any]) -> Target:

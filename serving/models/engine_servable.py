@@ -13,9 +13,7 @@ from google.protobuf.message import DecodeError
 from serving import errors, tensors
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.protos import Example, SignatureDef, TensorInfo, types_pb2
-from serving.scheduling.batching import BatchingSettings, can_batch
-from serving.scheduling.merging import Merger
-from serving.scheduling.request_parts import Part
+from serving.scheduling.batching_parameters import BatchingSettings
 
 _METHOD = "tensorflow/serving/"
 # TensorFlow Serving's calls on tf.Examples: the output of serving_default that tells them, and theirs from its.
@@ -24,13 +22,15 @@ _ON_EXAMPLES = {
     "regress": ("score", {"outputs": "score"}),
 }
 _EXAMPLES = "inputs"
+# A call with more rows takes as long a row, and its first request waits for all of them (bench_serving.md).
+_MOST_ROWS = 8
 
 # By name: NumPy's type (object for strings) and the shape, -1 for an unknown size.
 Tensors = Mapping[str, tuple[type, tuple[int, ...]]]
 
 
 class EngineServable(Servable):
-    """Answers of an engine, as many calls at once as there are cores; requests that wait may share one.
+    """Answers of an engine that computes a call on one core.
 
     Adds `classify` and `regress` to a `serving_default` of labels or scores of texts.
 
@@ -56,26 +56,20 @@ class EngineServable(Servable):
             if sign in default.outputs and set(default.inputs) <= {"text", "text_pair"}:
                 outputs = {key: default.outputs[of] for key, of in names.items()}
                 shapes[method] = {_EXAMPLES: (object, (-1,))}, outputs, method
-        super().__init__(name, version, path, {key: _signature_def(*of) for key, of in shapes.items()}, batching)
-        self._waits_here = batching is not None
-        self._mergeable = {key for key, of in self.signature_defs.items() if batching and merges and can_batch(key, of)}
-        self._merger = Merger((batching or BatchingSettings()).num_batch_threads)
+        signature_defs = {key: _signature_def(*of) for key, of in shapes.items()}
+        super().__init__(name, version, path, signature_defs, batching, _MOST_ROWS, merges)
 
-    def batches(self, name: str, part: Part) -> bool:
-        return self._waits_here  # the turns of batches
-
-    def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
+    def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         method = name if name in _ON_EXAMPLES and name not in self._signatures else ""
         signature = self._signatures[DEFAULT_SIGNATURE if method else name]
-        inputs = _features(part.inputs[_EXAMPLES], signature.inputs) if method else part.inputs
+        if method:
+            inputs = _features(inputs[_EXAMPLES], signature.inputs)
         try:
-            of, alone = self.signature_defs[name], not (part.shared and name in self._mergeable)
-            inputs = {key: inputs[key] for key in signature.inputs}
-            outputs = self._merger.call(signature.answer, of, inputs, alone)
+            outputs = signature.answer(*(inputs[key] for key in signature.inputs))
         except ValueError as error:
-            raise part.located(errors.invalid(str(error))) from error
+            raise errors.invalid(str(error)) from error
         except Exception as error:
-            raise part.located(errors.from_exception(error)) from error
+            raise errors.from_exception(error) from error
         return {key: outputs[of] for key, of in _ON_EXAMPLES[method][1].items()} if method else outputs
 
 

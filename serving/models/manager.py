@@ -28,7 +28,7 @@ from serving.errors import ServingError
 from serving.models.config import ModelConfig, read_model_configs
 from serving.models.servable import Servable
 from serving.models.store import TENSORFLOW, Engines, LoadMetrics, ModelStore, VersionStatus
-from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.batching_parameters import BatchingSettings
 
 log = logging.getLogger(__name__)
 

@@ -1,27 +1,29 @@
 """One loaded version of a model: signatures, validation of requests, and execution.
 
-As in TensorFlow Serving, every version has its own session, over a graph that versions may share
-(`serving.models.graph`). Everything that belongs to the session, such as batching threads, is freed with it; resources
-of eager functions would not be.
+As in TensorFlow Serving, every version has its own session. Everything that belongs to the session is freed with it;
+resources of eager functions would not be.
 """
 
 import json
+import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from serving import errors, tensors
-from serving.models.graph import INIT_SIGNATURE, model_graph
-from serving.protos import SavedModel, SignatureDef
-from serving.scheduling.batching import BatchingSettings, callable_of, can_batch
-from serving.scheduling.request_parts import Load, Part, answer_bytes, is_divisible, joined, parts_of
+from serving.protos import MetaGraphDef, SavedModel, SignatureDef
+from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.jobs import Job
+from serving.scheduling.row_load import answer_bytes, budget_of, check_load, load_of
+from serving.scheduling.signature_shapes import can_divide, can_share
 
+# A signature in form only: it runs the initialisers.
+INIT_SIGNATURE = "__saved_model_init_op"
 DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
 # Beside the SavedModels of this project: which token a text for `fill_mask` has where one is to be filled in.
@@ -35,7 +37,9 @@ class Servable:
     Args:
         path: the version's folder.
         signature_defs: the signatures, by name.
-        batching: how requests are batched; None disables batching.
+        batching: limits of a call.
+        most_rows: a further limit for the rows of a call.
+        shares: whether rows of several requests may be computed together.
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
@@ -48,16 +52,19 @@ class Servable:
         path: Path,
         signature_defs: Mapping[str, SignatureDef],
         batching: BatchingSettings | None = None,
+        most_rows: int = sys.maxsize,
+        shares: bool = True,
     ):
+        batching = batching or BatchingSettings()
         self.name = name
         self.version = version
         self.path = path
         self.mask = _mask_of(path)
         self.signature_defs = dict(signature_defs)
-        self._most_rows = (batching or BatchingSettings()).max_batch_size
-        self._divisible = {
-            key: is_divisible(signature, can_batch(key, signature)) for key, signature in self.signature_defs.items()
-        }
+        self._budget = budget_of(min(batching.max_batch_size, most_rows))
+        self._sizes = batching.allowed_batch_sizes
+        self._divisible = {key for key, signature in self.signature_defs.items() if can_divide(key, signature)}
+        self._shareable = {key for key in self._divisible if shares and can_share(key, self.signature_defs[key])}
 
     def signature(self, name: str) -> SignatureDef:
         """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the existing ones."""
@@ -70,9 +77,7 @@ class Servable:
             )
         return self.signature_defs[name]
 
-    def prepare(
-        self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
-    ) -> "PreparedRequest":
+    def prepare(self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()) -> Job:
         """Validate a request, without computing anything yet.
 
         Args:
@@ -85,26 +90,23 @@ class Servable:
         """
         signature = self.signature(signature_name)
         name = signature_name or DEFAULT_SIGNATURE
-        wanted = tuple(self._outputs(signature, output_filter))
+        wanted = self._outputs(signature, output_filter)
         arrays = self._inputs(name, signature, inputs)
-        load = Load.of(arrays)
-        parts = parts_of(arrays, load, self._most_rows, self._divisible[name])
-        return PreparedRequest(
-            self, name, wanted, tuple(parts), len(load.tokens), answer_bytes(signature, wanted, load)
-        )
+        load = load_of(arrays)
+        has_rows = {array.shape[0] for array in arrays.values() if array.ndim} == {len(load.tokens)} != {0}
+        divides = name in self._divisible and has_rows
+        check_load(load, self._budget, divides)
+        size, shares = answer_bytes(signature, wanted, load), name in self._shareable
+        return Job(self, name, signature, wanted, arrays, load, size, self._budget, divides, shares, self._sizes)
 
     def predict(
         self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
     ) -> dict[str, np.ndarray]:
-        """Call one signature now, ignoring concurrency limits: `prepare`, then `PreparedRequest.run`."""
+        """Call one signature now, in this thread: `prepare`, then `Job.run`."""
         return self.prepare(signature_name, inputs, output_filter).run()
 
-    def batches(self, name: str, part: Part) -> bool:
-        """Whether a part of a request is batched with others, or waits its turn elsewhere."""
-        raise NotImplementedError
-
-    def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
-        """All outputs of a signature for a part; ServingError with the code of the engine's error."""
+    def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All outputs of a signature; ServingError with the code of the engine's error."""
         raise NotImplementedError
 
     def _outputs(self, signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
@@ -137,7 +139,7 @@ class Servable:
             for key, array in sorted(inputs.items())
             if array.ndim and not (key in signature.defaults and len(array) == 1)
         }
-        if self._divisible[name] and len(set(counts.values())) > 1:
+        if name in self._divisible and len(set(counts.values())) > 1:
             given = ", ".join(f"{key} {count}" for key, count in counts.items())
             raise errors.invalid(f'signature "{name}": all inputs must have the same number of rows; given: {given}')
         left_out = set(signature.defaults) - set(inputs)
@@ -156,73 +158,71 @@ class GraphServable(Servable):
         graphs = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs
         meta_graph = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags)
         super().__init__(name, version, path, meta_graph.signature_def, batching)
-        self._graph = model_graph(meta_graph, batching)
-        self._session = self._graph.session(path)
+        with tempfile.TemporaryDirectory() as folder:
+            if set("*?[") & set(str(path)):  # TensorFlow would take it for a pattern, and find no variables
+                path = Path(folder) / "version"
+                path.symlink_to(self.path.resolve())
+            self._session = _session(meta_graph, path)
         # Also at exit: callables of an open session fail once TensorFlow's modules are gone.
         weakref.finalize(self, self._session.close)
         self._errors = tf.errors
         self._lock = threading.Lock()
-        self._alone: dict[str, Callable[..., list[Any]]] = {}
-        self._batched = {key: batched.callable_in(self._session) for key, batched in self._graph.batched.items()}
+        self._callables: dict[str, Callable[..., list[Any]]] = {}
 
-    def batches(self, name: str, part: Part) -> bool:
-        return part.shared and name in self._batched and self._graph.batched[name].takes(part.inputs)
-
-    def compute(self, name: str, part: Part) -> dict[str, np.ndarray]:
-        if self.batches(name, part):
-            outputs = self._graph.batched[name].compute(self._batched[name], part.inputs)
-            if outputs is not None:
-                return outputs
-        signature = self.signature_defs[name]
-        call = self._call_alone(name, signature)
+    def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        signature, call = self.signature_defs[name], self._callable(name)
         try:
-            values = call(*(part.inputs[key] for key in sorted(signature.inputs)))
+            values = call(*(inputs[key] for key in sorted(signature.inputs)))
         except (self._errors.OpError, UnicodeDecodeError) as error:
-            raise part.located(errors.from_exception(error)) from error
-        return dict(zip(sorted(signature.outputs), values, strict=True))
+            raise errors.from_exception(error) from error
+        return {key: _as_array(value) for key, value in zip(sorted(signature.outputs), values, strict=True)}
 
-    def _call_alone(self, name: str, signature: SignatureDef) -> Callable[..., list[Any]]:
-        """Fetch all outputs: each subset would compile a separate executable."""
-        with self._lock:
-            if name not in self._alone:
-                feeds = [signature.inputs[key].name for key in sorted(signature.inputs)]
-                fetches = [getattr(fetch, "name", fetch) for fetch in self._graph.fetches[name]]
-                self._alone[name] = callable_of(self._session, fetches, feeds)
-            return self._alone[name]
+    def _callable(self, name: str) -> Callable[..., list[Any]]:
+        """The call of a signature, from its inputs to all its outputs, in the order of their names.
 
-
-@dataclass(frozen=True)
-class PreparedRequest:
-    """A validated request with the servable that will answer it.
-
-    Attributes:
-        servable: kept loaded until the request is answered.
-        signature_name: never "".
-        wanted: names of the wanted outputs.
-        parts: the request in parts, computed one after the other.
-        answer_bytes: upper bound of the memory of the wanted outputs.
-    """
-
-    servable: Servable
-    signature_name: str
-    wanted: tuple[str, ...]
-    parts: tuple[Part, ...]
-    rows: int
-    answer_bytes: int
-
-    def run(self, turn: Callable[[int], AbstractContextManager[object]] = nullcontext) -> dict[str, np.ndarray]:
-        """Outputs by name; ServingError with the code of the graph's error.
-
-        Each part is computed within a `turn(rows)`, 0 rows if it is not batched; an error of it ends the request.
+        Its graph is optimised when it is made, which takes about a second; each subset of outputs would be another
+        graph. Operations run one after the other in the calling thread, as an encoder needs them. With
+        `Session.make_callable`, which leads to `Session.run`, and with operations that change threads, one text took
+        longer (bench_serving.md). The public method takes no `CallableOptions`.
         """
-        answers = []
-        for part in self.parts:
-            batched = self.servable.batches(self.signature_name, part)
-            rows = max((size for array in part.inputs.values() for size in array.shape[:1]), default=1)
-            with turn(max(rows, 1) if batched else 0):
-                outputs = self.servable.compute(self.signature_name, part)
-            answers.append({name: _as_array(outputs[name]) for name in self.wanted})
-        return answers[0] if len(answers) == 1 else joined(self.parts, answers, self.rows)
+        from tensorflow.core.protobuf import config_pb2
+
+        with self._lock:
+            if name not in self._callables:
+                signature = self.signature_defs[name]
+                inputs, outputs = (
+                    [infos[key].name for key in sorted(infos)] for infos in (signature.inputs, signature.outputs)
+                )
+                options = config_pb2.CallableOptions(feed=inputs, fetch=outputs)
+                options.run_options.inter_op_thread_pool = -1
+                self._callables[name] = self._session._make_callable_from_options(options)
+            return self._callables[name]
+
+
+def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
+    """Session with the graph, variables and assets of the SavedModel in `path`, restored and initialised."""
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    with graph.as_default():
+        saver = tf.compat.v1.train.import_meta_graph(meta_graph)
+    config = tf.compat.v1.ConfigProto()
+    # A second round of optimisation makes no difference.
+    config.graph_options.rewrite_options.meta_optimizer_iterations = 1
+    # Idle threads must sleep: spinning took the cores from threads with work, in the server and its clients.
+    config.experimental.disable_thread_spinning = True
+    session = tf.compat.v1.Session(graph=graph, config=config)
+    try:
+        if saver is not None:
+            with graph.as_default():  # the restore looks for a default graph
+                saver.restore(session, str(path / "variables" / "variables"))
+        if INIT_SIGNATURE in meta_graph.signature_def:
+            assets = {file.tensor_info.name: str(path / "assets" / file.filename) for file in meta_graph.asset_file_def}
+            session.run(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name, assets)
+    except BaseException:
+        session.close()
+        raise
+    return session
 
 
 def _mask_of(path: Path) -> str:

@@ -33,7 +33,7 @@ from serving.models.config import ModelConfig, VersionPolicy
 from serving.models.servable import SAVED_MODEL_FILE, GraphServable, Servable
 from serving.models.warmup import warm_up
 from serving.protos import ModelVersionStatus
-from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.batching_parameters import BatchingSettings
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,14 @@
 """
 
 import dataclasses
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
 from serving import errors
-from serving.scheduling.batching import BatchingSettings
 
 _FIELDS = {
     "max_batch_size": (1, "Int64Value"),
@@ -29,6 +30,44 @@ _FIELDS = {
 }
 # Not applicable here: there is one pool per model, and models pad their texts themselves.
 _WITHOUT_EFFECT = ("thread_pool_name", "pad_variable_length_inputs")
+
+
+def _cores() -> int:
+    """Cores available to this process, if the system reports it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class BatchingSettings:
+    """TensorFlow Serving's batching parameters, under their names.
+
+    Attributes:
+        num_batch_threads: calls computed at once; by default the number of cores of the process.
+        max_batch_size: maximum number of rows of a call.
+        batch_timeout_micros: how long an incomplete call waits for more rows while a thread is free.
+        max_enqueued_batches: once as many times `max_batch_size` rows of a signature wait, requests are
+            RESOURCE_EXHAUSTED; None for no limit but that of the requests.
+        allowed_batch_sizes: increasing sizes that calls are padded to, the last one `max_batch_size`; empty for no
+            padding.
+    """
+
+    num_batch_threads: int = field(default_factory=_cores)
+    max_batch_size: int = 32
+    batch_timeout_micros: int = 0
+    max_enqueued_batches: int | None = None
+    allowed_batch_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("num_batch_threads", "max_batch_size", "max_enqueued_batches"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+        if self.batch_timeout_micros < 0:
+            raise ValueError(f"batch_timeout_micros is {self.batch_timeout_micros}; it must be at least 0")
+        allowed = self.allowed_batch_sizes
+        if list(allowed) != sorted({size for size in allowed if size > 0}):
+            raise ValueError(f"allowed_batch_sizes is {allowed}; it must increase, from above 0")
+        if allowed and allowed[-1] != self.max_batch_size:
+            raise ValueError(f"allowed_batch_sizes ends with {allowed[-1]}, not with max_batch_size")
 
 
 def read_batching_parameters(path: str | Path) -> BatchingSettings:

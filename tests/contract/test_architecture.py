@@ -45,8 +45,8 @@ from serving.deploy.settings import DeploySettings
 from serving.middleware.limits import LimitSettings
 from serving.middleware.logs import LogSettings
 from serving.middleware.security import SecuritySettings
-from serving.scheduling.batching import BatchingSettings
-from serving.scheduling.request_queue import QueueSettings
+from serving.scheduling.admission import QueueSettings
+from serving.scheduling.batching_parameters import BatchingSettings
 
 ROOT = Path(__file__).parents[2]
 # A package, and the packages of this project that it may import.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serving.models.store import Engines
-    from serving.scheduling.batching import BatchingSettings
+    from serving.scheduling.batching_parameters import BatchingSettings
 
 # Delay until the server notices `bert-tfx models promote`.
 CONFIG_POLL_SECONDS = 1.0
@@ -98,9 +98,8 @@ def serve(
     from serving.middleware.limits import LimitSettings
     from serving.middleware.logs import LogSettings
     from serving.middleware.security import SecuritySettings
-    from serving.scheduling.batching import BatchingSettings
-    from serving.scheduling.batching_parameters import read_batching_parameters
-    from serving.scheduling.request_queue import QueueSettings
+    from serving.scheduling.admission import QueueSettings
+    from serving.scheduling.batching_parameters import BatchingSettings, read_batching_parameters
     from serving.server import serve as serve_forever
 
     base: str | None = None
@@ -145,7 +144,7 @@ def engines(engine: str) -> Engines:
     """Loaders of versions, by the file that selects them, for a value of `--engine`."""
     from serving.models.engine_servable import EngineServable
     from serving.models.store import TENSORFLOW
-    from serving.scheduling.batching import BatchingSettings
+    from serving.scheduling.batching_parameters import BatchingSettings
 
     def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
         from bert_keras.convert.onnx_answers import OnnxModel

@@ -38,7 +38,7 @@ class Process:
         ports = f"grpc_port={self.grpc_port}, rest_port={self.rest_port}"
         command = (
             "from serving.middleware.limits import LimitSettings;"
-            " from serving.scheduling.request_queue import QueueSettings;"
+            " from serving.scheduling.admission import QueueSettings;"
             f" from serving.server import serve; serve({str(self._base)!r}, {ports}, poll_seconds=0.1{settings})"
         )
         # With an arena per thread, glibc keeps freed memory: it would grow until all have had a large request.

@@ -54,7 +54,7 @@ def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: 
     options = f"{str(tmp_path)!r}, grpc_port=0, rest_port=0, poll_seconds=0.1, queue=QueueSettings(drain_seconds=300.0)"
     # Like `bert-tfx`, which keeps the libraries' messages from the terminal.
     quiet = "import logging; logging.getLogger().addHandler(logging.NullHandler())"
-    imports = "from serving.server import serve; from serving.scheduling.request_queue import QueueSettings"
+    imports = "from serving.server import serve; from serving.scheduling.admission import QueueSettings"
     command = f"{quiet}; {imports}; serve({options})"
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(

@@ -26,7 +26,7 @@ from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.commands.server.serve import engines
 from serving.client import Client, ClientError
 from serving.models.engine_servable import EngineServable
-from serving.scheduling.batching import BatchingSettings
+from serving.scheduling.batching_parameters import BatchingSettings
 from serving.server import Server
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 

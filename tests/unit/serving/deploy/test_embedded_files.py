@@ -8,7 +8,7 @@ import yaml
 from typer.main import get_command
 
 from pipeline.cli import app
-from serving.scheduling.request_queue import QueueSettings
+from serving.scheduling.admission import QueueSettings
 
 DOCKER = Path(__file__).parents[4] / "docker"
 

@@ -18,9 +18,8 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
-from serving.scheduling.batching import BatchingSettings
-from serving.scheduling.request_parts import Part
-from serving.scheduling.request_queue import QueueSettings, RequestContext
+from serving.scheduling.admission import QueueSettings, RequestContext
+from serving.scheduling.batching_parameters import BatchingSettings
 from serving.server import BATCHED, Server
 
 Push = Callable[[Path, int, int], Path]
@@ -159,8 +158,8 @@ def test_probes_are_answered_while_requests_hold_all_threads(base: Path, monkeyp
 
 @pytest.fixture(scope="module")
 def one_by_one(base: Path) -> Iterator[Server]:
-    """Server that computes one request at a time outside of batches."""
-    server = started(base, max_running=1, rest_timeout_seconds=2.0)
+    """Server that computes one request at a time."""
+    server = started(base, BatchingSettings(num_batch_threads=1), rest_timeout_seconds=2.0)
     yield server
     server.stop()
 
@@ -172,11 +171,11 @@ class Held:
         self.opened = threading.Event()
         self.turns: list[int] = []
 
-    def compute(self, servable: Servable, name: str, part: Part) -> dict[str, np.ndarray]:
-        self.turns.append(int(part.inputs["turns"]))
+    def compute(self, servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
+        self.turns.append(int(inputs["turns"]))
         if self.turns[-1] == 1:
             assert self.opened.wait(PATIENCE)
-        return COMPUTE(servable, name, part)
+        return COMPUTE(servable, name, inputs)
 
 
 COMPUTE = Servable.compute
@@ -185,7 +184,7 @@ COMPUTE = Servable.compute
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     held = Held()
-    monkeypatch.setattr(Servable, "compute", lambda servable, name, part: held.compute(servable, name, part))
+    monkeypatch.setattr(Servable, "compute", lambda servable, name, inputs: held.compute(servable, name, inputs))
     yield held
     held.opened.set()
 
@@ -241,30 +240,27 @@ def test_requests_of_disconnected_rest_clients_are_not_computed(
 FULL = request("company", text=["abc"] * 32)
 
 
-def test_rows_wait_instead_of_being_refused(base: Path) -> None:
-    """Requests of full batches, beyond what the queue of the batches takes."""
-    server = started(base, BatchingSettings(num_batch_threads=1, max_enqueued_batches=1))
-    calls = [over_grpc(server).future(FULL, timeout=PATIENCE) for _ in range(100)]
+def test_rows_wait_instead_of_being_refused(one_by_one: Server) -> None:
+    calls = [over_grpc(one_by_one).future(FULL, timeout=PATIENCE) for _ in range(200)]
     assert {tuple(call.result().outputs["rows"].int_val) for call in calls} == {(32,) * 32}
-    server.stop()
 
 
 def test_rows_of_clients_that_left_are_not_computed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, gate = started(base, BatchingSettings(num_batch_threads=1)), Gate()
 
-    def computed(servable: Servable, name: str, part: Part) -> dict[str, np.ndarray]:
+    def computed(servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
         gate(name)
-        return COMPUTE(servable, name, part)
+        return COMPUTE(servable, name, inputs)
 
     monkeypatch.setattr(Servable, "compute", computed)
     calls = [over_grpc(server).future(FULL, timeout=PATIENCE) for _ in range(30)]
-    wait_for(lambda: server.inference.waiting == 28)
+    wait_for(lambda: server.inference.waiting == 29)
     for call in calls:
         call.cancel()
     wait_for(lambda: server.inference.waiting == 0)
     gate.opened.set()
     wait_for(lambda: not server.inference._admission.inside)
-    assert len(gate.arrived) == 2
+    assert len(gate.arrived) == 1
     server.stop()
 
 

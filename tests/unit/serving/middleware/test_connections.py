@@ -21,7 +21,7 @@ from serving.middleware.limits import LimitSettings
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
 
-HALF_OPEN, HEAD_SECONDS, MOST_OF_ONE, MOST = 2000, 6.0, 400, 500
+HALF_OPEN, HEAD_SECONDS, MOST_OF_ONE, MOST = 2000, 3.0, 400, 500
 HALF_A_HEAD = b"POST /v1/models/bert:predict HTTP/1.1\r\nContent-Le"
 HALF_A_PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 # On Linux all of 127.0.0.0/8 is loopback: an address other than that of the test's clients.
@@ -114,9 +114,9 @@ def test_a_slow_request_head_times_out(process: Any) -> None:
 
 def test_an_idle_client_is_answered(process: Any) -> None:
     with Client(f"127.0.0.1:{process.grpc_port}", timeout=120) as client:
-        for _ in range(2):
+        for seconds in (0, 1.5):
+            time.sleep(seconds)
             assert client.predict({"text": ["abc"]}, "length")["length"].tolist() == [3]
-            time.sleep(2.0)
 
 
 def test_the_descriptor_limit_is_checked_before_the_start(tmp_path: Path, monkeypatch: Any) -> None:

@@ -21,7 +21,7 @@ import pytest
 from serving.client import Client, ClientError
 from serving.middleware.limits import LimitSettings
 from serving.protos import PredictRequest, PredictResponse
-from serving.scheduling.request_queue import QueueSettings
+from serving.scheduling.admission import QueueSettings
 from serving.server import Server
 from serving.tensors import to_proto
 from tests.support.serving.http2 import (

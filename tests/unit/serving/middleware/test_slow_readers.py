@@ -16,7 +16,7 @@ import trustme
 from serving.middleware.limits import LimitSettings
 from serving.middleware.security import SecuritySettings
 from serving.protos import PredictRequest, PredictResponse
-from serving.scheduling.request_queue import QueueSettings
+from serving.scheduling.admission import QueueSettings
 from serving.server import Server
 from serving.tensors import to_proto
 from tests.support.serving.http2 import DATA, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, frame, predict_headers
@@ -86,7 +86,7 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path
         security = SecuritySettings(*[str(tmp_path / "server.pem")] * 2)
     # Of some, only a little is left when the system's buffers are full.
     sizes = (12, 16, 20, 24, 28, 32, 512)
-    with serving(base, security, max_head_seconds=2.0) as server, contextlib.ExitStack() as opened:
+    with serving(base, security, max_head_seconds=1.0) as server, contextlib.ExitStack() as opened:
         connections = []
         for rows in sizes:
             plain = opened.enter_context(asking(server.rest_port))
@@ -94,10 +94,10 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path
             opened.enter_context(connections[-1])
             connections[-1].sendall(request_of(rows))
         wait_for(lambda: server.inference._admission.inside)
-        time.sleep(4.0)  # after the deadline of the next head, and of uvicorn's shutdown
+        time.sleep(2.0)  # after the deadline of the next head, and of uvicorn's shutdown
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        time.sleep(4.0)
+        time.sleep(2.0)
         assert stopping.is_alive() and server.inference._admission.inside
         for rows, connection in zip(sizes, connections, strict=True):
             assert answer_of(connection).count(b"x" * 4000) == rows
@@ -106,7 +106,7 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path
 
 
 def test_an_answer_that_is_never_taken_is_given_up(base: Path) -> None:
-    with serving(base, max_receive_seconds=3.0) as server, asking(server.rest_port) as connection:
+    with serving(base, max_receive_seconds=1.0) as server, asking(server.rest_port) as connection:
         connection.sendall(request_of(512))
         connection.recv(1, socket.MSG_PEEK)  # the answer has begun
         assert server.inference._admission.inside == 1
@@ -144,7 +144,7 @@ def test_a_shutdown_waits_for_a_late_reader_of_grpc(base: Path) -> None:
 
 
 def test_an_answer_of_grpc_that_is_never_taken_is_given_up(base: Path) -> None:
-    with serving(base, max_receive_seconds=2.0) as server, unread_call(server.grpc_port):
+    with serving(base, max_receive_seconds=1.0) as server, unread_call(server.grpc_port):
         wait_for(lambda: server.policy._arrivals._sending)
         wait_for(lambda: not server.policy._arrivals._sending)
         wait_for(lambda: not server.inference._admission.inside)

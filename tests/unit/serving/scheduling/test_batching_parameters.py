@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import ServingError
-from serving.scheduling.batching import BatchingSettings
-from serving.scheduling.batching_parameters import read_batching_parameters
+from serving.scheduling.batching_parameters import BatchingSettings, read_batching_parameters
 
 
 def test_the_documented_form(tmp_path: Path) -> None:
@@ -32,6 +31,9 @@ def test_the_documented_form(tmp_path: Path) -> None:
     [
         ("max_batch_sizes { value: 16 }", "no field named"),
         ("max_batch_size { value: 0 }", "max_batch_size is 0; it must be at least 1"),
+        ("batch_timeout_micros { value: -1 }", "batch_timeout_micros is -1; it must be at least 0"),
+        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches is 0; it must be at least 1"),
+        ("max_batch_size { value: 8 } allowed_batch_sizes: 8 allowed_batch_sizes: 2", "it must increase"),
         ("max_batch_size { value: 16 } allowed_batch_sizes: 4", "not with max_batch_size"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Requests in parts: estimated before computation, and cancelled between parts."""
+"""What requests cost, estimated before computation; how they are divided; and their end between two calls."""
 
 import contextlib
 import json
@@ -20,8 +20,9 @@ from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings
 from serving.models.servable import GraphServable as Servable
 from serving.protos import Example, ModelSpec, PredictionServiceStub, PredictRequest, SignatureDef, types_pb2
-from serving.scheduling.request_parts import Load, answer_bytes, parts_of
-from serving.scheduling.request_queue import RequestContext
+from serving.scheduling.admission import RequestContext
+from serving.scheduling.jobs import Call, Job
+from serving.scheduling.row_load import answer_bytes, budget_of, check_load, load_of
 from serving.server import Server
 
 
@@ -38,38 +39,43 @@ def example(**features: list[Any]) -> bytes:
     return found.SerializeToString()
 
 
-def divided(inputs: dict[str, np.ndarray], most_rows: int = 32, divisible: bool = True) -> list[list[int]]:
-    """Rows of each part."""
-    parts = parts_of(inputs, Load.of(inputs), most_rows, divisible)
-    count = len(next(iter(inputs.values())))
-    return [list(range(count)) if part.rows is None else part.rows.tolist() for part in parts]
+def divided(inputs: dict[str, np.ndarray], most_rows: int = 32, divides: bool = True) -> list[list[int]]:
+    """Rows of each call."""
+    load, budget = load_of(inputs), budget_of(most_rows)
+    check_load(load, budget, divides)
+    job = Job(None, "", SignatureDef(), [], inputs, load, 0, budget, divides, False)  # type: ignore[arg-type]
+    calls = []
+    while (begin := job.taken) < len(job.costs):
+        Call(budget).take(job)
+        calls.append(job.order[begin : job.taken].tolist() if job.order is not None else "whole")
+    return calls
 
 
 def test_load_of_rows() -> None:
     text = {"text": texts("a" * 10, "[MASK] [MASK]", "a" * 600), "text_pair": texts("bb", "", "b")}
-    load = Load.of(text)
+    load = load_of(text)
     assert load.tokens.tolist() == [16, 17, 512] and load.longest.tolist() == [12, 13, 601]
     assert load.masks.tolist() == [0, 2, 0] and load.texts.tolist() == [1, 1, 1]
-    assert Load.of({"text": texts("<mask> of RoBERTa <mask>", "mask")}).masks.tolist() == [2, 0]
-    choices = Load.of({"text": texts("aaaa"), "choices": texts(["b", "bb", "b"])})
+    assert load_of({"text": texts("<mask> of RoBERTa <mask>", "mask")}).masks.tolist() == [2, 0]
+    choices = load_of({"text": texts("aaaa"), "choices": texts(["b", "bb", "b"])})
     assert (choices.tokens.tolist(), choices.texts.tolist(), choices.bytes.tolist()) == ([30], [3], [18])
     # One pair for all rows.
-    assert Load.of({"text": texts("a", "aa"), "text_pair": texts("bbb")}).longest.tolist() == [4, 5]
+    assert load_of({"text": texts("a", "aa"), "text_pair": texts("bbb")}).longest.tolist() == [4, 5]
     rows = [example(masked_lm_positions=[1, 2], input_ids=[1] * 9), example(input_ids=[1] * 9), b""]
-    assert Load.of({"examples": np.array(rows, object)}).masks.tolist() == [2, 9, 0]
-    assert Load.of({"examples": np.array([example(choices=[b"a"] * 7)], object)}).texts.tolist() == [7]
-    assert Load.of({"real": np.zeros([7, 2])}).tokens.tolist() == [0] * 7
+    assert load_of({"examples": np.array(rows, object)}).masks.tolist() == [2, 9, 0]
+    assert load_of({"examples": np.array([example(choices=[b"a"] * 7)], object)}).texts.tolist() == [7]
+    assert load_of({"real": np.zeros([7, 2])}).tokens.tolist() == [0] * 7
 
 
 @pytest.mark.parametrize("bad", [b"abc", b"\xff\xfe", b"\x0a\x05abc"])
 def test_malformed_examples_are_reported_by_row(bad: bytes) -> None:
     with pytest.raises(ServingError, match=r'input "examples", row 1: not a serialized tf\.Example') as caught:
-        Load.of({"examples": np.array([example(text=[b"a"]), bad], object)})
+        load_of({"examples": np.array([example(text=[b"a"]), bad], object)})
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_parts_have_similar_lengths_and_bounded_size() -> None:
-    assert divided({"text": texts("a" * 900, "a", "aa")}) == [[0, 1, 2]]
+def test_calls_have_similar_lengths_and_bounded_size() -> None:
+    assert divided({"text": texts("a" * 900, "a", "aa")}) == [[1, 2], [0]]
     assert divided({"text": texts("aa", "a" * 900, "a", "aaa")}, 3) == [[2, 0, 3], [1]]
     # One long text among 4,095 short ones is computed with others of its own length.
     widths = [len(rows) for rows in divided({"text": texts("a" * 1680, *["a"] * 4095)})]
@@ -83,13 +89,7 @@ def test_parts_have_similar_lengths_and_bounded_size() -> None:
     assert divided(large) == [[0, 1], [2]]
 
 
-def test_large_rows_do_not_share_batches() -> None:
-    for given, shared in [("a" * 5000, True), ("a" * 20_000, False), ("[MASK]" * 16, True), ("[MASK]" * 17, False)]:
-        inputs = {"text": texts(given)}
-        assert parts_of(inputs, Load.of(inputs), 32, True)[0].shared is shared, given[:10]
-
-
-def test_indivisible_requests_above_the_limit_are_refused() -> None:
+def test_requests_above_the_limit_are_refused() -> None:
     row = {"text": texts("a" * 600), "choices": texts(["b"] * 33)}
     with pytest.raises(ServingError, match="row 0: 33 texts of up to 601 bytes; a row may have at most 16384 word"):
         divided(row)
@@ -98,10 +98,10 @@ def test_indivisible_requests_above_the_limit_are_refused() -> None:
     assert divided({"text": texts("a"), "choices": texts(["b"] * 1000)}) == [[0]]
     whole = {"examples": np.array([example(text=[b"a" * 600])] * 33, object)}
     with pytest.raises(ServingError, match=r"33 rows of up to 512 word pieces .* send fewer or shorter rows") as caught:
-        divided(whole, divisible=False)
+        divided(whole, divides=False)
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert len(divided({"examples": whole["examples"][:32]}, divisible=False)) == 1
-    assert divided({"real": np.zeros([5000, 2])}, divisible=False) == [list(range(5000))]
+    assert divided({"examples": whole["examples"][:32]}, divides=False) == ["whole"]
+    assert divided({"real": np.zeros([5000, 2])}, divides=False) == ["whole"]
 
 
 def signature(**outputs: tuple[int, list[int]]) -> SignatureDef:
@@ -132,7 +132,7 @@ def signature(**outputs: tuple[int, list[int]]) -> SignatureDef:
 def test_answer_bytes_follow_from_shapes(
     outputs: dict[str, Any], inputs: dict[str, Any], wanted: list[str], size: int
 ) -> None:
-    load = Load.of({name: texts(*rows) for name, rows in inputs.items()})
+    load = load_of({name: texts(*rows) for name, rows in inputs.items()})
     assert answer_bytes(signature(**outputs), wanted, load) == size
     assert types_pb2.DT_STRING == 7
 
@@ -164,16 +164,16 @@ def test_too_large_answers_are_refused_before_execution(limited: Server) -> None
 
 @pytest.mark.parametrize("over", ["gRPC", "REST"])
 def test_requests_of_disconnected_clients_stop(server: Server, monkeypatch: pytest.MonkeyPatch, over: str) -> None:
-    """1,024 rows are 32 parts; the client disconnects during the third."""
+    """1,024 rows are 32 calls; the client disconnects during the third."""
     compute, cancel, third, noticed = Servable.compute, RequestContext.cancel, threading.Event(), threading.Event()
     computed: list[int] = []
 
-    def counted(self: Any, name: str, part: Any) -> Any:
-        computed.append(len(part.rows))
-        if len(computed) == 3:
+    def counted(self: Any, name: str, inputs: Any) -> Any:
+        computed.append(len(inputs["text"]))
+        if len(computed) >= 3:
             third.set()
             assert noticed.wait(60)
-        return compute(self, name, part)
+        return compute(self, name, inputs)
 
     def cancelled(self: RequestContext) -> None:
         cancel(self)
@@ -186,10 +186,11 @@ def test_requests_of_disconnected_clients_stop(server: Server, monkeypatch: pyte
         assert third.wait(60)
     assert noticed.wait(60)
     deadline = time.monotonic() + 60
-    while server.inference._admission.inside:
+    while server.inference._admission.inside or server.inference._scheduler._working:
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
-    assert computed == [32] * 3
+    threads = server.inference._scheduler._settings.num_batch_threads
+    assert set(computed) == {32} and 3 <= len(computed) <= 2 + threads
 
 
 @contextlib.contextmanager

@@ -1,0 +1,254 @@
+"""The rows of a request, and the calls of an engine that take them.
+
+    request -> Job: its rows, short ones first -> Call: rows of like length, of one request or of several -> its answer
+
+A call has as many rows as fit in the engine's budget. So memory is bounded, short texts are not padded to long ones,
+and a large request ends between two calls when its client is gone. Sharing a call must not change an answer, but for
+vectors of padding: see `serving.scheduling.signature_shapes`. If a shared call fails, each of its requests is computed
+again alone: an invalid text fails only its own request, with its own message.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass
+from typing import NamedTuple, Protocol
+
+import grpc
+import numpy as np
+
+from serving import errors
+from serving.protos import SignatureDef
+from serving.scheduling.admission import RequestContext
+from serving.scheduling.row_load import Budget, Load
+from serving.scheduling.signature_shapes import is_varying, marker, row_widths
+
+Arrays = dict[str, np.ndarray]
+
+# The longest row of a call has at most this many times the word pieces of its shortest, and so many more.
+_SPREAD, _SLACK = 1.5, 16
+# Errors of engines refer to rows like this: "text 3 has no [MASK]", "Key: text, Index: 3".
+_ROW_NAMED = re.compile(r"\b(text|row|Index:) (\d+)\b")
+
+
+class Engine(Protocol):
+    """Computes the outputs of a signature for inputs, all rows together; a ServingError names rows of these inputs."""
+
+    def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> Arrays: ...
+
+
+@dataclass(eq=False)
+class Job:
+    """The rows of a request in one signature, and the answers so far. Calls take its rows in order of their length.
+
+    Args:
+        engine, name, signature: what computes the rows.
+        wanted: names of the wanted outputs.
+        inputs: an array for each input.
+        load: of the rows.
+        answer_bytes: upper bound of the memory of the wanted outputs.
+        budget: of the engine's calls.
+        divides: whether rows may be computed in several calls; else all are computed in one, by themselves.
+        shares: whether rows of other requests may join a call.
+        sizes: the sizes that calls are padded to; () for none.
+
+    Attributes:
+        order: rows in order of length; None if they are not divided.
+        costs: word pieces, masks and bytes of each row, in order of length.
+        taken: number of rows that calls have taken.
+        context: of the request; it is woken when the answer, or an error, is there.
+    """
+
+    engine: Engine
+    name: str
+    signature: SignatureDef
+    wanted: Sequence[str]
+    inputs: Mapping[str, np.ndarray]
+    load: InitVar[Load]
+    answer_bytes: int
+    budget: Budget
+    divides: InitVar[bool]
+    shares: bool
+    sizes: Sequence[int] = ()
+
+    def __post_init__(self, load: Load, divides: bool) -> None:
+        self.context = RequestContext()
+        self.shares = self.shares and divides
+        self.order = np.argsort(load.tokens, kind="stable") if divides else None
+        columns = [
+            column[self.order].tolist() if divides else [int(column.sum())]
+            for column in (load.tokens, load.masks, load.bytes)
+        ]
+        self.costs = list(zip(*columns, strict=True))
+        self.taken = 0
+        self._answers: list[tuple[int, int, Arrays]] = []
+        self._error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer, or an error, is there."""
+        return self._error is not None or sum(end - begin for begin, end, _ in self._answers) == len(self.costs)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more rows need to be computed."""
+        return self.is_done or self.context.has_ended
+
+    def answer(self, begin: int, end: int, outputs: Arrays) -> None:
+        """Keep the wanted outputs of rows that a call had taken; may be called from several threads."""
+        self._answers.append((begin, end, outputs))
+        if self.is_done:
+            self.context.wake()
+
+    def fail(self, error: BaseException, begin: int = 0) -> None:
+        """End the job with the error of a call from row `begin` on; its row numbers become the request's."""
+        if isinstance(error, errors.ServingError) and self.order is not None:
+            rows = self.order[begin:]
+
+            def renamed(match: re.Match[str]) -> str:
+                return f"{match[1]} {rows[int(match[2])] if int(match[2]) < len(rows) else match[2]}"
+
+            error = errors.ServingError(error.code, _ROW_NAMED.sub(renamed, str(error), count=1))
+        self._error = error
+        self.context.wake()
+
+    def result(self) -> Arrays:
+        """The wanted outputs of all rows, padded to the width of the widest call; the error, if there is one."""
+        if self._error is not None:
+            raise self._error
+        if len(self._answers) == 1:
+            outputs = self._answers[0][2]
+            if self.order is None or not _have_rows(outputs, len(self.costs)):  # the model's own affair
+                return outputs
+            places = np.argsort(self.order)
+            return {name: array[places] for name, array in outputs.items()}
+        outputs = {}
+        for name in self.wanted:
+            arrays = [answer.pop(name) for _, _, answer in self._answers]  # frees them one by one
+            shape = (len(self.costs), *np.max([array.shape[1:] for array in arrays], axis=0).astype(int))
+            whole = np.full(shape, _padding(name, arrays) if arrays[0].dtype == object else 0, arrays[0].dtype)
+            for (begin, end, _), array in zip(self._answers, arrays, strict=True):
+                whole[(self.order[begin:end], *map(slice, array.shape[1:]))] = array
+            outputs[name] = whole
+        return outputs
+
+    def run(self) -> Arrays:
+        """Compute the outputs now, in this thread."""
+        while not self.is_done:
+            call = Call(self.budget)
+            call.take(self)
+            call.compute()
+        return self.result()
+
+
+class _Part(NamedTuple):
+    """Rows of a job, from `begin` to `end` in its order."""
+
+    job: Job
+    begin: int
+    end: int
+
+    def rows_of(self, name: str) -> np.ndarray:
+        assert self.job.order is not None
+        return self.job.inputs[name][self.job.order[self.begin : self.end]]
+
+
+class Call:
+    """Rows that are computed together."""
+
+    def __init__(self, budget: Budget):
+        self._budget = budget
+        self._parts: list[_Part] = []
+        self._rows = self._narrowest = self._widest = self._masks = self._bytes = 0
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether rows of other requests may join."""
+        return self._parts[0].job.shares and self._rows < self._budget.rows
+
+    def take(self, job: Job) -> None:
+        """Take the next rows of a job, as many as fit, unless it may not share this call."""
+        if self._parts:
+            first = self._parts[0].job
+            if not (first.shares and job.shares and first.engine is job.engine and first.name == job.name):
+                return
+        begin = job.taken
+        while job.taken < len(job.costs) and self._takes(*job.costs[job.taken]):
+            job.taken += 1
+        if job.taken > begin:
+            self._parts.append(_Part(job, begin, job.taken))
+
+    def _takes(self, tokens: int, masks: int, size: int) -> bool:
+        rows, most = self._rows + 1, self._budget
+        widest, narrowest = max(self._widest, tokens), min(self._narrowest, tokens) if self._rows else tokens
+        masks, size = max(self._masks, masks), self._bytes + size
+        if self._rows and (
+            rows > most.rows
+            or rows * widest > most.tokens
+            or rows * masks > most.masks
+            or size > most.bytes
+            or widest > _SPREAD * narrowest + _SLACK
+        ):
+            return False
+        self._rows, self._narrowest, self._widest, self._masks, self._bytes = rows, narrowest, widest, masks, size
+        return True
+
+    def compute(self) -> None:
+        """Compute the rows whose requests still wait, and give each request its own."""
+        if parts := [part for part in self._parts if not part.job.is_over]:
+            _compute(parts)
+
+
+def _compute(parts: Sequence[_Part]) -> None:
+    try:
+        answers = _answers(parts)
+    except BaseException as error:
+        if len(parts) == 1:
+            parts[0].job.fail(error, parts[0].begin)
+        else:
+            for part in parts:
+                _compute([part])
+        return
+    for (job, begin, end), outputs in zip(parts, answers, strict=True):
+        job.answer(begin, end, outputs)
+
+
+def _answers(parts: Sequence[_Part]) -> list[Arrays]:
+    """The wanted outputs of each part."""
+    job = parts[0].job
+    if job.order is None:
+        return [_wanted(job, job.engine.compute(job.name, job.inputs))]
+    inputs = {name: np.concatenate([part.rows_of(name) for part in parts]) for name in job.inputs}
+    rows = sum(part.end - part.begin for part in parts)
+    size = next((size for size in job.sizes if size >= rows), rows)
+    if job.shares and size > rows:
+        inputs = {name: np.concatenate([array, array[-1:].repeat(size - rows, 0)]) for name, array in inputs.items()}
+    outputs = job.engine.compute(job.name, inputs)
+    varying = [name for name, info in job.signature.outputs.items() if len(parts) > 1 and is_varying(info)]
+    if (len(parts) > 1 or rows < len(job.costs)) and not _have_rows(outputs, size):
+        raise errors.ServingError(grpc.StatusCode.INTERNAL, f"{job.name} answered another number of rows than {size}")
+    widths = row_widths(outputs[marker(job.signature)]) if varying else None
+    answers, first = [], 0
+    for part in parts:
+        last = first + part.end - part.begin
+        answer = {name: array[first:last] for name, array in outputs.items()}
+        if widths is not None:  # without the columns that only rows of others need
+            width = widths[first:last].max()
+            answer |= {name: answer[name][:, :width] for name in varying}
+        answers.append(_wanted(part.job, answer))
+        first = last
+    return answers
+
+
+def _have_rows(outputs: Mapping[str, np.ndarray], rows: int) -> bool:
+    return all(array.shape[:1] == (rows,) for array in outputs.values())
+
+
+def _wanted(job: Job, outputs: Arrays) -> Arrays:
+    return {name: outputs[name] for name in job.wanted}
+
+
+def _padding(name: str, arrays: Sequence[np.ndarray]) -> bytes:
+    """Padding as in `bert_keras.saved_model.text_inputs` for `tokens` [B, T]; "" for every other string."""
+    if name != "tokens" or arrays[0].ndim != 2:
+        return b""
+    return b"<pad>" if any(array.size and array[0, 0] == b"<s>" for array in arrays) else b"[PAD]"

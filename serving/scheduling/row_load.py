@@ -1,0 +1,142 @@
+"""What a request's rows cost, estimated from the texts before computation, and the limits of a call.
+
+The server has no tokenizer, and a text has at most as many word pieces as bytes. Legend: B rows, S texts of a row (the
+number of choices in multiple choice, else 1).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from serving import errors, tensors
+from serving.protos import Example, SignatureDef, types_pb2
+from serving.scheduling.signature_shapes import marker, sizes
+
+# A call takes at least this many rows of the following word pieces, masks and bytes: models truncate texts to 512 word
+# pieces or fewer; every mask becomes scores for the whole vocabulary; tokenizing takes memory by the byte.
+_LEAST_ROWS = 32
+_TOKENS, _MASKS, _BYTES = 512, 16, 16 * 1024
+# [CLS], [SEP] and the like in a pair.
+_SPECIAL_TOKENS = 4
+# Limit for one row; a text counts once for every choice that it is paired with.
+_MOST_ROW_BYTES = 8 * 1024 * 1024
+_STRING_BYTES = 64
+# WordPiece's, byte-level BPE's.
+_MASKS_OF_TEXTS = b"[MASK]", b"<mask>"
+# The input with serialized tf.Examples of the pipeline (bert_keras/saved_model/).
+_EXAMPLES = "examples"
+
+
+class Load(NamedTuple):
+    """Estimated cost of each row, int64 [B].
+
+    Attributes:
+        tokens: upper bound for all texts of the row.
+        masks: masks to fill.
+        bytes: size of all texts.
+        longest: size of the longest text, with its pair, in bytes.
+        texts: number of texts, S.
+    """
+
+    tokens: np.ndarray
+    masks: np.ndarray
+    bytes: np.ndarray
+    longest: np.ndarray
+    texts: np.ndarray
+
+
+class Budget(NamedTuple):
+    """Limits of one call; tokens and masks count every row as the largest, which the others are padded to."""
+
+    rows: int
+    tokens: int
+    masks: int
+    bytes: int
+
+
+def budget_of(rows: int) -> Budget:
+    """The limits of a call of at most `rows` rows."""
+    full = max(rows, _LEAST_ROWS)
+    return Budget(rows, full * _TOKENS, full * _MASKS, full * _BYTES)
+
+
+def load_of(inputs: Mapping[str, np.ndarray]) -> Load:
+    """Load of a request's inputs; INVALID_ARGUMENT if an input is not a serialized tf.Example."""
+    rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+    longest, masks = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    texts = np.ones(rows, np.int64)
+    for name, array in inputs.items():
+        if array.dtype != object or not array.size:
+            continue
+        by_row = array.reshape(array.shape[0] if array.ndim else 1, -1)
+        lengths = np.reshape([len(text) for text in by_row.flat], by_row.shape).max(axis=1)
+        if name == _EXAMPLES:
+            counts = np.array([_of_example(row, serialized) for row, serialized in enumerate(by_row[:, 0])])
+        else:
+            counts = np.array(
+                [(sum(text.count(mask) for text in row for mask in _MASKS_OF_TEXTS), by_row.shape[1]) for row in by_row]
+            )
+        counts = np.column_stack([lengths, counts])
+        if len(by_row) != rows:  # of another input: assume its largest for every row
+            counts = counts.max(axis=0, keepdims=True)
+        longest += counts[:, 0]
+        masks += counts[:, 1]
+        texts = np.maximum(texts, counts[:, 2])
+    special = _SPECIAL_TOKENS if any(array.dtype == object for array in inputs.values()) else 0
+    tokens = (np.minimum(longest, _TOKENS - special) + special) * texts
+    return Load(tokens, masks, longest * texts, longest, texts)
+
+
+def check_load(load: Load, budget: Budget, divisible: bool) -> None:
+    """Refuse a row, or a request that cannot be divided, that is too large to compute: INVALID_ARGUMENT."""
+    too_long = (load.tokens > budget.tokens) | ((load.texts > 1) & (load.bytes > _MOST_ROW_BYTES))
+    if too_long.any():
+        row = int(too_long.argmax())
+        raise errors.invalid(
+            f"row {row}: {load.texts[row]} texts of up to {load.longest[row]} bytes; a row may have at most"
+            f" {budget.tokens} word pieces of at most {_TOKENS} a text: send fewer or shorter ones"
+        )
+    count, tokens, masks = len(load.tokens), int(load.tokens.max(initial=0)), int(load.masks.max(initial=0))
+    fits = count * tokens <= budget.tokens and count * masks <= budget.masks
+    if not divisible and not (fits and (load.bytes.sum() <= budget.bytes or count == 1)):
+        raise errors.invalid(
+            f"{count} rows of up to {tokens} word pieces and {masks} masks, computed whole: at most {budget.tokens}"
+            f" word pieces, {budget.masks} masks and {budget.bytes} bytes are; send fewer or shorter rows"
+        )
+
+
+def answer_bytes(signature: SignatureDef, wanted: Sequence[str], load: Load) -> int:
+    """Upper bound of the memory for the outputs `wanted` of all rows, computed from their shapes before execution.
+
+    Unknown dimensions are those of the widest row, in choices, words, masks or word pieces.
+    """
+    marked = marker(signature)
+    if load.texts.max(initial=0) > 1:
+        width = load.texts.max()
+    elif marked == "words":
+        width = load.longest.max(initial=0) // 2 + 1
+    elif marked and len(sizes(signature.outputs[marked])) > 2:
+        width = load.masks.max(initial=0)
+    else:
+        width = load.tokens.max(initial=0)
+    total = 0
+    for name in wanted:
+        info = signature.outputs[name]
+        each = _STRING_BYTES if info.dtype == types_pb2.DT_STRING else tensors.numpy_dtype(info.dtype).itemsize
+        for number, size in enumerate(sizes(info)):
+            each *= size if size >= 0 else len(load.tokens) if number == 0 else int(width)
+        total += each
+    return total
+
+
+def _of_example(row: int, serialized: bytes) -> tuple[int, int]:
+    """Masks and texts of a serialized tf.Example; without a mask feature, unless it is a task row, all positions."""
+    try:
+        features = Example.FromString(serialized).features.feature
+    except DecodeError:
+        raise errors.invalid(f'input "{_EXAMPLES}", row {row}: not a serialized tf.Example') from None
+    ids = "masked_lm_positions" if "masked_lm_positions" in features else "input_ids"
+    masks = len(features[ids].int64_list.value) if ids in features else 0
+    return masks, max((len(feature.bytes_list.value) for feature in features.values()), default=1) or 1

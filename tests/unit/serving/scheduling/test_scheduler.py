@@ -1,0 +1,241 @@
+"""Requests that wait for an engine share calls, get the answers that they would get alone, and leave when they end."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from serving.errors import ServingError
+from serving.models.engine_servable import EngineServable
+from serving.scheduling.admission import RequestContext
+from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.scheduler import Scheduler
+
+PATIENCE = 60.0
+
+
+class Engine:
+    """Splits texts at spaces. The text "wait" holds the thread until `go`; "bad" is an error."""
+
+    def __init__(self) -> None:
+        self.inputs = {"text": (object, (-1,))}
+        self.outputs = {"tokens": (object, (-1, -1)), "counts": (np.int64, (-1,))}
+        self.calls: list[list[bytes]] = []
+        self.started, self.go = threading.Event(), threading.Event()
+        self.on_call: Callable[[], None] = lambda: None
+
+    def answer(self, text: np.ndarray) -> dict[str, np.ndarray]:
+        self.calls.append(text.tolist())
+        self.on_call()
+        if b"wait" in text:
+            self.started.set()
+            assert self.go.wait(PATIENCE)
+        if b"bad" in text:
+            raise ValueError(f"text {text.tolist().index(b'bad')} is bad")
+        words = [row.split() for row in text]
+        width = max(map(len, words))
+        tokens = np.array([[*row, *[b"[PAD]"] * (width - len(row))] for row in words], object)
+        return {"tokens": tokens, "counts": np.array([len(row) for row in words])}
+
+
+class Incomplete(Engine):
+    """Leaves a row out, so that a shared call cannot be cut into its requests."""
+
+    def answer(self, text: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: array[: max(len(array) - 1, 1)] for name, array in super().answer(text).items()}
+
+
+class Busy:
+    """A scheduler whose only thread computes "wait" until the end of the block; requests queue in order."""
+
+    def __init__(self, engine: Engine | None = None, merges: bool = True, shares: bool = True, **settings: Any):
+        self.engine = engine or Engine()
+        batching = BatchingSettings(num_batch_threads=1, **settings)
+        self.scheduler = Scheduler(batching if shares else None)
+        self.scheduler._settings = batching
+        self.servable = EngineServable("bert", 1, Path(), {"serving_default": self.engine}, batching, merges)
+        self._clients = ThreadPoolExecutor(32)
+
+    def __enter__(self) -> "Busy":
+        context = RequestContext()
+        self.first, self.cancel_first = self._clients.submit(self._run, [b"wait"], context), context.cancel
+        assert self.engine.started.wait(PATIENCE)
+        return self
+
+    def ask(self, *texts: bytes, context: RequestContext | None = None) -> Future[Any]:
+        waiting = self.scheduler.waiting
+        asked = self._clients.submit(self._run, texts, context or RequestContext())
+        wait_for(lambda: self.scheduler.waiting > waiting or asked.done())
+        return asked
+
+    def _run(self, texts: Sequence[bytes], context: RequestContext) -> dict[str, np.ndarray]:
+        inputs = {"text": np.array(texts, object)}
+        return self.scheduler.run(self.servable.prepare("", inputs, ["counts", "tokens"]), context)
+
+    @property
+    def calls(self) -> list[list[bytes]]:
+        return self.engine.calls[1:]
+
+    def __exit__(self, *exc: object) -> None:
+        self.engine.go.set()
+        self._clients.shutdown()
+        self.scheduler.close()
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)
+
+
+def counts(asked: Future[Any]) -> list[int]:
+    return asked.result()["counts"].tolist()
+
+
+def test_requests_of_about_the_same_length_share_a_call() -> None:
+    long = b"a text of many more words than the others have"
+    with Busy() as busy:
+        asked = [busy.ask(*texts) for texts in ([b"a b c"], [long], [b"abcde", b"a b"], [b"abcd"])]
+    assert busy.calls == [[b"a b c", b"a b", b"abcde", b"abcd"], [long]]
+    assert list(map(counts, asked)) == [[3], [10], [1, 2], [1]]
+    # As wide as the request's own rows need, in their order.
+    tokens = [one.result()["tokens"].tolist() for one in asked]
+    assert [tokens[0], tokens[2], tokens[3]] == [
+        [[b"a", b"b", b"c"]],
+        [[b"abcde", b"[PAD]"], [b"a", b"b"]],
+        [[b"abcd"]],
+    ]
+
+
+def test_an_error_fails_its_own_request_only() -> None:
+    with Busy() as busy:
+        asked = [busy.ask(*texts) for texts in ([b"one"], [b"seven", b"bad"], [b"six"])]
+    assert busy.calls == [[b"one", b"bad", b"seven", b"six"], [b"one"], [b"bad", b"seven"], [b"six"]]
+    assert counts(asked[0]) == counts(asked[2]) == [1]
+    error = asked[1].exception()
+    assert isinstance(error, ServingError) and str(error) == "text 1 is bad"  # the request's row, not the call's
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_requests_of_a_call_that_cannot_be_cut_are_answered_alone() -> None:
+    with Busy(Incomplete()) as busy:
+        asked = [busy.ask(b"one"), busy.ask(b"two"), busy.ask(*[b"a" * 60] * 9)]
+    assert busy.calls[:3] == [[b"one", b"two"], [b"one"], [b"two"]]
+    assert list(map(counts, asked[:2])) == [[1], [1]]
+    assert "answered another number of rows than 8" in str(asked[2].exception())
+
+
+def test_a_call_has_at_most_eight_rows_and_later_requests_do_not_wait_for_earlier_ones() -> None:
+    with Busy() as busy:
+        asked = [busy.ask(*texts) for texts in ([b"abc"] * 7, [b"abd"] * 2, [b"abe"])]
+    assert busy.calls == [[*[b"abc"] * 7, b"abd"], [b"abd", b"abe"]]
+    assert list(map(counts, asked)) == [[1] * 7, [1] * 2, [1]]
+
+
+def test_large_requests_take_turns_with_others() -> None:
+    with Busy() as busy:
+        asked = [busy.ask(*[b"a" * (40 + length) for length in range(20)]), busy.ask(*[b"b"] * 20)]
+    assert [(call[0][:1], len(call)) for call in busy.calls] == [(b"a", 8), (b"b", 8)] * 2 + [(b"a", 4), (b"b", 4)]
+    assert list(map(counts, asked)) == [[1] * 20] * 2
+
+
+@pytest.mark.parametrize("settings", [{"merges": False}, {"shares": False}], ids=["int8", "no batching"])
+def test_requests_that_share_no_call(settings: dict[str, bool]) -> None:
+    with Busy(**settings) as busy:
+        asked = [busy.ask(b"one"), busy.ask(b"two", b"three")]
+    assert busy.calls == [[b"one"], [b"two", b"three"]]
+    assert list(map(counts, asked)) == [[1], [1, 1]]
+
+
+def test_calls_are_padded_to_allowed_sizes() -> None:
+    with Busy(max_batch_size=8, allowed_batch_sizes=(1, 2, 8)) as busy:
+        asked = busy.ask(b"a", b"b c", b"d")
+    assert busy.calls == [[b"a", b"d", *[b"b c"] * 6]] and counts(asked) == [1, 2, 1]
+
+
+@pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
+def test_ended_requests_leave_the_queue_at_once_and_are_not_computed(code: str) -> None:
+    context = RequestContext(0.3 if code == "DEADLINE_EXCEEDED" else None)
+    with Busy() as busy:
+        ended, last = busy.ask(b"one", context=context), busy.ask(b"two")
+        if code == "CANCELLED":
+            context.cancel()
+        error = ended.exception(PATIENCE)
+        assert isinstance(error, ServingError) and error.code.name == code
+        assert busy.scheduler.waiting == 1 and not busy.first.done()
+    assert busy.calls == [[b"two"]] and counts(last) == [1]
+
+
+def test_a_request_that_is_being_computed_ends_at_once_and_the_rest_of_it_is_not_computed() -> None:
+    with Busy() as busy:
+        large = busy.ask(*[b"a"] * 8, *[b"b" * 50] * 8, context=(context := RequestContext()))
+        busy.cancel_first()
+        assert isinstance(busy.first.exception(PATIENCE), ServingError) and not busy.engine.go.is_set()
+        busy.engine.on_call = context.cancel
+    assert isinstance(large.exception(PATIENCE), ServingError)
+    assert busy.calls == [[b"a"] * 8]
+
+
+def test_an_expired_request_is_not_computed() -> None:
+    with Busy() as busy:
+        for seconds in (0, -1):
+            error = busy.ask(b"one", context=RequestContext(seconds)).exception(PATIENCE)
+            assert "deadline" in str(error)
+        late = busy.ask(b"two", context=RequestContext(1e12))
+    assert busy.calls == [[b"two"]] and counts(late) == [1]
+
+
+def test_a_closed_scheduler_refuses_requests_that_are_computed_or_wait_and_new_ones() -> None:
+    with Busy() as busy:
+        waiting = busy.ask(b"one")
+        busy.scheduler.close()
+        for asked in (busy.first, waiting, busy.ask(b"two")):
+            error = asked.exception(PATIENCE)
+            assert isinstance(error, ServingError) and error.code is grpc.StatusCode.UNAVAILABLE
+        assert busy.scheduler.waiting == 0
+    assert busy.calls == []
+
+
+def test_requests_beyond_max_enqueued_batches_are_refused() -> None:
+    with Busy(max_batch_size=2, max_enqueued_batches=2) as busy:
+        asked = [busy.ask(b"one", b"two"), busy.ask(b"three"), busy.ask(b"four", b"five"), busy.ask(b"six")]
+        error = asked.pop().exception(PATIENCE)
+        assert isinstance(error, ServingError) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert str(error) == "5 rows are in the queue of serving_default, and it takes 4: ask again later"
+    assert list(map(counts, asked)) == [[1, 1], [1], [1, 1]]
+
+
+def test_an_incomplete_call_waits_for_rows_for_the_timeout() -> None:
+    """A minute for the first two, which fill their call; an instant for the third, which is alone."""
+    engine = Engine()
+    settings = BatchingSettings(num_batch_threads=2, max_batch_size=2, batch_timeout_micros=int(PATIENCE * 1e6))
+    scheduler = Scheduler(settings)
+    servable = EngineServable("bert", 1, Path(), {"serving_default": engine}, settings)
+
+    def run(text: bytes) -> dict[str, np.ndarray]:
+        return scheduler.run(servable.prepare("", {"text": np.array([text], object)}), RequestContext(PATIENCE))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [answer["counts"].tolist() for answer in pool.map(run, [b"one", b"two two"])] == [[1], [2]]
+    assert sorted(map(len, engine.calls)) == [2]
+    scheduler._settings = BatchingSettings(num_batch_threads=2, max_batch_size=2, batch_timeout_micros=1000)
+    assert run(b"three")["counts"].tolist() == [1]
+    scheduler.close()
+
+
+def test_threads_end_with_their_scheduler() -> None:
+    def threads() -> int:
+        return sum(thread.name.startswith("engine") for thread in threading.enumerate())
+
+    before = threads()
+    with Busy() as busy:
+        assert threads() == before + 1
+    wait_for(lambda: threads() == before)
+    assert counts(busy.first) == [1]

@@ -1,0 +1,160 @@
+"""Requests to a SavedModel that share calls get the same answers as alone."""
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from serving.errors import ServingError
+from serving.models.servable import GraphServable as Servable
+from serving.scheduling.admission import RequestContext
+from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.scheduler import Scheduler
+from serving.scheduling.signature_shapes import can_share
+from tests.support.models.rounding import assert_equal_but_for_rounding
+
+# Longer than a test takes: a call starts only when it is full.
+FOREVER = 600_000_000
+
+
+@pytest.fixture(scope="module")
+def servable(toy: Callable[[int], Path]) -> Callable[..., Servable]:
+    """The toy with these settings; each is loaded once."""
+    loaded: dict[tuple[int, tuple[int, ...]], Servable] = {}
+
+    def load(most: int = 32, sizes: tuple[int, ...] = ()) -> Servable:
+        if (most, sizes) not in loaded:
+            settings = BatchingSettings(max_batch_size=most, allowed_batch_sizes=sizes)
+            loaded[most, sizes] = Servable("bert", 1, toy(1), settings)
+        return loaded[most, sizes]
+
+    return load
+
+
+def texts(*rows: str) -> dict[str, np.ndarray]:
+    return {"text": np.array([row.encode() for row in rows], object)}
+
+
+def together(model: Servable, most: int, requests: list[tuple[str, Any]]) -> list[Any]:
+    """Answers or errors of concurrent requests, in calls of `most` rows."""
+    scheduler = Scheduler(BatchingSettings(max_batch_size=most, batch_timeout_micros=FOREVER))
+    barrier = threading.Barrier(len(requests))
+
+    def call(request: tuple[str, Any]) -> Any:
+        barrier.wait(120)
+        try:
+            return scheduler.run(model.prepare(*request), RequestContext(120))
+        except ServingError as error:
+            return error
+
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(call, requests))
+    scheduler.close()
+    return answers
+
+
+def test_which_signatures_share(servable: Callable[..., Servable]) -> None:
+    signatures = servable().signature_defs
+    assert {name for name, signature in signatures.items() if can_share(name, signature)} == {
+        *("serving_default", "fill_mask", "length", "encode", "encode_pair", "next_sentence", "echo"),
+        *("sequence", "company", "embed"),
+    }
+    # Not `numbers`, which has an output without rows, nor `spin`, which has an input without rows.
+    assert not can_share("evaluate", signatures["length"])
+    # As wide as the call, without an output that shows where a row ends.
+    unmarked = type(signatures["sequence"]).FromString(signatures["sequence"].SerializeToString())
+    del unmarked.outputs["tokens"]
+    assert not can_share("sequence", unmarked)
+
+
+def test_shared_answers_equal_single_answers(servable: Callable[..., Servable]) -> None:
+    """Calls of four random rows: every signature, including shapes."""
+    draw = random.Random(7)
+
+    def text() -> str:
+        return " ".join(draw.choice(["a", "bc", "[MASK]", "word", "ü"]) for _ in range(draw.randint(1, 3))) + " [MASK]"
+
+    for name in ("fill_mask", "sequence", "encode", "next_sentence", "echo", "length"):
+        requests = []
+        for rows in (1, 3, 2, 2, 3, 1):
+            inputs = texts(*(text() for _ in range(rows)))
+            if name in ("encode", "next_sentence"):
+                inputs["text_pair"] = texts(*(text() for _ in range(rows)))["text"]
+            requests.append((name, inputs))
+        for request, answer in zip(requests, together(servable(4), 4, requests), strict=True):
+            expected = servable().predict(*request)
+            assert set(answer) == set(expected)
+            for key, array in expected.items():
+                assert answer[key].shape == array.shape, (request, key)
+                # Nothing depends on vectors of padding.
+                counts = expected["tokens"] != b"[PAD]" if key == "sequence_output" else ...
+                if array.dtype == object:
+                    assert answer[key].tolist() == array.tolist()
+                else:
+                    assert_equal_but_for_rounding(answer[key][counts], array[counts], depth=1)  # one division
+
+
+def test_waiting_rows_form_one_call_per_length(servable: Callable[..., Servable]) -> None:
+    answers = together(servable(4), 4, [("company", texts("a" * length)) for length in [8, 50] * 4])
+    for index, answer in enumerate(answers):
+        assert (answer["rows"].tolist(), answer["longest"].tolist()) == ([4], [[8], [50]][index % 2])
+
+
+def test_an_invalid_text_fails_only_its_own_request(servable: Callable[..., Servable]) -> None:
+    asked = [("fill_mask", texts(text)) for text in ("a [MASK]", "none", "[MASK] [MASK]")]
+    good, bad, two = together(servable(3), 3, asked)
+    assert good["tokens"].tolist() == [[[b"0a", b"0b"]]] and two["tokens"].shape == (1, 2, 2)
+    assert isinstance(bad, ServingError) and str(bad) == "no [MASK] in text 0"
+    assert bad.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_large_requests_are_divided_by_length(servable: Callable[..., Servable]) -> None:
+    answer = servable(4).predict("company", texts(*("a" * (10 - index) for index in range(10))))
+    assert answer["rows"].tolist() == [2, 2, 4, 4, 4, 4, 4, 4, 4, 4]
+    assert answer["longest"].tolist() == [10, 10, 8, 8, 8, 8, 4, 4, 4, 4]
+
+
+def test_divided_requests_have_the_same_answer(servable: Callable[..., Servable]) -> None:
+    """Including shapes and padding, except vectors of padding, which nothing depends on."""
+    draw = random.Random(3)
+    given = [" ".join(["[MASK]"] * draw.randint(1, 3) + ["word"] * draw.randint(0, 5)) for _ in range(20)]
+    given[4] = " ".join(["[MASK]"] * 9)
+    whole = Servable.compute
+    for name in ("fill_mask", "sequence", "echo", "length"):
+        answer, expected = servable(3).predict(name, texts(*given)), whole(servable(), name, texts(*given))
+        assert set(answer) == set(expected)
+        for key, array in expected.items():
+            assert (answer[key].shape, answer[key].dtype) == (array.shape, array.dtype)
+            if key == "sequence_output":
+                is_word = expected["tokens"] != b"[PAD]"
+                assert np.array_equal(answer[key][is_word], array[is_word])
+                continue
+            assert answer[key].tolist() == array.tolist(), (name, key)
+
+
+def test_errors_name_the_row_of_the_request(servable: Callable[..., Servable]) -> None:
+    given = ["a" * (40 - row) + " [MASK]" for row in range(40)]
+    given[17] = "a" * 30
+    for most in (4, 32):
+        with pytest.raises(ServingError, match=r"^no \[MASK\] in text 17$"):
+            servable(most).predict("fill_mask", texts(*given))
+
+
+def test_calls_are_padded_to_allowed_sizes(servable: Callable[..., Servable]) -> None:
+    model = servable(8, (2, 8))
+    rows = [model.predict("company", texts(*"a" * number))["rows"].tolist() for number in (1, 2, 3)]
+    assert rows == [[2], [2] * 2, [8] * 3]
+
+
+def test_inputs_with_unequal_or_no_rows_are_computed_whole(servable: Callable[..., Servable]) -> None:
+    model = servable(4)
+    assert model.predict("length", texts())["length"].shape == (0,)
+    # The default pair is one row for any number of texts.
+    assert model.predict("encode", texts("a", "bc"))["pooled_output"][:, 0].tolist() == [1, 2]
+    assert not model.prepare("encode", texts("a", "bc")).shares and model.prepare("encode", texts("a")).shares
