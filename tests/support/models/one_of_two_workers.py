@@ -12,6 +12,7 @@ from pathlib import Path
 from bert_keras.errors import Preempted
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
+from bert_keras.training import budget as budget_module
 from bert_keras.training.budget import Budget
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.loop import TrainingLoop
@@ -39,6 +40,7 @@ def main() -> None:
 
     read = [ExampleSet.load(str(examples))]
     limited = dataclasses.replace(config, budget="300s")
+    budget_module._SHARE = 0.0  # the fewest steps are measured
     budget = Budget(str(out / "budget"), limited, SecondPhase(), read, strategy)
     fixed, _ = budget.fix(lambda training, _, folder: make_loop(examples, Path(folder), training, strategy))
     print(f"fixed {fixed.num_train_steps}", flush=True)
