@@ -106,33 +106,30 @@ def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
     return numbers
 
 
-def check_names(names: Sequence[str], weights: Mapping[str, float], epochs: Mapping[str, float]) -> None:
-    """Refuse a source without a number, and a number without a source, of `training.source_weights` or `source_epochs`.
+def check_names(names: Sequence[str], weights: Mapping[str, float]) -> None:
+    """Refuse a source without a number, and a number without a source, of `training.source_weights`.
 
     Raises:
         InputError: there is one; names it.
     """
-    for setting, numbers in {"training.source_weights": weights, "training.source_epochs": epochs}.items():
-        if numbers and (wrong := sorted({*numbers} - {*names}) or sorted({*names} - {*numbers})):
-            known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
-            problem = "is no source of the examples" if wrong[0] in numbers else "has no number"
-            raise InputError(f"{setting}: {wrong[0]} {problem}; the sources {known}")
+    if weights and (wrong := sorted({*weights} - {*names}) or sorted({*names} - {*weights})):
+        known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
+        problem = "is no source of the examples" if wrong[0] in weights else "has no number"
+        raise InputError(f"training.source_weights: {wrong[0]} {problem}; the sources {known}")
 
 
-def with_weights(sources: Sequence[Source], weights: Mapping[str, float], epochs: Mapping[str, float]) -> list[Source]:
+def with_weights(sources: Sequence[Source], weights: Mapping[str, float]) -> list[Source]:
     """The sources with their weights, which sum to 1.
 
     Args:
-        weights: numbers by name (`training.source_weights`), relative to each other; empty: by `epochs`.
-        epochs: passes over each source in the time of one over another (`training.source_epochs`), relative to each
-            other; empty: one of each, so all text is read alike.
+        weights: numbers by name (`training.source_weights`), relative to each other; empty: all text is read alike.
 
     Raises:
         InputError: a source without examples, without a number, or a number without source; names it.
     """
-    check_names([source.name for source in sources], weights, epochs)
+    check_names([source.name for source in sources], weights)
     if len(sources) > 1 and (empty := [source.name for source in sources if not source.one_pass]):
         raise InputError(f"source {empty[0]}: no examples could be made of its text; give more, or leave it out")
-    found = {s.name: weights[s.name] if weights else epochs.get(s.name, 1.0) * s.one_pass for s in sources}
-    total = sum(found.values()) or 1.0
-    return [source._replace(weight=found[source.name] / total) for source in sources]
+    numbers = weights or {source.name: source.one_pass for source in sources}
+    total = sum(numbers.values()) or 1.0
+    return [source._replace(weight=numbers[source.name] / total) for source in sources]

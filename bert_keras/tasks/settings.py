@@ -11,8 +11,8 @@ from typing import Any, Literal
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
-from bert_keras.training.affects import export, run, weights
-from bert_keras.training.config import TrainingConfig
+from bert_keras.training.affects import export, weights
+from bert_keras.training.config import OptimizationConfig, TrainingConfig
 
 # Beside the shards of a task's examples, and beside an exported model.
 TASK_SPEC_FILE = "task_spec.json"
@@ -95,59 +95,25 @@ class TaskSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class FineTuningConfig:
+class FineTuningConfig(OptimizationConfig):
     """Settings of fine-tuning; the defaults are those of google-research/bert's run_classifier.py.
 
     Attributes:
         num_train_epochs: number of passes over the training rows.
         warmup_proportion: share of the steps that is warm-up.
-        train_batch_size: sequences per step, over all devices.
-        learning_rate: peak rate; `schedule` says how it decays.
-        schedule: this and the following: see `bert_keras.training.config.TrainingConfig`.
-        optimizer: bert_adam, adamw or lamb.
-        beta_2: decay rate per step of the mean of the squared gradient.
-        epsilon: added to the root of that mean.
-        weight_decay: decoupled weight decay.
-        layer_decay: factor of the rate per layer; ELECTRA's is .8.
-        clip_norm: maximum norm of the gradient.
-        gradient_accumulation_steps: number of parts of a batch.
-        save_checkpoints_steps: steps between two checkpoints.
-        eval_every_steps: steps between two logged evaluations.
-        eval_batches: number of batches of an evaluation.
-        eval_batch_size: batch size of the evaluations and of the predictions for the official scores.
-        strategy: the devices.
-        mixed_precision: float32, or mixed_bfloat16.
-        jit_compile: compile with XLA.
-        seed: seed of the new weights, of dropout and of the order of the rows.
     """
 
-    num_train_epochs: float = weights(3.0)
-    warmup_proportion: float = weights(0.1)
     train_batch_size: int = weights(32)
     learning_rate: float = weights(5e-5)
-    schedule: Literal["bert", "linear", "cosine", "constant"] = weights(TrainingConfig.schedule)
-    optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = weights(TrainingConfig.optimizer)
-    beta_2: float = weights(TrainingConfig.beta_2)
-    epsilon: float = weights(TrainingConfig.epsilon)
-    weight_decay: float = weights(TrainingConfig.weight_decay)
-    layer_decay: float = weights(TrainingConfig.layer_decay)
-    clip_norm: float = weights(TrainingConfig.clip_norm)
-    gradient_accumulation_steps: int = run(TrainingConfig.gradient_accumulation_steps)
-    save_checkpoints_steps: int = run(TrainingConfig.save_checkpoints_steps)
-    eval_every_steps: int = run(TrainingConfig.eval_every_steps)
-    eval_batches: int = run(TrainingConfig.eval_batches)
-    eval_batch_size: int = run(TrainingConfig.eval_batch_size)
-    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = run(TrainingConfig.strategy)
-    mixed_precision: Literal["float32", "mixed_bfloat16"] = weights(TrainingConfig.mixed_precision)
-    jit_compile: bool = run(TrainingConfig.jit_compile)
-    seed: int = weights(TrainingConfig.seed)
+    num_train_epochs: float = weights(3.0)
+    warmup_proportion: float = weights(0.1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.num_train_epochs > 0:
             raise ValueError(f"training.num_train_epochs is {self.num_train_epochs}; it must be above 0")
         if not 0 <= self.warmup_proportion <= 1:
             raise ValueError(f"training.warmup_proportion is {self.warmup_proportion}; it must be in [0, 1]")
-        self._with_steps(1)  # checks the other fields
 
     def training_config(self, num_rows: int) -> TrainingConfig:
         """Settings of a run on `num_rows` training rows (for spans: examples, not windows, as in run_squad.py).
@@ -161,12 +127,9 @@ class FineTuningConfig:
                 f"{num_rows} training rows, {self.num_train_epochs:g} times, are not one batch of "
                 f"training.train_batch_size={self.train_batch_size}: give more rows or epochs, or a smaller batch"
             )
-        return self._with_steps(steps)
-
-    def _with_steps(self, steps: int) -> TrainingConfig:
-        fields = {**vars(self), "num_train_steps": steps, "num_warmup_steps": int(steps * self.warmup_proportion)}
-        del fields["num_train_epochs"], fields["warmup_proportion"]
-        return TrainingConfig(**fields)
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(OptimizationConfig)}
+        warmup = int(steps * self.warmup_proportion)
+        return TrainingConfig(**shared, num_train_steps=steps, num_warmup_steps=warmup)
 
 
 @dataclasses.dataclass(frozen=True)

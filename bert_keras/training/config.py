@@ -26,17 +26,11 @@ _BUDGET_UNITS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig:
-    """Settings of a training run.
+class OptimizationConfig:
+    """The settings that pre-training and fine-tuning share.
 
     Attributes:
         train_batch_size: sequences per step, over all devices.
-        num_train_steps: N, optimizer steps.
-        num_warmup_steps: w, steps of linear warm-up from 0, at most N.
-        budget: decides N in place of `num_train_steps`: wall-clock time (`2h`, `30min`, `90s`), CPU time of all threads
-            (`16 core-hours`, `core-minutes`, `core-seconds`), or `1e18 FLOPs`. N is fixed once, before step 0
-            (`bert_keras.training.budget`). The warm-up, the batch ramp, the frozen steps and the second phase keep
-            their shares of `num_train_steps`; other intervals stay. None: no budget.
         learning_rate: peak rate; `schedule` says how it decays.
         schedule: `bert` decays linearly from step 0 to 0 at N, so the rate drops at the end of the warm-up
             (google-research/bert, optimization.py); `linear` decays from the peak at the end of the warm-up, `cosine`
@@ -44,35 +38,17 @@ class TrainingConfig:
         optimizer: `bert_adam`, without bias correction (optimization.py, `AdamWeightDecayOptimizer`); `adamw`, with it
             (RoBERTa, SpanBERT: fairseq, optim/adam.py); `lamb` (arXiv 1904.00962), for large batches; or `muon`
             (arXiv 2502.16982), for the matrices of the encoder layers, with `adamw` for all else.
-        beta_1: decay rate per step of the running mean of the gradient.
-        beta_2: decay rate per step of the running mean of its square; .98 in RoBERTa.
+        beta_2: decay rate per step of the running mean of the squared gradient; .98 in RoBERTa.
         epsilon: added to the root of that mean; 1e-8 in SpanBERT.
         weight_decay: decoupled decay of all weights except biases and layer normalisations.
-        decay_all: decay those too (RoBERTa); `lamb` then rescales them too.
         layer_decay: factor of the rate per layer, from the heads down to the embeddings; ELECTRA fine-tunes with .8
             or .9. 1: the same rate for all layers.
-        freeze_layers: the embeddings and this many encoder layers from below keep their weights; 0: all are trained.
-            The norm of the gradient counts them nevertheless.
-        freeze_initial: all that the initial model has keeps its weights: only the rows of new words (in the word
-            embeddings and the output bias) and drawn heads are trained.
-        freeze_steps: for how many first steps the two hold; 0: for all.
-        source_weights: NAME:NUMBER of each source of the examples (`--corpus NAME=GLOB`): its part of every batch,
-            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: `source_epochs` says it.
-        source_epochs: NAME:NUMBER of each source: how often it is read while another one of number 1 is read once.
-            Empty: all text is read alike.
-        replay_share: share of every batch that is general text, where there is some (`--replay`).
         clip_norm: maximum global norm of the gradient, which is scaled down to it.
-        clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
-            its own part, before the sum (the original). Equal on one device.
         gradient_accumulation_steps: number of parts in which a batch is computed, one after another, to save memory;
             the result is unchanged.
-        batch_ramp_from: sequences per step at the start; doubles up to `train_batch_size`. 0: no ramp.
-        batch_ramp_steps: steps of that ramp, the same number for each size below `train_batch_size`. The learning rate
-            does not depend on it.
-        steps_per_execution: steps in one call of the compiled loop, between two updates of the progress.
         save_checkpoints_steps: steps between two checkpoints; a kill loses at most that many.
-        keep_checkpoint_max: number of checkpoints kept.
-        eval_batch_size: batch size of the held-out evaluation that is logged during training.
+        eval_batch_size: batch size of the held-out evaluation that is logged during training, and of the predictions
+            for a task's official scores.
         eval_batches: number of batches of that evaluation.
         eval_every_steps: steps between two evaluations.
         strategy: `one_device`, `mirrored` over the devices of this machine, `multi_worker` over several machines, or
@@ -83,32 +59,16 @@ class TrainingConfig:
     """
 
     train_batch_size: int = weights(256)
-    num_train_steps: int = weights(1_000_000)
-    num_warmup_steps: int = weights(10_000)
-    budget: str | None = weights(None)
     learning_rate: float = weights(1e-4)
     schedule: Literal["bert", "linear", "cosine", "constant"] = weights("bert")
     optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = weights("bert_adam")
-    beta_1: float = weights(0.9)
     beta_2: float = weights(0.999)
     epsilon: float = weights(1e-6)
     weight_decay: float = weights(0.01)
-    decay_all: bool = weights(False)
     layer_decay: float = weights(1.0)
-    freeze_layers: int = weights(0)
-    freeze_initial: bool = weights(False)
-    freeze_steps: int = weights(0)
-    source_weights: tuple[str, ...] = weights(())
-    source_epochs: tuple[str, ...] = weights(())
-    replay_share: float = weights(0.1)
     clip_norm: float = weights(1.0)
-    clip: Literal["global", "per_replica"] = weights("global")
     gradient_accumulation_steps: int = run(1)
-    batch_ramp_from: int = weights(0)
-    batch_ramp_steps: int = weights(0)
-    steps_per_execution: int = run(20)
     save_checkpoints_steps: int = run(1000)
-    keep_checkpoint_max: int = run(3)
     eval_batch_size: int = run(64)
     eval_batches: int = run(8)
     eval_every_steps: int = run(1000)
@@ -118,30 +78,75 @@ class TrainingConfig:
     seed: int = weights(12345)
 
     def __post_init__(self) -> None:
-        for name in (
+        self._check_at_least(
+            1,
             "train_batch_size",
-            "num_train_steps",
             "gradient_accumulation_steps",
-            "steps_per_execution",
             "save_checkpoints_steps",
-            "keep_checkpoint_max",
             "eval_batch_size",
             "eval_batches",
             "eval_every_steps",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least 1")
+        )
         for name in ("learning_rate", "clip_norm", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"training.{name} is {getattr(self, name)}; it must be above 0")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"training.weight_decay is {self.weight_decay}; it must be at least 0")
-        for name in ("beta_1", "beta_2"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be in (0, 1)")
-        for name in ("freeze_layers", "freeze_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least 0")
+        self._check_at_least(0, "weight_decay")
+        if not 0 < self.beta_2 < 1:
+            raise ValueError(f"training.beta_2 is {self.beta_2}; it must be in (0, 1)")
+        if not 0 < self.layer_decay <= 1:
+            raise ValueError(f"training.layer_decay is {self.layer_decay}; it must be in (0, 1]")
+
+    def _check_at_least(self, smallest: int, *names: str) -> None:
+        for name in names:
+            if not getattr(self, name) >= smallest:
+                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least {smallest}")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig(OptimizationConfig):
+    """Settings of a pre-training.
+
+    Attributes:
+        num_train_steps: N, optimizer steps.
+        num_warmup_steps: w, steps of linear warm-up from 0, at most N.
+        budget: decides N in place of `num_train_steps`: wall-clock time (`2h`, `30min`, `90s`), CPU time of all threads
+            (`16 core-hours`, `core-minutes`, `core-seconds`), or `1e18 FLOPs`. N is fixed once, before step 0
+            (`bert_keras.training.budget`). The warm-up, the batch ramp, the frozen steps and the second phase keep
+            their shares of `num_train_steps`; other intervals stay. None: no budget.
+        decay_all: weight decay of biases and layer normalisations, too (RoBERTa); `lamb` then rescales them too.
+        freeze_layers: the embeddings and this many encoder layers from below keep their weights; 0: all are trained.
+            The norm of the gradient counts them nevertheless.
+        freeze_initial: all that the initial model has keeps its weights: only the rows of new words (in the word
+            embeddings and the output bias) and drawn heads are trained.
+        freeze_steps: for how many first steps the two hold; 0: for all.
+        source_weights: NAME:NUMBER of each source of the examples (`--corpus NAME=GLOB`): its part of every batch,
+            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: all text is read alike.
+        replay_share: share of every batch that is general text, where there is some (`--replay`).
+        batch_ramp_from: sequences per step at the start; doubles up to `train_batch_size`. 0: no ramp.
+        batch_ramp_steps: steps of that ramp, the same number for each size below `train_batch_size`. The learning rate
+            does not depend on it.
+        steps_per_execution: steps in one call of the compiled loop, between two updates of the progress.
+        keep_checkpoint_max: number of checkpoints kept.
+    """
+
+    num_train_steps: int = weights(1_000_000)
+    num_warmup_steps: int = weights(10_000)
+    budget: str | None = weights(None)
+    decay_all: bool = weights(False)
+    freeze_layers: int = weights(0)
+    freeze_initial: bool = weights(False)
+    freeze_steps: int = weights(0)
+    source_weights: tuple[str, ...] = weights(())
+    replay_share: float = weights(0.1)
+    batch_ramp_from: int = weights(0)
+    batch_ramp_steps: int = weights(0)
+    steps_per_execution: int = run(20)
+    keep_checkpoint_max: int = run(3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_at_least(1, "num_train_steps", "steps_per_execution", "keep_checkpoint_max")
+        self._check_at_least(0, "freeze_layers", "freeze_steps")
         if self.freeze_layers and self.freeze_initial:
             raise ValueError(
                 f"training.freeze_layers is {self.freeze_layers} and training.freeze_initial is on, which freezes all "
@@ -152,13 +157,9 @@ class TrainingConfig:
                 f"training.freeze_steps is {self.freeze_steps}, but nothing is frozen; set training.freeze_layers or "
                 "training.freeze_initial too"
             )
-        if self.source_weights and self.source_epochs:
-            raise ValueError("training.source_weights and training.source_epochs say the same; give one of them")
         _ = self.source_numbers
         if not 0 < self.replay_share < 1:
             raise ValueError(f"training.replay_share is {self.replay_share}; it must be between 0 and 1")
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(f"training.layer_decay is {self.layer_decay}; it must be in (0, 1]")
         if not 0 <= self.num_warmup_steps <= self.num_train_steps:
             raise ValueError(
                 f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to "
@@ -198,14 +199,13 @@ class TrainingConfig:
         return limit, unit
 
     @property
-    def source_numbers(self) -> tuple[dict[str, float], dict[str, float]]:
-        """`source_weights` and `source_epochs` by name.
+    def source_numbers(self) -> dict[str, float]:
+        """`source_weights` by name.
 
         Raises:
             ValueError: see `bert_keras.data.mixture.parse_numbers`.
         """
-        weights = parse_numbers(self.source_weights, "training.source_weights")
-        return weights, parse_numbers(self.source_epochs, "training.source_epochs")
+        return parse_numbers(self.source_weights, "training.source_weights")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ def mixed(examples: Mapping[str, ExampleSet], config: TrainingConfig) -> Example
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"--examples: two of them are called {twice[0]}; rename a folder")
-    sources = with_weights(sources, *config.source_numbers)
+    sources = with_weights(sources, config.source_numbers)
     first = next(iter(others.values()))
     if len(others) > 1:
         first = dataclasses.replace(

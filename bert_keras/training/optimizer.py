@@ -84,7 +84,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
     Args:
         learning_rate: a float, or a schedule.
         weight_decay_rate: decay of all variables except those that match `NO_WEIGHT_DECAY`.
-        beta_1, beta_2: b1 and b2, between 0 and 1.
+        beta_2: b2, between 0 and 1.
         epsilon: keeps the direction finite where v is 0.
         decay_all: decay all variables (RoBERTa).
         layer_decay, num_layers: see `layer_multiplier`; a `layer_decay` of 1 gives every variable the same rate.
@@ -93,12 +93,14 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         freeze_steps: for how many first steps; 0: for all.
     """
 
+    # b1: every published model of the recipes has it.
+    beta_1 = 0.9
+
     def __init__(
         self,
         learning_rate,
         *,
         weight_decay_rate: float,
-        beta_1: float,
         beta_2: float,
         epsilon: float,
         decay_all: bool,
@@ -112,7 +114,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         # Not Keras' own `weight_decay`, which decays in a separate pass before the update.
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.weight_decay_rate, self.epsilon, self.decay_all = weight_decay_rate, epsilon, decay_all
-        self.beta_1, self.beta_2 = beta_1, beta_2
+        self.beta_2 = beta_2
         self.layer_decay, self.num_layers, self.freeze_layers = layer_decay, num_layers, freeze_layers
         self.learned_rows, self.freeze_steps = learned_rows, freeze_steps
 
@@ -178,7 +180,6 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         return {
             **super().get_config(),
             "weight_decay_rate": self.weight_decay_rate,
-            "beta_1": self.beta_1,
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
             "decay_all": self.decay_all,
@@ -282,7 +283,6 @@ def create_optimizer(config: TrainingConfig, num_layers: int, learned_rows: Lear
     return OPTIMIZERS[config.optimizer](
         create_schedule(config),
         weight_decay_rate=config.weight_decay,
-        beta_1=config.beta_1,
         beta_2=config.beta_2,
         epsilon=config.epsilon,
         decay_all=config.decay_all,

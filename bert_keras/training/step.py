@@ -125,15 +125,11 @@ class TrainSteps:
 
         Returns `self._returned` and `stop`, stacked.
         """
-        replica, config = tf.distribute.get_replica_context(), self._config
+        replica = tf.distribute.get_replica_context()
         replicas, replica_id = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
-        totals = list(self._objective.totals(batch))
-        if config.clip == "global":
-            totals = replica.all_reduce(_SUM, totals)
+        totals = replica.all_reduce(_SUM, list(self._objective.totals(batch)))
         sums, gradients = self._accumulated(batch, totals, step * replicas + tf.cast(replica_id, tf.int64))
-        if config.clip == "global":
-            gradients = replica.all_reduce(_SUM, gradients)
-        norm = self._update(gradients)
+        norm = self._update(replica.all_reduce(_SUM, gradients))
         mask = tf.cast(batch["input_mask"], tf.float32)
         sums |= {"positions": tf.cast(tf.size(mask), tf.float32), "tokens": tf.reduce_sum(mask)}
         sums["gradient_norm"] = norm / replicas
@@ -142,10 +138,7 @@ class TrainSteps:
 
     def _clip_and_update(self, gradients):
         """Clip the gradients and update the variables; return the norm before clipping."""
-        replica, config = tf.distribute.get_replica_context(), self._config
-        gradients, norm = tf.clip_by_global_norm(gradients, config.clip_norm)
-        if config.clip == "per_replica":
-            gradients = replica.all_reduce(_SUM, gradients)
+        gradients, norm = tf.clip_by_global_norm(gradients, self._config.clip_norm)
         self._optimizer.apply(gradients, self._model.trainable_variables)
         return norm
 

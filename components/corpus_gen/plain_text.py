@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
 
 BLOCK_BYTES = 1 << 20
@@ -54,13 +53,11 @@ def read_text(
     lines: Iterator[str | None] = read_lines(file, settings.max_document_characters, counts, start, end)
     if settings.documents == "files":
         lines = (line or None for line in lines)
-    yield from assemble(lines, source, settings, counts)
+    yield from assemble(lines, settings, counts)
 
 
-def assemble(
-    lines: Iterable[str | None], source: str, settings: CorpusSettings, counts: Counter[str]
-) -> Iterator[list[str]]:
-    """Assemble lines to documents, cut if longer than `max_document_characters`, with `invalid_utf8` applied.
+def assemble(lines: Iterable[str | None], settings: CorpusSettings, counts: Counter[str]) -> Iterator[list[str]]:
+    """Assemble lines to documents, cut if longer than `max_document_characters`.
 
     Args:
         lines: stripped; "" ends a document; None is skipped.
@@ -70,7 +67,7 @@ def assemble(
 
     def finished() -> Iterator[list[str]]:
         counts["split_parts" if continued else "read_documents"] += 1
-        mended = mend(document, source, settings, counts)
+        mended = mend(document, counts)
         if mended:
             yield mended
 
@@ -95,12 +92,8 @@ def text_lines(text: str, limit: int) -> Iterator[str]:
         yield from _pieces(line, limit)
 
 
-def mend(document: list[str], source: str, settings: CorpusSettings, counts: Counter[str]) -> list[str]:
-    """The document without NULs and lone surrogates; empty if it is dropped, or nothing remains.
-
-    Raises:
-        InputError: it is not UTF-8, and `invalid_utf8` is "fail"; quotes the file and the document's beginning.
-    """
+def mend(document: list[str], counts: Counter[str]) -> list[str]:
+    """The document without NULs, and with U+FFFD for bytes that are not UTF-8; empty if nothing remains."""
     text = "\n".join(document)
     if "\0" in text:
         counts["nul_characters"] += text.count("\0")
@@ -111,16 +104,7 @@ def mend(document: list[str], source: str, settings: CorpusSettings, counts: Cou
         return document
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        if settings.invalid_utf8 == "fail":
-            raise InputError(
-                f"{source}: not UTF-8 in the document that begins {document[0][:40]!r}, "
-                f"after {text[max(0, error.start - 20) : error.start]!r}; "
-                "convert the file, or --set corpus.invalid_utf8=replace"
-            ) from error
-        if settings.invalid_utf8 == "drop":
-            counts["invalid_utf8_dropped"] += 1
-            return []
+    except UnicodeEncodeError:
         text, bad = _NOT_UTF8.subn("\ufffd", text)
         counts["invalid_utf8_bytes"] += bad
     return [stripped for line in text.split("\n") if (stripped := line.strip())]

@@ -26,7 +26,6 @@ COUNTS = {
     "split_documents": "documents longer than corpus.max_document_characters, split",
     "split_parts": "parts of split documents, but for the first; a part is a document from here on",
     "invalid_utf8_bytes": "bytes that are not UTF-8, replaced by U+FFFD",
-    "invalid_utf8_dropped": "documents dropped because they are not UTF-8",
     "nul_characters": "NUL characters removed",
     "nul_documents": "documents dropped because they are NUL characters",
     "skipped_members": "members of archives that are hidden, not text, or archives themselves",
@@ -217,7 +216,7 @@ def _read_content(
         documents = read_text(file, source, settings, counts, unit.start, unit.end)
     elif kind == "wikiextractor":
         lines = read_lines(file, settings.max_document_characters, counts, 0, None)
-        documents = assemble(read_wikiextractor(lines, source), source, settings, counts)
+        documents = assemble(read_wikiextractor(lines, source), settings, counts)
     else:
         documents = _documents_of_records(file, source, kind, settings, counts, unit)
     for document in documents:
@@ -236,11 +235,11 @@ def _documents_of_records(
         records = read_tfrecords(file, source, field)
     else:
         records = read_table(file, source, field, kind)
-    for where, text in records:
+    for _, text in records:
         lines = list(text_lines(text or "", settings.max_document_characters))
         if not lines:
             counts["empty_documents"] += 1
-        yield from assemble(lines, where, settings, counts)
+        yield from assemble(lines, settings, counts)
 
 
 def format_of(head: bytes, source: str, settings: CorpusSettings) -> str:

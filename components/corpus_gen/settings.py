@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from components.corpus_gen.languages import parse_languages, parse_regions
 
@@ -19,31 +19,29 @@ class CleaningSettings:
     Attributes:
         unicode_normalization: Unicode normal form of the text.
         min_characters: documents with fewer characters are dropped.
-        max_symbol_fraction: limit for the share of characters that are not letters, marks, numbers or blanks.
         languages: ISO 639-1 codes, separated by commas: documents in other languages are dropped; empty: keep all.
         min_language_fraction: minimum share of a document detected as one of these languages; text of uncertain
             language counts as another one.
-        exact_duplicates: whether repeated documents are dropped.
         near_duplicates: whether documents very similar to another one are dropped (MinHash LSH).
         near_duplicate_similarity: minimum Jaccard similarity of the shingles of near duplicates.
-        shingle_words: number of words of a shingle; documents are compared by their sets of shingles.
     """
+
+    # Words of a shingle, as in FineWeb; no setting. Documents are compared by their sets of shingles.
+    shingle_words: ClassVar[int] = 5
 
     unicode_normalization: Literal["none", "NFC", "NFKC"] = "none"
     min_characters: int = 0
-    max_symbol_fraction: float = 1.0
     languages: str = ""
     min_language_fraction: float = 0.5
-    exact_duplicates: bool = True
     near_duplicates: bool = False
     near_duplicate_similarity: float = 0.8
-    shingle_words: int = 5
 
     def __post_init__(self) -> None:
         # Some hundredths of a text always remain undetected: 1 would drop everything.
-        for name, largest in (("max_symbol_fraction", 1), ("min_language_fraction", 0.95)):
-            if not 0 <= getattr(self, name) <= largest:
-                raise ValueError(f"corpus.cleaning.{name} is {getattr(self, name)}; it must be in [0, {largest}]")
+        if not 0 <= self.min_language_fraction <= 0.95:
+            raise ValueError(
+                f"corpus.cleaning.min_language_fraction is {self.min_language_fraction}; it must be in [0, 0.95]"
+            )
         try:
             parse_languages(self.languages)
         except ValueError as error:
@@ -53,8 +51,6 @@ class CleaningSettings:
                 "corpus.cleaning.near_duplicate_similarity is "
                 f"{self.near_duplicate_similarity}; it must be between 0 and 1"
             )
-        if self.shingle_words < 1:
-            raise ValueError(f"corpus.cleaning.shingle_words is {self.shingle_words}; it must be at least 1")
         if self.min_characters < 0:
             raise ValueError(f"corpus.cleaning.min_characters is {self.min_characters}; it must be at least 0")
 
@@ -74,59 +70,48 @@ class QualitySettings:
         gopher: whether Gopher's rules on words, symbols and lines drop documents.
         c4: whether C4's rules remove lines and drop documents.
         fineweb: whether FineWeb's rules on lines drop documents.
-        repetition_max_lines: limit for the share of lines that occur before.
-        repetition_max_line_characters: limit for the share of characters in lines that occur before.
         repetition_max_top_ngrams: limits for the share of characters in the most frequent sequence of 2, 3, 4 words.
         repetition_max_repeated_ngrams: limits for the share of characters in sequences of 5 to 10 words that occur
             before.
         gopher_min_words: minimum number of words; punctuation does not count.
-        gopher_max_words: maximum number of words.
         gopher_min_word_length: minimum of the words' mean length.
         gopher_max_word_length: maximum of the words' mean length.
-        gopher_max_symbols: limit for hash signs, and for ellipses, for each word or punctuation mark.
-        gopher_max_bullet_lines: limit for the share of lines that begin with a bullet or a hyphen.
-        gopher_max_ellipsis_lines: limit for the share of lines that end in an ellipsis.
         gopher_min_alphabetic_words: minimum share of words and punctuation marks that have a letter.
         gopher_min_stop_words: minimum number of different stop words.
         gopher_stop_words: the stop words, in lower case.
         c4_rules: rules of C4 that apply.
         c4_min_sentences: minimum number of sentences in the lines that remain.
-        c4_min_line_words: lines with fewer words are removed.
-        c4_max_word_length: lines with a longer word are removed.
-        fineweb_min_punctuated_lines: minimum share of lines that end in a full stop or the like.
-        fineweb_max_short_lines: limit for the share of short lines.
-        fineweb_short_line: length up to which a line is short.
-        fineweb_max_repeated_characters: limit for the share of characters in lines that occur before.
-        fineweb_max_lines_per_word: limit for line ends for each word or punctuation mark.
     """
+
+    # Thresholds of the papers and of datatrove's defaults; no settings: with another value it is another rule.
+    repetition_max_lines: ClassVar[float] = 0.3
+    repetition_max_line_characters: ClassVar[float] = 0.2
+    gopher_max_words: ClassVar[int] = 100_000
+    gopher_max_symbols: ClassVar[float] = 0.1
+    gopher_max_bullet_lines: ClassVar[float] = 0.9
+    gopher_max_ellipsis_lines: ClassVar[float] = 0.3
+    c4_min_line_words: ClassVar[int] = 3
+    c4_max_word_length: ClassVar[int] = 1000
+    fineweb_min_punctuated_lines: ClassVar[float] = 0.12
+    fineweb_max_short_lines: ClassVar[float] = 0.67
+    fineweb_short_line: ClassVar[int] = 30
+    fineweb_max_repeated_characters: ClassVar[float] = 0.01
+    fineweb_max_lines_per_word: ClassVar[float] = 0.3
 
     gopher_repetition: bool = False
     gopher: bool = False
     c4: bool = False
     fineweb: bool = False
-    repetition_max_lines: float = 0.3
-    repetition_max_line_characters: float = 0.2
     repetition_max_top_ngrams: tuple[float, ...] = (0.2, 0.18, 0.16)
     repetition_max_repeated_ngrams: tuple[float, ...] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
     gopher_min_words: int = 50
-    gopher_max_words: int = 100_000
     gopher_min_word_length: float = 3.0
     gopher_max_word_length: float = 10.0
-    gopher_max_symbols: float = 0.1
-    gopher_max_bullet_lines: float = 0.9
-    gopher_max_ellipsis_lines: float = 0.3
     gopher_min_alphabetic_words: float = 0.8
     gopher_min_stop_words: int = 2
     gopher_stop_words: tuple[str, ...] = ("the", "be", "to", "of", "and", "that", "have", "with")
     c4_rules: tuple[str, ...] = C4_RULES
     c4_min_sentences: int = 5
-    c4_min_line_words: int = 3
-    c4_max_word_length: int = 1000
-    fineweb_min_punctuated_lines: float = 0.12
-    fineweb_max_short_lines: float = 0.67
-    fineweb_short_line: int = 30
-    fineweb_max_repeated_characters: float = 0.01
-    fineweb_max_lines_per_word: float = 0.3
 
     @property
     def on(self) -> bool:
@@ -238,8 +223,6 @@ class CorpusSettings:
         segments: `sentences`: lines of a document are joined and split into sentences; `lines`: one per line.
         text_field: JSON key, column or tf.Example feature that contains the text, where applicable.
         language: ISO 639 code for the sentence splitter's rules on abbreviations and full stops.
-        invalid_utf8: for documents with bytes that are not UTF-8: replace these by U+FFFD (`replace`; the tokenizer
-            removes it), drop the document (`drop`), or stop the run (`fail`).
         max_document_characters: longer documents are split, at a line end or blank if there is one.
         eval_fraction: share of documents to hold out, chosen by a hash of their content.
         bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
@@ -263,7 +246,6 @@ class CorpusSettings:
     segments: Literal["sentences", "lines"] = "sentences"
     text_field: str = "text"
     language: str = "en"
-    invalid_utf8: Literal["replace", "drop", "fail"] = "replace"
     max_document_characters: int = 1_000_000
     eval_fraction: float = 0.05
     bucket_bytes: int = 4 << 20

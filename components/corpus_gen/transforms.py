@@ -199,7 +199,7 @@ class WriteBucket(beam.DoFn):
             segments = [segment.decode() for segment in features["segments"].bytes_list.value]
             if identity in dropped:
                 fate = NEAR_DUPLICATE
-            elif identity == last and self.settings.cleaning.exact_duplicates:
+            elif identity == last:
                 fate = DUPLICATE
             else:
                 fate, last = KEPT, identity

@@ -16,6 +16,9 @@ from components.evaluator import minimal_pairs, word_perplexity
 from components.io.shards import write_json
 from components.stage import Stage
 
+# At most so many examples of the reference corpus are scored, by both models.
+REFERENCE_EXAMPLES = 1000
+
 
 @dataclasses.dataclass(frozen=True)
 class ForgettingSettings:
@@ -23,12 +26,11 @@ class ForgettingSettings:
 
     Attributes:
         part: key of the first part of the objective (`bert_keras.objectives.table.Part`).
-        max_forgetting, reference_examples: those of `pipeline.recipes.settings.GateSettings`.
+        max_forgetting: that of `pipeline.recipes.settings.GateSettings`.
     """
 
     part: str
     max_forgetting: float | None
-    reference_examples: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +71,9 @@ class Executor(executor.Executor):
         if input_dict.get("reference_examples"):
             examples = artifact_utils.get_single_uri(input_dict["reference_examples"])
             figures["reference"] = {
-                "examples": settings.reference_examples,
+                "examples": REFERENCE_EXAMPLES,
                 "max_forgetting": settings.max_forgetting,
-                **_figures(folders, examples, settings.part, settings.reference_examples),
+                **_figures(folders, examples, settings.part, REFERENCE_EXAMPLES),
             }
         evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
         write_json(os.path.join(evaluation, word_perplexity.FILE), figures)

@@ -43,11 +43,9 @@ class TaskSliceSettings(SliceSettings):
     Attributes:
         lengths: as above, for the tokens of a row's texts before truncation, without [CLS] and [SEP]; with several
             choices the longest counts.
-        by_label: for classification: by label.
         by_source: by the origin of a row, if its file gives one (`components.task_example_gen.readers`).
     """
 
-    by_label: bool = True
     by_source: bool = True
 
 

@@ -71,7 +71,7 @@ def task_eval_config(task: Task, gate: TaskGate, slices: TaskSliceSettings) -> t
         bound = tfma.GenericValueThreshold(lower_bound={"value": min_score})
         _add_threshold(metric, tfma.MetricThreshold(value_threshold=bound), _slicing_spec(by, value))
     specs = _length_slices(slices)
-    specs += [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] * (slices.by_label and task.kind == "classification")
+    specs += [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] * (task.kind == "classification")
     specs += [tfma.SlicingSpec(feature_keys=[SOURCE_FEATURE])] * slices.by_source
     gated = [] if gate.allow_chance else [task.metrics[0]]
     return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")], gated, specs)

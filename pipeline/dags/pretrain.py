@@ -121,9 +121,7 @@ def create_pipeline(
     reference_stages: list[BaseComponent] = []
     if reference is not None:
         reference_stages = _other_examples(recipe, reference, made_of, run_dir, stages.REFERENCE)
-    forgetting = ForgettingSettings(
-        PARTS[recipe.pretraining_objective][0].key, recipe.gate.max_forgetting, recipe.gate.reference_examples
-    )
+    forgetting = ForgettingSettings(PARTS[recipe.pretraining_objective][0].key, recipe.gate.max_forgetting)
     pairs = [PairSettings(path, recipe.gate.min_minimal_pairs) for path in recipe.gate.minimal_pairs]
     return Pipeline(
         pipeline_name=name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from bert_keras.data.masking import MaskingSettings
 from bert_keras.models.config import BertConfig
@@ -156,44 +157,28 @@ def google(name: str, num_hidden_layers: int, hidden_size: int) -> Recipe:
     )
 
 
-def bert_tiny() -> Recipe:
-    """Google's miniature, L2 H128 (arXiv 1908.08962).
+def _miniature(size: str, layers: int, hidden: int, hardware: str = "one GPU") -> Callable[[], Recipe]:
+    name = f"bert_{size}"
 
-    Command:   bert-tfx pretrain bert_tiny --corpus 'text/*.txt'
-    Hardware:  one GPU
+    def recipe() -> Recipe:
+        return google(name, layers, hidden)
+
+    recipe.__name__ = name
+    recipe.__doc__ = f"""Google's miniature, L{layers} H{hidden} (arXiv 1908.08962).
+
+    Command:   bert-tfx pretrain {name} --corpus 'text/*.txt'
+    Hardware:  {hardware}
     Time:      not measured
     """
-    return google("bert_tiny", 2, 128)
+    return recipe
 
 
-def bert_mini() -> Recipe:
-    """Google's miniature, L4 H256 (arXiv 1908.08962).
-
-    Command:   bert-tfx pretrain bert_mini --corpus 'text/*.txt'
-    Hardware:  one GPU
-    Time:      not measured
-    """
-    return google("bert_mini", 4, 256)
-
-
-def bert_small() -> Recipe:
-    """Google's miniature, L4 H512 (arXiv 1908.08962).
-
-    Command:   bert-tfx pretrain bert_small --corpus 'text/*.txt'
-    Hardware:  one GPU
-    Time:      not measured
-    """
-    return google("bert_small", 4, 512)
-
-
-def bert_medium() -> Recipe:
-    """Google's miniature, L8 H512 (arXiv 1908.08962).
-
-    Command:   bert-tfx pretrain bert_medium --corpus 'text/*.txt'
-    Hardware:  GPUs
-    Time:      not measured
-    """
-    return google("bert_medium", 8, 512)
+MINIATURES = (
+    _miniature("tiny", 2, 128),
+    _miniature("mini", 4, 256),
+    _miniature("small", 4, 512),
+    _miniature("medium", 8, 512, "GPUs"),
+)
 
 
 def bert_base() -> Recipe:

@@ -100,8 +100,7 @@ class FineTuneRecipe:
                 "export.engine=onnxruntime serves one model without a BiLSTM, not of sentence vectors: leave "
                 "restarts.ensemble, task.bilstm and task.features as they are; `convert --to onnx` a model of vectors"
             )
-        by_label = self.slices.by_label and self.row.kind == "classification"
-        scored = {"label": by_label, "source": self.slices.by_source}
+        scored = {"label": self.row.kind == "classification", "source": self.slices.by_source}
         for by, value, _ in self.gate.slice_bounds:
             if not scored.get(by, value in self.slices.length_groups):
                 groups = f"; lengths are {', '.join(self.slices.length_groups) or 'none'}" if by == "length" else ""

@@ -17,7 +17,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     for recipe in (
         bert.tiny_cpu,
         bert.ten_million_words,
-        *(bert.bert_tiny, bert.bert_mini, bert.bert_small, bert.bert_medium, bert.bert_base, bert.bert_large),
+        *(*bert.MINIATURES, bert.bert_base, bert.bert_large),
         *(language_models.left_to_right_tiny, language_models.left_to_right_base),
         *(language_models.elmo_tiny, language_models.elmo),
         *(relatives.roberta_tiny, relatives.roberta_base, relatives.roberta_large),

@@ -44,7 +44,6 @@ class GateSettings:
             and lengths; a negative value requires an improvement.
         max_forgetting: for `--init` with `--reference-corpus`: allowed relative increase of the perplexity per word on
             that text, against the initial model (`components.evaluator.word_perplexity`); None: any.
-        reference_examples: number of examples of the reference corpus that both models are scored on.
         minimal_pairs: files of minimal pairs that the model is scored on (`components.evaluator.minimal_pairs`).
         min_minimal_pairs: minimum share of these pairs whose grammatical sentence is likelier; None: any.
         allow_chance: lifts the floor of chance. Otherwise each figure above must also be better, by two standard
@@ -57,7 +56,6 @@ class GateSettings:
     min_nsp_accuracy: float = 0.5
     max_mlm_perplexity_increase: float = 0.0
     max_forgetting: float | None = None
-    reference_examples: int = 1000
     minimal_pairs: tuple[str, ...] = ()
     min_minimal_pairs: float | None = None
     allow_chance: bool = False
@@ -74,8 +72,6 @@ class GateSettings:
             increase = getattr(self, name)
             if increase is not None and increase <= -1.0:
                 raise ValueError(f"gate.{name} is {increase}; it must be above -1")
-        if self.reference_examples < 1:
-            raise ValueError(f"gate.reference_examples is {self.reference_examples}; it must be at least 1")
 
 
 def check_precision(export: ExportSettings, serving: ServingLimits) -> None:

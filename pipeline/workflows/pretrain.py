@@ -93,7 +93,7 @@ class PretrainWorkflow:
             earlier = documents_of_version(request)
         text = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
         # Before hours of making examples.
-        check_names(sorted({file.source_name for file in text}), *recipe.training.source_numbers)
+        check_names(sorted({file.source_name for file in text}), recipe.training.source_numbers)
         tables = inputs_dir(request.run_dir)
         (leaks,) = with_leak_table(recipe.corpus, tables).decontaminate or ("",)
         pairs = ""

@@ -41,7 +41,7 @@ def run_dir(tmp_path_factory):
 def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir):
     (init,) = (first_run.dir / "serving").iterdir()
     given = words_of(corpus, run_dir, "--init", init, "--set", "vocabulary.extend=7")
-    given += ["--reference-corpus", ROOT / "docs" / "*.md", "--set", "gate.reference_examples=50"]
+    given += ["--reference-corpus", ROOT / "docs" / "*.md"]
     given += ["--replay", ROOT / "docs" / "*.md", "--set", "training.replay_share=0.3"]
     # A tie, which counts half.
     pair = {"sentence_good": "the value", "sentence_bad": "The value", "UID": "case", "linguistics_term": "ties"}

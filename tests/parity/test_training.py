@@ -15,7 +15,7 @@ from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import electra
 from bert_keras.objectives.mlm_nsp import example_sums, metrics_of
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.optimizer import create_optimizer
+from bert_keras.training.optimizer import DecoupledAdam, create_optimizer
 from bert_keras.training.schedules import create_schedule
 from tests.support.models.tiny_language import real_pairs
 
@@ -107,7 +107,7 @@ def torch_losses(model, batches, config, loss_of):
         (others if name.endswith("bias") or "LayerNorm" in name else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     optimizer_class = {"adamw": torch.optim.AdamW, "bert_adam": BertAdam}[config.optimizer]
-    optimizer = optimizer_class(groups, lr=0.0, betas=(config.beta_1, config.beta_2), eps=config.epsilon)
+    optimizer = optimizer_class(groups, lr=0.0, betas=(DecoupledAdam.beta_1, config.beta_2), eps=config.epsilon)
     schedule, losses = create_schedule(config), []
     for step in range(config.num_train_steps):
         loss = loss_of(model, batches[step % len(batches)])

@@ -21,36 +21,34 @@ from components.corpus_gen.settings import QualitySettings
 RULES = {
     **repetition.RULES,
     "gopher_few_words": "fewer words than corpus.quality.gopher_min_words",
-    "gopher_many_words": "more words than corpus.quality.gopher_max_words",
+    "gopher_many_words": f"more than {QualitySettings.gopher_max_words:,} words",
     "gopher_short_words": "a smaller mean length of words than corpus.quality.gopher_min_word_length",
     "gopher_long_words": "a larger mean length of words than corpus.quality.gopher_max_word_length",
-    "gopher_hashes": "more hash signs for each word than corpus.quality.gopher_max_symbols",
-    "gopher_ellipses": "more ellipses for each word than corpus.quality.gopher_max_symbols",
-    "gopher_bullet_lines": (
-        "a larger share of lines that begin with a bullet than corpus.quality.gopher_max_bullet_lines"
-    ),
+    "gopher_hashes": f"more than {QualitySettings.gopher_max_symbols} hash signs for each word",
+    "gopher_ellipses": f"more than {QualitySettings.gopher_max_symbols} ellipses for each word",
+    "gopher_bullet_lines": f"a share of lines that begin with a bullet above {QualitySettings.gopher_max_bullet_lines}",
     "gopher_ellipsis_lines": (
-        "a larger share of lines that end in an ellipsis than corpus.quality.gopher_max_ellipsis_lines"
+        f"a share of lines that end in an ellipsis above {QualitySettings.gopher_max_ellipsis_lines}"
     ),
     "gopher_non_alphabetic": "a smaller share of words with a letter than corpus.quality.gopher_min_alphabetic_words",
     "gopher_stop_words": "fewer of corpus.quality.gopher_stop_words than corpus.quality.gopher_min_stop_words",
-    "c4_line_long_word": "lines removed: a word longer than corpus.quality.c4_max_word_length",
+    "c4_line_long_word": f"lines removed: a word longer than {QualitySettings.c4_max_word_length:,} characters",
     "c4_citations": "citation marks removed, such as [1] and [citation needed]",
     "c4_line_punctuation": "lines removed: no full stop or the like at the end",
-    "c4_line_few_words": "lines removed: fewer words than corpus.quality.c4_min_line_words",
+    "c4_line_few_words": f"lines removed: fewer than {QualitySettings.c4_min_line_words} words",
     "c4_line_javascript": "lines removed: the word JavaScript",
     "c4_line_policy": "lines removed: terms of use, cookies, privacy policy",
     "c4_lorem_ipsum": "it has the placeholder text lorem ipsum",
     "c4_curly_bracket": "it has a curly bracket, as code has",
     "c4_few_sentences": "fewer sentences than corpus.quality.c4_min_sentences, after C4's rules on lines",
     "fineweb_unpunctuated_lines": (
-        "a smaller share of lines that end in a full stop or the like than corpus.quality.fineweb_min_punctuated_lines"
+        f"a share of lines that end in a full stop or the like below {QualitySettings.fineweb_min_punctuated_lines}"
     ),
-    "fineweb_short_lines": "a larger share of short lines than corpus.quality.fineweb_max_short_lines",
+    "fineweb_short_lines": f"a share of short lines above {QualitySettings.fineweb_max_short_lines}",
     "fineweb_repeated_lines": (
-        "a larger share of characters in lines that occur before than corpus.quality.fineweb_max_repeated_characters"
+        f"a share of characters in lines that occur before above {QualitySettings.fineweb_max_repeated_characters}"
     ),
-    "fineweb_many_lines": "more line ends for each word than corpus.quality.fineweb_max_lines_per_word",
+    "fineweb_many_lines": f"more than {QualitySettings.fineweb_max_lines_per_word} line ends for each word",
 }
 # Unicode's Sentence_Terminal, as datatrove lists it.
 _TERMINAL = (

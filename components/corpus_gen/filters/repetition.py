@@ -13,9 +13,9 @@ from components.corpus_gen.settings import QualitySettings
 
 _TOP_SIZES, _REPEATED_SIZES = (2, 3, 4), (5, 6, 7, 8, 9, 10)
 RULES = {
-    "gopher_repeated_lines": "a larger share of lines that occur before than corpus.quality.repetition_max_lines",
+    "gopher_repeated_lines": f"a share of lines that occur before above {QualitySettings.repetition_max_lines}",
     "gopher_repeated_line_characters": (
-        "a larger share of characters in lines that occur before than corpus.quality.repetition_max_line_characters"
+        f"a share of characters in lines that occur before above {QualitySettings.repetition_max_line_characters}"
     ),
     **{
         f"gopher_top_{size}_gram": (

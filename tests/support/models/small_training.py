@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import shutil
 
 import keras
 
@@ -48,6 +49,13 @@ def built(model_class, *args, **kwargs):
     model = model_class(*args, **kwargs)
     model.build()
     return model
+
+
+def resume_from(run, step, directory):
+    """Copy the checkpoint of a run at a step to a new run's folder."""
+    (directory / "checkpoints").mkdir(parents=True)
+    for path in (run / "checkpoints").glob(f"ckpt-{step}.*"):
+        shutil.copy(path, directory / "checkpoints")
 
 
 def log(directory, kind="train"):

@@ -48,12 +48,11 @@ WEIGHTS = {
     "decay_all": True,
     "layer_decay": 0.5,
     "freeze_layers": 1,
-    "clip": "per_replica",
     "mixed_precision": "mixed_bfloat16",
 }
 TRAINING = TrainingConfig(train_batch_size=8, num_train_steps=4, num_warmup_steps=1)
 # With others only.
-TOGETHER = {"freeze_initial", "freeze_steps", "batch_ramp_from", "batch_ramp_steps", "source_weights", "source_epochs"}
+TOGETHER = {"freeze_initial", "freeze_steps", "batch_ramp_from", "batch_ramp_steps", "source_weights"}
 
 
 def declared(settings, seen=()):

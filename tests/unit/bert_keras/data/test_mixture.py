@@ -64,10 +64,8 @@ def source(name, *records):
     return Source(name, [Shard(f"{name}{n}", n, count, 0, "", name) for n, count in enumerate(records)])
 
 
-def weights_of(sources, weights=None, epochs=None):
-    return {
-        s.name: Fraction(s.weight).limit_denominator(1000) for s in with_weights(sources, weights or {}, epochs or {})
-    }
+def weights_of(sources, weights=None):
+    return {s.name: Fraction(s.weight).limit_denominator(1000) for s in with_weights(sources, weights or {})}
 
 
 def test_weights_are_relative_to_each_other():
@@ -77,23 +75,21 @@ def test_weights_are_relative_to_each_other():
 
 
 def test_without_weights_a_source_counts_by_its_text():
-    """900 examples a pass, of several passes, beside 100: nine tenths; twice the epochs of the small one: 9 to 2."""
+    """900 examples a pass, of several passes, beside 100: nine tenths."""
     sources = [source("books", 100), source("web", 900, 900)]
     assert weights_of(sources) == {"books": Fraction(1, 10), "web": Fraction(9, 10)}
-    assert weights_of(sources, epochs={"books": 2, "web": 1}) == {"books": Fraction(2, 11), "web": Fraction(9, 11)}
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"weights": {"books": 1}}, "source_weights: web has no number; the sources are books, web"),
-        ({"weights": {"books": 1, "web": 1, "wiki": 1}}, "source_weights: wiki is no source of the examples"),
-        ({"epochs": {"web": 1}}, "source_epochs: books has no number"),
+        ({"books": 1}, "source_weights: web has no number; the sources are books, web"),
+        ({"books": 1, "web": 1, "wiki": 1}, "source_weights: wiki is no source of the examples"),
     ],
 )
 def test_a_source_without_weight_and_a_weight_without_source_are_refused(given, message):
     with pytest.raises(InputError, match=message):
-        weights_of([source("books", 10), source("web", 10)], **given)
+        weights_of([source("books", 10), source("web", 10)], given)
 
 
 def test_weights_need_names():

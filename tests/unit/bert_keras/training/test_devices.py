@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.strategy import create_strategy, describe_devices
-from tests.support.models.small_training import QUIET, loop, losses
+from tests.support.models.small_training import QUIET, loop, losses, resume_from
 
 
 @pytest.mark.parametrize("optimizer", ["bert_adam", pytest.param("lamb", marks=pytest.mark.slow)])
@@ -96,11 +96,10 @@ def test_a_step_reads_no_variable_from_outside_the_strategy(examples, tmp_path, 
 
 def test_two_devices_drop_out_differently_and_resume_exactly(examples, tmp_path):
     loop(examples, tmp_path / "whole", strategy="mirrored").run()
-    first = loop(examples, tmp_path / "broken", strategy="mirrored")
-    first.phases = [dataclasses.replace(first.phases[0], end_step=6)]
-    first.run()
+    resume_from(tmp_path / "whole", 6, tmp_path / "broken")
     loop(examples, tmp_path / "broken", strategy="mirrored").run()
-    assert losses(tmp_path / "broken") == losses(tmp_path / "whole")
+    assert losses(tmp_path / "broken").keys() == {9, 12}
+    assert losses(tmp_path / "broken").items() <= losses(tmp_path / "whole").items()
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from bert_keras.training.schedules import create_schedule
 ALL = pytest.mark.parametrize("optimizer", OPTIMIZERS.values())
 SETTINGS = {
     "weight_decay_rate": 0.01,
-    "beta_1": 0.9,
     "beta_2": 0.999,
     "epsilon": 1e-6,
     "decay_all": False,
@@ -307,7 +306,7 @@ def test_the_default_optimizer_of_a_run_is_the_originals():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_optimizer_of_a_run_has_its_settings(name):
-    settings = {"beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-8, "decay_all": True, "layer_decay": 0.9}
+    settings = {"beta_2": 0.98, "epsilon": 1e-8, "decay_all": True, "layer_decay": 0.9}
     config = TrainingConfig(num_train_steps=10, num_warmup_steps=2, optimizer=name, weight_decay=0.1, **settings)
     optimizer = create_optimizer(config, num_layers=3)
     assert type(optimizer) is OPTIMIZERS[name]
@@ -338,7 +337,7 @@ def test_optimizers_survive_serialisation(name, schedule):
     assert again.get_config() == optimizer.get_config()
 
 
-@pytest.mark.parametrize("setting", ["beta_1", "beta_2", "epsilon", "layer_decay"])
+@pytest.mark.parametrize("setting", ["beta_2", "epsilon", "layer_decay"])
 @pytest.mark.parametrize("value", [-0.5, 0.0, 1.5, float("nan")])
 def test_settings_out_of_range_are_named(setting, value):
     if (setting, value) == ("epsilon", 1.5):

@@ -26,10 +26,11 @@ from components.corpus_gen.record.tally import SourceNames
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS, hash_range, hash_slot, partition_range, read_rows
 from components.corpus_gen.transforms import WriteRuns
+from tests.support.constants import with_constants
 
 SETTINGS = CleaningSettings(near_duplicates=True)
 # A shingle is a word, which makes similarities easy to construct.
-WORDS = CleaningSettings(near_duplicates=True, shingle_words=1)
+WORDS = with_constants(CleaningSettings, near_duplicates=True, shingle_words=1)
 
 
 def identity(number):
@@ -119,7 +120,7 @@ def test_shingles_have_the_configured_length():
     one, other = "a b c d e f g h", "a b c d x f g h"
     shares = []
     for words in (1, 2, 5):
-        settings = CleaningSettings(near_duplicates=True, shingle_words=words)
+        settings = with_constants(CleaningSettings, near_duplicates=True, shingle_words=words)
         shares.append((numbers(one, settings=settings) == numbers(other, settings=settings)).mean())
     # Jaccard similarities: 7 of 9, 5 of 9, 0 of 8.
     assert shares == pytest.approx([7 / 9, 5 / 9, 0], abs=0.12)
@@ -346,5 +347,5 @@ def test_ids_sort_as_bytes():
 
 @given(st.lists(st.text(st.characters(), max_size=60), max_size=4), st.integers(1, 9))
 def test_any_text_has_a_signature(segments, shingle_words):
-    settings = CleaningSettings(near_duplicates=True, shingle_words=shingle_words)
+    settings = with_constants(CleaningSettings, near_duplicates=True, shingle_words=shingle_words)
     assert len(signature(segments, settings)) == 4 * MINHASHES

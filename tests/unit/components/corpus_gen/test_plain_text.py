@@ -144,23 +144,11 @@ def test_memory_does_not_grow_with_a_line(tmp_path):
     assert characters > 41e6 and peak < 15e6
 
 
-@pytest.mark.parametrize(
-    ("policy", "documents", "counted"),
-    [
-        ("replace", [["caf\ufffd\ufffd"], ["good"]], {"invalid_utf8_bytes": 2}),
-        ("drop", [["good"]], {"invalid_utf8_dropped": 1}),
-    ],
-)
-def test_invalid_utf8_is_replaced_or_dropped(tmp_path, policy, documents, counted):
+def test_invalid_utf8_is_replaced(tmp_path):
     counts = Counter()
     path = write(tmp_path / "a", b"caf\xe9\xff\n\ngood\n" + b" " * 500)
-    assert read(path, counts, invalid_utf8=policy) == documents
-    assert {name: counts[name] for name in counts if name.startswith("invalid")} == counted
-
-
-def test_invalid_utf8_can_stop_the_run(tmp_path):
-    message = refusal(write(tmp_path / "a", b"good\n\ncaf\xe9 x" + b" " * 500), invalid_utf8="fail")
-    assert "not UTF-8 in the document that begins 'caf" in message and "--set corpus.invalid_utf8=replace" in message
+    assert read(path, counts) == [["caf\ufffd\ufffd"], ["good"]]
+    assert counts["invalid_utf8_bytes"] == 2
 
 
 def test_a_character_across_blocks_is_decoded(tmp_path, monkeypatch):

@@ -115,7 +115,6 @@ def test_parquet_text_that_is_not_utf8_is_treated_as_in_other_formats(tmp_path):
     parquet.write_table(pyarrow.table({"text": text}), sink)
     path = write(tmp_path / "a.parquet", sink.getvalue())
     assert read(path) == [["One."], ["tw\ufffd"]]
-    assert read(path, invalid_utf8="drop") == [["One."]]
 
 
 def test_only_csv_has_quoting(tmp_path):

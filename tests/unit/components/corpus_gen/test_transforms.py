@@ -206,14 +206,6 @@ def test_counts_of_documents(tmp_path):
     assert counts["read"]["read_documents"] == 3
 
 
-def test_duplicates_can_be_kept(tmp_path):
-    settings = CorpusSettings(segments="lines", eval_fraction=1e-9, cleaning=CleaningSettings(exact_duplicates=False))
-    make([write(tmp_path / "a.txt", "a\n\nb\n\na\n")], tmp_path / "out", settings)
-    assert counted(tmp_path / "out")["train"]["documents"] == 3
-    found = [segments for p in (tmp_path / "out").rglob("*.tfrecord") for _, _, segments in parse(p)]
-    assert sorted(found) == [["a"], ["a"], ["b"]]
-
-
 def test_cleaning_is_counted(tmp_path):
     cleaning = CleaningSettings(unicode_normalization="NFC", min_characters=5)
     settings = CorpusSettings(segments="lines", cleaning=cleaning)

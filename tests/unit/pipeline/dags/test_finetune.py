@@ -135,7 +135,6 @@ def test_a_slice_s_threshold_is_one_setting():
             "has length 'over 99', which slices does not have; lengths are up",
         ),
         (["gate.min_slice_scores=length=over 99:0.5", "slices.lengths="], "lengths are none"),
-        (["gate.min_slice_scores=label=1:0.5", "slices.by_label=false"], "has label '1', which slices does not have"),
         (["slices.lengths=64,32"], "slices.lengths is 64,32; each must be above the one before"),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_reference_corpus_is_scored_and_not_trained_on(compiled, tmp_path):
     assert hash_slot(b"\xff" * 16, corpus["eval_fraction"]) >= SLOTS_A_SPLIT
     assert not {"CorpusGen_reference", "PretrainExampleGen_reference"} & set(nodes["Trainer"].upstream_nodes)
     forgetting = json.loads(parameter(nodes["Evaluator"], "forgetting").string_value)
-    assert forgetting == {"part": "mlm", "max_forgetting": 0.1, "reference_examples": 1000}
+    assert forgetting == {"part": "mlm", "max_forgetting": 0.1}
     assert parameter(nodes["InitialModel"], "judged").string_value == "true"
 
 

@@ -57,12 +57,12 @@ PUBLISHED = {
     "electra_base": (12, 768, 30522, 512, 79, 256, 766_000, 10_000, 2e-4, "electra"),
     "electra_large": (24, 1024, 30522, 512, 130, 2048, 400_000, 10_000, 2e-4, "electra"),
 }
-ADAM = ("optimizer", "beta_1", "beta_2", "epsilon", "weight_decay", "schedule")
+ADAM = ("optimizer", "beta_2", "epsilon", "weight_decay", "schedule")
 OPTIMIZERS = {
-    "left_to_right": ("bert_adam", 0.9, 0.999, 1e-6, 0.01, "bert"),
-    "spanbert": ("adamw", 0.9, 0.999, 1e-8, 0.1, "linear"),
-    "roberta": ("adamw", 0.9, 0.98, 1e-6, 0.01, "linear"),
-    "electra": ("bert_adam", 0.9, 0.999, 1e-6, 0.01, "bert"),
+    "left_to_right": ("bert_adam", 0.999, 1e-6, 0.01, "bert"),
+    "spanbert": ("adamw", 0.999, 1e-8, 0.1, "linear"),
+    "roberta": ("adamw", 0.98, 1e-6, 0.01, "linear"),
+    "electra": ("bert_adam", 0.999, 1e-6, 0.01, "bert"),
 }
 
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from pipeline.recipes.bert import bert_tiny, tiny_cpu
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import with_settings
 from pipeline.summaries.budget import budget_line, forecast, with_budget
 
@@ -62,5 +63,7 @@ def test_the_summary_has_the_steps_of_the_run(tmp_path):
 
 def test_evaluations_of_two_phases_are_not_one_curve(tmp_path):
     finished(tmp_path, 1000)
-    recipe, found = with_budget(with_settings(bert_tiny(), ["training.budget=2h"]), str(tmp_path), "mlm_loss")
+    recipe, found = with_budget(
+        with_settings(RECIPES["bert_tiny"](), ["training.budget=2h"]), str(tmp_path), "mlm_loss"
+    )
     assert recipe.second_phase.num_train_steps == 100 and found["budget"]["twice"] is None

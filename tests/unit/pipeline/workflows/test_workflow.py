@@ -66,8 +66,8 @@ def test_workflows_share_only_the_initial_model_and_tuned_settings_are_settings(
         ),
         (
             {"corpus": ("web={0}", "law={1}")},
-            ("training.source_epochs=web:1",),
-            "training.source_epochs: law has no number; the sources are law, web",
+            ("training.source_weights=web:1",),
+            "training.source_weights: law has no number; the sources are law, web",
         ),
         ({"corpus": ("{0}",), "replay": ("old={1}",)}, (), "old=: only --corpus has sources with names"),
     ],

@@ -17,11 +17,13 @@ def test_all_filters_are_off_by_default():
 
 
 def test_the_first_rule_that_drops_a_document_is_named():
-    settings = CorpusSettings(cleaning=CleaningSettings(min_characters=3, max_symbol_fraction=0.5))
+    settings = CorpusSettings(
+        cleaning=CleaningSettings(min_characters=3), quality=QualitySettings(c4=True, c4_min_sentences=1)
+    )
     filters = FilterChain(settings)
     assert filters(["!?"], Counter()) == (["!?"], "too_short")
-    assert filters(["!?!"], Counter()) == (["!?!"], "too_many_symbols")
-    assert filters(["abc"], Counter()) == (["abc"], "")
+    assert filters(["!?!"], Counter())[1] == "c4_few_sentences"
+    assert filters(["That is it."], Counter()) == (["That is it."], "")
 
 
 class Remove:

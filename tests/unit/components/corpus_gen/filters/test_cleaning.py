@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.corpus_gen.filters import cleaning
-from components.corpus_gen.filters.cleaning import OTHER_LANGUAGE, RULES, TOO_MANY_SYMBOLS, TOO_SHORT, Cleaner
+from components.corpus_gen.filters.cleaning import OTHER_LANGUAGE, RULES, TOO_SHORT, Cleaner
 from components.corpus_gen.languages import CHARACTERS, detectable_languages, parse_languages, share_in_languages
 from components.corpus_gen.settings import CleaningSettings
 
@@ -81,38 +81,6 @@ def test_short_documents_are_dropped():
     assert clean(["e\u0301"], min_characters=2, unicode_normalization="NFC")[1] == TOO_SHORT
 
 
-@pytest.mark.parametrize(
-    ("text", "fraction"),
-    [
-        ("", 0),
-        ("abc 012\tXYZ", 0),
-        ("a+b=", 2 / 4),
-        ("a\x01\x7f", 2 / 3),
-        ("дом, 你好。", 2 / 8),
-        ("é→", 1 / 2),
-        # A combining mark, a Roman number, a fraction, a superscript, an ideographic space, a Thai vowel sign.
-        ("e\u0301Ⅷ½²\u3000ก\u0e33", 0),
-        ("a\tü", 0),
-        # Private use, unassigned, a joiner, a lone surrogate.
-        ("é\ue000\U000e0fff\u200d\ud800", 4 / 5),
-        ("😀😀😀é", 3 / 4),
-    ],
-)
-def test_symbols_exclude_letters_marks_numbers_and_blanks(text, fraction):
-    assert cleaning.symbol_fraction([text]) == fraction
-
-
-def test_ascii_symbols_count_the_same_among_other_characters():
-    for char in map(chr, range(128)):
-        assert cleaning.symbol_fraction([char]) * 1 == cleaning.symbol_fraction([char, "é"]) * 2, char
-
-
-def test_documents_of_symbols_are_dropped():
-    assert clean(["ab", "+-"], max_symbol_fraction=0.5)[1] == ""
-    assert clean(["ab", "+-+"], max_symbol_fraction=0.5)[1] == TOO_MANY_SYMBOLS
-    assert clean(["+-+"], max_symbol_fraction=1.0)[1] == ""
-
-
 def test_documents_in_other_languages_are_dropped():
     kept = [clean([text], languages="en, ko")[1] == "" for text in (ENGLISH, GERMAN, CHINESE, KOREAN, HEBREW)]
     assert kept == [True, False, False, True, False]
@@ -165,16 +133,14 @@ def test_characters_that_cld2_rejects_are_removed():
 
 
 def test_rules_are_checked_in_order():
-    assert list(RULES) == [TOO_SHORT, TOO_MANY_SYMBOLS, OTHER_LANGUAGE]
-    settings = {"max_symbol_fraction": 0.5, "languages": "en"}
-    assert clean(["!?"], min_characters=3, **settings)[1] == TOO_SHORT
-    assert clean(["!?"], min_characters=2, **settings)[1] == TOO_MANY_SYMBOLS
-    assert clean([GERMAN], min_characters=2, **settings)[1] == OTHER_LANGUAGE
-    assert clean([ENGLISH], min_characters=2, **settings)[1] == ""
+    assert list(RULES) == [TOO_SHORT, OTHER_LANGUAGE]
+    assert clean(["!?"], min_characters=3, languages="en")[1] == TOO_SHORT
+    assert clean([GERMAN], min_characters=2, languages="en")[1] == OTHER_LANGUAGE
+    assert clean([ENGLISH], min_characters=2, languages="en")[1] == ""
 
 
 def test_a_document_without_lines():
-    assert clean([], max_symbol_fraction=0.0, unicode_normalization="NFKC") == ([], "")
+    assert clean([], unicode_normalization="NFKC") == ([], "")
     assert clean([], min_characters=1)[1] == TOO_SHORT
     assert clean([], languages="en")[1] == OTHER_LANGUAGE
 
@@ -187,7 +153,7 @@ def test_a_cleaner_can_be_pickled():
 
 @given(st.lists(st.text(st.characters(), max_size=40), max_size=4))
 def test_cleaning_any_text(lines):
-    settings = {"unicode_normalization": "NFKC", "min_characters": 3, "max_symbol_fraction": 0.4, "languages": "en"}
+    settings = {"unicode_normalization": "NFKC", "min_characters": 3, "languages": "en"}
     cleaned, reason = clean(lines, **settings)
     assert len(cleaned) == len(lines) and reason in {"", *RULES}
 

@@ -15,6 +15,7 @@ from components.corpus_gen.filters.chain import FilterChain
 from components.corpus_gen.filters.english_words import split_words
 from components.corpus_gen.filters.quality import RULES, Quality, count_sentences, gopher_rule
 from components.corpus_gen.settings import C4_RULES, CorpusSettings, QualitySettings
+from tests.support.constants import with_constants
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/datatrove_quality.json").read_text(encoding="utf-8"))
 SWITCHES = ("gopher_repetition", "gopher", "c4", "fineweb")
@@ -23,7 +24,7 @@ SWITCHES = ("gopher_repetition", "gopher", "c4", "fineweb")
 def judge(lines, **settings):
     """(lines, rule, what was found) of a document."""
     found = Counter()
-    return *Quality(QualitySettings(**settings))(lines, found), found
+    return *Quality(with_constants(QualitySettings, **settings))(lines, found), found
 
 
 @pytest.mark.parametrize("number", range(len(GOLDEN)))
@@ -83,10 +84,11 @@ def test_gophers_rules_on_words(name, limit, rule):
 def test_gophers_rules_on_symbols_and_lines(lines, name, share, rule):
     loose = {f"gopher_max_{other}": 9 for other in ("symbols", "bullet_lines", "ellipsis_lines")}
     for limit, expected in ((share - 0.01, rule), (share, ""), (share + 0.01, "")):
-        settings = QualitySettings(
+        settings = with_constants(
+            QualitySettings,
             **loose
             | {"gopher_min_words": 0, "gopher_min_word_length": 0, "gopher_min_alphabetic_words": 0}
-            | {"gopher_min_stop_words": 0, name: limit}
+            | {"gopher_min_stop_words": 0, name: limit},
         )
         assert gopher_rule("\n".join(lines), split_words("\n".join(lines)), settings) == expected
 

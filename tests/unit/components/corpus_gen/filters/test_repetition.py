@@ -10,13 +10,15 @@ from components.corpus_gen.filters.repetition import (
     repetition_of_words,
 )
 from components.corpus_gen.settings import QualitySettings
+from tests.support.constants import with_constants
 
 OFF = {"repetition_max_top_ngrams": (1, 1, 1), "repetition_max_repeated_ngrams": (1,) * 6}
 
 
 def only(**limits):
     """Settings in which no other limit on repetition can be exceeded."""
-    return QualitySettings(**({"repetition_max_lines": 1, "repetition_max_line_characters": 1, **OFF} | limits))
+    loose = {"repetition_max_lines": 1, "repetition_max_line_characters": 1, **OFF}
+    return with_constants(QualitySettings, **(loose | limits))
 
 
 def test_repeated_lines_are_those_that_occur_before():

@@ -44,7 +44,6 @@ SETTINGS = CorpusSettings(
     cleaning=CleaningSettings(
         unicode_normalization="NFKC",
         min_characters=12,
-        max_symbol_fraction=0.5,
         languages="en,de",
         min_language_fraction=0.1,
         near_duplicates=True,
@@ -200,8 +199,9 @@ def check_counts(output):
     """Every document that was read is counted once, in total, by source and by language, and if dropped it is kept."""
     counts = json.loads((output / COUNTS_FILE).read_text())
     read, record = counts["read"], counts["record"]
-    lost_in_reading = read.get("invalid_utf8_dropped", 0) + read.get("nul_documents", 0)
-    assert read["read_documents"] + read.get("split_parts", 0) == documents_of(record["all"]) + lost_in_reading
+    assert read["read_documents"] + read.get("split_parts", 0) == documents_of(record["all"]) + read.get(
+        "nul_documents", 0
+    )
     for by in ("sources", "languages"):
         for fate, units in record["all"].items():
             for unit, total in units.items():
@@ -235,7 +235,7 @@ def check_documents(folder, count, seed):
     counts = check_counts(folder / "out")
     assert set(counts["record"]["sources"]) <= set(FORMATS)
     # Each of these happened, so that the sums are of something.
-    happened = {"kept", "too_short", "too_many_symbols", "other_language", "duplicates", "near_duplicates", "leak"}
+    happened = {"kept", "too_short", "other_language", "duplicates", "near_duplicates", "leak"}
     happened |= {"gopher_repeated_lines", "gopher_non_alphabetic", "c4_few_sentences"}
     assert happened <= set(counts["record"]["all"])
     assert {"personal_email", "personal_ip", "personal_phone", "personal_card"} <= set(counts["found"])
@@ -254,9 +254,8 @@ def test_every_one_of_10_000_documents_is_counted_once(tmp_path):
 
 def test_records_are_documents_or_empty(tmp_path):
     paths = [path for path in write_corpus(tmp_path, 180, seed=3) if os.path.basename(path) in WITH_RECORDS]
-    make(paths, tmp_path / "out", every_filter(tmp_path, invalid_utf8="drop", leaks=LeakSettings(action="passage")))
+    make(paths, tmp_path / "out", every_filter(tmp_path, leaks=LeakSettings(action="passage")))
     read = check_counts(tmp_path / "out")["read"]
-    assert read["invalid_utf8_dropped"]
     # 20 documents a file, and a null in the Parquet file.
     assert read["read_documents"] + read["empty_documents"] == 20 * len(WITH_RECORDS) + 1
 
