@@ -45,7 +45,7 @@ def airflow(
         str | None,
         typer.Option(
             metavar="CRON|URI",
-            help="Schedule of runs, or the URI of an asset that starts them; default: only triggers start runs.",
+            help="Cron, or the URI of an asset; default: by trigger.",
         ),
     ] = None,
     password_connection: Annotated[
