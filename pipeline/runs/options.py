@@ -16,6 +16,4 @@ INIT_OPTION = typer.Option(
     metavar="DIR",
     help="Initial model: a folder that `convert` reads, or `latest`, the served version.",
 )
-CASED_OPTION = typer.Option(
-    "--cased/--uncased", help="Case of --init's vocabulary, if its files do not say."
-)
+CASED_OPTION = typer.Option("--cased/--uncased", help="Case of --init's vocabulary, if its files do not say.")

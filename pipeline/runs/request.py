@@ -65,9 +65,7 @@ class RunRequest:
     ] = ()
     vocab: Annotated[str | None, VOCAB_OPTION] = None
     data: Annotated[str | None, typer.Option(metavar="DIR", help="The task's official folder.")] = None
-    train: Annotated[
-        tuple[str, ...], typer.Option(metavar="FILE", help="Training rows; repeatable.")
-    ] = ()
+    train: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Training rows; repeatable.")] = ()
     held_out: Annotated[
         tuple[str, ...],
         typer.Option("--eval", metavar="FILE", help="Held-out rows; repeatable."),

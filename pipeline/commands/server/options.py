@@ -41,15 +41,11 @@ def in_batches(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
 class ServerOptions:
     """Connection options shared by all client commands."""
 
-    address: Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="gRPC address.")] = (
-        "127.0.0.1:8500"
-    )
+    address: Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="gRPC address.")] = "127.0.0.1:8500"
     model: Annotated[str, typer.Option(help="Name of the served model.")] = "bert"
     version: Annotated[int | None, typer.Option(min=0, help="Version to query (the newest).")] = None
     label: Annotated[str | None, typer.Option(help="Label to query: stable, canary.")] = None
-    tls_ca: Annotated[
-        str | None, typer.Option(metavar=_FILE, help="CA of the server (PEM); enables TLS.")
-    ] = None
+    tls_ca: Annotated[str | None, typer.Option(metavar=_FILE, help="CA of the server (PEM); enables TLS.")] = None
     tls_certificate: Annotated[
         str | None,
         typer.Option(metavar=_FILE, help="The client's certificate (PEM)."),
