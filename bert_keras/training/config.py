@@ -57,7 +57,7 @@ class TrainingConfig:
             embeddings and the output bias) and drawn heads are trained.
         freeze_steps: for how many first steps the two hold; 0: for all.
         source_weights: NAME:NUMBER of each source of the examples (`--corpus NAME=GLOB`): its part of every batch,
-            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: `source_epochs` says it.
+            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: set by `source_epochs`.
         source_epochs: NAME:NUMBER of each source: how often it is read while another one of number 1 is read once.
             Empty: all text is read alike.
         replay_share: share of every batch that is general text, where there is some (`--replay`).

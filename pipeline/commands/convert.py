@@ -78,7 +78,7 @@ def convert(
     normalized = found.normalize if normalize is None else normalize
     embedding = dataclasses.replace(found, pooling=pooling or found.pooling, normalize=normalized)
     if normalize is not None and embedding.pooling == "none":
-        raise InputError(f"{source}: does not say how a text gets one vector; give --pooling mean or cls, too")
+        raise InputError(f"{source}: does not say how a text gets one vector; add --pooling mean or cls")
     remarks = converted.remarks
     if to is ModelFormat.ONNX:
         written, remarks = _write_onnx(converted, tokenizer, target, embedding, quantize or "none")

@@ -1,4 +1,4 @@
-"""`bert-tfx load-test`: load on a running server, and what it bears."""
+"""`bert-tfx load-test`: load on a running server, its rate and latencies."""
 
 from __future__ import annotations
 
