@@ -48,7 +48,7 @@ def convert(
         typer.Option(help="onnx: int8 multiplies 8-bit integers."),
     ] = None,
 ) -> None:
-    """Convert a model's weights, heads and vocabulary between file formats.
+    """Convert a model between file formats.
 
     tf1: google-research/bert and electra. hf: Hugging Face folders of a BERT, RoBERTa, ELECTRA, ModernBERT or ALBERT.
     keras-hub: presets of the first three. bert-tfx: a pushed model. onnx: written, not read; a fine-tuned model with

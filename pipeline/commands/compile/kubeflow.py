@@ -44,7 +44,7 @@ def compile_kubeflow(
     ] = None,
     retries: Annotated[int | None, typer.Option(metavar="N", help="Retries of a failed step (2).")] = None,
 ) -> None:
-    """Compile a pipeline for Kubeflow Pipelines or Vertex AI into one file: one container per node.
+    """Compile a pipeline for Kubeflow Pipelines or Vertex AI.
 
     Values given here are the defaults of parameters. Words after `--` go to Beam. docs/orchestration.md lists the
     contents of image and volume.
