@@ -73,7 +73,7 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> Checkpoint:
 
     Args:
         directory: the folder.
-        cased: whether the vocabulary keeps case; None: the folder says it.
+        cased: whether the vocabulary keeps case; None: as the folder says.
 
     Raises:
         InputError: the folder has no model that can be read; names the file and the reason.

@@ -29,7 +29,7 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
     Args:
         job: the training.
         source: a folder that `bert_keras.convert.initial_model.initial_outline` reads.
-        cased: whether its vocabulary keeps case; None: the folder says it.
+        cased: whether its vocabulary keeps case; None: as the folder says.
 
     Raises:
         InputError: the examples do not fit the model, or `source` cannot be its initial model.

@@ -94,7 +94,7 @@ class FinetuneJob(Job):
         init: the folder of the initial checkpoint, in any format that `bert-tfx convert` reads; "": all weights are
             drawn.
         init_fingerprint: a hash of the files of `init`, for the cache of a pipeline; training does not read it.
-        cased: whether the vocabulary of `init` keeps case; None: the folder says it.
+        cased: whether the vocabulary of `init` keeps case; None: as the folder says.
         model: without `init`: the encoder.
         vocabulary: without `init`: the folder of `vocab.txt` and `vocab_spec.json`.
         training: of a search: the settings that it does not vary.

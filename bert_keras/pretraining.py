@@ -37,7 +37,7 @@ from bert_keras.training.strategy import create_strategy, worker_number
 
 # Of the folder of an initial model (`bert_keras.initial_model`): the weights of the model that is trained.
 INITIAL_WEIGHTS_FILE = "initial.weights.h5"
-# And what of it the source lacks, as `bert_keras.training.optimizer.LearnedRows`.
+# Its parts that are missing from the source, as `bert_keras.training.optimizer.LearnedRows`.
 LEARNED_ROWS_FILE = "learned_rows.json"
 
 

@@ -168,7 +168,7 @@ def _end() -> NoReturn:
     os._exit(128 + signal.SIGINT)
 
 
-# Their arguments are texts, of which a server replaces invalid bytes.
+# Their arguments are texts; a server replaces invalid bytes in them.
 _OF_TEXTS = ("fill-mask", "encode", "predict")
 
 

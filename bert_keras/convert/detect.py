@@ -81,7 +81,7 @@ def read_any(directory: str) -> ReadModel:
 
 
 def outline_any(directory: str) -> Outline:
-    """Read a model folder without its weights, of which only sizes are checked; errors as in `read_any`."""
+    """Read a model folder without its weights; only their sizes are checked; errors as in `read_any`."""
     return _OUTLINES[format_of(directory)](directory)
 
 

@@ -57,7 +57,7 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
 
     Args:
         directory: a folder that `bert_keras.convert.detect.read_any` reads.
-        cased: whether the vocabulary keeps case; None: the folder says it.
+        cased: whether the vocabulary keeps case; None: as the folder says.
 
     Raises:
         InputError: a file of the weights is damaged, the weights are an ELECTRA's generator, there is no vocabulary or
@@ -95,7 +95,7 @@ def initial_outline(directory: str, cased: bool | None = None) -> tuple[Outline,
 def check_family(directory: str, family: Family, trains_electra: bool) -> None:
     """Raise InputError for a biLM, and for the weights of an ELECTRA in another model; it takes a BERT's encoder."""
     if family == "bilm":
-        raise InputError(f"{directory}: holds a biLM, which is not trained on: make another with `bert-tfx pretrain`")
+        raise InputError(f"{directory}: contains a biLM; continued pre-training of a biLM is not supported")
     if family == "electra" and not trains_electra:
         raise InputError(
             f"{directory}: holds ELECTRA, whose weights only an ELECTRA takes: --set pretraining.model_family=electra"

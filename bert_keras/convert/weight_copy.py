@@ -44,7 +44,7 @@ class ReadModel:
         initialised: the parts of `model` that the folder lacks. They have random weights and need training.
         merges: merges of byte-level BPE; None for others.
         family: the model's family, which a `BertBackbone` itself does not record.
-        remarks: what of the folder is dropped or computed differently; one sentence each.
+        remarks: parts of the folder that are dropped or computed differently; one sentence each.
         fine_tuned: the model with its output layer, its task and its settings; None for a pre-trained model.
         generator: of an ELECTRA whose folder has both networks; None otherwise.
         embedding: how texts get one vector, by the folder; `none` if it does not say.
@@ -95,7 +95,7 @@ class Written:
 
     Attributes:
         drawn: parts of the folder that the model lacks; they have random weights.
-        remarks: what of the model is dropped or computed differently; one sentence each.
+        remarks: parts of the model that are dropped or computed differently; one sentence each.
     """
 
     drawn: tuple[Part, ...] = ()

@@ -165,7 +165,7 @@ class ExampleSpec:
         objective: name of the objective.
         masking: the masking; its `max_predictions_per_seq` is per sequence.
         max_sequences: S; 1: rows are not packed.
-        replay: whether they are general text, of which a share is mixed into every batch of other examples.
+        replay: whether they are general text; a share of it is mixed into every batch of other examples.
     """
 
     max_seq_length: int

@@ -24,7 +24,7 @@ SEEDS_PER_PART = 64
 # Characters of a token, and the numbers that are not bytes (bilm-tf, bilm/data.py, `UnicodeCharsVocabulary`).
 MAX_CHARACTERS, BEGIN, END, PAD = 50, 258, 259, 260
 CHARACTER_SIZE, HIGHWAYS, CLIP = 16, 2, 3.0
-# Filters of the widths 1 to 7, of which ELMo has 32 times as many.
+# Filters of the widths 1 to 7; ELMo has 32 times as many.
 FILTERS = (1, 1, 2, 4, 8, 16, 32)
 # ELMo's 4,096 units a direction go with 2,048 filters.
 UNITS_PER_FILTER = 2 * sum(FILTERS)
@@ -145,7 +145,7 @@ class _LSTM(keras.layers.Layer):
     def __init__(self, config: BertConfig, go_backwards: bool, seed: int, **kwargs):
         super().__init__(**kwargs)
         units, self.size = config.intermediate_size, config.hidden_size // 2
-        self.supports_masking = True  # lest Keras warns of the mask of the steps
+        self.supports_masking = True  # avoids Keras' warning about the timestep mask
         self.go_backwards = go_backwards
         self.dropout = Dropout(config.hidden_dropout_prob, seed=seed)
         self.gates = keras.layers.Dense(

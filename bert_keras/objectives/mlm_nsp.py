@@ -18,7 +18,7 @@ from bert_keras.objectives.objective import Objective
 
 # Keys of `example_sums`, which the gate reads.
 SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "nsp_nll", "nsp_correct", "nsp_weight")
-# The objectives' names, and what the sums of their pairs are called by.
+# The objectives' names, and the names of their pairs' sums.
 PAIR_KEYS = {"mlm_nsp": "nsp", "mlm_sop": "sop"}
 
 

@@ -32,7 +32,7 @@ class Part:
         name: for people.
         metrics: what the gate measures, without the key, and the setting of the gate that is its bound; None: it is
             shown, not judged. A judged perplexity is also compared with the last blessed model's.
-        guesses: of how many guesses that need no reading the `evaluate` signature has the sums, too
+        guesses: number of baseline guesses whose sums the `evaluate` signature returns
             (`bert_keras.objectives.unigram`); a judged part has one at least.
     """
 

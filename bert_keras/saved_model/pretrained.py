@@ -60,7 +60,7 @@ UNTRAINED_FIELD = "untrained_parts"
 _PAIR_PARTS: frozenset[Part] = frozenset(("pooler", "next-sentence head"))
 _TEXTS = ["A text to warm up.", "Another one: longer, with accents (café), 漢字, numbers like 3.14, and a pair."]
 _PAIRS = ["And its pair.", "Its pair."]
-# Two texts each, of which one is padded; masks are near the start, so that a model of any length reads them.
+# Two texts each, one of them padded; masks are near the start, so that a model of any length reads them.
 _WARMUP_INPUTS = {
     "fill_mask": {"text": ["A [MASK] to warm up.", "[MASK] [MASK]: " + _TEXTS[1]]},
     "encode": {"text": _TEXTS},

@@ -59,4 +59,4 @@ class ExportSettings:
 
     def __post_init__(self) -> None:
         if self.quantize != "none" and self.engine != "onnxruntime":
-            raise ValueError(f"export.quantize={self.quantize} is for export.engine=onnxruntime; set that, too")
+            raise ValueError(f"export.quantize={self.quantize} is for export.engine=onnxruntime; set both")

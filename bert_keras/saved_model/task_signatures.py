@@ -58,7 +58,7 @@ from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSe
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
 
-# Inputs of the warm-up requests: two texts each, of which one is padded.
+# Inputs of the warm-up requests: two texts each, one of them padded.
 _WARMUP_TEXTS: dict[str, list] = {
     "text": ["A text to warm up.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14."],
     "text_pair": ["And its pair.", "Its pair."],

@@ -54,7 +54,7 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
 
     pieces, table = precompiled(tokenizer.model)
     fast = Fast(models.Unigram(pieces, tokenizer.unk_id))
-    # The table is looked up by grapheme, of which these are two.
+    # The table is looked up by grapheme; these are two.
     quotes = [normalizers.Replace(mark, '"') for mark in QUOTES]
     fast.normalizer = normalizers.Sequence([*quotes, normalizers.Precompiled(table)])
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])

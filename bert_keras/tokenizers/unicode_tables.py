@@ -115,7 +115,7 @@ class FoldTable:
 
 @functools.cache
 def fold_table(lower_case: bool, **further: Any) -> FoldTable:
-    """The table of a `Normalization`, of which these are the attributes; read once per process."""
+    """The table of a `Normalization` with these attributes; read once per process."""
     rules = Normalization(lower_case, **further)
     prefix = PREFIXES[rules.lower_case, bool(rules.strip_accents)]
     with np.load(FILE) as arrays:

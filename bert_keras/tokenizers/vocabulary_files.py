@@ -240,7 +240,7 @@ def wordpiece_tokenizer(
     Args:
         normalization: as in `bert_keras.convert.weight_copy.ReadModel`.
         directory: the folder, for errors.
-        cased: whether the vocabulary keeps case; None: the folder says it.
+        cased: whether the vocabulary keeps case; None: as the folder says.
 
     Raises:
         InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.

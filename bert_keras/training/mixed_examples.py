@@ -1,4 +1,4 @@
-"""Examples of several sources as those of one phase, and what a run reads of each source."""
+"""Examples of several sources as those of one phase, and the part of each source in a run."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[Input
 
 
 def _with_text(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
-    """The files of one source, some of which are checked."""
+    """The files of one source; some of them are checked."""
     files = list_files(patterns)
     if any(file.updated is not None and file.updated > time.time() - _CLOCK_SECONDS for file in files):
         time.sleep(SETTLING_SECONDS)

@@ -118,7 +118,7 @@ def score_pairs(
     Args:
         folder: a model that `bert-tfx convert` reads. Of an ELECTRA its generator is scored.
         scoring: for masked language models.
-        cased: whether the vocabulary keeps case; None: the folder says it.
+        cased: whether the vocabulary keeps case; None: as the folder says.
 
     Raises:
         InputError: the folder has no language model or no vocabulary, or a sentence is too long or without tokens.

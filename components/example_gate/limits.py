@@ -15,7 +15,7 @@ DOCUMENTS = "documents"
 
 @dataclasses.dataclass(frozen=True)
 class DataLimits:
-    """Limits outside of which a run stops before training; fractions are in [0, 1], of both splits together.
+    """A run outside of these limits stops before training; fractions are in [0, 1], of both splits together.
 
     Figures that an objective does not have (next sentences, masks) are not checked.
 

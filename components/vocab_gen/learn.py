@@ -37,7 +37,7 @@ def least_count(total: int, settings: VocabularySettings) -> int:
 
 
 def sample(counts: Mapping[str, int], threshold: int, key: str = "") -> Iterator[tuple[str, int]]:
-    """Words and counts, of which no more than total / `threshold` are expected, and the total stays in the mean.
+    """Words and counts; no more than total / `threshold` are expected, and the total stays in the mean.
 
     A word with a lower count is left out, or has the count `threshold`, with the probability count / threshold.
 

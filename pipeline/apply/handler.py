@@ -1,6 +1,6 @@
 """RunInference's handler: a range of input in, its shard of answers written.
 
-A range leaves two files, each of which exists only whole:
+A range leaves two files; each exists only whole:
 
     answers-00003-of-00020.jsonl    a line of JSON per row: kept columns, then outputs
     work.part/00003.json            {"rows": 812, "units": [{"records": 813, "bad": [[17, "has no 'text'"]]}]}; the last

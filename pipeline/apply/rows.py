@@ -1,4 +1,4 @@
-"""Input files in ranges, each of which becomes one output shard, and their rows.
+"""Input files in ranges and their rows; each range becomes one output shard.
 
     {"text": "Well, yes", "id": 7}          a line of JSON
     text,id                                 CSV (RFC 4180) or TSV (no quoting), after a header; all values are text

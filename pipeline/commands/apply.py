@@ -32,7 +32,7 @@ def apply(
         typer.Option(metavar="[NAME=]COLUMN", help="Column to copy to the answers, under NAME; repeatable."),
     ] = None,
 ) -> None:
-    """Apply a signature of a model to all rows of files, through Beam; write lines of JSON.
+    """Apply a model to all rows of files, through Beam.
 
     Answers are the server's. The same command resumes. Rows without an answer go to bad_rows.jsonl. Words after `--`
     go to Beam. The last line of standard output is JSON: rows, shards, seconds, memory.

@@ -48,7 +48,7 @@ def convert(
         typer.Option(help="onnx: int8 multiplies 8-bit integers."),
     ] = None,
 ) -> None:
-    """Convert a model's weights, heads and vocabulary between file formats.
+    """Convert a model between file formats.
 
     tf1: google-research/bert and electra. hf: Hugging Face folders of a BERT, RoBERTa, ELECTRA, ModernBERT or ALBERT.
     keras-hub: presets of the first three. bert-tfx: a pushed model. onnx: written, not read; a fine-tuned model with
@@ -78,7 +78,7 @@ def convert(
     normalized = found.normalize if normalize is None else normalize
     embedding = dataclasses.replace(found, pooling=pooling or found.pooling, normalize=normalized)
     if normalize is not None and embedding.pooling == "none":
-        raise InputError(f"{source}: does not say how a text gets one vector; give --pooling mean or cls, too")
+        raise InputError(f"{source}: does not say how a text gets one vector; add --pooling mean or cls")
     remarks = converted.remarks
     if to is ModelFormat.ONNX:
         written, remarks = _write_onnx(converted, tokenizer, target, embedding, quantize or "none")

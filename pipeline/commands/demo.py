@@ -49,9 +49,9 @@ def demo(
     ] = None,
     run_dir: RunDir = DEFAULT_RUN_DIR,
 ) -> None:
-    """Run everything once: pretrain, serve the pushed model, and query it over gRPC (fill a mask, or encode a text).
+    """Pre-train, serve the pushed model, and query it.
 
-    With --task: pretrain, finetune in RUN_DIR/NAME, serve that model, and query it with the task's rows.
+    With --task, also fine-tune (in RUN_DIR/NAME), and query that model with the task's rows.
     """
     fine_tuning, rows = _fine_tuning(task, task_set or [], run_dir)
     summary = run_pretraining(recipe, run_dir, options)

@@ -202,7 +202,7 @@ def _gpus() -> tuple[str, ...]:
 
 
 def doctor() -> None:
-    """Say what is installed, what the machine has, and what will not work and why; exit code 1 if anything fails."""
+    """Check the machine and suggest fixes; exit code 1 if anything fails."""
     from rich.console import Console
     from rich.table import Table
 

@@ -31,7 +31,7 @@ def finetune(
         str, typer.Option(metavar="DIR", help="Folder of the run's artifacts, checkpoints and models.")
     ] = DEFAULT_RUN_DIR,
 ) -> None:
-    """Fine-tune a model for a task: rows, training, official scores, gate, push.
+    """Fine-tune a model for a task, judge it and push it.
 
     The same command resumes, and takes finished stages from the cache. Predictions of held-out and test rows are
     written in the official formats. Exit codes are those of `pretrain`.
@@ -49,7 +49,7 @@ def finetune(
 
 
 def tasks() -> None:
-    """List the tasks with their types and scores (the gate checks the first)."""
+    """List the tasks, their types and scores."""
     from bert_keras.tasks.table import TASKS
 
     for task in TASKS.values():

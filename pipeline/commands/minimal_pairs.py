@@ -48,7 +48,7 @@ def minimal_pairs(
         str | None, typer.Option(metavar="FILE", help="JSON with the figures and both log-likelihoods of every pair.")
     ] = None,
 ) -> None:
-    """Print how often a model finds the grammatical one of two sentences likelier, with 95 % intervals.
+    """Print how often a model prefers the grammatical one of two sentences.
 
     docs/training.md has the columns of FILES, and how each family of models scores a sentence.
     """

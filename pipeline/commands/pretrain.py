@@ -25,7 +25,7 @@ def pretrain(
     recipe: RecipeName = "tiny_cpu",
     run_dir: RunDir = DEFAULT_RUN_DIR,
 ) -> None:
-    """Pre-train and push a model: corpus, vocabulary, examples, validation, training, gate, push.
+    """Pre-train a model, judge it and push it.
 
     The same command resumes, and takes finished stages from the cache. Words after `--` go to Beam. Exit codes: 0
     pushed or nothing new, 1 a stage failed, 2 bad input, 3 the gate refused the model, 4 stopped while training.
@@ -50,7 +50,7 @@ def recipes(
         str | None, typer.Argument(metavar="RECIPE", help="A recipe or task, whose settings are listed.")
     ] = None,
 ) -> None:
-    """List the recipes; of one recipe or task, command, hardware, time and every setting that --set can change."""
+    """List the recipes, or the settings, hardware and time of one."""
     from bert_keras.tasks.table import TASKS
     from pipeline.recipes.finetuning import TASK_RECIPES, finetuning
     from pipeline.recipes.pretraining import RECIPES, recipe_of

@@ -27,7 +27,7 @@ def score(
         typer.Option(metavar="FILE", help="For squad2.0: null_odds.json; adds the best thresholds to the output."),
     ] = None,
 ) -> None:
-    """Print the official scores of a prediction file, as a JSON object with the official metrics' names.
+    """Print the official scores of a prediction file as JSON.
 
     SQuAD's scores are in per cent, all others fractions; an undefined score is null. PREDICTIONS: for labels a TSV
     `index<TAB>prediction`; for SQuAD JSON {id: text}; for tags columns, the word first and the prediction last; for

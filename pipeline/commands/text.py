@@ -45,7 +45,7 @@ def examples(
     text_field: Annotated[str | None, typer.Option(help="JSON key, column or feature of the text.")] = None,
     settings: Settings = None,
 ) -> None:
-    """Make TFRecords of pre-training examples from text, without TFX and TensorFlow.
+    """Make pre-training examples from text, without TFX and TensorFlow.
 
     Words after `--` go to Beam (docs/scaling.md). The last line of standard output is JSON: counts, shares, seconds,
     memory.
@@ -97,7 +97,7 @@ def tokenize(
         typer.Option("--keep-ideographs", help="Do not split ideographs (vocabulary.tokenize_chinese_chars=false)."),
     ] = False,
 ) -> None:
-    """Print token ids, one output line per line of standard input.
+    """Print the token ids of each line of standard input.
 
     As google-research/bert: no special tokens are added, "[MASK]" is text. Bytes that are not UTF-8 are dropped.
     """

@@ -36,7 +36,7 @@ def train(
     init: Init = None,
     cased: Cased = None,
 ) -> None:
-    """Train on existing examples and export the model, without TFX, gate and push. The same command resumes.
+    """Train on existing examples, without TFX, gate and push. The same command resumes.
 
     On several machines (docs/gpus.md): the same command on each, with `--set training.strategy=multi_worker`. Exit
     code 4: stopped by SIGTERM, a checkpoint is written. The examples determine the size of the vocabulary.

@@ -65,7 +65,7 @@ def create_pipeline(
         beam_pipeline_args: runner and workers of the Beam stages.
         vocabulary: a vocabulary file; None: learn the vocabulary.
         initial: the source of the initial model (`initial_source`); None: all weights are drawn.
-        cased: whether its vocabulary keeps case; None: the source says it.
+        cased: whether its vocabulary keeps case; None: as the source says.
         reference: files of the reference corpus, for an initial model; None: there is none.
         replay: files of general text, a share of which is in every batch; None: there is none.
         earlier: documents of an earlier run (`earlier_documents`): what it has read is left out; None: all is read.

@@ -39,7 +39,7 @@ def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: 
     Args:
         recipe: the recipe.
         init: folder of the initial model.
-        cased: whether its vocabulary keeps case; None: the folder says it.
+        cased: whether its vocabulary keeps case; None: as the folder says.
         settings: each `section.field=value`.
 
     Raises:
@@ -72,5 +72,5 @@ def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: 
     if chosen.model.vocab_size not in (config.vocab_size, size):
         wrong["model.vocab_size"] = size
     for name, value in wrong.items():
-        raise InputError(f"--set {name}: the initial model {init} has {value}, which wins; leave the setting out")
+        raise InputError(f"--set {name}: the initial model {init} has {value}; remove the setting")
     return dataclasses.replace(chosen, model=dataclasses.replace(chosen.model, vocab_size=size))

@@ -46,34 +46,31 @@ class RunRequest:
         tuple[str, ...],
         typer.Option(
             metavar="PATH_OR_GLOB",
-            help="Text: a file, a folder or a quoted glob, local or gs://; NAME=GLOB names a source; repeatable. "
-            "Default: the installed libraries' docstrings.",
+            help="Text: file, folder or quoted glob; NAME=GLOB names a source; repeatable. Default: docstrings.",
         ),
     ] = ()
     reference_corpus: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="PATH_OR_GLOB",
-            help="With --init: general text to measure forgetting on (gate.max_forgetting); repeatable.",
+            help="Text to measure forgetting on (gate.max_forgetting); repeatable.",
         ),
     ] = ()
     replay: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="PATH_OR_GLOB",
-            help="Text mixed into every batch against forgetting (training.replay_share); repeatable.",
+            help="Text against forgetting (training.replay_share); repeatable.",
         ),
     ] = ()
     vocab: Annotated[str | None, VOCAB_OPTION] = None
     data: Annotated[str | None, typer.Option(metavar="DIR", help="The task's official folder.")] = None
-    train: Annotated[
-        tuple[str, ...], typer.Option(metavar="FILE", help="Training rows, in place of --data; repeatable.")
-    ] = ()
+    train: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Training rows; repeatable.")] = ()
     held_out: Annotated[
         tuple[str, ...],
-        typer.Option("--eval", metavar="FILE", help="Held-out rows; default: a part of the training rows."),
+        typer.Option("--eval", metavar="FILE", help="Held-out rows; repeatable."),
     ] = ()
-    test: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Rows to predict; they need no label.")] = ()
+    test: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Rows to predict; repeatable.")] = ()
     init: Annotated[str | None, INIT_OPTION] = None
     cased: Annotated[bool | None, CASED_OPTION] = None
     settings: Annotated[tuple[str, ...], SET_OPTION] = ()
@@ -88,8 +85,7 @@ class RunRequest:
         str,
         typer.Option(
             metavar="URI",
-            help="ML Metadata: sqlite:FILE, mysql://USER@HOST/DATABASE or grpc://HOST:PORT; default: a file in the run "
-            "directory.",
+            help="ML Metadata: sqlite:FILE, mysql://USER@HOST/DATABASE or grpc://HOST:PORT.",
         ),
     ] = ""
     beam_args: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ def forecast(steps: Sequence[int], losses: Sequence[float]) -> list[float] | Non
 
     The evaluations of the last half are fitted by a + b steps^-c, or a - b log(steps) where c is 0. The interval
     redraws the residuals, which it takes as independent. A run's rate decays to its own end: what that adds to the
-    fall of the last half is taken to go on, so the gain is rather too large.
+    fall of the last half is extrapolated, so the gain is likely too large.
     """
     x, y = np.array(steps, float) / max([1, *steps]), np.array(losses, float)
     x, y = x[x >= 0.5], y[x >= 0.5]
@@ -87,5 +87,5 @@ def budget_line(budget: Mapping[str, Any]) -> str:
     last, *twice = (perplexity_text(float(np.exp(loss))) for loss in (*budget["last_loss"], *budget["twice"]))
     return (
         f"{text}; twice as much: held-out perplexity from {last} to {twice[0]} (95% CI {twice[1]} to {twice[2]}), "
-        "rather more, for the curve of the last half is taken to go on, and a part of its fall is the decay of the rate"
+        "likely more: the estimate extrapolates the last half of the curve, whose fall is in part the decay of the rate"
     )

@@ -3,7 +3,7 @@
 | | REST | gRPC |
 |---|---|---|
 | no complete head of a request `max_head_seconds` after the connection or the last answer | closed | closed |
-| an answer of which the client takes none for `max_receive_seconds` | closed | cancelled (`receive_timeout`) |
+| an answer that the client does not take for `max_receive_seconds` | closed | cancelled (`receive_timeout`) |
 | idle after an answer | 5 s, uvicorn's | `max_idle_seconds` |
 | more than `max_connections` | closed at once | the excess is closed within a second |
 | more than `max_address_connections` of one client address | closed at once | likewise |

@@ -85,7 +85,7 @@ class SecuritySettings:
         if (self.certificate_file is None) != (self.key_file is None):
             raise SettingsError("TLS needs a certificate and its key: give both files, or neither")
         if self.client_ca_file is not None and self.certificate_file is None:
-            raise SettingsError("client certificates require TLS: give the server's certificate and key, too")
+            raise SettingsError("client certificates require TLS: also give the server's certificate and key")
         if self.admin_base_paths and self.admin_token_file is None:
             raise SettingsError("--admin-base-path requires --admin-token-file")
         files = [file for file in (self.token_file, self.admin_token_file) if file]

@@ -106,7 +106,7 @@ class LeakTable:
 
 
 def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTable:
-    """The table of evaluation sets, one of which is in memory at a time."""
+    """The table of evaluation sets; one of them is in memory at a time."""
     described: list[dict[str, Any]] = []
     ngrams: list[np.ndarray] = []
     short: list[np.ndarray] = []

@@ -60,7 +60,7 @@ class Passages:
         self._tables, self._covered = tables, TABLE_PASSAGES
 
     def units(self, lines: list[str]) -> list[str]:
-        """The lines, or sentences with the blanks around them, of which passages consist."""
+        """The lines, or sentences with the blanks around them, that passages consist of."""
         return lines if self._settings.unit == "lines" else sentences(" ".join(lines), self._language)
 
     def hashes(self, units: list[str]) -> tuple[np.uint64, np.ndarray]:

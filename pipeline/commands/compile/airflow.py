@@ -45,7 +45,7 @@ def airflow(
         str | None,
         typer.Option(
             metavar="CRON|URI",
-            help="Schedule of runs, or the URI of an asset that starts them; default: only triggers start runs.",
+            help="Cron, or the URI of an asset; default: by trigger.",
         ),
     ] = None,
     password_connection: Annotated[
@@ -66,7 +66,7 @@ def airflow(
         str | None, typer.Option(metavar="POOL", help=f"Airflow's pool of training tasks ({DEFAULTS.training_pool}).")
     ] = None,
 ) -> None:
-    """Write an Airflow DAG: a plan, NAME.json, and the file that loads all plans of the folder.
+    """Write an Airflow DAG: NAME.json and the file that loads it.
 
     A trigger may override text, data and settings (`--conf`). Words after `--` go to Beam. docs/orchestration.md lists
     what Airflow needs.

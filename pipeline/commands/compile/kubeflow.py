@@ -23,7 +23,7 @@ def compile_kubeflow(
         str | None,
         typer.Option(
             metavar="URI",
-            help="ML Metadata, as for `compile nodes`; default: a file on the volume; steps then run one by one.",
+            help="ML Metadata; default: a file on the volume, steps run one by one.",
         ),
     ] = None,
     volume: Annotated[
@@ -36,7 +36,7 @@ def compile_kubeflow(
     ] = None,
     password_secret: Annotated[
         str | None,
-        typer.Option(metavar="NAME/KEY", help="Kubernetes Secret and its key with the password of --metadata."),
+        typer.Option(metavar="NAME/KEY", help="Kubernetes Secret with the password of --metadata."),
     ] = None,
     resources: Annotated[
         str | None,
@@ -44,7 +44,7 @@ def compile_kubeflow(
     ] = None,
     retries: Annotated[int | None, typer.Option(metavar="N", help="Retries of a failed step (2).")] = None,
 ) -> None:
-    """Compile a pipeline for Kubeflow Pipelines or Vertex AI into one file: one container per node.
+    """Compile a pipeline for Kubeflow Pipelines or Vertex AI.
 
     Values given here are the defaults of parameters. Words after `--` go to Beam. docs/orchestration.md lists the
     contents of image and volume.

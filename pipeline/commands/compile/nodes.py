@@ -45,7 +45,7 @@ def compile_nodes(
         str | None, typer.Option(metavar="NODE,...", help="Nodes that the orchestrator will run; others are refused.")
     ] = None,
 ) -> None:
-    """Start a run: find its inputs, compile its pipeline, print its nodes in order.
+    """Start a run and print its nodes in order.
 
     Words after `--` go to Beam: `-- --runner=DataflowRunner --project=...`.
     """
@@ -75,9 +75,9 @@ def run_node(
         bool, typer.Option("--again", help="Re-run the node even if it succeeded, bypassing the cache.")
     ] = False,
 ) -> None:
-    """Run one node of a compiled run in this process. A successful node is not run again.
+    """Run one node of a compiled run.
 
-    Exit codes: 0 done, 1 failed, 2 bad input, 4 stopped by SIGTERM while training: run the same command to resume.
+    A successful node is not run again. Exit codes are those of `pretrain`.
     """
     from pipeline.runners import run_steps
 
@@ -97,7 +97,7 @@ def finish(
         typer.Option(metavar="JSON", help="Kubeflow's message to a step: write the artifacts that it names."),
     ] = None,
 ) -> None:
-    """Finish a run: write summary.json and report.html, print the summary. Exit code 3: the gate refused the model."""
+    """Write summary.json and report.html, print the summary. Exit code 3: the gate refused the model."""
     from pipeline.runners import run_steps
 
     summary = run_steps.finish(os.path.abspath(run_dir), run_id, executor_input)

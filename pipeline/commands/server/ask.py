@@ -15,7 +15,7 @@ def fill_mask(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help=f"Texts with at least one [MASK]. {OR_LINES}")],
     server: ServerOptions,
 ) -> None:
-    """Print the five most likely tokens for each [MASK], with their probabilities.
+    """Print the five most likely tokens for each [MASK].
 
     A text without a mask within the model's length is refused. Bytes that are not UTF-8 are dropped.
     """
@@ -29,9 +29,9 @@ def encode(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...", help=f"Texts to encode. {OR_LINES}")],
     server: ServerOptions,
 ) -> None:
-    """Print the vector of each text, one JSON line per text.
+    """Print the vector of each text as JSON.
 
-    It is the signature `embed`'s (`export.embedding`), else the pooled vector of a model whose pooler was trained.
+    It is the signature `embed`'s, else the trained pooler's.
     """
     import json
 

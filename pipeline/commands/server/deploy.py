@@ -51,7 +51,7 @@ def tf_serving(
     ssl: Annotated[bool | None, typer.Option("--ssl", help="gRPC with TLS and client certificates.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Kubernetes namespace; the manifests create it.")] = None,
 ) -> None:
-    """Write Dockerfile, Docker Compose, Kubernetes manifests and TensorFlow Serving's configuration.
+    """Write the image, manifests and configuration of TensorFlow Serving.
 
     Nothing is built or sent. The README.md among the files has the commands; see also docs/deploying.md.
     """

@@ -1,4 +1,4 @@
-"""`bert-tfx load-test`: load on a running server, and what it bears."""
+"""`bert-tfx load-test`: load on a running server, its rate and latencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load_test(
     seconds: Annotated[float, typer.Option(min=0, help="Duration.")] = 10.0,
     signature: Annotated[str, typer.Option(help="Signature to call.")] = "serving_default",
 ) -> None:
-    """Send requests to the embedded server or TensorFlow Serving over gRPC; print rate, latencies and errors as JSON.
+    """Send requests to a server; print rate, latencies and errors.
 
     Run it on another machine than the server's, or on other cores: the clients take some of the time themselves.
     """

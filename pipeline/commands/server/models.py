@@ -30,7 +30,7 @@ class Label(str, Enum):
 
 @app.command("list")
 def list_versions(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None) -> None:
-    """List every pushed version, newest first: when and by which run it was blessed and pushed, its steps and scores.
+    """List the pushed versions with their runs, steps and scores.
 
     Served versions are marked with their label from `promote`, or as the newest.
     """
@@ -50,7 +50,7 @@ def promote(
     run_dir: RunDir = DEFAULT_RUN_DIR,
     model_dir: ModelDir = None,
 ) -> None:
-    """Serve a version as `stable` (or as `canary` beside the stable one), until another one is promoted.
+    """Serve a version as `stable`, or as `canary` beside it.
 
     `latest` removes the labels: the newest version is served again. The choice is written to models.config beside the
     versions, with absolute paths: if the folder is moved, promote again.
@@ -80,7 +80,7 @@ def promote(
 
 @app.command()
 def rollback(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None) -> None:
-    """Serve the previous version again: the one promoted before, or else pushed before. Nothing is deleted.
+    """Serve the version promoted or pushed before. Nothing is deleted.
 
     The label of a canary is removed too. Each further rollback goes back one version more.
     """

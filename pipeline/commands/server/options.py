@@ -41,21 +41,17 @@ def in_batches(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
 class ServerOptions:
     """Connection options shared by all client commands."""
 
-    address: Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="gRPC address of the server.")] = (
-        "127.0.0.1:8500"
-    )
+    address: Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="gRPC address.")] = "127.0.0.1:8500"
     model: Annotated[str, typer.Option(help="Name of the served model.")] = "bert"
     version: Annotated[int | None, typer.Option(min=0, help="Version to query (the newest).")] = None
     label: Annotated[str | None, typer.Option(help="Label to query: stable, canary.")] = None
-    tls_ca: Annotated[
-        str | None, typer.Option(metavar=_FILE, help="CA of the server's certificate (PEM); enables TLS.")
-    ] = None
+    tls_ca: Annotated[str | None, typer.Option(metavar=_FILE, help="CA of the server (PEM); enables TLS.")] = None
     tls_certificate: Annotated[
         str | None,
         typer.Option(metavar=_FILE, help="The client's certificate (PEM)."),
     ] = None
     tls_key: Annotated[str | None, typer.Option(metavar=_FILE, help="The client's key (PEM).")] = None
-    token_file: Annotated[str | None, typer.Option(metavar=_FILE, help="Bearer tokens; the first line is sent.")] = None
+    token_file: Annotated[str | None, typer.Option(metavar=_FILE, help="Bearer tokens; the first is sent.")] = None
 
     def client(self) -> Client:
         """A client with these options.

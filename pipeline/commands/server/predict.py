@@ -31,7 +31,7 @@ def predict(
     ],
     server: ServerOptions,
 ) -> None:
-    """Print a served, fine-tuned model's answer to each row, one JSON line per row."""
+    """Print a fine-tuned model's answer to each row as JSON."""
     from serving.models.servable import DEFAULT_SIGNATURE
 
     with server.client() as client:

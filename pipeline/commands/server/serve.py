@@ -88,7 +88,7 @@ def serve(
     ] = None,
     with_texts: Annotated[bool, typer.Option("--log-requests", help="Include the texts in the access log.")] = False,
 ) -> None:
-    """Serve the newest pushed version, or those chosen by `bert-tfx models promote`, without restarts.
+    """Serve the newest or the promoted versions.
 
     TensorFlow Serving's gRPC and REST APIs, health, reflection, and Prometheus metrics (docs/serving.md).
     """

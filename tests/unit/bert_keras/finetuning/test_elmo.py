@@ -117,7 +117,7 @@ def test_what_would_train_it_is_refused(pushed, tmp_path):
 def test_it_is_neither_converted_nor_trained_on(pushed, tmp_path):
     with pytest.raises(InputError, match=r"model\.encoder is bilm; only `bert-tfx pretrain` writes such a model"):
         write_pushed(read_pushed(pushed).model, TOKENIZER, str(tmp_path / "copy"))
-    with pytest.raises(InputError, match="holds a biLM, which is not trained on"):
+    with pytest.raises(InputError, match="contains a biLM; continued pre-training of a biLM is not supported"):
         check_family(pushed, "bilm", False)
 
 

@@ -59,13 +59,13 @@ def test_new_words_enlarge_the_vocabulary_after_the_unused_places(init, words, s
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["model.hidden_size=128"], r"--set model\.hidden_size: .* has 64, which wins"),
+        (["model.hidden_size=128"], r"--set model\.hidden_size: .* has 64; remove the setting"),
         (
             ["model.vocab_size=8000"],
-            rf"--set model\.vocab_size: .* has {len(VOCABULARY)}, which wins",
+            rf"--set model\.vocab_size: .* has {len(VOCABULARY)}; remove the setting",
         ),
-        (["vocabulary.lower_case=true"], r"--set vocabulary\.lower_case: .* has False, which wins"),
-        (["vocabulary.strip_accents=true"], r"--set vocabulary\.strip_accents: .* has False, which wins"),
+        (["vocabulary.lower_case=true"], r"--set vocabulary\.lower_case: .* has False; remove the setting"),
+        (["vocabulary.strip_accents=true"], r"--set vocabulary\.strip_accents: .* has False; remove the setting"),
     ],
 )
 def test_a_setting_that_contradicts_is_refused_by_name(init, settings, message):
@@ -90,7 +90,7 @@ def test_an_electra_needs_a_recipe_of_its_own(electra):
     family = [*SHORT, "pretraining.model_family=electra", "examples.objective=segment_pair"]
     recipe = with_initial_model(RECIPES["tiny_cpu"](), electra, None, family)
     assert (recipe.pretraining.embedding_size, recipe.pretraining.generator_size) == (16, 0.25)
-    with pytest.raises(InputError, match=r"--set pretraining\.embedding_size: .* has 16, which wins"):
+    with pytest.raises(InputError, match=r"--set pretraining\.embedding_size: .* has 16; remove the setting"):
         with_initial_model(RECIPES["tiny_cpu"](), electra, None, [*family, "pretraining.embedding_size=32"])
 
 
@@ -112,7 +112,7 @@ def test_a_roberta_brings_its_vocabulary(tmp_path):
     assert with_initial_model(RECIPES["tiny_cpu"](), init, None, SHORT).vocabulary.algorithm == "byte_bpe"
     given = [*SHORT, "pretraining.model_family=electra"]
     assert with_initial_model(RECIPES["continued"](), init, None, given).pretraining_objective == "electra"
-    with pytest.raises(InputError, match=r"--set vocabulary\.algorithm: .* has byte_bpe, which wins"):
+    with pytest.raises(InputError, match=r"--set vocabulary\.algorithm: .* has byte_bpe; remove the setting"):
         with_initial_model(RECIPES["continued"](), init, None, [*SHORT, "vocabulary.algorithm=wordpiece"])
 
 

@@ -115,7 +115,7 @@ def test_a_budget_is_told_beside_the_steps(fabricated):
     assert (
         "in 40 steps of 8. Budget 2h: 40 steps, 7128 of 7200 s used (99.0%); twice as much: held-out perplexity" in text
     )
-    assert "from 54.6 to 44.7 (95% CI 40.4 to 49.4), rather more" in text
+    assert "from 54.6 to 44.7 (95% CI 40.4 to 49.4), likely more" in text
 
 
 def test_a_refused_first_run_serves_nothing_and_has_no_baseline():

@@ -53,7 +53,7 @@ def test_the_summary_has_the_steps_of_the_run(tmp_path):
     assert (recipe.training.num_train_steps, recipe.training.num_warmup_steps) == (1000, 33)
     assert budget_line(found["budget"]) == (
         "2h: 1,000 steps, 7128 of 7200 s used (99.0%); twice as much: held-out perplexity from 54.6 to 33.1 (95% CI "
-        "33.1 to 33.1), rather more, for the curve of the last half is taken to go on, and a part of its fall is the "
+        "33.1 to 33.1), likely more: the estimate extrapolates the last half of the curve, whose fall is in part the "
         "decay of the rate"
     )
     finished(tmp_path, 1000, evaluations=5)
