@@ -113,6 +113,8 @@ class TrainingConfig(OptimizationConfig):
             (`16 core-hours`, `core-minutes`, `core-seconds`), or `1e18 FLOPs`. N is fixed once, before step 0
             (`bert_keras.training.budget`). The warm-up, the batch ramp, the frozen steps and the second phase keep
             their shares of `num_train_steps`; other intervals stay. None: no budget.
+        clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
+            its own part, before the sum (the original). Equal on one device.
         decay_all: weight decay of biases and layer normalisations, too (RoBERTa); `lamb` then rescales them too.
         freeze_layers: the embeddings and this many encoder layers from below keep their weights; 0: all are trained.
             The norm of the gradient counts them nevertheless.
@@ -132,6 +134,7 @@ class TrainingConfig(OptimizationConfig):
     num_train_steps: int = weights(1_000_000)
     num_warmup_steps: int = weights(10_000)
     budget: str | None = weights(None)
+    clip: Literal["global", "per_replica"] = weights("global")
     decay_all: bool = weights(False)
     freeze_layers: int = weights(0)
     freeze_initial: bool = weights(False)

@@ -125,11 +125,15 @@ class TrainSteps:
 
         Returns `self._returned` and `stop`, stacked.
         """
-        replica = tf.distribute.get_replica_context()
+        replica, clip = tf.distribute.get_replica_context(), self._config.clip
         replicas, replica_id = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
-        totals = replica.all_reduce(_SUM, list(self._objective.totals(batch)))
+        totals = list(self._objective.totals(batch))
+        if clip == "global":
+            totals = replica.all_reduce(_SUM, totals)
         sums, gradients = self._accumulated(batch, totals, step * replicas + tf.cast(replica_id, tf.int64))
-        norm = self._update(replica.all_reduce(_SUM, gradients))
+        if clip == "global":
+            gradients = replica.all_reduce(_SUM, gradients)
+        norm = self._update(gradients)
         mask = tf.cast(batch["input_mask"], tf.float32)
         sums |= {"positions": tf.cast(tf.size(mask), tf.float32), "tokens": tf.reduce_sum(mask)}
         sums["gradient_norm"] = norm / replicas
@@ -139,6 +143,8 @@ class TrainSteps:
     def _clip_and_update(self, gradients):
         """Clip the gradients and update the variables; return the norm before clipping."""
         gradients, norm = tf.clip_by_global_norm(gradients, self._config.clip_norm)
+        if self._config.clip == "per_replica":
+            gradients = tf.distribute.get_replica_context().all_reduce(_SUM, gradients)
         self._optimizer.apply(gradients, self._model.trainable_variables)
         return norm
 

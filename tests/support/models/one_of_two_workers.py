@@ -1,13 +1,16 @@
 """One of two workers that train together, in a separate process: python one_of_two_workers.py EXAMPLES OUT.
 
-TF_CONFIG says which it is. Writes OUT/curve (50 steps) and OUT/budget, prints the steps that fit into a budget, then
-trains in OUT/stopped until SIGTERM, and exits with the code 4.
+TF_CONFIG says which it is. Writes OUT/curve (50 steps), OUT/clipped.npz (what one step of gradient descent, clipped per
+replica, took off the weights) and OUT/budget, prints the steps that fit into a budget, then trains in OUT/stopped until
+SIGTERM, and exits with the code 4.
 """
 
 import dataclasses
 import functools
 import sys
 from pathlib import Path
+
+import numpy as np
 
 from bert_keras.errors import Preempted
 from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -17,12 +20,14 @@ from bert_keras.training.budget import Budget
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import ExampleSet, phases_of
-from bert_keras.training.strategy import create_strategy
-from tests.support.models.small_training import QUIET, RUN, built
+from bert_keras.training.step import TrainSteps
+from bert_keras.training.strategy import create_strategy, worker_number
+from tests.support.models.small_training import QUIET, RUN, Descent, built
 
 FIFTY = dataclasses.replace(
     RUN, num_train_steps=50, steps_per_execution=5, eval_every_steps=50, save_checkpoints_steps=25
 )
+CLIP_NORM = 0.25
 
 
 def make_loop(examples: Path, directory: Path, config: TrainingConfig, strategy=None) -> TrainingLoop:
@@ -37,6 +42,18 @@ def main() -> None:
     strategy = create_strategy(config)
     assert strategy.num_replicas_in_sync == 2
     make_loop(examples, out / "curve", config, strategy).run()
+
+    loop = make_loop(
+        examples, out / "none", dataclasses.replace(config, clip="per_replica", clip_norm=CLIP_NORM), strategy
+    )
+    with strategy.scope():
+        sgd = Descent(1.0)
+        sgd.build(loop.model.trainable_variables)
+    before = loop.model.get_weights()
+    steps = TrainSteps(loop.model, sgd, loop.objective, loop.step, strategy, loop.config)
+    steps(iter(loop._batches(loop.phases[0], 0)), 1)
+    if worker_number(strategy) == 0:
+        np.savez(out / "clipped.npz", *[old - new for old, new in zip(before, loop.model.get_weights(), strict=True)])
 
     read = [ExampleSet.load(str(examples))]
     limited = dataclasses.replace(config, budget="300s")

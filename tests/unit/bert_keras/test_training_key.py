@@ -48,6 +48,7 @@ WEIGHTS = {
     "decay_all": True,
     "layer_decay": 0.5,
     "freeze_layers": 1,
+    "clip": "per_replica",
     "mixed_precision": "mixed_bfloat16",
 }
 TRAINING = TrainingConfig(train_batch_size=8, num_train_steps=4, num_warmup_steps=1)

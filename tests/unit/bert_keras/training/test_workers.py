@@ -9,11 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.errors import InputError
+from bert_keras.objectives.mlm_nsp import weights
 from bert_keras.training.strategy import create_strategy
-from tests.support.models.one_of_two_workers import FIFTY, make_loop
+from tests.support.models.one_of_two_workers import CLIP_NORM, FIFTY, make_loop
 from tests.support.models.small_training import RUN, losses
 from tests.support.processes import environment, free_ports
 
@@ -58,6 +61,23 @@ def test_two_workers_give_the_curve_of_one_device(examples, out, tmp_path):
     found, expected = losses(out / "curve"), losses(tmp_path)
     assert list(found) == [*range(5, 51, 5)]
     assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_per_replica_clipping_sums_what_each_replica_clips(examples, out, tmp_path):
+    """Each replica's gradient is of the mean over its own part, and at most `clip_norm` long before the sum."""
+    loop = make_loop(Path(examples.dir), tmp_path, FIFTY)
+    batch = next(iter(loop._batches(loop.phases[0], 0)))
+    expected = [0.0] * len(loop.model.trainable_variables)
+    for rows in (slice(0, 8), slice(8, 16)):
+        part = {name: value[rows] for name, value in batch.items()}
+        totals = [tf.reduce_sum(value) for value in weights(part)]
+        _, gradients = loop._train_steps._gradients(part, totals, tf.constant(0, tf.int64))
+        clipped, norm = tf.clip_by_global_norm(gradients, CLIP_NORM)
+        assert norm > CLIP_NORM
+        expected = [x + y for x, y in zip(expected, clipped, strict=True)]
+    taken_off = np.load(out / "clipped.npz")
+    for change, theirs in zip(taken_off.values(), expected, strict=True):
+        np.testing.assert_allclose(change, theirs, rtol=1e-3, atol=1e-7)
 
 
 def test_one_worker_s_sigterm_stops_all_at_the_same_step(out):
