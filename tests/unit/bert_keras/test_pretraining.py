@@ -134,20 +134,21 @@ def not_exported(model, tokenizer, directory, *_):
     Path(directory).mkdir()
 
 
-def test_pretrain_trains_and_exports(examples, tmp_path, monkeypatch):
-    job = pretrain_job(examples.dir, tmp_path)
-    pretrain(job)
-    served = tf.saved_model.load(job.output_dir)
-    assert "fill_mask" in served.signatures
-    assert ExampleSpec.load(job.output_dir) == ExampleSpec.load(examples.dir)
-    assert len((tmp_path / "model_run" / "log.jsonl").read_text().splitlines()) == 3
-    assert list((tmp_path / "model_run").rglob("events*"))
+@pytest.fixture(scope="module")
+def trained_folder(examples, tmp_path_factory):
+    """A model of four steps, in this project's format; `model_run` is beside it."""
+    folder = tmp_path_factory.mktemp("trained")
+    job = pretrain_job(examples.dir, folder)
+    pretrain(dataclasses.replace(job, training=dataclasses.replace(job.training, seed=99)))
+    return str(folder / "model")
 
-    # Other settings are another run: they get checkpoints of their own.
-    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
-    training = dataclasses.replace(job.training, learning_rate=0.5)
-    pretrain(dataclasses.replace(job, training=training, output_dir=str(tmp_path / "model2")))
-    assert len(list(Path(tmp_path / "training").iterdir())) == 2
+
+def test_pretrain_trains_and_exports(examples, trained_folder):
+    assert "fill_mask" in tf.saved_model.load(trained_folder).signatures
+    assert ExampleSpec.load(trained_folder) == ExampleSpec.load(examples.dir)
+    logs = Path(trained_folder).parent / "model_run"
+    assert len((logs / "log.jsonl").read_text().splitlines()) == 3
+    assert list(logs.rglob("events*"))
 
 
 def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
@@ -169,7 +170,7 @@ def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
 
 
 def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
-    """Six steps on rows of 16 tokens, two on longer ones, in batches of another size, which the export is made for."""
+    """Six steps on rows of 16 tokens, two on longer ones in other batches, whose specification the export has."""
     longer = tmp_path / "longer"
     shutil.copytree(examples.dir, longer)
     for path in longer.glob("Split-*/*"):
@@ -191,6 +192,7 @@ def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
         training=dataclasses.replace(job.training, num_train_steps=8, save_checkpoints_steps=3),
         second_phase=SecondPhase(2, 4, 24, 3),
     )
+    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
     pretrain(job)
     log = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
     steps = {line["step"]: line for line in log if line["kind"] == "train"}
@@ -198,10 +200,6 @@ def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
     padded = {step: line["tokens_per_second"] / line["useful_tokens_per_second"] for step, line in steps.items()}
     assert padded == pytest.approx(dict.fromkeys([2, 3, 4, 6], 16 / 14) | {8: 24 / 14})
     assert ExampleSpec.load(job.output_dir).max_seq_length == 24
-    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
-    second_phase = dataclasses.replace(job.second_phase, num_train_steps=3)
-    pretrain(dataclasses.replace(job, second_phase=second_phase, output_dir=str(tmp_path / "model2")))
-    assert len(list(Path(tmp_path / "training").iterdir())) == 2  # another run, with checkpoints of its own
 
 
 @pytest.mark.slow
@@ -269,15 +267,6 @@ def test_the_unigram_model_of_next_tokens(tmp_path):
             writer.write(example.SerializeToString())
     perplexity = unigram_perplexity(spec, f"{tmp_path}/train", f"{tmp_path}/eval")
     assert perplexity == pytest.approx((14 / 2 * 14 / 1 * 14 / 2) ** (1 / 3))
-
-
-@pytest.fixture(scope="module")
-def trained_folder(examples, tmp_path_factory):
-    """A model of four steps, in this project's format."""
-    folder = tmp_path_factory.mktemp("trained")
-    job = pretrain_job(examples.dir, folder)
-    pretrain(dataclasses.replace(job, training=dataclasses.replace(job.training, seed=99)))
-    return str(folder / "model")
 
 
 def answers(folder):

@@ -36,7 +36,6 @@ def test_it_learns(examples, tmp_path):
         steps_per_execution=50,
         save_checkpoints_steps=400,
         eval_every_steps=200,
-        jit_compile=True,
     )
     run.run()
     first, last = log(tmp_path)[0], log(tmp_path)[-1]
