@@ -337,7 +337,8 @@ def test_defaults_are_declared_only_in_their_dataclass():
 def test_a_setting_is_frozen_and_documented(settings):
     assert settings.__dataclass_params__.frozen
     """In the docstring, or, of a field that is an option of a command, in the option's help."""
-    documented, hints = inspect.getdoc(settings), typing.get_type_hints(settings, include_extras=True)
+    documented = "\n".join(inspect.getdoc(parent) or "" for parent in settings.__mro__)
+    hints = typing.get_type_hints(settings, include_extras=True)
     helped = {name for name, hint in hints.items() for extra in typing.get_args(hint)[1:] if getattr(extra, "help", "")}
     names = {field.name for field in dataclasses.fields(settings)}
     assert not {name for name in names - helped if f"    {name}:" not in documented}
