@@ -113,6 +113,12 @@ def test_all_combinations_are_tried_once(fine_tuner, scored, capsys):
     )
 
 
+def test_of_equal_scores_the_first_is_the_best(fine_tuner, scored):
+    scored(lambda config: 0.5)
+    best, report = search(fine_tuner, RUN, GRID)
+    assert (best.train_batch_size, best.learning_rate) == (8, 1e-9) and report["best"] is report["trainings"][0]
+
+
 def test_a_stopped_search_resumes(fine_tuner, scored):
     def stopped(config):
         if config.train_batch_size == 16:
