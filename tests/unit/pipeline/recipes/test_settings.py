@@ -128,7 +128,6 @@ def test_a_setting_without_a_value_is_refused():
         ("training.learning_rate=nan", "a number"),
         ("gate.max_mlm_perplexity=inf", "a number"),
         ("vocabulary.lower_case=perhaps", "true or false"),
-        ("training.strategy=many", "one of one_device, mirrored, multi_worker, tpu"),
     ],
 )
 def test_a_wrong_type_names_the_right_one(setting, expected):
