@@ -56,9 +56,9 @@ def found_by(signatures, settings=SETTINGS):
 
 
 def ids_of(dropped):
-    ids = [row.tobytes() for row in dropped]
-    assert len(ids) == len(set(ids))
-    return set(ids)
+    ids = {row.tobytes() for row in dropped}
+    assert len(ids) == len(dropped)
+    return ids
 
 
 def dropped_by_runs(folder, *runs, max_bytes=near_duplicates.PARTITION_BYTES):
@@ -346,5 +346,5 @@ def test_ids_sort_as_bytes():
 
 
 @given(st.lists(st.text(st.characters(), max_size=60), max_size=4), st.integers(1, 9))
-def test_any_text_has_a_signature(segments, words):
-    assert len(signature(segments, with_constants(CleaningSettings, shingle_words=words))) == 4 * MINHASHES
+def test_any_text_has_a_signature(segments, shingle_words):
+    assert len(signature(segments, with_constants(CleaningSettings, shingle_words=shingle_words))) == 4 * MINHASHES

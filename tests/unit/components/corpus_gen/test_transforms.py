@@ -5,28 +5,20 @@ import glob
 import gzip
 import hashlib
 import json
-import os
 import random
 
-import apache_beam as beam
 import pytest
 import tensorflow as tf
 
 from bert_keras.errors import InputError
 from components.corpus_gen import readers, transforms
 from components.corpus_gen.filters import chain
-from components.corpus_gen.inputs import InputFile
-from components.corpus_gen.readers import read_units
 from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
-from components.corpus_gen.transforms import (
-    READ_FILE,
-    document_id,
-    generate_documents,
-    remove_intermediate,
-)
+from components.corpus_gen.transforms import READ_FILE, document_id
+from tests.support.examples.made_documents import make_documents
 
 LINES = CorpusSettings(segments="lines")
 
@@ -60,14 +52,10 @@ def test_the_id_depends_only_on_the_content():
 # Whole runs.
 
 
-def make(paths, output, settings, earlier=None, names=None):
-    """Run the stage; returns {relative path: bytes of the shard}. `names`: the source of each path."""
-    named = zip(paths, names or [""] * len(paths), strict=True)
-    units = read_units([InputFile(path, os.path.getsize(path), source_name=name) for path, name in named], settings)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        generate_documents(pipeline, units, settings, str(output), earlier and str(earlier))
-    remove_intermediate(str(output))
-    return {str(p.relative_to(output)): p.read_bytes() for p in sorted(output.rglob("*.tfrecord"))}
+def make(paths, output, settings, **more):
+    """The shards that the stage makes, by their relative paths."""
+    files = make_documents(paths, output, settings, **more)
+    return {path: content for path, content in files.items() if path.endswith(".tfrecord")}
 
 
 def counted(output):
@@ -128,9 +116,9 @@ def test_what_was_read_before_is_left_out_night_after_night(tmp_path, corpus):
     paths, documents = corpus
     nights = [tmp_path / name for name in ("first", "second", "third")]
     make(paths[:2], nights[0], SMALL)
-    make(paths[1:4], nights[1], SMALL, nights[0])
+    make(paths[1:4], nights[1], SMALL, earlier=nights[0])
     # It is told what the second has read, which was told what the first has.
-    shards = make(paths, nights[2], SMALL, nights[1])
+    shards = make(paths, nights[2], SMALL, earlier=nights[1])
     found = [documents_in(night) for night in nights]
     assert found[0] and found[1] and found[2] and sum(map(len, found)) == 75
     assert set.union(*found) == {tuple(d) for d in documents}

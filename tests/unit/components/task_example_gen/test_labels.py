@@ -7,14 +7,9 @@ from bert_keras.tasks.table import TASKS
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.readers import ReadReport, read_located, read_rows
 from components.task_example_gen.settings import Columns, TaskDataSettings
+from tests.support.examples.task_rows import MEND, written
 
-MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 NAME_IT = "rename one, or name it with --set data.columns.label=NAME"
-
-
-def written(folder, name, content):
-    (folder / name).write_text(content)
-    return str(folder / name)
 
 
 @pytest.mark.parametrize(

@@ -9,34 +9,17 @@ from hypothesis import given
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.readers import ReadReport, read_located, read_rows
+from components.task_example_gen.readers import ReadReport, read_located
 from components.task_example_gen.readers.conll import to_iob2
 from components.task_example_gen.settings import Columns
+from tests.support.examples.task_rows import MEND, NOT_UTF8, error, rows, written
 
-NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
-MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
-
-
-def written(folder, name, content):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
-
-
-def rows(task, path, on_bad_row="fail"):
-    return list(read_rows(TASKS[task], path, on_bad_row))
 
 
 def found(task, path, on_bad_row="fail"):
     report = ReadReport()
     return list(read_located(TASKS[task], path, on_bad_row, report, Columns())), report
-
-
-def error(task, path):
-    with pytest.raises(InputError) as caught:
-        rows(task, path)
-    return str(caught.value)
 
 
 def test_swag(tmp_path):

@@ -10,36 +10,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.readers import ReadReport, read_located, read_rows
+from components.task_example_gen.readers import ReadReport, read_located
 from components.task_example_gen.settings import Columns
+from tests.support.examples.task_rows import MEND, NOT_UTF8, error, rows, written
 
 NAME_IT = "rename one, or name it with --set data.columns.text=NAME"
-NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
-MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
 MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
     "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
 )
-
-
-def written(folder, name, content):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return str(path)
-
-
-def rows(task, path, on_bad_row="fail", columns=None):
-    return list(read_rows(TASKS[task], path, on_bad_row, columns))
-
-
-def error(task, path, columns=None):
-    with pytest.raises(InputError) as caught:
-        rows(task, path, columns=columns)
-    return str(caught.value)
 
 
 def single(row_id, text, gold, source=""):

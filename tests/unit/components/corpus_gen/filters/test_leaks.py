@@ -3,19 +3,17 @@
 import pickle
 from collections import Counter
 
-import apache_beam as beam
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from components.corpus_gen.filters.leaks import EvaluationSet, LeakFilter, LeakTable, _may_change, make_table
-from components.corpus_gen.readers import ReadUnit
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CorpusSettings, LeakSettings
-from components.corpus_gen.transforms import generate_documents
 from components.corpus_gen.words import hash_words, words_of
 from components.io.shards import read_documents, read_json
+from tests.support.examples.made_documents import make_documents
 
 # 12, 21 and 44 words.
 MEDIUM = "It was the best of times, it was the worst of times."
@@ -203,13 +201,10 @@ def test_hashes_of_the_table_are_sorted():
 def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path):
     made(tmp_path, [MEDIUM])
     settings = CorpusSettings(segments="lines", decontaminate=(str(tmp_path / "table.npz"),))
-    units = []
-    for number in range(9):
-        path = tmp_path / f"{number}.txt"
+    paths = [tmp_path / f"{number}.txt" for number in range(9)]
+    for number, path in enumerate(paths):
         path.write_text(f"one {number}\n\n{number}\n{MEDIUM.upper()}\n")
-        units.append([ReadUnit(str(path))])
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        generate_documents(pipeline, units, settings, str(tmp_path / "out"))
+    make_documents(paths, tmp_path / "out", settings)
     kept = [document for path in (tmp_path / "out").glob("Split-*/*") for document in read_documents(str(path))]
     assert sorted(kept) == [[f"one {number}"] for number in range(9)]
     counts = read_json(f"{tmp_path}/out/{COUNTS_FILE}")

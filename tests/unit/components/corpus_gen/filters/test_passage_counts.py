@@ -7,7 +7,6 @@ import os
 import random
 import tracemalloc
 
-import apache_beam as beam
 import numpy as np
 import pytest
 import unicodedata2
@@ -16,13 +15,13 @@ from components.corpus_gen import readers
 from components.corpus_gen.filters import passage_counts, passages
 from components.corpus_gen.filters.passage_counts import HashPassages, _tables, _write_table
 from components.corpus_gen.filters.passages import Passages
-from components.corpus_gen.inputs import InputFile
-from components.corpus_gen.readers import ReadUnit, read_units
+from components.corpus_gen.readers import ReadUnit
 from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
-from components.corpus_gen.transforms import document_id, generate_documents, remove_intermediate
+from components.corpus_gen.transforms import document_id
 from components.io.shards import read_documents, shard_paths
+from tests.support.examples.made_documents import make_documents
 
 SETTINGS = CorpusSettings(
     segments="lines",
@@ -31,15 +30,6 @@ SETTINGS = CorpusSettings(
     cleaning=CleaningSettings(unicode_normalization="NFC", min_characters=12),
     passages=PassageSettings(unit="lines", window=2, min_count=3, keep=2, min_characters=20),
 )
-
-
-def make(paths, output, settings=SETTINGS):
-    """Run the stage; returns {relative path: bytes} of shards and counts."""
-    units = read_units([InputFile(path, os.path.getsize(path)) for path in paths], settings)
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        generate_documents(pipeline, units, settings, str(output))
-    remove_intermediate(str(output))
-    return {str(p.relative_to(output)): p.read_bytes() for p in sorted(output.rglob("*")) if p.is_file()}
 
 
 def expected(documents, settings):
@@ -116,7 +106,7 @@ def test_passages_are_dropped_by_their_definition(tmp_path, corpus, window, min_
     some = PassageSettings("lines", window, min_count, keep, min_characters=20)
     settings = CorpusSettings(**{**vars(SETTINGS), "passages": some})
     kept, found, dropped = expected(documents, settings)
-    make(paths, tmp_path, settings)
+    make_documents(paths, tmp_path, settings)
     shards = [path for split in ("train", "eval") for path in shard_paths(f"{tmp_path}/Split-{split}")]
     assert {tuple(d) for path in shards for d in read_documents(path)} == kept
     counts = json.loads((tmp_path / COUNTS_FILE).read_text())
@@ -129,11 +119,11 @@ def test_passages_are_dropped_by_their_definition(tmp_path, corpus, window, min_
 
 def test_the_same_bytes_for_any_order_of_reading_and_sizes_of_work(tmp_path, corpus, monkeypatch):
     paths, _ = corpus
-    one = make(paths, tmp_path / "one")
+    one = make_documents(paths, tmp_path / "one", SETTINGS)
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
     monkeypatch.setattr(passages, "TABLE_PASSAGES", 11)
     monkeypatch.setattr(passage_counts, "PARTITION_BYTES", 300)
-    two = make(paths[::-1], tmp_path / "two")
+    two = make_documents(paths[::-1], tmp_path / "two", SETTINGS)
     counts = [json.loads(files.pop(COUNTS_FILE)) for files in (one, two)]
     assert two == one and counts[0]["found"] == counts[1]["found"] and counts[0]["train"] == counts[1]["train"]
     assert "passages" not in "".join(one)  # intermediate files are removed
@@ -151,8 +141,8 @@ def test_names_and_places_of_files_do_not_matter(tmp_path, corpus):
     def texts(output):
         return sorted(document for path in output.rglob("*.tfrecord") for document in read_documents(str(path)))
 
-    make(paths, tmp_path / "one")
-    make(others, tmp_path / "two")
+    make_documents(paths, tmp_path / "one", SETTINGS)
+    make_documents(others, tmp_path / "two", SETTINGS)
     assert texts(tmp_path / "one") == texts(tmp_path / "two") != []
 
 
@@ -198,7 +188,7 @@ def test_a_corpus_without_repeated_passages_stays_as_it_is(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"First {i}.\nSecond {i}.\nThird {i}." for i in range(50)))
     off = CorpusSettings(**{**vars(SETTINGS), "passages": PassageSettings()})
     with_it, without = (
-        make([str(tmp_path / "a.txt")], tmp_path / name, s) for name, s in (("a", SETTINGS), ("b", off))
+        make_documents([str(tmp_path / "a.txt")], tmp_path / name, s) for name, s in (("a", SETTINGS), ("b", off))
     )
     counts = [json.loads(files.pop(COUNTS_FILE)) for files in (with_it, without)]
     # The card names the settings.
@@ -210,5 +200,5 @@ def test_a_corpus_without_repeated_passages_stays_as_it_is(tmp_path):
 def test_a_corpus_without_passages(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "b.txt").write_text("Another line of text.")
-    shards = make([str(tmp_path / name) for name in ("a.txt", "b.txt")], tmp_path / "out")
+    shards = make_documents([str(tmp_path / name) for name in ("a.txt", "b.txt")], tmp_path / "out", SETTINGS)
     assert sum(b"Another line" in content for content in shards.values()) == 1

@@ -11,15 +11,11 @@ import random
 import zipfile
 from collections import Counter
 
-import apache_beam as beam
 import pyarrow
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from pyarrow import parquet
 
 from components.corpus_gen.filters.leaks import EvaluationSet, make_table
-from components.corpus_gen.inputs import InputFile
-from components.corpus_gen.readers import read_units
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.record.tally import KEPT
 from components.corpus_gen.settings import (
@@ -30,9 +26,9 @@ from components.corpus_gen.settings import (
     PersonalDataSettings,
     QualitySettings,
 )
-from components.corpus_gen.transforms import generate_documents, remove_intermediate
 from components.io.shards import read_documents
 from components.io.tfrecord import bytes_example, frame
+from tests.support.examples.made_documents import make_documents
 
 # `every_filter` adds the filter that needs a file: leaks.
 SETTINGS = CorpusSettings(
@@ -66,7 +62,7 @@ SETTINGS = CorpusSettings(
     passages=PassageSettings(unit="sentences", window=1, min_count=100, keep=60, min_characters=10),
     personal_data=PersonalDataSettings(email=True, ip=True, phone=True, phone_regions="US,DE", card=True),
 )
-ONE, TWO = ("--direct_num_workers=1",), ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+TWO = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
 SENTENCES = (
     "The committee met on Tuesday and approved the annual budget for public schools.",
@@ -182,15 +178,6 @@ def every_filter(folder, **changes):
     return dataclasses.replace(SETTINGS, decontaminate=(str(leaks),), **changes)
 
 
-def make(paths, output, settings, args=ONE):
-    files = [path if isinstance(path, InputFile) else InputFile(path, os.path.getsize(path)) for path in paths]
-    units = read_units(files, settings)
-    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner", *args])) as pipeline:
-        generate_documents(pipeline, units, settings, str(output))
-    remove_intermediate(str(output))
-    return {str(path.relative_to(output)): path.read_bytes() for path in sorted(output.rglob("*")) if path.is_file()}
-
-
 def documents_of(fates):
     return sum(fate["documents"] for fate in fates.values())
 
@@ -231,7 +218,7 @@ def check_counts(output):
 
 def check_documents(folder, count, seed):
     paths = write_corpus(folder, count, seed)
-    make(paths, folder / "out", every_filter(folder))
+    make_documents(paths, folder / "out", every_filter(folder))
     counts = check_counts(folder / "out")
     assert set(counts["record"]["sources"]) <= set(FORMATS)
     # Each of these happened, so that the sums are of something.
@@ -254,7 +241,7 @@ def test_every_one_of_10_000_documents_is_counted_once(tmp_path):
 
 def test_records_are_documents_or_empty(tmp_path):
     paths = [path for path in write_corpus(tmp_path, 180, seed=3) if os.path.basename(path) in WITH_RECORDS]
-    make(paths, tmp_path / "out", every_filter(tmp_path, leaks=LeakSettings(action="passage")))
+    make_documents(paths, tmp_path / "out", every_filter(tmp_path, leaks=LeakSettings(action="passage")))
     read = check_counts(tmp_path / "out")["read"]
     # 20 documents a file, and a null in the Parquet file.
     assert read["read_documents"] + read["empty_documents"] == 20 * len(WITH_RECORDS) + 1
@@ -265,8 +252,8 @@ def test_other_workers_write_the_same_bytes(tmp_path, monkeypatch, args):
     monkeypatch.setattr("components.corpus_gen.readers.MIN_WORK_BYTES", 8000)
     paths = write_corpus(tmp_path, 270, seed=4)
     settings = every_filter(tmp_path)
-    one = make(paths, tmp_path / "one", settings)
-    assert make(paths, tmp_path / "other", settings, args) == one
+    one = make_documents(paths, tmp_path / "one", settings)
+    assert make_documents(paths, tmp_path / "other", settings, args) == one
     # Many units of work dropped some.
     assert sum(name.startswith("dropped/0") for name in one) > 8
 
@@ -275,6 +262,6 @@ def test_dropped_documents_are_kept_as_they_were_read(tmp_path):
     (tmp_path / "a.txt").write_text("ﬁn\nis\n\nA longer document.\n")
     cleaning = CleaningSettings(unicode_normalization="NFKC", min_characters=8)
     settings = CorpusSettings(cleaning=cleaning, keep_dropped=True)
-    make([str(tmp_path / "a.txt")], tmp_path / "out", settings)
+    make_documents([str(tmp_path / "a.txt")], tmp_path / "out", settings)
     (line,) = (tmp_path / "out/dropped/000000.jsonl").read_text().splitlines()
     assert json.loads(line) == {"rule": "too_short", "source": str(tmp_path / "a.txt"), "text": "ﬁn\nis"}

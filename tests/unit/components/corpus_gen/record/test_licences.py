@@ -7,7 +7,7 @@ from bert_keras.errors import InputError
 from components.corpus_gen.inputs import find_inputs
 from components.corpus_gen.record.licences import licence_files, licences_of
 from components.corpus_gen.settings import CorpusSettings
-from tests.unit.components.corpus_gen.record.test_counts_file import make
+from tests.support.examples.made_documents import make_documents
 
 
 def write(folder, files):
@@ -69,7 +69,9 @@ def test_the_record_of_a_corpus_names_them(tmp_path):
     write(tmp_path, {"wiki/a.txt": "One document.\n", "wiki/LICENSE": "one", "news/a.txt": "Another.\n"})
     settings = CorpusSettings()
     files = find_inputs([f"wiki={tmp_path}/wiki/*.txt", f"news={tmp_path}/news/"], settings)
-    make(files, tmp_path / "out", settings)
+    make_documents(
+        [file.path for file in files], tmp_path / "out", settings, names=[file.source_name for file in files]
+    )
     licence = {"source": "wiki", "file": "LICENSE", "sha256": hashlib.sha256(b"one").hexdigest()}
     assert json.loads((tmp_path / "out/corpus.json").read_text())["licences"] == [licence]
     assert f"| wiki | LICENSE | {licence['sha256']} |" in (tmp_path / "out/corpus_card.md").read_text()
