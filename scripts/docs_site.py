@@ -40,19 +40,19 @@ def _lay(path: Path) -> list[Path]:
     if path.suffix != ".md":
         shutil.copyfile(ROOT / path, PAGES / path)
         return []
-    found = []
+    targets = []
 
     def follow(link: re.Match[str]) -> str:
         target, page = (ROOT / path.parent / link[0]).resolve(), ""
         if target.is_dir():
             page = "README.md" if (target / "README.md").is_file() else "index.md"
         if page or target.is_file():
-            found.append((target / page).relative_to(ROOT))
+            targets.append((target / page).relative_to(ROOT))
         return f"{link[0].rstrip('/')}/{page}" if page else link[0]
 
     text = (ROOT / path).read_text() if (ROOT / path).is_file() else _listing(path.parent)
     (PAGES / path).write_text(_LINK.sub(follow, text))
-    return found
+    return targets
 
 
 def _listing(folder: Path) -> str:

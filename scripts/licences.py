@@ -50,10 +50,10 @@ licence that asks for something, or is not stated, has a note. This project itse
 
 def locked() -> set[Package]:
     """All packages in the locks."""
-    found: set[Package] = set()
+    packages: set[Package] = set()
     for lock in REQUIREMENTS.glob("*py3*.txt"):
-        found |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
-    return found
+        packages |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
+    return packages
 
 
 def licence(package: Distribution) -> str:
@@ -71,15 +71,15 @@ def licence(package: Distribution) -> str:
 
 def installed() -> dict[Package, str]:
     """Licences of the locked packages installed in this environment."""
-    found = {}
+    licences = {}
     for name, version in locked():
         try:
             package = distribution(name)
         except PackageNotFoundError:
             continue
         if package.version == version:
-            found[name, version] = licence(package)
-    return found
+            licences[name, version] = licence(package)
+    return licences
 
 
 def listed() -> dict[Package, str]:

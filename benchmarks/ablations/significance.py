@@ -21,7 +21,7 @@ class Summary(NamedTuple):
 
     mean: float
     deviation: float | None
-    count: int
+    seeds: int
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Summary:
@@ -32,7 +32,7 @@ class Summary(NamedTuple):
     @property
     def squared_error(self) -> float:
         """Squared standard error of the mean over the seeds; infinite for one."""
-        return math.inf if self.deviation is None else self.deviation**2 / self.count
+        return math.inf if self.deviation is None else self.deviation**2 / self.seeds
 
 
 class Order(NamedTuple):

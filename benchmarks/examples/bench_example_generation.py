@@ -205,10 +205,10 @@ def costs(bench: Bench) -> None:
     once, _ = more(dupe=1)
     for length in (128, 512):
         five, instances = more(dupe=5, length=length)
-        one = more(dupe=1, length=512)[0] if length == 512 else once
-        show("costs", f"a pass at {length}", cpu_seconds=round((five - one) / 4, 4), instances=round(instances / 5))
+        single = more(dupe=1, length=512)[0] if length == 512 else once
+        show("costs", f"a pass at {length}", cpu_seconds=round((five - single) / 4, 4), instances=round(instances / 5))
         if length == 128:
-            show("costs", "documents", cpu_seconds=round(once - (five - one) / 4, 4))
+            show("costs", "documents", cpu_seconds=round(once - (five - single) / 4, 4))
     for what, settings in (("sentences", {"segments": "sentences"}), ("vocabulary", {"vocab": False})):
         show("costs", what, cpu_seconds=round(more(dupe=1, **settings)[0] - once, 4))
 

@@ -33,7 +33,7 @@ def ask(address: str, signature: str, path: str) -> None:
 
     texts = [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
     with Client(address) as client, ThreadPoolExecutor(CLIENTS) as pool:
-        requests = [texts[at : at + ROWS] for at in range(0, len(texts), ROWS)]
+        requests = [texts[start : start + ROWS] for start in range(0, len(texts), ROWS)]
         list(pool.map(lambda request: client.predict({"text": request}, signature), requests))
 
 
@@ -62,8 +62,8 @@ def sides(model: str, signature: str, path: str, count: int) -> dict[str, Callab
         return figures["rows"]
 
     def looped(rows: int, batch: int) -> int:
-        for at in range(0, rows, batch):
-            {name: value.numpy() for name, value in function(text=tf.constant(texts[at : at + batch])).items()}
+        for start in range(0, rows, batch):
+            {name: value.numpy() for name, value in function(text=tf.constant(texts[start : start + batch])).items()}
         return rows
 
     def served() -> int:

@@ -87,12 +87,12 @@ def start_server(backend: str, folder: Path) -> Server:
 
 def batches(texts: Sequence[str], limits: Sequence[int], most: int) -> list[list[str]]:
     """Ideal batches: texts of one length bucket (`limits`, bytes), up to `most` at a time."""
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     bounds = [-1, *limits, float("inf")]
     for low, high in itertools.pairwise(bounds):
         bucket = [text for text in texts if low < len(text.encode()) <= high]
-        found += [bucket[first : first + most] for first in range(0, len(bucket), most)]
-    return found
+        groups += [bucket[first : first + most] for first in range(0, len(bucket), most)]
+    return groups
 
 
 class Raw:

@@ -59,7 +59,7 @@ def split_name(pattern: str) -> tuple[str, str]:
     return name, rest
 
 
-def drawn(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:
+def examples_by_source(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:
     """How many of the first `examples` of a stream are from each source.
 
     Args:
@@ -69,20 +69,20 @@ def drawn(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:
     Returns:
         int64 [S, ...]; the sum over S is `examples`.
 
-    >>> drawn([2, 3], np.array([2, 3, 5, 10])).tolist()
+    >>> examples_by_source([2, 3], np.array([2, 3, 5, 10])).tolist()
     [[0, 1, 2, 4], [2, 2, 3, 6]]
     """
-    left, counts = np.asarray(examples, np.int64), []
+    remaining, counts = np.asarray(examples, np.int64), []
     for index, weight in enumerate(weights[:-1]):
-        counts.append(np.floor(left * (weight / sum(weights[index:]))).astype(np.int64))
-        left = left - counts[-1]
-    return np.stack([*counts, left])
+        counts.append(np.floor(remaining * (weight / sum(weights[index:]))).astype(np.int64))
+        remaining = remaining - counts[-1]
+    return np.stack([*counts, remaining])
 
 
 def choices(weights: Sequence[float], first_example: int) -> Iterator[np.ndarray]:
     """The index of each example's source, from an example on, endless; int64 [some]."""
     for first in itertools.count(first_example, _CHOICES_AT_A_TIME):
-        before = drawn(weights, np.arange(first, first + _CHOICES_AT_A_TIME + 1))
+        before = examples_by_source(weights, np.arange(first, first + _CHOICES_AT_A_TIME + 1))
         yield np.diff(before).argmax(0)
 
 

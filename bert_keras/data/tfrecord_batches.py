@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, Shard, feature_spec
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
-from bert_keras.data.mixture import Source, choices, drawn
+from bert_keras.data.mixture import Source, choices, examples_by_source
 from bert_keras.files import files_in
 
 SHUFFLE_BUFFER = 20_000
@@ -144,12 +144,12 @@ def groups_of_shards(shards: Sequence[Shard], first_example: int, seed: int) -> 
 def _cut(shards: list[Shard]) -> Iterator[list[Shard]]:
     """Cut into runs of at least `READ_AHEAD_FILES` shards and `GROUP_RECORDS` records; the last run may be longer."""
     start = records = 0
-    left = sum(shard.records for shard in shards)
+    remaining = sum(shard.records for shard in shards)
     for end, shard in enumerate(shards, 1):
         records += shard.records
-        left -= shard.records
+        remaining -= shard.records
         if end == len(shards) or (
-            min(end - start, len(shards) - end) >= READ_AHEAD_FILES and min(records, left) >= GROUP_RECORDS
+            min(end - start, len(shards) - end) >= READ_AHEAD_FILES and min(records, remaining) >= GROUP_RECORDS
         ):
             yield shards[start:end]
             start, records = end, 0
@@ -199,7 +199,7 @@ def train_batches(
     """
     rows = batch_size // num_workers
     weights = [source.weight for source in sources]
-    read = drawn(weights, first_example).tolist()
+    read = examples_by_source(weights, first_example).tolist()
     streams = [_examples(source.shards, before, seed) for source, before in zip(sources, read, strict=True)]
     examples = streams[0]
     if len(streams) > 1:

@@ -91,8 +91,8 @@ def choose_words(words: Words, budgets: np.ndarray, rng: np.random.Generator, *,
     lengths = NGRAM_LENGTHS[rng.integers(0, len(NGRAM_LENGTHS), total)] if ngrams else np.ones(total, np.int64)
 
     taken = np.zeros(total, bool)
-    left = budgets.copy()
-    active = np.flatnonzero((left > 0) & (num_words > 0))
+    room = budgets.copy()
+    active = np.flatnonzero((room > 0) & (num_words > 0))
     rank = 0
     while len(active):  # the rank-th word of every sequence that has room
         place = words.word_splits[active] + rank
@@ -100,16 +100,16 @@ def choose_words(words: Words, budgets: np.ndarray, rng: np.random.Generator, *,
         end = np.minimum(first + lengths[place], words.run_ends[first])
         size = words.token_splits[end] - words.token_splits[first]
         for _ in range(longest - 1):
-            end -= (size > left[active]) & (end > first + 1)
+            end -= (size > room[active]) & (end > first + 1)
             size = words.token_splits[end] - words.token_splits[first]
-        fits = size <= left[active]
+        fits = size <= room[active]
         for step in range(longest):
             fits &= ~taken[np.minimum(first + step, end - 1)]
         for step in range(longest):
             taken[np.minimum(first + step, end - 1)[fits]] = True
-        left[active] -= size * fits
+        room[active] -= size * fits
         rank += 1
-        active = active[(left[active] > 0) & (rank < num_words[active])]
+        active = active[(room[active] > 0) & (rank < num_words[active])]
     return words.tokens[np.repeat(taken, np.diff(words.token_splits))]
 
 
@@ -131,8 +131,8 @@ def choose_spans(words: Words, budgets: np.ndarray, rng: np.random.Generator) ->
     num_tokens = np.diff(first_tokens)
     word_of_token = np.repeat(np.arange(len(words.run_ends)), np.diff(token_splits))
     taken = np.zeros(len(words.tokens), bool)
-    left = np.minimum(budgets, num_tokens)
-    active = np.flatnonzero(left > 0)
+    room = np.minimum(budgets, num_tokens)
+    active = np.flatnonzero(room > 0)
     while len(active):  # the next span of every sequence that has room
         anchor = first_tokens[active] + (rng.random(len(active)) * num_tokens[active]).astype(np.int64)
         length = span_lengths(len(active), rng)
@@ -144,7 +144,7 @@ def choose_spans(words: Words, budgets: np.ndarray, rng: np.random.Generator) ->
         tokens = np.arange(size.sum()) + np.repeat(start - ends + size, size)
         new = np.cumsum(~taken[tokens])
         before = np.append(0, new)[ends - size]
-        taken[tokens[new - np.repeat(before, size) <= np.repeat(left[sequence], size)]] = True
-        left[sequence] -= np.minimum(left[sequence], np.append(0, new)[ends] - before)
-        active = active[left[active] > 0]
+        taken[tokens[new - np.repeat(before, size) <= np.repeat(room[sequence], size)]] = True
+        room[sequence] -= np.minimum(room[sequence], np.append(0, new)[ends] - before)
+        active = active[room[active] > 0]
     return words.tokens[taken]

@@ -27,17 +27,28 @@ class ConfiguredModel(keras.Model):
 
     Attributes:
         arguments: further arguments of the model, each also an attribute.
+        width: width of what its parts read, unless they are already built.
     """
 
     arguments: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return self.config.hidden_size
 
     def __init__(self, config, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
 
+    def build(self, input_shape=None):
+        for layer in self.layers:
+            if not layer.built:
+                layer.build((None, None, self.width))
+        self.built = True
+
     def get_config(self):
-        own = {name: getattr(self, name) for name in self.arguments}
-        return {"config": dataclasses.asdict(self.config), **own, "seed": self.seed, "name": self.name}
+        further = {name: getattr(self, name) for name in self.arguments}
+        return {"config": dataclasses.asdict(self.config), **further, "seed": self.seed, "name": self.name}
 
     @classmethod
     def from_config(cls, config):
@@ -110,16 +121,9 @@ class BertBackbone(ConfiguredModel):
             )
 
     def build(self, input_shape=None):
-        if not self.embeddings.built:
-            self.embeddings.build(None)
         if self.embeddings_project is not None:
             self.embeddings_project.build((None, None, self.embedding_size))
-        for layer in dict.fromkeys(self.encoder_layers):
-            layer.build(None)
-        if self.final_layer_norm is not None:
-            self.final_layer_norm.build((None, None, self.config.hidden_size))
-        self.pooler.build((None, self.config.hidden_size))
-        self.built = True
+        super().build()
 
     def call(self, inputs, training=False):
         x = self.embeddings(inputs["input_ids"], inputs["segment_ids"], inputs.get("position_ids"), training=training)

@@ -195,11 +195,6 @@ class BiLMBackbone(ConfiguredModel):
             for number, way in enumerate(("forward", "backward"), 1)
         ]
 
-    def build(self, input_shape=None):
-        for layer in [self.embeddings, *self.directions[0], *self.directions[1]]:
-            layer.build(None)
-        self.built = True
-
     def call(self, inputs, training=False):
         if "sequence_ids" in inputs:
             raise InputError("the rows are packed; a biLM needs one sequence per row: set examples.packing=false")
@@ -207,11 +202,11 @@ class BiLMBackbone(ConfiguredModel):
         mask = ops.cast(inputs["input_mask"], "bool")
         outputs = []
         for layers in self.directions:
-            found = [token]
+            states = [token]
             for number, layer in enumerate(layers):
-                y = layer(found[-1], mask, training=training)
-                found.append(found[-1] + y if number else y)
-            outputs.append(found)
+                y = layer(states[-1], mask, training=training)
+                states.append(states[-1] + y if number else y)
+            outputs.append(states)
         first, *others = [ops.concatenate(pair, axis=-1) for pair in zip(*outputs, strict=True)]
         mean = sum(others, first) / len(outputs[0])
         return {"embedding_output": first, "encoder_outputs": others, "sequence_output": mean}
@@ -237,10 +232,9 @@ class BiLM(ConfiguredModel):
         initializer = keras.initializers.RandomNormal(stddev=(config.hidden_size // 2) ** -0.5, seed=head_seed + 1)
         self.lm_head = keras.layers.Dense(config.vocab_size, kernel_initializer=initializer, name="predictions")
 
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.lm_head.build((None, None, self.config.hidden_size // 2))
-        self.built = True
+    @property
+    def width(self) -> int:
+        return self.config.hidden_size // 2
 
     def call(self, inputs, training=False):
         outputs = self.backbone(inputs, training=training)

@@ -17,6 +17,11 @@ Encoder = Literal["transformer", "bilm"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
+_CHOICES = {"hidden_act": HiddenAct, "position_embedding": Positions, "norm_place": NormPlace, "encoder": Encoder}
+_POSITIVE = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("max_position_embeddings", "rotary_base", "local_rotary_base", "global_attn_every_n_layers"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,22 +90,10 @@ class BertConfig:
     shared_layers: bool = False
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "rotary_base",
-            "local_rotary_base",
-            "global_attn_every_n_layers",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("type_vocab_size", "embedding_width"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least 0")
+        least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least {bound}")
         if self.local_attention < 0 or self.local_attention % 2:
             raise ValueError(f"model.local_attention is {self.local_attention}; it must be even, at least 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
@@ -111,13 +104,7 @@ class BertConfig:
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
-        choices = {
-            "hidden_act": HiddenAct,
-            "position_embedding": Positions,
-            "norm_place": NormPlace,
-            "encoder": Encoder,
-        }
-        for name, kind in choices.items():
+        for name, kind in _CHOICES.items():
             if getattr(self, name) not in (allowed := typing.get_args(kind)):
                 raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
         if self.encoder == "bilm" and self.hidden_size % 2:

@@ -22,8 +22,10 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not training or self.rate == 0:
             return inputs
-        kept = ops.greater_equal(random_bits(ops.shape(inputs), self.seed_generator.next()), round(self.rate * 2**32))
-        return inputs * (ops.cast(kept, inputs.dtype) * (1.0 / (1.0 - self.rate)))
+        is_kept = ops.greater_equal(
+            random_bits(ops.shape(inputs), self.seed_generator.next()), round(self.rate * 2**32)
+        )
+        return inputs * (ops.cast(is_kept, inputs.dtype) * (1.0 / (1.0 - self.rate)))
 
 
 def random_bits(shape, seed):

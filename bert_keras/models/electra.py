@@ -15,7 +15,7 @@ from keras import ops
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.layers import BertEmbeddings, activation, initializer
-from bert_keras.models.pretraining_heads import MaskedLMHead
+from bert_keras.models.pretraining_heads import MaskedLanguageModel, MaskedLMHead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,10 @@ class ElectraConfig:
 class _ElectraModel(ConfiguredModel):
     """Base of the models below: one serialisable configuration."""
 
+    @property
+    def width(self) -> int:
+        return self.config.discriminator.hidden_size
+
     @classmethod
     def from_config(cls, config):
         shape = {**config["config"], "discriminator": BertConfig(**config["config"]["discriminator"])}
@@ -73,30 +77,19 @@ class _ElectraModel(ConfiguredModel):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class ElectraGenerator(_ElectraModel):
-    """The narrow encoder with the masked-LM head: dense to E, gelu, layer normalisation, tied decoder and bias.
-
-    Call with the backbone's inputs and `masked_lm_positions` int [B, P]; without them, every position is predicted.
-    Returns the backbone's outputs and `mlm_logits` float [B, P or T, V].
-    """
+class ElectraGenerator(_ElectraModel, MaskedLanguageModel):
+    """The narrow encoder with the masked-LM head: dense to E, gelu, layer normalisation, tied decoder and bias."""
 
     def __init__(self, config: ElectraConfig, seed: int = 0, embeddings: BertEmbeddings | None = None, **kwargs):
-        super().__init__(config, seed, **kwargs)
+        ConfiguredModel.__init__(self, config, seed, **kwargs)
         embeddings = embeddings or BertEmbeddings(config.embeddings, seed, name="embeddings")
         self.backbone = BertBackbone(config.generator, seed, False, embeddings, name="generator")
         head_seed = seed + SEEDS_PER_LAYER * (config.generator.num_hidden_layers + 1)
         self.mlm_head = MaskedLMHead(config.embeddings, head_seed, name="generator_predictions")
 
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.mlm_head.build((None, None, self.config.generator.hidden_size))
-        self.built = True
-
-    def call(self, inputs, training=False):
-        outputs = self.backbone(inputs, training=training)
-        table = self.backbone.embeddings.word_embeddings.embeddings
-        mlm_logits = self.mlm_head(outputs["sequence_output"], inputs.get("masked_lm_positions"), table)
-        return {**outputs, "mlm_logits": mlm_logits}
+    @property
+    def width(self) -> int:
+        return self.config.generator.hidden_size
 
 
 @keras.saving.register_keras_serializable("bert_keras")
@@ -126,13 +119,6 @@ class ElectraDiscriminator(_ElectraModel):
             name="discriminator_predictions_output",
         )
 
-    def build(self, input_shape=None):
-        hidden = (None, None, self.config.discriminator.hidden_size)
-        self.backbone.build(None)
-        self.head_dense.build(hidden)
-        self.head_output.build(hidden)
-        self.built = True
-
     def call(self, inputs, training=False):
         outputs = self.backbone(inputs, training=training)
         logits = self.head_output(self.head_dense(outputs["sequence_output"]))
@@ -159,12 +145,6 @@ class ElectraForPreTraining(_ElectraModel):
         generator_seed = seed + SEEDS_PER_LAYER * (config.discriminator.num_hidden_layers + 2)
         self.generator = ElectraGenerator(config, generator_seed, self.embeddings, name="generator")
         self.seed_generator = keras.random.SeedGenerator(seed)
-
-    def build(self, input_shape=None):
-        self.embeddings.build(None)
-        self.discriminator.build(None)
-        self.generator.build(None)
-        self.built = True
 
     def call(self, inputs, training=False):
         mlm_logits = self.generator(inputs, training=training)["mlm_logits"]

@@ -33,11 +33,6 @@ class LeftToRightLM(ConfiguredModel):
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.lm_head = MaskedLMHead(config, head_seed, name="predictions")
 
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.lm_head.build(None)
-        self.built = True
-
     def call(self, inputs, training=False):
         outputs = self.backbone(inputs, training=training)
         word_embeddings = self.backbone.embeddings.word_embeddings.embeddings

@@ -16,8 +16,7 @@ class MaskedLMHead(keras.layers.Layer):
     Call: `sequence_output` float [B, T, H], `positions` int [B, P] or None for all, `word_embeddings` float [V, H]
     -> logits float [B, P, V] or [B, T, V], computed at `positions` only.
 
-    Computes in the width of the embeddings. Build with the shape of `sequence_output` if its width is not the
-    configuration's H (ELECTRA's generator).
+    Computes in the width of the embeddings.
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
@@ -33,7 +32,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.layer_norm = layer_norm(config, "layer_norm")
 
     def build(self, input_shape):
-        self.dense.build(input_shape or (None, None, self.config.hidden_size))
+        self.dense.build(input_shape)
         self.layer_norm.build((None, None, self.dense.units))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
         self.built = True
@@ -47,37 +46,44 @@ class MaskedLMHead(keras.layers.Layer):
         return logits + ops.cast(self.output_bias, logits.dtype)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
-class BertForPreTraining(ConfiguredModel):
-    """BERT with the masked-LM head and the next-sentence classifier.
+class MaskedLanguageModel(ConfiguredModel):
+    """A `backbone` with the masked-LM head, `mlm_head`, tied to its word embeddings.
 
     Call with the backbone's inputs and `masked_lm_positions` int [B, P]; without them, every position is predicted.
-    Returns the backbone's outputs and
-        `mlm_logits` float [B, P or T, V];
-        `nsp_logits` float [B, 2], for packed rows [B, S, 2]: 0 = B follows A, 1 = B is random.
+    Returns the backbone's outputs and `mlm_logits` float [B, P or T, V].
     """
+
+    has_pooler = True
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(config, seed, **kwargs)
-        self.backbone = BertBackbone(config, seed, name="bert")
-        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
-        self.mlm_head = MaskedLMHead(config, head_seed, name="predictions")
-        self.nsp_head = keras.layers.Dense(
-            2, kernel_initializer=initializer(config, head_seed + 1), name="seq_relationship"
-        )
-
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.mlm_head.build(None)
-        self.nsp_head.build((None, self.config.hidden_size))
-        self.built = True
+        self.backbone = BertBackbone(config, seed, has_pooler=self.has_pooler, name="bert")
+        self.head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
+        self.mlm_head = MaskedLMHead(config, self.head_seed, name="predictions")
 
     def call(self, inputs, training=False):
         outputs = self.backbone(inputs, training=training)
         mlm_logits = self.mlm_logits(outputs["sequence_output"], inputs.get("masked_lm_positions"))
-        nsp_logits = self.nsp_head(outputs["pooled_output"])
-        return {**outputs, "mlm_logits": mlm_logits, "nsp_logits": nsp_logits}
+        return {**outputs, "mlm_logits": mlm_logits}
 
     def mlm_logits(self, sequence_output, positions):
         """Masked-LM logits [B, P, V] at `positions` int [B, P] of `sequence_output` [B, T, H]."""
         return self.mlm_head(sequence_output, positions, self.backbone.embeddings.word_embeddings.embeddings)
+
+
+@keras.saving.register_keras_serializable("bert_keras")
+class BertForPreTraining(MaskedLanguageModel):
+    """BERT with the masked-LM head and the next-sentence classifier.
+
+    Also returns `nsp_logits` float [B, 2], for packed rows [B, S, 2]: 0 = B follows A, 1 = B is random.
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.nsp_head = keras.layers.Dense(
+            2, kernel_initializer=initializer(config, self.head_seed + 1), name="seq_relationship"
+        )
+
+    def call(self, inputs, training=False):
+        outputs = super().call(inputs, training=training)
+        return {**outputs, "nsp_logits": self.nsp_head(outputs["pooled_output"])}

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import keras
 
-from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.pretraining_heads import MaskedLMHead
+from bert_keras.models.pretraining_heads import MaskedLanguageModel
 
 
 def roberta_config(num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> BertConfig:
@@ -21,27 +20,10 @@ def roberta_config(num_hidden_layers: int, hidden_size: int, **other: int | floa
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class RobertaForMaskedLM(ConfiguredModel):
-    """The encoder with the masked-LM head: dense, gelu, layer normalisation, tied decoder and bias.
+class RobertaForMaskedLM(MaskedLanguageModel):
+    """The encoder with the masked-LM head: dense, gelu, layer normalisation, tied decoder, bias; `segment_ids` are 0.
 
-    Call with the backbone's inputs (`segment_ids` are 0) and `masked_lm_positions` int [B, P]; without
-    them, every position is predicted. Returns the backbone's outputs and `mlm_logits` float [B, P or T, V].
     Weights are drawn as BERT's; fairseq does not truncate the normal.
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
-        super().__init__(config, seed, **kwargs)
-        self.backbone = BertBackbone(config, seed, has_pooler=False, name="bert")
-        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
-        self.mlm_head = MaskedLMHead(config, head_seed, name="predictions")
-
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.mlm_head.build(None)
-        self.built = True
-
-    def call(self, inputs, training=False):
-        outputs = self.backbone(inputs, training=training)
-        table = self.backbone.embeddings.word_embeddings.embeddings
-        mlm_logits = self.mlm_head(outputs["sequence_output"], inputs.get("masked_lm_positions"), table)
-        return {**outputs, "mlm_logits": mlm_logits}
+    has_pooler = False

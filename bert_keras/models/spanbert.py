@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.layers import activation, initializer, layer_norm
-from bert_keras.models.pretraining_heads import MaskedLMHead
+from bert_keras.models.pretraining_heads import MaskedLanguageModel
 
 # Width of the embedding of a token's place in its span.
 POSITION_EMBEDDING_SIZE = 200
@@ -53,16 +52,17 @@ def span_boundaries(inputs, max_pair_targets: int) -> SpanBoundaries:
     sequence = ops.pad(ops.cast(inputs.get("sequence_ids", inputs["input_mask"]), "int32"), [[0, 0], [2, 2]])
     last = ops.shape(inputs["input_mask"])[1] - 1
 
-    def sequence_of(at):
-        return ops.take_along_axis(sequence, at + 2, axis=1)
+    def sequence_of(places):
+        return ops.take_along_axis(sequence, places + 2, axis=1)
 
-    own = sequence_of(positions)
+    sequence_here = sequence_of(positions)
     places, following = _places(positions)
     left, right = ops.clip(positions - places - 1, 0, last), ops.clip(positions + following + 1, 0, last)
     # The token beyond each boundary must belong to the sequence: so the boundary is not its [CLS] or last [SEP], and
     # a span does not continue into another sequence whose [CLS] is masked.
     beyond = ops.logical_and(
-        ops.equal(sequence_of(positions - places - 2), own), ops.equal(sequence_of(positions + following + 2), own)
+        ops.equal(sequence_of(positions - places - 2), sequence_here),
+        ops.equal(sequence_of(positions + following + 2), sequence_here),
     )
     predicted = ops.logical_and(beyond, places < max_pair_targets)
     return SpanBoundaries(
@@ -114,9 +114,9 @@ class SpanBoundaryHead(keras.layers.Layer):
     def build(self, input_shape):
         hidden = self.config.hidden_size
         self.position_embeddings.build(None)
-        for dense, width in zip(self.dense, (2 * hidden + POSITION_EMBEDDING_SIZE, hidden), strict=True):
+        widths = (2 * hidden + POSITION_EMBEDDING_SIZE, hidden)
+        for dense, norm, width in zip(self.dense, self.layer_norms, widths, strict=True):
             dense.build((None, None, width))
-        for dense, norm in zip(self.dense, self.layer_norms, strict=True):
             norm.build((None, None, dense.units))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
         self.built = True
@@ -132,7 +132,7 @@ class SpanBoundaryHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class SpanBertForPreTraining(ConfiguredModel):
+class SpanBertForPreTraining(MaskedLanguageModel):
     """BERT with the masked-LM head and the span boundary head.
 
     Call with the backbone's inputs, `masked_lm_positions` int [B, P] (ascending) and `masked_lm_weights` float [B, P];
@@ -152,25 +152,11 @@ class SpanBertForPreTraining(ConfiguredModel):
     def __init__(self, config: BertConfig, max_pair_targets: int, seed: int = 0, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.max_pair_targets = max_pair_targets
-        self.backbone = BertBackbone(config, seed, name="bert")
-        head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
-        self.mlm_head = MaskedLMHead(config, head_seed, name="predictions")
-        self.sbo_head = SpanBoundaryHead(config, max_pair_targets, head_seed + 1, name="pair_target_predictions")
-
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.mlm_head.build(None)
-        self.sbo_head.build(None)
-        self.built = True
+        self.sbo_head = SpanBoundaryHead(config, max_pair_targets, self.head_seed + 1, name="pair_target_predictions")
 
     def call(self, inputs, training=False):
-        outputs = self.backbone(inputs, training=training)
-        sequence_output = outputs["sequence_output"]
-        word_embeddings = self.backbone.embeddings.word_embeddings.embeddings
+        outputs = super().call(inputs, training=training)
         boundaries = span_boundaries(inputs, self.max_pair_targets)
-        return {
-            **outputs,
-            "mlm_logits": self.mlm_head(sequence_output, inputs["masked_lm_positions"], word_embeddings),
-            "sbo_logits": self.sbo_head(sequence_output, boundaries, word_embeddings),
-            "sbo_weights": boundaries.weights,
-        }
+        word_embeddings = self.backbone.embeddings.word_embeddings.embeddings
+        sbo_logits = self.sbo_head(outputs["sequence_output"], boundaries, word_embeddings)
+        return {**outputs, "sbo_logits": sbo_logits, "sbo_weights": boundaries.weights}

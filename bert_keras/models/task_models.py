@@ -21,7 +21,7 @@ CLASSIFIER_DROPOUT = 0.1
 
 
 class _TaskModel(ConfiguredModel):
-    """The encoder and one dense output layer, `classifier`, with `num_outputs` outputs.
+    """The encoder and one dense output layer, `classifier`.
 
     A sentence's output is that of the first token, in a causal encoder that of the last (`BertBackbone`), as in GPT (A.
     Radford et al. 2018, section 3.2). `has_bilstm` puts a BiLSTM on the encoder (paper section 5.1, "+ BiLSTM"); a
@@ -35,15 +35,17 @@ class _TaskModel(ConfiguredModel):
     them, by default `scalar_mix`: ELMo is not fine-tuned.
     """
 
-    arguments: tuple[str, ...] = ("has_bilstm", "embedding_size", "features", "lstm_units")
+    arguments = ("num_labels", "has_bilstm", "embedding_size", "features", "lstm_units")
+    num_outputs = 0  # 0: `num_labels`
+    has_bias = True
+    reads_pooler = True
     drops_encoder_output = False
 
     def __init__(
         self,
         config: BertConfig,
-        num_outputs: int,
+        num_labels: int = 0,
         seed: int = 0,
-        has_bias: bool = True,
         has_bilstm: bool = False,
         embedding_size: int | None = None,
         features: str = "",
@@ -51,8 +53,9 @@ class _TaskModel(ConfiguredModel):
         **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
-        if num_outputs < 1:
-            raise ValueError(f"num_labels is {num_outputs}; it must be at least 1")
+        self.num_labels, outputs = num_labels, self.num_outputs or num_labels
+        if outputs < 1:
+            raise ValueError(f"num_labels is {num_labels}; it must be at least 1")
         is_bilm = config.encoder == "bilm"
         encoder = BiLMBackbone if is_bilm else BertBackbone
         self.backbone = encoder(config, seed, embedding_size=embedding_size, name="bert")
@@ -62,21 +65,19 @@ class _TaskModel(ConfiguredModel):
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
         self.classifier = keras.layers.Dense(
-            num_outputs, use_bias=has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
+            outputs, use_bias=self.has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
         self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
         self.reader = (
             FeatureReader(config, self.features, lstm_units, head_seed + 6, name="reader") if self.features else None
         )
+        if not self.reads_pooler:
+            # It has no gradient, and Keras would warn at every start.
+            self.backbone.pooler.trainable = False
 
     def build(self, input_shape=None):
-        self.backbone.build(None)
-        if self.bilstm is not None:
-            self.bilstm.build(None)
-        if self.reader is not None:
-            self.reader.build(None)
         self.classifier.build((None, 2 * self.lstm_units if self.reader else self.config.hidden_size))
-        self.built = True
+        super().build()
 
     def _classify_pooled(self, inputs, training):
         """Backbone's inputs int [B, T] -> float [B, outputs]: dropout and dense on the pooled output."""
@@ -93,8 +94,8 @@ class _TaskModel(ConfiguredModel):
         elif self.drops_encoder_output and training:
             first = outputs["sequence_output"][:, 0]
             # One draw for both: a second call would draw the same numbers as the next step's first call.
-            kept = self.dropout(ops.ones_like(ops.concatenate([first, first], axis=-1)), training=True)
-            before, after = ops.split(kept, 2, axis=-1)
+            mask = self.dropout(ops.ones_like(ops.concatenate([first, first], axis=-1)), training=True)
+            before, after = ops.split(mask, 2, axis=-1)
             return self.classifier(self.backbone.pooler(first * before) * after)
         return self.classifier(self.dropout(pooled, training=training))
 
@@ -113,28 +114,14 @@ class _TaskModel(ConfiguredModel):
             [ops.take_along_axis(forward, last[:, None, None], axis=1)[:, 0], backward[:, 0]], axis=-1
         )
 
-    def _leave_out_pooler(self):
-        # Unused, so it has no gradient, and Keras would warn at every start.
-        self.backbone.pooler.trainable = False
-
     @property
     def has_bilstm(self) -> bool:
         """Whether a BiLSTM is on the encoder."""
         return self.bilstm is not None
 
 
-class _LabelModel(_TaskModel):
-    """A task model whose outputs are `num_labels` classes."""
-
-    arguments = (*_TaskModel.arguments, "num_labels")
-
-    def __init__(self, config: BertConfig, num_labels: int, seed: int = 0, **kwargs):
-        super().__init__(config, num_labels, seed, **kwargs)
-        self.num_labels = num_labels
-
-
 @keras.saving.register_keras_serializable("bert_keras")
-class BertForSequenceClassification(_LabelModel):
+class BertForSequenceClassification(_TaskModel):
     """One label for a sentence or a pair (run_classifier.py; paper section 4.1).
 
     Call with the backbone's inputs, int [B, T] -> logits float [B, num_labels].
@@ -151,8 +138,7 @@ class BertForRegression(_TaskModel):
     Call with the backbone's inputs, int [B, T] -> float [B].
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
-        super().__init__(config, 1, seed, **kwargs)
+    num_outputs = 1
 
     def call(self, inputs, training=False):
         return ops.squeeze(self._classify_pooled(inputs, training), -1)
@@ -166,8 +152,7 @@ class BertForMultipleChoice(_TaskModel):
     the same for all). Call with the backbone's inputs, int [B, C, T] -> logits float [B, C].
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
-        super().__init__(config, 1, seed, has_bias=False, **kwargs)
+    num_outputs, has_bias = 1, False
 
     def call(self, inputs, training=False):
         batch, choices, _ = ops.shape(inputs["input_ids"])
@@ -204,10 +189,6 @@ class BertForSentenceSimilarity(ConfiguredModel):
         # Unused, so it has no gradient, and Keras would warn at every start.
         self.backbone.pooler.trainable = False
 
-    def build(self, input_shape=None):
-        self.backbone.build(None)
-        self.built = True
-
     def call(self, inputs, training=False):
         flat = _flat(inputs)
         states = ops.cast(self.backbone(flat, training=training)["sequence_output"], "float32")
@@ -224,9 +205,7 @@ class BertForSpanExtraction(_TaskModel):
     `bert_keras.tasks.span.answers` leaves them out.
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
-        super().__init__(config, 2, seed, **kwargs)
-        self._leave_out_pooler()
+    num_outputs, reads_pooler = 2, False
 
     def call(self, inputs, training=False):
         logits = self.classifier(self._sequence(inputs, training))  # [B, T, 2]
@@ -234,15 +213,13 @@ class BertForSpanExtraction(_TaskModel):
 
 
 @keras.saving.register_keras_serializable("bert_keras")
-class BertForTokenClassification(_LabelModel):
+class BertForTokenClassification(_TaskModel):
     """One label per token, as for named entities (paper section 5.3): no CRF, no dependence between labels.
 
     Call with the backbone's inputs, int [B, T] -> logits float [B, T, num_labels].
     """
 
-    def __init__(self, config: BertConfig, num_labels: int, seed: int = 0, **kwargs):
-        super().__init__(config, num_labels, seed, **kwargs)
-        self._leave_out_pooler()
+    reads_pooler = False
 
     def call(self, inputs, training=False):
         return self.classifier(self.dropout(self._sequence(inputs, training), training=training))

@@ -46,13 +46,13 @@ def nearest_texts(texts: Sequence[str], queries: np.ndarray, vectors: np.ndarray
         vectors: those of the texts, float [N, H].
     """
     first: dict[str, int] = {}
-    own = np.array([first.setdefault(text, len(first)) for text in texts])
-    distinct, found = list(first), []
-    candidates = vectors[np.unique(own, return_index=True)[1]].T  # [H, distinct]
-    for start in range(0, len(own), _ROWS):
+    place_of_row = np.array([first.setdefault(text, len(first)) for text in texts])
+    distinct, nearest = list(first), []
+    candidates = vectors[np.unique(place_of_row, return_index=True)[1]].T  # [H, distinct]
+    for start in range(0, len(place_of_row), _ROWS):
         products = queries[start : start + _ROWS] @ candidates
-        rows, places = np.arange(len(products)), own[start : start + _ROWS]
+        rows, places = np.arange(len(products)), place_of_row[start : start + _ROWS]
         products[rows, places] = np.nextafter(products[rows, places], np.float32(-np.inf))
         order = np.argsort(-products, axis=1, kind="stable")[:, :NEAREST]
-        found += [[distinct[place] for place in row] for row in order.tolist()]
-    return found
+        nearest += [[distinct[place] for place in row] for row in order.tolist()]
+    return nearest

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig
-from bert_keras.models.task_models import BertForSequenceClassification
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
@@ -17,14 +15,6 @@ from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
 
 objective = label_objective("classification")
-
-
-def create_model(
-    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> BertForSequenceClassification:
-    """See `bert_keras.tasks.task_types.TaskType`."""
-    further = {"embedding_size": embedding_size, **settings.on_encoder}
-    return BertForSequenceClassification(config, len(task.labels), seed, **further)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

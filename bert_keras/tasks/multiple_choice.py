@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig
-from bert_keras.models.task_models import BertForMultipleChoice
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks.classification import has_golds
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
@@ -21,13 +19,6 @@ from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
 
 objective = label_objective("multiple_choice")
-
-
-def create_model(
-    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> BertForMultipleChoice:
-    """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForMultipleChoice(config, seed, embedding_size=embedding_size, **settings.on_encoder)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

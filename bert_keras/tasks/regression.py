@@ -12,8 +12,6 @@ import numpy as np
 from keras import ops
 
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig
-from bert_keras.models.task_models import BertForRegression
 from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.classification import has_golds, text_sequences
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
@@ -44,13 +42,6 @@ objective = Objective(
     _loss,
     _metrics,
 )
-
-
-def create_model(
-    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> BertForRegression:
-    """See `bert_keras.tasks.task_types.TaskType`."""
-    return BertForRegression(config, seed, embedding_size=embedding_size, **settings.on_encoder)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

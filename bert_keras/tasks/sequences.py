@@ -76,9 +76,9 @@ def kept_of_single(lengths: np.ndarray, max_seq_length: int, truncation: str) ->
 
     A text that fits is kept whole, split between both in any way.
     """
-    kept = np.minimum(lengths, max_seq_length - 2)
-    head = np.minimum(kept, head_room(max_seq_length - 2, truncation))
-    return head, kept - head
+    length = np.minimum(lengths, max_seq_length - 2)
+    head = np.minimum(length, head_room(max_seq_length - 2, truncation))
+    return head, length - head
 
 
 def pair_sequences(
@@ -110,9 +110,9 @@ def first_tokens(
     head, tail = kept_of_single(row_tokens.lengths, settings.max_seq_length, settings.truncation)
     number = word_tokens.starts - row_tokens.starts[row]  # index of the first token in its row
     cut = (row_tokens.lengths - head - tail)[row]
-    kept = (word_tokens.lengths > 0) & ((number < head[row]) | (number >= head[row] + cut))
+    is_inside = (word_tokens.lengths > 0) & ((number < head[row]) | (number >= head[row] + cut))
     column = 1 + number - np.where(number < head[row], 0, cut)
-    return row_tokens, row[kept], word[kept], column[kept]
+    return row_tokens, row[is_inside], word[is_inside], column[is_inside]
 
 
 def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:

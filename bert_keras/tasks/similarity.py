@@ -24,7 +24,6 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.layers import MASKED_SCORE
-from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives.labels import label_objective
 from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.tasks.answers import nearest_texts
@@ -59,16 +58,6 @@ objective = dataclasses.replace(
 )
 
 
-def create_model(
-    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> BertForSentenceSimilarity:
-    """See `bert_keras.tasks.task_types.TaskType`."""
-    if settings.dropout:
-        rate = settings.dropout
-        config = dataclasses.replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
-    return BertForSentenceSimilarity(config, settings.pooling, seed, embedding_size)
-
-
 def check_training(
     rows: Sequence[TaskRow], settings: TaskSettings, encoder: BertConfig, config: FineTuningConfig
 ) -> None:
@@ -100,9 +89,9 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
     """
     names = [name for name in _TEXTS if rows and name in rows[0].inputs]
     for row in rows:
-        if (found := [name for name in _TEXTS if name in row.inputs]) != names:
+        if (given := [name for name in _TEXTS if name in row.inputs]) != names:
             raise InputError(
-                f"row {row.row_id} of {task.name} has {' and '.join(found)}, row {rows[0].row_id} has "
+                f"row {row.row_id} of {task.name} has {' and '.join(given)}, row {rows[0].row_id} has "
                 f"{' and '.join(names)}; all must have the same"
             )
     names = names if len(names) > 1 else ["text", "text"]

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig
-from bert_keras.models.task_models import BertForTokenClassification
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks.classification import has_golds
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
@@ -24,14 +22,6 @@ from bert_keras.tokenizers.protocol import Tokenizer
 
 objective = label_objective("tagging", "token_labels")
 OUTSIDE = "O"
-
-
-def create_model(
-    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> BertForTokenClassification:
-    """See `bert_keras.tasks.task_types.TaskType`."""
-    further = {"embedding_size": embedding_size, **settings.on_encoder}
-    return BertForTokenClassification(config, len(task.labels), seed, **further)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from bert_keras.data.example_format import ExampleSpec
-from bert_keras.data.mixture import REPLAY, Source, drawn, with_weights
+from bert_keras.data.mixture import REPLAY, Source, examples_by_source, with_weights
 from bert_keras.errors import InputError
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.phases import ExampleSet, Phase
@@ -100,7 +100,7 @@ def source_figures(phases: Sequence[Phase], examples: ExampleSet) -> list[Source
     weights = [source.weight for source in examples.sources]
     return [
         SourceFigures(source.name, source.weight / sum(weights), count, source.one_pass)
-        for source, count in zip(examples.sources, drawn(weights, read).tolist(), strict=True)
+        for source, count in zip(examples.sources, examples_by_source(weights, read).tolist(), strict=True)
     ]
 
 

@@ -7,6 +7,7 @@ scipy and seqeval return them (conlleval prints percentages).
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,43 +76,19 @@ def _entity_scores(golds: Sequence[list[str]], answers: Sequence[list[str]]) -> 
     return {name: float(value) for name, value in scores.items()}
 
 
-def _accuracy(golds: Sequence[Any], answers: Sequence[Any]) -> float:
-    from sklearn.metrics import accuracy_score
-
-    return accuracy_score(golds, answers)
+def _of_scikit_learn(name: str, **options: Any) -> Callable[[Sequence[Any], Sequence[Any]], float]:
+    return lambda golds, answers: getattr(importlib.import_module("sklearn.metrics"), name)(golds, answers, **options)
 
 
-def _f1(golds: Sequence[str], answers: Sequence[str]) -> float:
-    from sklearn.metrics import f1_score
+def _correlation(golds: Sequence[float], answers: Sequence[float], name: str) -> float:
+    from scipy import stats
 
-    return f1_score(golds, answers, pos_label=POSITIVE, zero_division=0)
-
-
-def _matthews_correlation(golds: Sequence[str], answers: Sequence[str]) -> float:
-    from sklearn.metrics import matthews_corrcoef
-
-    return matthews_corrcoef(golds, answers)
-
-
-def _pearson(golds: Sequence[float], answers: Sequence[float]) -> float:
-    from scipy.stats import pearsonr
-
-    return _correlation(pearsonr, golds, answers)
-
-
-def _spearman(golds: Sequence[float], answers: Sequence[float]) -> float:
-    from scipy.stats import spearmanr
-
-    return _correlation(spearmanr, golds, answers)
-
-
-def _correlation(function: Callable[..., Any], golds: Sequence[float], answers: Sequence[float]) -> float:
     if len(golds) < 2:
         return float("nan")
     with warnings.catch_warnings():
         # scipy warns of constant input, which gives nan (see `score`).
         warnings.simplefilter("ignore")
-        return function(golds, answers)[0]
+        return getattr(stats, name)(golds, answers)[0]
 
 
 def _recall(golds: Sequence[str], answers: Sequence[Sequence[str]], k: int) -> float:
@@ -124,11 +101,11 @@ def _reciprocal_rank(golds: Sequence[str], answers: Sequence[Sequence[str]]) -> 
 
 
 METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
-    "matthews_correlation": _matthews_correlation,
-    "pearson": _pearson,
-    "spearman": _spearman,
+    "accuracy": _of_scikit_learn("accuracy_score"),
+    "f1": _of_scikit_learn("f1_score", pos_label=POSITIVE, zero_division=0),
+    "matthews_correlation": _of_scikit_learn("matthews_corrcoef"),
+    "pearson": functools.partial(_correlation, name="pearsonr"),
+    "spearman": functools.partial(_correlation, name="spearmanr"),
     "mrr@10": _reciprocal_rank,
     "recall@1": functools.partial(_recall, k=1),
     "recall@10": functools.partial(_recall, k=10),

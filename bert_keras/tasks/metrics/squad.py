@@ -42,8 +42,8 @@ def letters_and_words(text: str) -> list[str]:
     >>> letters_and_words("《红楼梦》, in 1791 年")
     ['红', '楼', '梦', 'in', '1791', '年']
     """
-    kept = (c for c in text.lower() if c not in string.punctuation and unicodedata.category(c)[0] != "P")
-    return basic_tokenize(space_letters("".join(kept)), lower_case=False)
+    letters = (c for c in text.lower() if c not in string.punctuation and unicodedata.category(c)[0] != "P")
+    return basic_tokenize(space_letters("".join(letters)), lower_case=False)
 
 
 def scores_of_answered(

@@ -172,22 +172,23 @@ def _inputs(windows: SpanWindows, question_ids, question_splits, tokenizer: Toke
     }
     # One more element, so that look-ups work even if both are empty.
     question_ids, context_ids = (np.append(ids, tokenizer.pad_id) for ids in (question_ids, windows.context.ids))
-    at = np.arange(longest)
+    positions = np.arange(longest)
     for block in (slice(start, start + _BLOCK) for start in range(0, len(windows.row), _BLOCK)):
         row, offset = windows.row[block], windows.offset[block, None]
         end = offset + windows.length[block, None]
         question_end = offset - tokenizer.pair_separators
-        in_question, in_context = (at > 0) & (at < question_end), (at >= offset) & (at < end)
-        question = question_splits[row][:, None] + at - 1
+        in_question = (positions > 0) & (positions < question_end)
+        in_context = (positions >= offset) & (positions < end)
+        question = question_splits[row][:, None] + positions - 1
         tokens = windows.context.row_splits[windows.context_of[row]] + windows.first[block]
         ids = np.full(question.shape, tokenizer.pad_id, np.int32)
         ids[:, 0] = tokenizer.cls_id
-        ids[((at >= question_end) & (at < offset)) | (at == end)] = tokenizer.sep_id
+        ids[((positions >= question_end) & (positions < offset)) | (positions == end)] = tokenizer.sep_id
         ids[in_question] = question_ids[question[in_question]]
-        ids[in_context] = context_ids[(tokens[:, None] + at - offset)[in_context]]
+        ids[in_context] = context_ids[(tokens[:, None] + positions - offset)[in_context]]
         arrays["input_ids"][block] = ids
-        arrays["input_mask"][block] = at <= end
-        arrays["segment_ids"][block] = (at >= offset) & (at <= end) & tokenizer.has_segments
+        arrays["input_mask"][block] = positions <= end
+        arrays["segment_ids"][block] = (positions >= offset) & (positions <= end) & tokenizer.has_segments
     return arrays
 
 
@@ -253,13 +254,13 @@ def answer_words(context: str, answer: str, answer_start: int) -> tuple[int, int
     return (start, end) if " ".join(answer.split()) in words else None
 
 
-def _begin_of_word(context: str, at: int) -> int | None:
+def _begin_of_word(context: str, place: int) -> int | None:
     """Start of the word at a character, or of the word before white space; None if there is none."""
-    while at >= 0 and context[at] in SPACES:
-        at -= 1
-    while at > 0 and context[at - 1] not in SPACES:
-        at -= 1
-    return at if at >= 0 else None
+    while place >= 0 and context[place] in SPACES:
+        place -= 1
+    while place > 0 and context[place - 1] not in SPACES:
+        place -= 1
+    return place if place >= 0 else None
 
 
 def improve_answer_span(tokens: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:

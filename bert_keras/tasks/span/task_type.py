@@ -10,8 +10,6 @@ from typing import Any
 
 from keras import ops
 
-from bert_keras.models.config import BertConfig
-from bert_keras.models.task_models import BertForSpanExtraction
 from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
@@ -60,13 +58,6 @@ def _metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 objective = Objective("span", SUMS, example_sums, _totals, _loss, _metrics)
-
-
-def create_model(
-    config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
-) -> BertForSpanExtraction:
-    """The encoder and one dense layer with two outputs per token."""
-    return BertForSpanExtraction(config, seed, embedding_size=embedding_size, **settings.on_encoder)
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:

@@ -173,10 +173,10 @@ def _parser(task: Task) -> Callable[[str, TaskRow], Any]:
         return int(text)
 
     def texts(text: str, row: TaskRow) -> list[str]:
-        found = json.loads(text) if text.startswith("[") else None
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        value = json.loads(text) if text.startswith("[") else None
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise ValueError("a JSON list of texts")
-        return found
+        return value
 
     parsers = {"regression": number, "similarity": number, "multiple_choice": choice, "retrieval": texts}
     return parsers.get(task.kind, label)

@@ -98,13 +98,3 @@ def overfit(model, features, loss_of, steps, rate):
 def summed(sums):
     """Of a batch."""
     return {name: tf.reduce_sum(value) for name, value in sums.items()}
-
-
-def round_trip(model, features, directory):
-    """The outputs of the model, of the one made from its configuration with its weights, and of the saved one."""
-    again = type(model).from_config(model.get_config())
-    again.build()
-    again.set_weights(model.get_weights())
-    model.save(directory / "model.keras")
-    loaded = keras.models.load_model(directory / "model.keras")
-    return [{k: v for k, v in m(features).items() if "outputs" not in k} for m in (model, again, loaded)]

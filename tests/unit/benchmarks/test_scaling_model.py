@@ -1,26 +1,22 @@
 """The cost model: benchmarks/examples/scaling.md has its tables, docs/scaling.md rows of them."""
 
-import importlib
 from pathlib import Path
 
 import pytest
 
+from benchmarks.examples import scaling_model as model
+
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def model():
-    return importlib.import_module("benchmarks.examples.scaling_model")
-
-
-def test_the_notes_have_the_tables_that_the_program_prints(model):
+def test_the_notes_have_the_tables_that_the_program_prints():
     page = (ROOT / "benchmarks/examples/scaling.md").read_text()
     assert len(model.TABLES) == 4
     for table in model.TABLES:
         assert f"\n\n{table()}\n\n" in page + "\n", f"{table.__name__}: scaling_model.py prints it again"
 
 
-def test_the_page_for_users_has_rows_of_the_same_tables(model):
+def test_the_page_for_users_has_rows_of_the_same_tables():
     rows = {row for table in model.TABLES for row in table().splitlines()}
     tables = [block.splitlines() for block in (ROOT / "docs/scaling.md").read_text().split("\n\n")]
     ours = [table for table in tables if table[0] in rows]
@@ -28,7 +24,7 @@ def test_the_page_for_users_has_rows_of_the_same_tables(model):
     assert not {row for table in ours for row in table} - rows
 
 
-def test_a_small_corpus_by_hand(model):
+def test_a_small_corpus_by_hand():
     """1 GB with buckets of 32 MiB, runs of 64 MiB, two passes."""
     made = model.Generation(model.Corpus("a", 1e9, 32 << 20, 2))
     assert (made.buckets, made.runs) == (30, 15)
@@ -42,19 +38,19 @@ def test_a_small_corpus_by_hand(model):
     assert made.shuffled_bytes == pytest.approx(30 * 88_800 * 16, rel=0.02)
 
 
-def test_a_bucket_twice_as_large_is_a_quarter_of_the_small_reads(model):
+def test_a_bucket_twice_as_large_is_a_quarter_of_the_small_reads():
     small, large = (model.Generation(model.Corpus("a", 1e12, size << 20, 1)) for size in (128, 256))
     assert small.requests / large.requests == pytest.approx(4, rel=0.01)
 
 
-def test_parts_are_commands_of_their_own(model):
+def test_parts_are_commands_of_their_own():
     whole = model.Generation(model.Corpus("a", 1e12, 256 << 20, 1))
     ten = model.Generation(model.Corpus("a", 10e12, 256 << 20, 1, parts=10))
     assert ten.core_hours == pytest.approx(10 * whole.core_hours)
     assert sum(ten.dollars().values()) == pytest.approx(10 * sum(whole.dollars().values()))
 
 
-def test_the_flops_of_a_run_are_those_of_both_phases(model):
+def test_the_flops_of_a_run_are_those_of_both_phases():
     """Base: 256 x (900,000 x 69.9e9 + 100,000 x a sequence of 512)."""
     recipe = model.bert_base()
     long = model.training_flops(recipe.model, 512, recipe.example_sets[1].masking.max_predictions_per_seq)

@@ -1,18 +1,14 @@
 """What the endurance of serving is measured with: arrivals, drift."""
 
 import contextlib
-import importlib
 import itertools
 
 import pytest
 
-
-@pytest.fixture(scope="module")
-def endurance():
-    return importlib.import_module("benchmarks.serving.serving_endurance")
+from benchmarks.serving import serving_endurance as endurance
 
 
-def test_arrivals_are_the_same_each_time_and_of_their_rate(endurance):
+def test_arrivals_are_the_same_each_time_and_of_their_rate():
     times = list(itertools.islice(endurance.arrivals(50.0), 10_000))
     assert times == list(itertools.islice(endurance.arrivals(50.0), 10_000))
     assert times == sorted(times)
@@ -23,11 +19,11 @@ def test_arrivals_are_the_same_each_time_and_of_their_rate(endurance):
     ("values", "percent"),
     [([7.0], 0), ([100.0] * 8 + [110.0] * 2, 10), ([200.0, 1.0, 1.0, 1.0, 100.0], -50), ([10.0, 5.0, 11.0], 10)],
 )
-def test_drift_is_that_of_the_last_fifth_over_the_first(endurance, values, percent):
+def test_drift_is_that_of_the_last_fifth_over_the_first(values, percent):
     assert endurance.drift_percent(values) == pytest.approx(percent)
 
 
-def test_all_that_is_due_is_asked_whatever_comes_of_it(endurance, monkeypatch):
+def test_all_that_is_due_is_asked_whatever_comes_of_it(monkeypatch):
     @contextlib.contextmanager
     def methods(address, count):
         yield ["method"] * 4

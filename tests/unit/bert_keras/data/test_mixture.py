@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.data.example_format import Shard
-from bert_keras.data.mixture import Source, choices, drawn, parse_numbers, with_weights
+from bert_keras.data.mixture import Source, choices, examples_by_source, parse_numbers, with_weights
 from bert_keras.errors import InputError
 
 
@@ -24,13 +24,15 @@ def test_the_example_of_the_module():
 def test_of_two_sources_the_first_has_the_floor_of_its_share(share):
     """The formula of replay: floor(n share) of the first n examples."""
     numbers = np.concatenate([np.arange(5000), np.arange(10**9, 10**9 + 5000)])
-    assert drawn([share, 1 - share], numbers)[0].tolist() == [math.floor(n * share) for n in numbers.tolist()]
+    assert examples_by_source([share, 1 - share], numbers)[0].tolist() == [
+        math.floor(n * share) for n in numbers.tolist()
+    ]
 
 
 @pytest.mark.parametrize("weights", [[1], [0.7, 0.2, 0.1], [5, 1, 1, 1, 900], [1e-6, 1, 3, 7.5, 2, 1 / 3]])
 def test_every_stretch_has_the_share_of_each_source(weights):
     """Each example is from one source, and no source is further from its share than the number of those before it."""
-    counts = drawn(weights, np.arange(20_001))
+    counts = examples_by_source(weights, np.arange(20_001))
     assert set(np.diff(counts).ravel().tolist()) <= {0, 1} and (counts.sum(0) == np.arange(20_001)).all()
     shares = np.array(weights) / sum(weights)
     behind = np.abs(counts - shares[:, None] * np.arange(20_001)).max(1)

@@ -6,7 +6,6 @@ import math
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.models.bilm import BiLM, BiLMBackbone, characters_of
@@ -14,7 +13,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.objectives.next_token import BIDIRECTIONAL_SUMS, bidirectional_loss, bidirectional_sums
 from pipeline.recipes.language_models import elmo
 from tests.support.models.rounding import assert_equal_but_for_rounding
-from tests.support.models.tiny_language import least_loss, overfit, real_sequences, round_trip, summed
+from tests.support.models.tiny_language import least_loss, overfit, real_sequences, summed
 from tests.support.models.whole_loss import whole
 
 V, T = 30, 9
@@ -187,13 +186,6 @@ def test_real_sentences_are_learned_by_heart():
         assert least - 1e-4 < reached < least + 0.02
 
 
-def test_config_and_keras_round_trip(model, tmp_path):
-    ours, again, loaded = round_trip(model, rows([9, 5]), tmp_path)
-    for name, values in ours.items():
-        np.testing.assert_array_equal(values, again[name])
-        np.testing.assert_array_equal(values, loaded[name])
-
-
 def test_the_seed_determines_the_weights_and_layers_differ():
     def kernels(seed):
         model = BiLM(dataclasses.replace(TINY, hidden_size=16), seed=seed)
@@ -205,26 +197,6 @@ def test_the_seed_determines_the_weights_and_layers_differ():
         np.testing.assert_array_equal(ours, same)
     assert not any((ours == theirs).all() for ours, theirs in zip(first, other, strict=True))
     assert len({w.tobytes() for w in first}) == len(first) == 1 + 7 + 2 * 2 + 1 + 2 * 2 * 3 + 1
-
-
-@pytest.mark.parametrize("lengths", [[9, 3], [0], [4, 0]])
-def test_bfloat16_and_padding_are_finite(lengths):
-    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
-    try:
-        model = BiLM(TINY)
-        found = model(rows(lengths), training=True)
-    finally:
-        keras.mixed_precision.set_dtype_policy("float32")
-    assert found["forward_lm_logits"].dtype == tf.bfloat16
-    sums = bidirectional_sums(found, rows(lengths))
-    values = [found["forward_lm_logits"], found["backward_lm_logits"], *found["encoder_outputs"], *sums.values()]
-    assert all(np.isfinite(np.asarray(value, "float32")).all() for value in values)
-
-
-def test_one_sequence_of_one_token(model):
-    features = {"input_ids": np.array([[7]]), "input_mask": np.array([[1]])}
-    sums = summed(bidirectional_sums(model(features), features))
-    assert {float(value) for value in sums.values()} == {0.0} == {float(whole(bidirectional_loss, sums))}
 
 
 def test_packed_rows_and_odd_widths_are_refused(model):

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +15,7 @@ from bert_keras.training.optimizer import layer_multiplier
 from bert_keras.training.step import RandomStates
 from tests.support.models import electra_sizes
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
-from tests.support.models.tiny_language import overfit, real_sequences, round_trip, summed
+from tests.support.models.tiny_language import overfit, real_sequences, summed
 from tests.support.models.variants_of_transformers import Golden, discriminator_names, generator_names
 from tests.support.models.whole_loss import whole
 
@@ -218,32 +217,6 @@ def test_layer_wise_rates_find_the_layers(model):
     assert head == 1.0
     (table,) = (v.path for v in model.weights if "word_embeddings" in v.path)
     assert layer_multiplier(table, 0.8, 2) == pytest.approx(0.8**4)
-
-
-@pytest.mark.parametrize("model_class", [ElectraForPreTraining, ElectraDiscriminator, ElectraGenerator])
-def test_config_and_keras_round_trip(random_bert, model_class, tmp_path):
-    model = random_bert(TINY, model_class)
-    if model_class is ElectraForPreTraining:  # each draws for itself
-        model.generator.mlm_head.output_bias.assign(np.where(np.arange(V) == 7, 1e3, 0))
-    ours, again, loaded = round_trip(model, batch(), tmp_path)
-    assert {"mlm_logits", "discriminator_logits"} & set(ours)
-    for name, values in ours.items():
-        np.testing.assert_array_equal(values, again[name])
-        np.testing.assert_array_equal(values, loaded[name])
-
-
-def test_bfloat16_and_padding_are_finite():
-    features = batch(lengths=(12, 5, 0))
-    features["masked_lm_weights"][2] = 0
-    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
-    try:
-        outputs = ElectraForPreTraining(TINY)(features, training=True)
-    finally:
-        keras.mixed_precision.set_dtype_policy("float32")
-    assert outputs["mlm_logits"].dtype == outputs["discriminator_logits"].dtype == tf.bfloat16
-    sums = example_sums(outputs, features)
-    for values in (outputs["mlm_logits"], outputs["discriminator_logits"], *sums.values()):
-        assert np.isfinite(np.asarray(values, "float32")).all()
 
 
 def test_a_graph_of_unknown_sizes_gives_the_same(random_bert):

@@ -31,9 +31,6 @@ def test_bfloat16_is_near_float32(name, monkeypatch):
     mixed = model_of(name, "mixed_bfloat16")
     assert all(variable.dtype == "float32" for variable in mixed.trainable_variables)
     ours, exact = (outputs_and_gradients(case, model, x) for model in (mixed, model_of(name, "float32")))
-    gradients = [
-        np.concatenate([v.ravel() for k, v in x.items() if k.startswith("gradient of")]) for x in (ours, exact)
-    ]
     for key, value in exact.items():
         assert np.isfinite(ours[key]).all(), key
         if not key.startswith("gradient of"):
@@ -82,11 +79,10 @@ EDGE_CASES = [((5,), T), ((1,), 1), ((0, 0), T)]
 
 
 @every_case
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_edge_cases_are_finite(name, policy):
-    """Outputs, the loss and its gradients."""
+def test_edge_cases_are_finite(name):
+    """Outputs, the loss and its gradients, in bfloat16, whose range is float32's."""
     case = CASES[name]
     for lengths, length in EDGE_CASES:
         x = case.features([(n, 0) for n in lengths] if "packed" in name else lengths, length)
-        for key, value in outputs_and_gradients(case, model_of(name, policy), x).items():
+        for key, value in outputs_and_gradients(case, model_of(name, "mixed_bfloat16"), x).items():
             assert np.isfinite(value).all(), (key, lengths, length)

@@ -2,17 +2,14 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
-from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.objectives.mlm import SUMS, example_sums
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
-from tests.support.models.tiny_language import overfit, real_sequences, round_trip, summed
+from tests.support.models.tiny_language import overfit, real_sequences, summed
 from tests.support.models.variants_of_transformers import Golden, roberta_names
 
 TINY = roberta_config(2, 64, vocab_size=30, max_position_embeddings=12)
@@ -98,21 +95,3 @@ def test_real_sentences_are_learned_by_heart():
     print(f"reached {reached:.4f}", sums)
     assert reached < 0.03
     assert sums["mlm_correct"] == sums["mlm_weight"] > 64
-
-
-def test_config_and_keras_round_trip(model, tmp_path):
-    ours, again, loaded = round_trip(model, batch(), tmp_path)
-    for name, values in ours.items():
-        np.testing.assert_array_equal(values, again[name])
-        np.testing.assert_array_equal(values, loaded[name])
-    assert not BertBackbone.from_config(model.backbone.get_config()).has_pooler
-
-
-def test_bfloat16_and_padding_are_finite():
-    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
-    try:
-        outputs = RobertaForMaskedLM(TINY)(batch(lengths=(12, 5, 1)), training=True)
-    finally:
-        keras.mixed_precision.set_dtype_policy("float32")
-    assert outputs["mlm_logits"].dtype == tf.bfloat16
-    assert np.isfinite(np.asarray(outputs["mlm_logits"], "float32")).all()

@@ -163,8 +163,7 @@ def test_pairs_have_two_separators_and_no_segments():
     assert tokens(single["input_ids"][0]) == ["<s>", *TOKENIZER.tokenize("The cat"), "</s>"]
 
 
-@pytest.mark.parametrize("length", [8, 11, 64])
-@pytest.mark.parametrize("truncation", ["head", "head_tail"])
+@pytest.mark.parametrize(("length", "truncation"), [(8, "head"), (11, "head_tail"), (64, "head")])
 def test_the_graph_makes_the_sequences_of_training(length, truncation):
     settings = TaskSettings(max_seq_length=length, truncation=truncation)
     served = TextInputs(TOKENIZER, length, truncation)

@@ -11,7 +11,8 @@ from tests.support.models import every_model
 from tests.support.models.every_model import CASES, TINY, features, random_model
 
 CASES_AND_BACKBONE = {
-    **{name: case for name, case in CASES.items() if name != "bert, packed"},
+    # Packed rows are no other model, and every class stores a configuration alike.
+    **{name: case for name, case in CASES.items() if "packed" not in name and "modern, " not in name},
     "backbone": every_model.Case(lambda: BertBackbone(TINY, has_pooler=False), features, None),
 }
 
@@ -28,6 +29,7 @@ def test_round_trips(name, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert type(loaded) is type(model)
+    assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
     with mock.patch("bert_keras.models.electra.sample", every_model.best_guess):
         ours, *others = (every_model.named(one(case.features())) for one in (model, of_config, loaded))
     for other in others:

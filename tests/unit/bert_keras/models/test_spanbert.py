@@ -3,7 +3,6 @@
 import functools
 import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +14,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.spanbert import POSITION_EMBEDDING_SIZE, SpanBertForPreTraining, span_boundaries
 from bert_keras.objectives.span_boundary import SUMS, example_sums, loss
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
-from tests.support.models.tiny_language import overfit, real_sequences, round_trip, summed
+from tests.support.models.tiny_language import overfit, real_sequences, summed
 from tests.support.models.whole_loss import whole
 
 V, T, P = 30, 12, 6
@@ -220,35 +219,6 @@ def test_real_sentences_are_learned_by_heart():
     print(f"reached {reached:.4f}", sums)
     assert reached < 0.03
     assert sums["sbo_correct"] == sums["sbo_weight"] > 64
-
-
-def test_config_and_keras_round_trip(random_bert, tmp_path):
-    model = SpanBertForPreTraining(TINY, max_pair_targets=15)
-    assert SpanBertForPreTraining.from_config(model.get_config()).max_pair_targets == 15
-    ours, again, loaded = round_trip(random_bert(TINY, SPANBERT), masked(["cttMMMttMts", "ctMMts"]), tmp_path)
-    for name, values in ours.items():
-        np.testing.assert_array_equal(values, again[name])
-        np.testing.assert_array_equal(values, loaded[name])
-
-
-@pytest.mark.parametrize("rows", [["cttMMMttMts", "ctMMts"], [""], ["ctMts cMts", ""]])
-def test_bfloat16_and_padding_are_finite(rows):
-    keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
-    try:
-        outputs = SPANBERT(TINY)(masked(rows), training=True)
-    finally:
-        keras.mixed_precision.set_dtype_policy("float32")
-    assert outputs["sbo_logits"].dtype == tf.bfloat16 and outputs["sbo_weights"].dtype == tf.float32
-    sums = example_sums(outputs, masked(rows))
-    for values in (outputs["mlm_logits"], outputs["sbo_logits"], outputs["sbo_weights"], *sums.values()):
-        assert np.isfinite(np.asarray(values, "float32")).all()
-
-
-def test_one_sequence_of_one_token(random_bert):
-    features = masked(["M"], slots=1, length=1)
-    outputs = random_bert(TINY, SPANBERT)(features)
-    assert outputs["sbo_logits"].shape == (1, 1, V) and float(outputs["sbo_weights"][0, 0]) == 0.0
-    assert np.isfinite(outputs["sbo_logits"]).all()
 
 
 def test_boundaries_in_a_graph_of_unknown_sizes():

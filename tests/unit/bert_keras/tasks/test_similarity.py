@@ -22,6 +22,7 @@ from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 
 LETTERS = "abcdefghij"
@@ -107,7 +108,7 @@ def test_rows_of_other_texts_are_refused():
 
 def test_a_single_text_has_two_views_in_training():
     """With dropout they differ; without it they would be equal, and the training is refused."""
-    model = similarity.create_model(CONFIG, SIMILARITY, SETTINGS, 1)
+    model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, SETTINGS, 1)
     model.build()
     arrays = similarity.features(rows(("a b c",), ("d e",)), SIMILARITY, SETTINGS, TOKENIZER).arrays
     batch = {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
@@ -128,7 +129,7 @@ def test_trainings_that_cannot_work_are_refused():
 
 
 def test_dropout_of_the_training():
-    model = similarity.create_model(CONFIG, SIMILARITY, dataclasses.replace(SETTINGS, dropout=0.3), 1)
+    model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, dataclasses.replace(SETTINGS, dropout=0.3), 1)
     assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.3
 
 
@@ -160,7 +161,7 @@ def test_scores_of_a_retrieval():
 @pytest.fixture(scope="module")
 def trained():
     config = dataclasses.replace(CONFIG, initializer_range=0.5)
-    model = similarity.create_model(config, SIMILARITY, dataclasses.replace(SETTINGS, pooling="cls"), 1)
+    model = task_type_of(SIMILARITY).create_model(config, SIMILARITY, dataclasses.replace(SETTINGS, pooling="cls"), 1)
     model.build()
     return model
 
@@ -214,7 +215,7 @@ def test_pairs_are_learned(tmp_path):
     pairs = rows(*((text, text.replace(" ", "")) for text in texts), golds=[text.replace(" ", "") for text in texts])
     config = FineTuningConfig(num_train_epochs=20, train_batch_size=16, learning_rate=2e-3, eval_batch_size=16)
     init = InitCheckpoint(CONFIG, TOKENIZER)
-    untrained = similarity.create_model(CONFIG, RETRIEVAL, SETTINGS, config.seed)
+    untrained = task_type_of(RETRIEVAL).create_model(CONFIG, RETRIEVAL, SETTINGS, config.seed)
     untrained.build()
     scores = types.SimpleNamespace()
     for name, model in {

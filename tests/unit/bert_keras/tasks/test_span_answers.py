@@ -16,6 +16,7 @@ from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span import task_type
 from bert_keras.tasks.span.answers import n_best_predictions, span_answers
 from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.squad_reading import final_text, read, squad_rows, words_and_places
 
@@ -217,7 +218,7 @@ def test_a_model_learns_where_answers_are():
         for i, (a, s) in enumerate([("dog", 3), ("dog", 3)])
     ]
     config = BertConfig(len(TOKENIZER.vocabulary), 16, 1, 2, 32, 0.0, 0.0, 16)
-    model = task_type.create_model(config, ONE, SETTINGS, seed=0)
+    model = task_type_of(ONE).create_model(config, ONE, SETTINGS, seed=0)
     model.build()
     features = task_type.features(rows, ONE, SETTINGS, TOKENIZER)
     batch = features.arrays
