@@ -18,6 +18,7 @@ from serving.client import Client
 from serving.server import Server
 from tests.support.processes import free_ports
 from tests.support.serving.polled_file import Waits, counted_polls
+from tests.support.serving.running import running
 
 ROOT = Path(__file__).parents[3]
 
@@ -135,12 +136,15 @@ def push(toy: Callable[[int], Path]) -> Callable[[Path, int, int], Path]:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]) -> Iterator[Server]:
+def pushed(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]) -> Path:
+    """A folder with version 1 of the toy; for tests that change nothing."""
+    return push(tmp_path_factory.mktemp("served"), 1, 1).parent
+
+
+@pytest.fixture(scope="session")
+def server(pushed: Path) -> Iterator[Server]:
     """Server with version 1 of the toy on free ports; for tests that change nothing."""
-    base = tmp_path_factory.mktemp("served")
-    push(base, 1, 1)
-    with Server(base, grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(120)
+    with running(pushed) as server:
         yield server
 
 

@@ -1,7 +1,6 @@
 """Errors that clients get from a server that is killed under load, and from one that has just started."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,7 @@ from serving.errors import ServingError
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager, Target
 from serving.protos import ModelSpec, PredictionServiceStub, PredictRequest
-
-
-def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+from tests.support.serving.running import wait_for
 
 
 def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Callable[[], None]:

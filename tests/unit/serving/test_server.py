@@ -14,6 +14,7 @@ import pytest
 from serving.client import Client, ClientError
 from serving.server import CannotListen, Server
 from tests.support.processes import free_ports
+from tests.support.serving.running import running
 
 Push = Callable[[Path, int, int], Path]
 ROOT = Path(__file__).parents[3]
@@ -43,10 +44,11 @@ def test_stop_frees_both_ports(tmp_path: Path) -> None:
 
 def test_another_model_name(tmp_path: Path, push: Push) -> None:
     push(tmp_path, 12, 1)
-    with Server(tmp_path, model_name="sst2", grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(120)
-        with Client(f"127.0.0.1:{server.grpc_port}", model="sst2") as client:
-            assert [(status.version, status.state) for status in client.status()] == [(12, "AVAILABLE")]
+    with (
+        running(tmp_path, model_name="sst2") as server,
+        Client(f"127.0.0.1:{server.grpc_port}", model="sst2") as client,
+    ):
+        assert [(status.version, status.state) for status in client.status()] == [(12, "AVAILABLE")]
 
 
 def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: Push) -> None:

@@ -13,6 +13,7 @@ from serving.client import Client, ClientError
 from serving.errors import SettingsError
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
+from tests.support.serving.running import running
 
 USER, ADMINISTRATOR = "token-of-those-who-ask", "token-of-the-administrators"
 
@@ -37,8 +38,7 @@ def server(folder: Path) -> Iterator[Server]:
         admin_token_file=str(folder / "administrators"),
         admin_base_paths=(str(folder / "allowed"),),
     )
-    with Server(folder / "served", grpc_port=0, rest_port=0, security=security) as server:
-        assert server.wait_until_available(120)
+    with running(folder / "served", security=security) as server:
         yield server
 
 

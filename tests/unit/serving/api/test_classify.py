@@ -22,6 +22,7 @@ from serving.protos import (
     RegressionRequest,
 )
 from serving.server import Server
+from tests.support.serving.running import running
 
 LABELS = ("short", "long\xe9")
 PREDICT = "tensorflow/serving/predict"
@@ -85,8 +86,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("classified")
     save(base / "under-way")
     (base / "under-way").rename(base / "6")
-    with Server(base, grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(240)
+    with running(base) as server:
         yield server
 
 

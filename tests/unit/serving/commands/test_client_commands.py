@@ -13,6 +13,7 @@ from pipeline import cli
 from serving.client import Client, ClientError
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
+from tests.support.serving.running import running
 
 TEXTS = tf.TensorSpec([None], tf.string, name="text")
 TOKEN = "correct-horse-battery-staple"
@@ -66,8 +67,7 @@ def server(pem: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
         ' version_labels { key: "stable" value: 1 } } }'
     )
     protected = SecuritySettings(*(str(pem / name) for name in ("server.pem", "server.key", "ca.pem", "tokens")))
-    with Server(grpc_port=0, rest_port=0, model_config_file=config, security=protected) as server:
-        assert server.wait_until_available(120)
+    with running(model_config_file=config, security=protected) as server:
         yield server
 
 

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,8 +20,8 @@ from serving.models.servable import GraphServable as Servable
 from serving.scheduling.admission import QueueSettings, RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.server import BATCHED, Server
+from tests.support.serving.running import wait_for
 
-Push = Callable[[Path, int, int], Path]
 # Seconds for what takes milliseconds on an idle machine.
 PATIENCE = 300.0
 
@@ -39,32 +38,18 @@ class Gate:
         assert self.opened.wait(PATIENCE)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, push: Push) -> Path:
-    base = tmp_path_factory.mktemp("bounded")
-    push(base, 1, 1)
-    return base
-
-
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as pool:
         yield pool
 
 
-def started(base: Path, batching: BatchingSettings = BATCHED, **queue: Any) -> Server:
+def started(pushed: Path, batching: BatchingSettings = BATCHED, **queue: Any) -> Server:
     queue = {"rest_timeout_seconds": PATIENCE, **queue}
-    server = Server(base, grpc_port=0, rest_port=0, batching=batching, queue=QueueSettings(**queue))
+    server = Server(pushed, grpc_port=0, rest_port=0, batching=batching, queue=QueueSettings(**queue))
     server.start()
     assert server.wait_until_available(120)
     return server
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def over_grpc(server: Server) -> Any:
@@ -110,8 +95,8 @@ def hold_back(server: Server, gate: Gate) -> None:
     server.policy.check = held  # type: ignore[method-assign]
 
 
-def test_requests_beyond_the_limit_are_refused_on_both_ports(base: Path, pool: ThreadPoolExecutor) -> None:
-    server, gate = started(base, max_requests=2), Gate()
+def test_requests_beyond_the_limit_are_refused_on_both_ports(pushed: Path, pool: ThreadPoolExecutor) -> None:
+    server, gate = started(pushed, max_requests=2), Gate()
     predict = over_grpc(server)
     hold_back(server, gate)
     inside = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
@@ -129,9 +114,9 @@ def test_requests_beyond_the_limit_are_refused_on_both_ports(base: Path, pool: T
     server.stop()
 
 
-def test_probes_are_answered_while_requests_hold_all_threads(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_are_answered_while_requests_hold_all_threads(pushed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise Kubernetes would restart a server for being busy."""
-    server, gate = started(base, max_requests=1), Gate()
+    server, gate = started(pushed, max_requests=1), Gate()
     threads = 17  # max_requests, and 16 that refuse
 
     def held_back(*_: Any, **__: Any) -> None:
@@ -157,9 +142,9 @@ def test_probes_are_answered_while_requests_hold_all_threads(base: Path, monkeyp
 
 
 @pytest.fixture(scope="module")
-def one_by_one(base: Path) -> Iterator[Server]:
+def one_by_one(pushed: Path) -> Iterator[Server]:
     """Server that computes one request at a time."""
-    server = started(base, BatchingSettings(num_batch_threads=1), rest_timeout_seconds=2.0)
+    server = started(pushed, BatchingSettings(num_batch_threads=1), rest_timeout_seconds=2.0)
     yield server
     server.stop()
 
@@ -245,8 +230,8 @@ def test_rows_wait_instead_of_being_refused(one_by_one: Server) -> None:
     assert {tuple(call.result().outputs["rows"].int_val) for call in calls} == {(32,) * 32}
 
 
-def test_rows_of_clients_that_left_are_not_computed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server, gate = started(base, BatchingSettings(num_batch_threads=1)), Gate()
+def test_rows_of_clients_that_left_are_not_computed(pushed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, gate = started(pushed, BatchingSettings(num_batch_threads=1)), Gate()
 
     def computed(servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
         gate(name)
@@ -265,9 +250,9 @@ def test_rows_of_clients_that_left_are_not_computed(base: Path, monkeypatch: pyt
 
 
 def test_a_shutdown_that_cuts_requests_off_says_so(
-    base: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    pushed: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server, gate = started(base, drain_seconds=0.1), Gate()
+    server, gate = started(pushed, drain_seconds=0.1), Gate()
     hold_back(server, gate)
     pool.submit(over_rest, server)
     wait_for(lambda: gate.arrived)
@@ -277,9 +262,9 @@ def test_a_shutdown_that_cuts_requests_off_says_so(
 
 
 @pytest.mark.parametrize("patient", [True, False])
-def test_drain(base: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
+def test_drain(pushed: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
     """NOT_SERVING comes first; then new requests are refused, and those in flight finish in the given time."""
-    server, gate = started(base, drain_seconds=PATIENCE if patient else 0.2), Gate()
+    server, gate = started(pushed, drain_seconds=PATIENCE if patient else 0.2), Gate()
     predict = over_grpc(server)
     hold_back(server, gate)
     during: list[str] = []
@@ -308,9 +293,9 @@ def test_drain(base: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
     stopping.result(PATIENCE)
 
 
-def test_no_client_sees_cancelled_during_a_shutdown(base: Path, pool: ThreadPoolExecutor) -> None:
+def test_no_client_sees_cancelled_during_a_shutdown(pushed: Path, pool: ThreadPoolExecutor) -> None:
     """CANCELLED means that the client cancelled, so clients do not retry."""
-    server = started(base)
+    server = started(pushed)
     stopped = threading.Event()
     over = {"gRPC": set[str](), "REST": set[str]()}
 

@@ -39,18 +39,11 @@ def both_ends() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def process(
-    tmp_path_factory: pytest.TempPathFactory,
-    push: Callable[[Path, int, int], Path],
-    in_process: Callable[..., Any],
-    both_ends: None,
-) -> Any:
-    base = tmp_path_factory.mktemp("connections")
-    push(base, 1, 1)
+def process(pushed: Path, in_process: Callable[..., Any], both_ends: None) -> Any:
     limits = LimitSettings(
         max_head_seconds=HEAD_SECONDS, max_connections=MOST, max_address_connections=MOST_OF_ONE, max_idle_seconds=1.0
     )
-    return in_process(base, limits=limits)
+    return in_process(pushed, limits=limits)
 
 
 def half_open(port: int, sent: bytes) -> list[socket.socket]:

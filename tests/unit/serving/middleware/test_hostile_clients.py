@@ -35,6 +35,7 @@ from tests.support.serving.http2 import (
     frame,
     predict_headers,
 )
+from tests.support.serving.running import wait_for
 
 Push = Callable[[Path, int, int], Path]
 ROWS, IDLE, RECEIVE_SECONDS = 10_000, 1_000, 2
@@ -48,9 +49,7 @@ KEPT_MB = 32
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory, push: Push, in_process: Callable[..., Any]) -> Iterator[Any]:
-    base = tmp_path_factory.mktemp("hostile")
-    push(base, 1, 1)
+def process(pushed: Path, in_process: Callable[..., Any]) -> Iterator[Any]:
     # Both ends of the idle connections; the child process inherits the limit.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 12 * IDLE), hard), hard))
@@ -62,15 +61,8 @@ def process(tmp_path_factory: pytest.TempPathFactory, push: Push, in_process: Ca
         max_address_connections=2 * IDLE,
         max_head_seconds=300.0,
     )
-    yield in_process(base, queue=QueueSettings(max_requests=GRPC_THREADS - 16), limits=limits)
+    yield in_process(pushed, queue=QueueSettings(max_requests=GRPC_THREADS - 16), limits=limits)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 # ---------------------------------------------------------------------- incomplete requests

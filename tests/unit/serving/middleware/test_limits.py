@@ -1,7 +1,7 @@
 """Limits for the size of requests, over both ports."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from serving.client import Client, ClientError
 from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings, check, check_tensors
 from serving.protos import Input, PredictRequest, TensorProto
-from serving.server import Server
+from tests.support.serving.running import running
 
 LIMITS = LimitSettings(max_request_bytes=2000, max_rows=3, max_text_bytes=10)
 
@@ -118,13 +118,8 @@ def test_a_context_counts_once_per_example(context: int, examples: int, fits: bo
 
 
 @pytest.fixture(scope="module")
-def limited(
-    tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]
-) -> Iterator[tuple[Client, httpx.Client]]:
-    base = tmp_path_factory.mktemp("limited")
-    push(base, 1, 1)
-    with Server(base, grpc_port=0, rest_port=0, limits=LIMITS) as server:
-        assert server.wait_until_available(120)
+def limited(pushed: Path) -> Iterator[tuple[Client, httpx.Client]]:
+    with running(pushed, limits=LIMITS) as server:
         url = f"http://127.0.0.1:{server.rest_port}"
         with (
             Client(f"127.0.0.1:{server.grpc_port}") as client,

@@ -20,6 +20,7 @@ from serving.middleware.logs import AccessLog, LogSettings, failure
 from serving.middleware.request_log import RequestRecord
 from serving.models.servable import GraphServable as Servable
 from serving.server import Server
+from tests.support.serving.running import running
 
 PREDICT = "/v1/models/bert:predict"
 SECRET = "my-diagnosis-is-secret"
@@ -45,16 +46,25 @@ class Asked:
         return lines
 
 
-@pytest.fixture
-def asked(request: pytest.FixtureRequest, tmp_path: Path, push: Callable[[Path, int, int], Path]) -> Iterator[Asked]:
-    push(tmp_path / "base", 4, 4)
-    logs = LogSettings(str(tmp_path / "access.jsonl"), log_requests=getattr(request, "param", False))
-    with Server(tmp_path / "base", grpc_port=0, rest_port=0, logs=logs) as server:
-        assert server.wait_until_available(120)
-        asked = Asked(server, tmp_path / "access.jsonl")
+@pytest.fixture(scope="module")
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]
+) -> Iterator[Asked]:
+    base = tmp_path_factory.mktemp("logged")
+    push(base, 4, 4)
+    logs = LogSettings(str(base / "access.jsonl"), log_requests=getattr(request, "param", False))
+    with running(base, logs=logs) as server:
+        asked = Asked(server, base / "access.jsonl")
         yield asked
         asked.client.close()
         asked.http.close()
+
+
+@pytest.fixture
+def asked(served: Asked) -> Asked:
+    """The server, with a new log."""
+    served.log.unlink()
+    return served
 
 
 def fail(call: Callable[[], object]) -> None:
@@ -110,7 +120,7 @@ def test_no_log_contains_texts(asked: Asked, caplog: pytest.LogCaptureFixture, m
     assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("asked", [True], indirect=True)
+@pytest.mark.parametrize("served", [True], indirect=True)
 def test_log_requests_adds_the_texts(asked: Asked) -> None:
     asked.client.predict({"text": ["é", b"\xff"]}, "length")
     asked.client.predict({"real": np.array([[1, 2]], np.float32), "whole": np.array([7], np.int32)}, "numbers")

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.client import Client, ClientError
 from serving.middleware.metrics import PATH, Metrics, resident_bytes
 from serving.middleware.request_log import RequestRecord
-from serving.server import Server
+from tests.support.serving.running import running
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -43,33 +43,32 @@ def page(
     (base / "3").mkdir()
     (base / "3" / "saved_model.pb").write_bytes(b"\xff no model")
     push(base, 2, 2)
-    with Server(base, grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(120)
-        with (
-            Client(f"127.0.0.1:{server.grpc_port}") as client,
-            Client(f"127.0.0.1:{server.grpc_port}", model="made up") as lost,
-            httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as http,
-        ):
-            before = http.get(PATH)
-            assert before.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-            for _ in range(3):
-                client.predict({"text": ["a", "b"]}, "length")
-            for bad in (lambda: client.fill_mask(["no mask"]), lambda: client.predict({}), lost.metadata):
-                with pytest.raises(ClientError):
-                    bad()
-            for number in range(4):
-                with pytest.raises(ClientError):
-                    lost.predict({"text": ["a"]}, f"made up {number}")
-            assert http.post("/v1/models/bert:predict", json={"instances": ["[MASK]"]}).status_code == 200
-            assert http.post("/v1/models/bert:predict", json={}).status_code == 400
-            assert http.post("/v1/models/bert:predict", content=b"x" * 5_000_000).status_code == 413
-            assert http.post("/v1/models/made%20up:predict", json={}).status_code == 400
-            vectors = "/v1/embeddings"
-            assert http.post(vectors, json={"model": "bert", "input": ["a", "b"]}).status_code == 200
-            assert http.post(vectors, json={"model": "bert", "input": ["a"], "dimensions": 7}).status_code == 400
-            assert http.post(vectors, json={"model": "made up", "input": ["a"]}).status_code == 404
-            client.status()
-            yield before.text, http.get(PATH).text, base
+    with (
+        running(base) as server,
+        Client(f"127.0.0.1:{server.grpc_port}") as client,
+        Client(f"127.0.0.1:{server.grpc_port}", model="made up") as lost,
+        httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as http,
+    ):
+        before = http.get(PATH)
+        assert before.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        for _ in range(3):
+            client.predict({"text": ["a", "b"]}, "length")
+        for bad in (lambda: client.fill_mask(["no mask"]), lambda: client.predict({}), lost.metadata):
+            with pytest.raises(ClientError):
+                bad()
+        for number in range(4):
+            with pytest.raises(ClientError):
+                lost.predict({"text": ["a"]}, f"made up {number}")
+        assert http.post("/v1/models/bert:predict", json={"instances": ["[MASK]"]}).status_code == 200
+        assert http.post("/v1/models/bert:predict", json={}).status_code == 400
+        assert http.post("/v1/models/bert:predict", content=b"x" * 5_000_000).status_code == 413
+        assert http.post("/v1/models/made%20up:predict", json={}).status_code == 400
+        vectors = "/v1/embeddings"
+        assert http.post(vectors, json={"model": "bert", "input": ["a", "b"]}).status_code == 200
+        assert http.post(vectors, json={"model": "bert", "input": ["a"], "dimensions": 7}).status_code == 400
+        assert http.post(vectors, json={"model": "made up", "input": ["a"]}).status_code == 404
+        client.status()
+        yield before.text, http.get(PATH).text, base
 
 
 def test_requests_are_counted_under_tensorflow_servings_names(page: tuple[str, str, Path]) -> None:

@@ -5,9 +5,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,24 +19,17 @@ from serving.scheduling.admission import QueueSettings
 from serving.server import Server
 from serving.tensors import to_proto
 from tests.support.serving.http2 import DATA, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, frame, predict_headers
+from tests.support.serving.running import wait_for
 
 PATIENCE = 300.0
 # Far less than the answer's megabytes.
 SMALL_BUFFER = 32 * 1024
-Push = Callable[[Path, int, int], Path]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, push: Push) -> Path:
-    base = tmp_path_factory.mktemp("slow")
-    push(base, 1, 1)
-    return base
 
 
 @contextlib.contextmanager
-def serving(base: Path, security: SecuritySettings | None = None, **limits: float) -> Iterator[Server]:
+def serving(pushed: Path, security: SecuritySettings | None = None, **limits: float) -> Iterator[Server]:
     queue = QueueSettings(drain_seconds=PATIENCE, rest_timeout_seconds=PATIENCE)
-    server = Server(base, grpc_port=0, rest_port=0, limits=LimitSettings(**limits), queue=queue, security=security)
+    server = Server(pushed, grpc_port=0, rest_port=0, limits=LimitSettings(**limits), queue=queue, security=security)
     server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
     with server:
         assert server.wait_until_available(120)
@@ -49,13 +41,6 @@ def request_of(rows: int) -> bytes:
     body = b'{"signature_name": "echo", "inputs": [%s]}' % b",".join([b'"%s"' % (b"x" * 4000)] * rows)
     head = b"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     return head + body
-
-
-def wait_for(done: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def asking(port: int) -> socket.socket:
@@ -78,7 +63,7 @@ def answer_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path: Path, tls: bool) -> None:
+def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(pushed: Path, tmp_path: Path, tls: bool) -> None:
     ca, context, security = trustme.CA(), ssl.create_default_context(), None
     if tls:
         ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
@@ -86,7 +71,7 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path
         security = SecuritySettings(*[str(tmp_path / "server.pem")] * 2)
     # Of some, only a little is left when the system's buffers are full.
     sizes = (12, 16, 20, 24, 28, 32, 512)
-    with serving(base, security, max_head_seconds=1.0) as server, contextlib.ExitStack() as opened:
+    with serving(pushed, security, max_head_seconds=1.0) as server, contextlib.ExitStack() as opened:
         connections = []
         for rows in sizes:
             plain = opened.enter_context(asking(server.rest_port))
@@ -105,8 +90,8 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(base: Path, tmp_path
         assert not stopping.is_alive()
 
 
-def test_an_answer_that_is_never_taken_is_given_up(base: Path) -> None:
-    with serving(base, max_receive_seconds=1.0) as server, asking(server.rest_port) as connection:
+def test_an_answer_that_is_never_taken_is_given_up(pushed: Path) -> None:
+    with serving(pushed, max_receive_seconds=1.0) as server, asking(server.rest_port) as connection:
         connection.sendall(request_of(512))
         connection.recv(1, socket.MSG_PEEK)  # the answer has begun
         assert server.inference._admission.inside == 1
@@ -125,8 +110,8 @@ def unread_call(port: int) -> socket.socket:
     return connection
 
 
-def test_a_shutdown_waits_for_a_late_reader_of_grpc(base: Path) -> None:
-    with serving(base) as server, unread_call(server.grpc_port) as call:
+def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
+    with serving(pushed) as server, unread_call(server.grpc_port) as call:
         wait_for(lambda: server.policy._arrivals._sending)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
@@ -143,8 +128,8 @@ def test_a_shutdown_waits_for_a_late_reader_of_grpc(base: Path) -> None:
         assert not stopping.is_alive()
 
 
-def test_an_answer_of_grpc_that_is_never_taken_is_given_up(base: Path) -> None:
-    with serving(base, max_receive_seconds=1.0) as server, unread_call(server.grpc_port):
+def test_an_answer_of_grpc_that_is_never_taken_is_given_up(pushed: Path) -> None:
+    with serving(pushed, max_receive_seconds=1.0) as server, unread_call(server.grpc_port):
         wait_for(lambda: server.policy._arrivals._sending)
         wait_for(lambda: not server.policy._arrivals._sending)
         wait_for(lambda: not server.inference._admission.inside)

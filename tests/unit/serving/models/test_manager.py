@@ -1,7 +1,6 @@
 """Several models, labels, and reloads by RPC and by file, with TensorFlow Serving's messages."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from serving.models.manager import ModelManager, Target
 from serving.models.store import ModelStore
 from serving.server import Server
 from tests.support.serving.polled_file import Waits, replace
+from tests.support.serving.running import wait_for
 
 Push = Callable[[Path, int, int], Path]
 ADMINISTRATOR = "administrators-token-of-the-tests"
@@ -291,13 +291,6 @@ def test_a_reload_reads_the_file_once(file: Path, bases: Path, monkeypatch: pyte
     models.reload()
     assert reads.count(file) == 1
     models.stop()
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("allowed", [False, True])

@@ -3,7 +3,6 @@
 import logging
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,9 @@ from serving.models.manager import Target
 from serving.models.store import ModelStore
 from serving.models.warmup import WARMUP_FILE
 from serving.server import Server
+from tests.support.serving.running import running, wait_for
 
 Push = Callable[[Path, int, int], Path]
-
-
-def wait_for(done: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def states(store: ModelStore) -> dict[int, str]:
@@ -55,8 +48,7 @@ def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Pat
     failures: list[Exception] = []
     answered = [0] * 16
     done = threading.Event()
-    with Server(tmp_path, grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
-        assert server.wait_until_available(120)
+    with running(tmp_path, poll_seconds=0.05) as server:
         channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
         predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
         batched = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "company"})

@@ -14,6 +14,7 @@ import pytest
 from serving.middleware.security import SecuritySettings
 from serving.page import routes
 from serving.server import Server
+from tests.support.serving.running import running
 
 TOKEN = "correct-horse-battery-staple"
 FOLDER = Path(routes.__file__).parent
@@ -127,8 +128,7 @@ def test_a_version_is_listed_with_the_mask_that_its_vocabulary_has(
         (push(tmp_path, version, 1) / "vocab_spec.json").write_text(spec)
     config = f'model_config_list {{ config {{ name: "bert" base_path: "{tmp_path}" model_platform: "tensorflow" '
     (tmp_path / "models").write_text(config + "model_version_policy { all {} } } }")
-    with Server(model_config_file=tmp_path / "models", grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(120)
+    with running(model_config_file=tmp_path / "models") as server:
         (bert,) = get(server, "/v1/models").json()["models"]
         assert [status.get("mask") for status in bert["model_version_status"]] == ["<mask>", "[MASK]", None, None]
         assert "mask" not in get(server, "/v1/models/bert").text  # as of TensorFlow Serving

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from serving.scheduling.admission import RequestContext
 from serving.scheduling.jobs import Call, Job
 from serving.scheduling.row_load import answer_bytes, budget_of, check_load, load_of
 from serving.server import Server
+from tests.support.serving.running import running
 
 
 def texts(*rows: Any) -> np.ndarray:
@@ -138,12 +139,8 @@ def test_answer_bytes_follow_from_shapes(
 
 
 @pytest.fixture(scope="module")
-def limited(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, int], Path]) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("limited")
-    push(base, 1, 1)
-    limits = LimitSettings(max_answer_bytes=40_000)
-    with Server(base, grpc_port=0, rest_port=0, limits=limits) as server:
-        assert server.wait_until_available(120)
+def limited(pushed: Path) -> Iterator[Server]:
+    with running(pushed, limits=LimitSettings(max_answer_bytes=40_000)) as server:
         yield server
 
 

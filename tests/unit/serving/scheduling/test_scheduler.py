@@ -1,7 +1,6 @@
 """Requests that wait for an engine share calls, get the answers that they would get alone, and leave when they end."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from serving.models.engine_servable import EngineServable
 from serving.scheduling.admission import RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.scheduling.scheduler import Scheduler
+from tests.support.serving.running import wait_for
 
 PATIENCE = 60.0
 
@@ -86,13 +86,6 @@ class Busy:
         self.engine.go.set()
         self._clients.shutdown()
         self.scheduler.close()
-
-
-def wait_for(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)
 
 
 def counts(asked: Future[Any]) -> list[int]:
