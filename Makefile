@@ -14,13 +14,13 @@ airflow-demo: setup  ## the demo as a DAG of Airflow, with its databases (ARGS="
 	@scripts/airflow.sh $(ARGS)
 test: setup     ## all tests but the slow ones (ARGS="-k gate" for some)
 	@scripts/test.sh $(ARGS)
-test-quick: setup ## the tests that import neither TensorFlow nor TFX: three minutes, at every change
+test-quick: setup ## the tests that import neither TensorFlow nor TFX: two minutes, at every change
 	@scripts/test.sh --quick $(ARGS)
 test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesystem of their own (as root; ARGS="tests/unit/serving")
 	ci/debian13.sh $(ARGS)
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
-	.venv-bench/bin/python -m pytest -m "not slow" tests/parity $(ARGS)
+	.venv-bench/bin/python -m pytest -m "not slow" -n 2 --dist loadfile tests/parity $(ARGS)
 lint: setup     ## ruff, mypy and hadolint
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .

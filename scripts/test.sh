@@ -1,27 +1,11 @@
 #!/usr/bin/env bash
-# All tests but the slow ones, in parts with processes of their own: TensorFlow keeps what it compiled, and two processes
-# for all parts grew to 15 GB. With --quick first: the tests that import neither TensorFlow nor TFX (tests/conftest.py).
-# Other arguments go to pytest.
-set -uo pipefail
+# All tests but the slow ones, in one queue over two processes. With --quick first: the tests that import neither
+# TensorFlow nor TFX. tests/conftest.py chooses and orders them; other arguments go to pytest.
+set -euo pipefail
 cd "$(dirname "$0")/.."
-run() { .venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile "$@"; }
+queue=(tests/unit tests/contract tests/e2e)
 if [ "${1:-}" = --quick ]; then
   shift
-  run --quick -r fE --durations 5 --durations-min 5 tests/unit tests/contract "$@"
-  exit
+  queue=(--quick -r fE tests/unit tests/contract)
 fi
-result=5
-for part in tests/unit/bert_keras "tests/unit/components tests/unit/pipeline tests/unit/benchmarks tests/contract" \
-  tests/unit/serving tests/e2e; do
-  # shellcheck disable=SC2086 # folders, one a word
-  run --durations 5 --durations-min 5 $part "$@"
-  status=$?
-  # 5: none of this part was chosen; the result is 5 if none was of any.
-  case "$status" in
-    0) [ "$result" = 5 ] && result=0 ;;
-    5) ;;
-    2) exit 2 ;; # interrupted
-    *) result=1 ;;
-  esac
-done
-exit "$result"
+exec .venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile --durations 10 --durations-min 5 "${queue[@]}" "$@"

@@ -1,5 +1,5 @@
 """What TensorFlow needs before it starts (pytest reads this before anything below this folder), the choice of the quick
-tests, and a fixture of more than one folder."""
+tests, the order of the queue, and fixtures of more than one folder."""
 
 import gc
 import importlib.abc
@@ -74,7 +74,32 @@ def pytest_configure(config):
         sys.meta_path.insert(0, _Skip)
 
 
+# These go first, the longest in front, so that no process is left alone with one of them at the end.
+FIRST = (
+    *("tests/e2e/", "tests/contract/test_dependencies.py"),
+    *("tests/unit/bert_keras/training/", "tests/unit/pipeline/", "tests/unit/bert_keras/"),
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file a process (`--dist loadfile`); the files of tests/e2e that share one run of the pipeline go to one."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class SharedRun(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            shares = file.startswith("tests/e2e/") and "first_run" in (config.rootpath / file).read_text()
+            return "first_run" if shares else file
+
+    config.option.loadscopereorder = False  # else xdist starts with the files of the most tests
+    return SharedRun(config, log)
+
+
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: [not item.nodeid.startswith(path) for path in FIRST])
     if config.getoption("--quick"):
         chosen = [item for item in items if not item.get_closest_marker("programs")]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
