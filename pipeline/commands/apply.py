@@ -35,7 +35,7 @@ def apply(
     """Apply a model to all rows of files, through Beam.
 
     Answers are the server's. The same command resumes. Rows without an answer go to bad_rows.jsonl. Words after `--`
-    go to Beam. The last line of standard output is JSON: rows, shards, seconds, memory.
+    go to Beam. The last line of standard output is JSON.
     """
     import json
 

@@ -50,9 +50,8 @@ def convert(
 ) -> None:
     """Convert a model between file formats.
 
-    tf1: google-research/bert and electra. hf: Hugging Face folders of a BERT, RoBERTa, ELECTRA, ModernBERT or ALBERT.
-    keras-hub: presets of the first three. bert-tfx: a pushed model. onnx: written, not read; a fine-tuned model with
-    its task's head. docs/library.md has the table. The pickle in pytorch_model.bin is not run.
+    docs/library.md has the table of formats. onnx is written, not read; a fine-tuned model with its task's head. The
+    pickle in pytorch_model.bin is not run.
     """
     from bert_keras.convert.architecture import backbone_of
     from bert_keras.convert.detect import READERS, tokenizer_of, write_any

@@ -47,8 +47,7 @@ def examples(
 ) -> None:
     """Make pre-training examples from text, without TFX and TensorFlow.
 
-    Words after `--` go to Beam (docs/scaling.md). The last line of standard output is JSON: counts, shares, seconds,
-    memory.
+    Words after `--` go to Beam (docs/scaling.md). The last line of standard output is JSON.
     """
     import json
 

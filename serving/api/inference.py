@@ -131,7 +131,7 @@ class Inference:
 
     @property
     def waiting(self) -> int:
-        """Number of requests of which rows wait."""
+        """Number of requests with waiting rows."""
         return self._scheduler.waiting
 
     def drain(self, seconds: float) -> bool:

@@ -39,7 +39,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Number of requests of which rows wait."""
+        """Number of requests with waiting rows."""
         return len(self._waiting)
 
     def run(self, job: Job, context: RequestContext) -> Arrays:
@@ -119,7 +119,7 @@ class Scheduler:
             return call
 
     def _drop(self) -> None:
-        """Forget requests of which no rows wait, or that have ended."""
+        """Forget requests without waiting rows, and those that have ended."""
         self._waiting = deque(job for job in self._waiting if job.taken < len(job.costs) and not job.is_over)
 
     def _fill(self, call: Call) -> None:

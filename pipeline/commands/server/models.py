@@ -52,8 +52,7 @@ def promote(
 ) -> None:
     """Serve a version as `stable`, or as `canary` beside it.
 
-    `latest` removes the labels: the newest version is served again. The choice is written to models.config beside the
-    versions, with absolute paths: if the folder is moved, promote again.
+    `latest` removes the labels: the newest version is served again. If the folder is moved, promote again.
     """
     from pipeline.runs.served_versions import CANARY, STABLE, history, pushed_versions, read_labels, write_labels
 
