@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import typing
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter
 
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.settings import PretrainingSettings
@@ -16,8 +16,7 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.training.affects import EXPORT, INPUT, RUN, WEIGHTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
 
-_Dataclass = typing.TypeVar("_Dataclass")
-_Job = typing.TypeVar("_Job", bound="Job")
+_Job = TypeVar("_Job", bound="Job")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +34,8 @@ class Job:
         export: how the model is written.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     output_dir: str = field(metadata=RUN)
     logs_dir: str = field(metadata=RUN)
     training_root: str = field(metadata=RUN)
@@ -42,23 +43,14 @@ class Job:
     stage_code: str = field(default="", metadata=EXPORT)
     export: ExportSettings = field(default_factory=ExportSettings, metadata=EXPORT)
 
-    def to_json(self) -> str:
-        """The fields as a JSON object."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls: type[_Job], text: str) -> _Job:
-        """Read what `to_json` wrote; errors as of `from_fields`."""
-        return cls.from_fields(json.loads(text))
-
     @classmethod
     def from_fields(cls: type[_Job], fields: Mapping[str, Any]) -> _Job:
-        """The job of a JSON object; fields that are missing have their defaults.
+        """The job of a JSON object with the fields of `dataclasses.asdict`; a missing field has its default.
 
         Raises:
             ValueError: an unknown field, or a value that a setting cannot have.
         """
-        return _from_fields(cls, fields)
+        return TypeAdapter(cls).validate_python(fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,19 +107,3 @@ class FinetuneJob(Job):
     search: SearchSettings = field(default_factory=SearchSettings, metadata=RUN)
     restarts: RestartSettings = field(default_factory=RestartSettings, metadata=EXPORT)
     max_unknown_fraction: float | None = field(default=None, metadata=RUN)
-
-
-def _from_fields(cls: type[_Dataclass], fields: Mapping[str, Any]) -> _Dataclass:
-    """A dataclass from the JSON object of its fields; those that are missing have their defaults."""
-    types = typing.get_type_hints(cls)
-    if unknown := sorted(fields.keys() - types.keys()):
-        raise ValueError(f"{cls.__name__} has no field {unknown[0]}; it has {', '.join(types)}")
-    return cls(**{name: _value(types[name], value) for name, value in fields.items()})
-
-
-def _value(annotation: Any, value: Any) -> Any:
-    """The value of a field: JSON has objects for dataclasses and lists for tuples."""
-    if isinstance(value, Mapping):
-        # Of `BertConfig | None` the first.
-        return _from_fields((typing.get_args(annotation) or (annotation,))[0], value)
-    return tuple(value) if isinstance(value, list) else value

@@ -51,6 +51,6 @@ in_image pipeline bert-tfx --help > /dev/null
 in_image pipeline sh -c 'test "$(id -u)" = 10001 && touch /data/x && ! touch /srv/bert-tfx/x 2> /dev/null && ! command -v g++'
 in_image pipeline sh -c 'printf "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwords\n" > /data/vocab.txt &&
     echo words | bert-tfx tokenize --vocab /data/vocab.txt'
-in_image pipeline python -c 'import tfx.v1, pipeline.dags.pretrain, serving.server'
+in_image pipeline python -c 'import tfx.v1, pipeline.dags.pipeline, serving.server'
 in_image worker sh -c 'test -x /opt/apache/beam/boot && test "$RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT" = 1'
 in_image worker python -c 'import apache_beam.runners.worker.sdk_worker_main, components.pretrain_example_gen.transforms'

@@ -107,7 +107,7 @@ def _closure(modules: tuple[str, ...], root: Path = ROOT, without: tuple[str, ..
     Args:
         without: modules and packages that are left out, with what only they import.
     """
-    found: dict[str, Path] = {}
+    closure: dict[str, Path] = {}
     waiting = list(modules)
     for name in modules:
         if _source(name, root) is None:
@@ -115,11 +115,11 @@ def _closure(modules: tuple[str, ...], root: Path = ROOT, without: tuple[str, ..
     while waiting:
         name = waiting.pop()
         path = _source(name, root)
-        if path is None or name in found or f"{name}.".startswith(tuple(f"{package}." for package in without)):
+        if path is None or name in closure or f"{name}.".startswith(tuple(f"{package}." for package in without)):
             continue
-        found[name] = path
+        closure[name] = path
         waiting += [name.rpartition(".")[0], *_code(path.read_bytes())[1]]
-    return found
+    return closure
 
 
 def _source(name: str, root: Path) -> Path | None:

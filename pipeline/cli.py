@@ -18,7 +18,7 @@ import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
 from bert_keras.notices import notify, tell
 from bert_keras.training.preemption import answered, ctrl_c
-from pipeline.commands import apply, convert, demo, doctor, finetune, minimal_pairs, pretrain, score, text, train
+from pipeline.commands import apply, convert, demo, doctor, minimal_pairs, runs, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
@@ -69,15 +69,7 @@ _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
     "Orchestration: Airflow, Kubeflow, Vertex AI, Dataflow",
 )
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    _MAIN: (
-        demo.demo,
-        pretrain.pretrain,
-        finetune.finetune,
-        pretrain.recipes,
-        finetune.tasks,
-        pretrain.report,
-        doctor.doctor,
-    ),
+    _MAIN: (demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report, doctor.doctor),
     _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
     _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode, apply.apply, load_test.load_test),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish),

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tfx.types import channel, standard_artifacts
+from tfx.types import standard_artifacts
 
 from components.corpus_gen.executor import Executor
-from components.corpus_gen.inputs import InputFile, fingerprint, write_input_list
-from components.corpus_gen.settings import CorpusSettings
 from components.stage import Stage
 
 
@@ -22,20 +18,6 @@ class CorpusGen(
 ):
     """Reads text files into `documents` (splits `train` and `eval` by a hash of the document).
 
-    With `earlier`, documents of another run, only what neither that run nor those before it have read.
+    With `earlier`, documents of another run, only what neither that run nor those before it have read. `inputs` is the
+    path of the files' list, and `fingerprint` their hash (`components.corpus_gen.inputs.InputList`).
     """
-
-    def __init__(
-        self,
-        inputs: Sequence[InputFile],
-        settings: CorpusSettings,
-        list_dir: str,
-        earlier: channel.BaseChannel | None = None,
-    ):
-        """Write the list of the inputs to `list_dir`, which the executor must be able to read.
-
-        The list for a large corpus exceeds ML Metadata's limit for a property (16 MB on MySQL).
-        """
-        identity = fingerprint(inputs)
-        listed = write_input_list(inputs, list_dir, identity)
-        super().__init__(inputs=listed, fingerprint=identity, settings=settings, earlier=earlier)

@@ -53,6 +53,26 @@ class InputFile:
     source_name: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class InputList:
+    """Input files as a run records them: a file that lists them, and the hash of their names and contents.
+
+    The list for a large corpus exceeds ML Metadata's limit for a property (16 MB on MySQL).
+    """
+
+    path: str = ""
+    fingerprint: str = ""
+
+    @classmethod
+    def write(cls, files: Sequence[InputFile], directory: str) -> InputList:
+        """Write the list to `directory`, which the stages must be able to read."""
+        identity = fingerprint(files)
+        return cls(write_input_list(files, directory, identity), identity)
+
+
+NO_FILES = InputList()
+
+
 def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
     """Files that match `patterns` (paths, folders, globs; local or in a store), each once, sorted by path.
 

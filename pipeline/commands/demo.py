@@ -12,7 +12,7 @@ import typer
 
 from bert_keras.errors import InputError
 from pipeline.commands.options import DEFAULT_RUN_DIR, RunDir
-from pipeline.commands.pretrain import RecipeName, run_pretraining, with_pretrain_options
+from pipeline.commands.runs import RecipeName, with_pretrain_options
 from pipeline.commands.server.ask import print_masks
 from pipeline.commands.server.predict import print_answers
 from pipeline.runs.exit_codes import exit_if_refused
@@ -54,13 +54,15 @@ def demo(
     With --task, also fine-tune (in RUN_DIR/NAME), and query that model with the task's rows.
     """
     fine_tuning, rows = _fine_tuning(task, task_set or [], run_dir)
-    summary = run_pretraining(recipe, run_dir, options)
     from components.vocab_gen.settings import MASKS
+    from pipeline.recipes.pretraining import recipe_of
+    from pipeline.runners import local
+
+    recipe_of(recipe)  # refuses tasks
+    summary = local.run(RunRequest(recipe, os.path.abspath(run_dir), **options))
 
     mask = MASKS[summary["recipe"]["vocabulary"]["algorithm"]]
     if fine_tuning and summary["served_version"]:
-        from pipeline.runners import local
-
         init = os.path.join(serving_dir(os.path.abspath(run_dir)), str(summary["served_version"]))
         exit_if_refused(summary)
         summary, run_dir = local.run(dataclasses.replace(fine_tuning, init=init)), fine_tuning.run_dir
@@ -102,8 +104,8 @@ def _fine_tuning(
     recipe = with_settings(finetuning(name), settings)
     *_, paths = find_splits(recipe.row, folder).values()
     read = (read_rows(recipe.row, path, recipe.data.on_bad_row, recipe.data.columns) for path in paths)
-    own = os.path.join(os.path.abspath(run_dir), recipe.name)
-    request = RunRequest(recipe.name, own, data=folder, settings=tuple(settings))
+    task_dir = os.path.join(os.path.abspath(run_dir), recipe.name)
+    request = RunRequest(recipe.name, task_dir, data=folder, settings=tuple(settings))
     return request, tuple(itertools.islice(itertools.chain.from_iterable(read), _ROWS))
 
 

@@ -66,8 +66,8 @@ def with_options(
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
-            own = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            parameters += options if own.name == argument else [own]
+            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            parameters += options if keyword.name == argument else [keyword]
         # Typer reads both.
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

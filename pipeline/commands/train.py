@@ -44,10 +44,10 @@ def train(
     import tensorflow as tf
 
     from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
-    from pipeline.recipes.initial_model import with_start
+    from pipeline.recipes.initial_model import with_initial_model
     from pipeline.recipes.pretraining import recipe_of
 
-    chosen = with_start(recipe_of(recipe), init, cased, settings or [])
+    chosen = with_initial_model(recipe_of(recipe), init, cased, settings or [])
     for directory in examples:
         if not tf.io.gfile.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
             raise InputError(f"{directory} has no {EXAMPLE_SPEC_FILE}; give the output of `bert-tfx examples`")

@@ -14,37 +14,29 @@ from pipeline.recipes.settings import Recipe, settings_of, with_settings
 _STEPS = "training.num_train_steps"
 
 
-def with_start(recipe: Recipe, init: str | None, cased: bool | None, settings: Sequence[str]) -> Recipe:
-    """Apply settings to a recipe, which starts from an initial model or from drawn weights (`init` is None).
-
-    Raises:
-        InputError: the recipe needs an initial model; or as for `with_initial_model`, `with_settings`.
-    """
-    if init:
-        return with_initial_model(recipe, init, cased, settings)
-    if recipe.needs_init:
-        raise InputError(
-            f"{recipe.name}: this recipe trains a model on: give it with --init DIR; to train one from nothing, choose "
-            "another recipe (bert-tfx recipes)"
-        )
-    chosen = with_settings(recipe, settings)
-    if chosen.training.freeze_initial:
-        raise InputError("training.freeze_initial: keeps the weights of an initial model; give it with --init DIR")
-    return chosen
-
-
-def with_initial_model(recipe: Recipe, init: str, cased: bool | None, settings: Sequence[str]) -> Recipe:
-    """Apply settings to a recipe whose encoder and vocabulary are those of an initial model.
+def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, settings: Sequence[str]) -> Recipe:
+    """Apply settings to a recipe whose encoder and vocabulary are those of an initial model, if there is one.
 
     Args:
         recipe: the recipe.
-        init: folder of the initial model.
+        init: folder of the initial model; None: random weights.
         cased: whether its vocabulary keeps case; None: as the folder says.
         settings: each `section.field=value`.
 
     Raises:
-        InputError: the folder cannot be an initial model, a setting contradicts it, or there are no steps.
+        InputError: the folder cannot be an initial model, a setting contradicts it, there are no steps, or the recipe
+            or a setting needs an initial model.
     """
+    if not init:
+        if recipe.needs_init:
+            raise InputError(
+                f"{recipe.name}: this recipe continues the training of a model: give it with --init DIR; to train one "
+                "from random weights, choose another recipe (bert-tfx recipes)"
+            )
+        chosen = with_settings(recipe, settings)
+        if chosen.training.freeze_initial:
+            raise InputError("training.freeze_initial: keeps the weights of an initial model; give it with --init DIR")
+        return chosen
     steps = [value.strip() for key, _, value in (s.partition("=") for s in settings) if key.strip() == _STEPS]
     if steps[-1:] == ["0"]:
         raise InputError(

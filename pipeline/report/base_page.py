@@ -1,4 +1,4 @@
-"""Sections of every page: verdict, curves, gate, seconds by stage, lineage, settings."""
+"""Sections of every page: verdict, curves, gate, seconds by stage, artifacts, settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.figures.curves import Picture
 from pipeline.report.figures.slice_table import SliceTable
-from pipeline.report.lineage import Lineage
+from pipeline.runs.run_dir import model_name
 
 if TYPE_CHECKING:
     from pipeline.runs.lineage import Run
@@ -39,24 +39,25 @@ class Frame:
         slices: metrics of slices of the held-out split.
         reference: legend of the curves' dashed line; empty if there is none.
         settings_note: a note below the versions; may be empty.
+        fingerprints: hashes beside those of `summary.json`.
     """
 
     gate_rows: list[gate.GateRow]
     judged_on: str
     pictures: list[Picture]
     evaluations: Evaluations
-    lineage: Lineage
     slices: SliceTable
     reference: str = ""
     settings_note: str = ""
+    fingerprints: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def render(template: str, run: Run, summary: Mapping[str, Any], frame: Frame, **own: Any) -> str:
+def render(template: str, run: Run, summary: Mapping[str, Any], run_dir: str, frame: Frame, **sections: Any) -> str:
     """Render the page's HTML.
 
     Args:
         template: a template that extends `page.html`.
-        own: variables of the template's own sections.
+        sections: variables of the template's own sections.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
@@ -76,8 +77,10 @@ def render(template: str, run: Run, summary: Mapping[str, Any], frame: Frame, **
         frame=frame,
         verdict=gate.verdict(summary),
         stages=_stages(run),
+        artifacts=_artifacts(run, run_dir),
+        fingerprints=summary["fingerprints"] | frame.fingerprints,
         settings=_flat(summary["recipe"]),
-        **own,
+        **sections,
     )
 
 
@@ -107,6 +110,28 @@ def _stages(run: Run) -> list[dict[str, Any]]:
         {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
         for s in run.stages.values()
     ]
+
+
+def _artifacts(run: Run, run_dir: str) -> list[dict[str, Any]]:
+    """Every artifact of the run: those that its stages made, then those of earlier runs that they read."""
+    rows: dict[int, dict[str, Any]] = {}
+    for stage in run.stages.values():
+        read = ", ".join(f"{key} {artifact.id}" for key, values in stage.inputs.items() for artifact in values)
+        for key, artifact in ((key, artifact) for key, values in stage.outputs.items() for artifact in values):
+            rows.setdefault(artifact.id, {"artifact": artifact, "key": key, "stage": stage.name, "read": read})
+    for stage in run.stages.values():
+        for key, artifact in ((key, artifact) for key, values in stage.inputs.items() for artifact in values):
+            rows.setdefault(artifact.id, {"artifact": artifact, "key": key, "stage": "an earlier run", "read": ""})
+    return [{**row, "place": _place(row["artifact"].uri, run_dir)} for row in rows.values()]
+
+
+def _place(uri: str, run_dir: str) -> str:
+    """A path below the run directory; of another run, or after a move, its last three parts; of a model, its name."""
+    run_dir = os.path.abspath(run_dir)
+    if os.path.commonpath([os.path.abspath(uri), run_dir]) == run_dir:
+        return os.path.relpath(uri, run_dir)
+    parts = uri.rstrip("/").split("/")
+    return "/".join(["…", *parts[-3:]]) if "artifacts" in parts else model_name(uri)
 
 
 def _flat(recipe: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

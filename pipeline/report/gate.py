@@ -122,12 +122,12 @@ def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold])
     """The perplexities per word beside the initial model's; only that of the reference corpus has a threshold."""
     rows = []
     for key, text, kind in (("held_out", "held-out text", CHANGE), ("reference", "reference corpus", FORGETTING)):
-        found = figures.get(key)
-        if found is None or found["model"] is None:
+        perplexities = figures.get(key)
+        if perplexities is None or perplexities["model"] is None:
             continue
-        allowed, before = found.get("max_forgetting"), found["initial_model"]
-        measured = perplexity_text(found["model"], 2)
-        measured += f", {_change(found['model'], before)}" if before else ", the initial model has no score"
+        allowed, before = perplexities.get("max_forgetting"), perplexities["initial_model"]
+        measured = perplexity_text(perplexities["model"], 2)
+        measured += f", {_change(perplexities['model'], before)}" if before else ", the initial model has no score"
         wanted = "no bound" if allowed is None else _allowed(allowed)
         passed = None if allowed is None or before is None else ("word_perplexity", None, kind) not in failed
         rows.append(GateRow(f"Perplexity per word, {text}", kind, measured, wanted, passed))

@@ -18,7 +18,6 @@ from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
 from pipeline.report.figures.corpus_funnel import funnel
 from pipeline.report.figures.slice_table import Column, slice_table
-from pipeline.report.lineage import pretrain_lineage
 from pipeline.summaries.budget import budget_line
 
 if TYPE_CHECKING:
@@ -51,14 +50,15 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         judged_on=f"{summary['examples_eval']:,} held-out examples",
         pictures=curves.pictures(log, curves.of_objective(summary)),
         evaluations=_evaluations(curves.held_out(log), parts),
-        lineage=pretrain_lineage(run, summary, spec, run_dir),
         slices=slice_table(summary, "Examples", "Lengths are in tokens, without padding.", _slice_columns(parts)),
         reference="without reading the text",
+        fingerprints={"Vocabulary: sha256, in the examples too": spec["vocabulary_sha256"]},
     )
     return render_frame(
         "pretrain.html",
         run,
         summary,
+        run_dir,
         frame,
         parts=parts,
         budget_line=budget_line,

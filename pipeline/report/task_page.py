@@ -24,7 +24,6 @@ from pipeline.report.figures.restarts import restarts
 from pipeline.report.figures.search_map import epochs, search_map
 from pipeline.report.figures.slice_table import Column, slice_table
 from pipeline.report.figures.wrong_answers import wrong_answers
-from pipeline.report.lineage import task_lineage
 from pipeline.report.score_format import ScoreForm, figure, score_form
 from pipeline.report.task_gate import task_gate_rows
 from pipeline.summaries.search import BATCH, EPOCHS, RATE
@@ -63,7 +62,6 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         judged_on=f"{summary['rows'][EVAL]:,} held-out rows",
         pictures=curves.pictures(log, _curves(log)),
         evaluations=_evaluations(curves.held_out(log), task),
-        lineage=task_lineage(run, summary, forms[metric], steps, run_dir),
         slices=slice_table(
             summary,
             "Rows",
@@ -76,6 +74,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         "task.html",
         run,
         summary,
+        run_dir,
         frame,
         cards=_cards(summary, forms),
         learned=_learned(summary, steps),

@@ -31,7 +31,8 @@ except ImportError:
     from airflow.hooks.subprocess import SubprocessHook
 
 from components.processes import UNTIL_PARENT_ENDS, end_with_parent
-from pipeline.runners.airflow_plan import COMPILE, FINISH, PASSWORD, PUSHED, AirflowPlan, parameter_schemas
+from pipeline.runners.airflow_plan import AirflowPlan
+from pipeline.runners.step_words import COMPILE, FINISH, PASSWORD, PUSHED
 from pipeline.runs.exit_codes import Exit
 from pipeline.stages import group_of
 
@@ -120,8 +121,8 @@ def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
         "catchup": False,
         "max_active_runs": 1,  # a run directory allows one run at a time
         "params": {
-            name: Param(plan.parameters.get(name), description=what, **schema)
-            for name, (_, schema, what) in parameter_schemas(plan.parameters).items()
+            name: Param(parameter.default, description=parameter.description, **parameter.schema)
+            for name, parameter in plan.parameters.items()
         },
         "default_args": {
             "retries": plan.tasks.retries,

@@ -10,47 +10,33 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.runners.step_words import compile_words, option_words
 from pipeline.stages import TRAINER, stage_of
 
-COMPILE, FINISH = "compile", "finish"
-PUSHED = "pushed"
-PASSWORD = "BERT_TFX_METADATA_PASSWORD"
 DEFAULT_POOL = "default_pool"  # Airflow's own
 # Run ids that are valid file names everywhere, such as Airflow's own.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
-_Schemas = dict[str, tuple[str, dict[str, Any], str]]
-_PATHS = {"type": "array", "items": {"type": "string", "pattern": "^(/|[a-z0-9]+://)"}}
-_PATH = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://)"}
-_MODEL = {"type": ["null", "string"], "pattern": "^(/|[a-z0-9]+://|latest$)"}
-# A name of a source may be before the path.
-_NAMED_PATHS = {"type": "array", "items": {"type": "string", "pattern": "^([a-z][a-z0-9_]*=)?(/|[a-z0-9]+://)"}}
-# Run parameters: option of `compile nodes`, JSON schema, description.
-_SCHEMAS: _Schemas = {
-    "corpus": (
-        "--corpus",
-        _NAMED_PATHS,
-        "text: absolute files, folders or globs, NAME=GLOB for sources; none: docstrings of installed libraries",
-    ),
-    "reference_corpus": ("--reference-corpus", _PATHS, "with init: text that is only scored, against forgetting"),
-    "replay": ("--replay", _PATHS, "general text, a share of every batch"),
-    "vocab": ("--vocab", _PATH, "a vocabulary to use; none: learn it"),
-    "data": ("--data", _PATH, "the task's official folder"),
-    "train": ("--train", _PATHS, "training rows, in place of data"),
-    "held_out": ("--eval", _PATHS, "evaluation rows"),
-    "test": ("--test", _PATHS, "rows to predict"),
-    "init": ("--init", _MODEL, "the initial model; none: random weights"),
-    "cased": ("--cased", {"type": ["null", "boolean"]}, "whether the vocabulary of init keeps case"),
-    "settings": ("--set", {"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}}, "KEY=VALUE"),
-}
 
 
-def parameter_schemas(names: Iterable[str]) -> _Schemas:
-    """Option of `bert-tfx compile nodes`, JSON schema and description of each run parameter."""
-    return {name: _SCHEMAS[name] for name in names}
+@dataclasses.dataclass(frozen=True)
+class RunParameter:
+    """A parameter of the DAG's runs.
+
+    Attributes:
+        default: its value without another one in the trigger.
+        option: the option of `bert-tfx compile nodes`.
+        schema: its JSON schema.
+        description: the option's help.
+    """
+
+    default: Any
+    option: str
+    schema: Mapping[str, Any]
+    description: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +79,7 @@ class AirflowPlan:
         run_dir: run directory, shared by all workers.
         metadata: location of ML Metadata, as for `--metadata`; empty: a file in the run directory.
         nodes: nodes and their upstream nodes, in a valid order of execution.
-        parameters: defaults of all run parameters, named as in `parameter_schemas`.
+        parameters: the run parameters, by the names of the fields of `pipeline.runs.request.RunRequest`.
         beam_args: runner and workers of the Beam stages; none: the worker's own machine.
         schedule: cron schedule, or the URI of an asset whose updates start runs; None: only triggered runs.
         tasks: retries, timeouts and pools of the tasks.
@@ -106,7 +92,7 @@ class AirflowPlan:
     run_dir: str
     metadata: str
     nodes: Mapping[str, Sequence[str]]
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, RunParameter]
     beam_args: Sequence[str]
     schedule: str | None
     tasks: AirflowTaskPolicy
@@ -128,20 +114,12 @@ class AirflowPlan:
         Raises:
             ValueError: an unknown parameter.
         """
-        schemas = parameter_schemas(self.parameters)
-        if unknown := sorted(set(parameters) - set(schemas)):
-            known = ", ".join(schemas)
+        if unknown := sorted(set(parameters) - set(self.parameters)):
+            known = ", ".join(self.parameters)
             raise ValueError(f"{', '.join(unknown)}: no such run parameter; there are {known}")
-        words = ["compile", "nodes", self.recipe, *self._run_words(run_id), "--name", self.name]
-        words += ["--metadata", self.metadata] if self.metadata else []
-        words += ["--expect", ",".join(self.nodes)]
-        for name, (option, _, _) in schemas.items():
-            value = parameters.get(name)
-            if isinstance(value, bool):
-                words.append("--cased" if value else "--uncased")
-            elif value is not None:
-                values = [value] if isinstance(value, str) else value
-                words += [word for item in values for word in (option, item)]
+        words = [*compile_words(self.recipe, self.name, self.metadata, self.nodes), *self._run_words(run_id)]
+        for name, parameter in self.parameters.items():
+            words += option_words(parameter.option, parameters.get(name))
         return [*self.command, *words, *(["--", *self.beam_args] if self.beam_args else [])]
 
     def node_words(self, node: str, run_id: str, again: bool) -> list[str]:
@@ -164,9 +142,18 @@ class AirflowPlan:
 
     @classmethod
     def read(cls, path: Path) -> AirflowPlan:
-        """Read a plan."""
+        """Read a plan.
+
+        Raises:
+            ValueError: another version of this program wrote it.
+        """
         fields = json.loads(path.read_text())
-        return cls(**{**fields, "tasks": AirflowTaskPolicy(**fields["tasks"])})
+        try:
+            fields["tasks"] = AirflowTaskPolicy(**fields["tasks"])
+            fields["parameters"] = {name: RunParameter(**value) for name, value in fields["parameters"].items()}
+            return cls(**fields)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{path}: of another version of bert-tfx; run `bert-tfx compile airflow` again") from error
 
 
 def _safe(run_id: str) -> str:

@@ -21,12 +21,10 @@ from bert_keras.files import replacing
 from pipeline.recipes.settings import settings_of
 from pipeline.runners.kubeflow_artifacts import ARTIFACT_TYPES
 from pipeline.runners.stage_resources import StageResources
-from pipeline.runs.request import RunRequest
-from pipeline.workflows.workflow import workflow_of
+from pipeline.runners.step_words import COMPILE, FINISH, PASSWORD, PUSHED, compile_words, option_words
+from pipeline.runs.request import PRETRAIN
+from pipeline.runs.spec import RunSpec
 
-# The steps before and after the nodes; `pushed` is skipped if the gate refused the model.
-COMPILE, FINISH, PUSHED = "compile", "finish", "pushed"
-PASSWORD = "BERT_TFX_METADATA_PASSWORD"
 # The placeholder for KFP's message to a step: its inputs, and where its outputs go.
 _EXECUTOR_INPUT = "{{$}}"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,126}[a-z0-9])?")
@@ -70,34 +68,35 @@ class KubeflowSettings:
         return f"/gcs/{self.bucket}" if self.bucket is not None else self.mount_path.rstrip("/")
 
 
-def run_dir_of(request: RunRequest, settings: KubeflowSettings) -> RunRequest:
-    """The request with its run directory: a folder with the pipeline's name in the shared folder.
+def in_shared_folder(spec: RunSpec, settings: KubeflowSettings) -> RunSpec:
+    """The spec with its run directory: a folder with the pipeline's name in the shared folder.
 
     Raises:
         InputError: the name is not valid for a pipeline.
     """
-    name = request.pipeline_name
+    name = spec.request.name
     if not _NAME.fullmatch(name):
         raise InputError(f"--name {name}: give at most 128 of a-z 0-9 -, no - first or last")
-    return dataclasses.replace(request, run_dir=f"{settings.root}/{name}")
+    request = dataclasses.replace(spec.request, run_dir=f"{settings.root}/{name}")
+    return dataclasses.replace(spec, request=request)
 
 
 def steps_of(graph: Graph) -> list[str]:
-    """The steps of a pipeline: its nodes, and the steps before and after them."""
+    """The steps of a pipeline: its nodes, and the steps before and after them; the last needs a pushed model."""
     return [COMPILE, *graph, FINISH, PUSHED]
 
 
 def write_pipeline(
-    path: str, request: RunRequest, graph: Graph, settings: KubeflowSettings, resources: Mapping[str, StageResources]
+    path: str, spec: RunSpec, graph: Graph, settings: KubeflowSettings, resources: Mapping[str, StageResources]
 ) -> None:
     """Compile a pipeline into a file; equal arguments give equal bytes.
 
     Args:
-        request: the request of every run, before parameters are applied.
-        graph: the nodes of the request and their upstream nodes (`pipeline.runners.run_steps.graph_of`).
+        spec: every run, before parameters are applied.
+        graph: the nodes of the pipeline and their upstream nodes (`pipeline.runners.run_steps.graph_of`).
         resources: resources of each of `steps_of(graph)`.
     """
-    built = _Builder(request, graph, settings, resources).pipeline()
+    built = _Builder(spec, graph, settings, resources).pipeline()
     with replacing(path) as file:
         compiler.Compiler().compile(built, file)
 
@@ -113,19 +112,20 @@ def _signature(types: Mapping[str, Any], defaults: Mapping[str, Any]) -> inspect
 class _Builder:
     """Defines a pipeline with Kubeflow's SDK, which takes names and types from functions."""
 
-    request: RunRequest
+    spec: RunSpec
     graph: Graph
     settings: KubeflowSettings
     resources: Mapping[str, StageResources]
 
-    def __post_init__(self) -> None:
-        self._workflow = workflow_of(self.request)
-
     @property
     def _tuned(self) -> Mapping[str, str]:
         """The parameters that are settings; a budget decides the number of steps."""
-        budget = settings_of(self.request.resolved).get("training.budget")
-        return {name: of for name, of in self._workflow.tuned.items() if not (budget and of.endswith("_steps"))}
+        budget = settings_of(self.spec.recipe).get("training.budget")
+        return {
+            name: setting
+            for name, setting in self.spec.workflow.tuned.items()
+            if not (budget and setting.endswith("_steps"))
+        }
 
     def pipeline(self) -> BaseComponent:
         defaults = self._defaults()
@@ -137,7 +137,7 @@ class _Builder:
                 COMPILE, self._compile_words, dict(zip(signature.parameters, values, strict=True)), types
             )
             # A store in one file allows one writer at a time.
-            in_turn = self.request.metadata_uri.startswith("sqlite:")
+            in_turn = self.spec.request.metadata_uri.startswith("sqlite:")
             done: dict[str, PipelineTask] = {}
             before = first
             for node, upstream in self.graph.items():
@@ -156,31 +156,31 @@ class _Builder:
                 self._step(PUSHED, lambda **_: ["models", "list"])
 
         pipeline.__signature__ = signature  # type: ignore[attr-defined]
-        description = f"{self.request.recipe}: one step per node of the TFX pipeline, from data to a pushed model"
-        return dsl.pipeline(name=self.request.pipeline_name, description=description)(pipeline)
+        description = f"{self.spec.request.recipe}: one step per node of the TFX pipeline, from data to a pushed model"
+        return dsl.pipeline(name=self.spec.request.name, description=description)(pipeline)
 
     def _defaults(self) -> dict[str, Any]:
         """The parameters and their defaults; None: required."""
-        request, values = self.request, settings_of(self.request.resolved)
+        request, values = self.spec.request, settings_of(self.spec.recipe)
         others = [text for text in request.settings if text.partition("=")[0].strip() not in self._tuned.values()]
         numbers = {name: values[setting] for name, setting in self._tuned.items()}
-        return {"recipe": request.recipe, **self._workflow.parameters(request), "settings": others, **numbers}
+        if self.spec.workflow is PRETRAIN:
+            inputs: dict[str, Any] = {"corpus": list(request.corpus)} | ({"init": request.init} if request.init else {})
+        else:
+            inputs = {"init": request.init} | ({} if request.train else {"data": request.data})
+        return {"recipe": request.recipe, **inputs, "settings": others, **numbers}
 
     def _compile_words(self, recipe: str, settings: str, **given: str) -> list[str]:
         """The command of the first step; arguments are placeholders, which the backend replaces."""
-        request = self.request
-        words = ["compile", "nodes", recipe, "--name", request.pipeline_name, "--metadata", request.metadata_uri]
-        words += ["--expect", ",".join(self.graph), "--set-json", settings]
+        request = self.spec.request
+        words = [*compile_words(recipe, request.name, request.metadata_uri, self.graph), "--set-json", settings]
         words += [word for name, setting in self._tuned.items() for word in ("--set", f"{setting}={given[name]}")]
-        words += ["--corpus-json", given["corpus"]] if "corpus" in given else []
-        words += [word for name in ("data", "init") if name in given for word in (f"--{name}", given[name])]
-        words += ["--vocab", request.vocab] if request.vocab else []
-        fixed = {"--train": request.train, "--eval": request.held_out, "--test": request.test}
-        fixed |= {"--reference-corpus": request.reference_corpus, "--replay": request.replay}
-        for option, files in fixed.items():
-            words += [word for file in files for word in (option, file)]
-        words += [] if request.cased is None else ["--cased" if request.cased else "--uncased"]
-        return words
+        options: dict[str, Any] = {"--corpus-json": given.get("corpus")}
+        options |= {f"--{name}": given.get(name) for name in ("data", "init")}
+        options |= {"--vocab": request.vocab, "--train": request.train, "--eval": request.held_out}
+        options |= {"--test": request.test, "--reference-corpus": request.reference_corpus, "--replay": request.replay}
+        options |= {"--cased/--uncased": request.cased}
+        return words + [word for option, value in options.items() for word in option_words(option, value)]
 
     def _step(
         self,
@@ -201,10 +201,10 @@ class _Builder:
 
         def container(*placeholders: Any) -> dsl.ContainerSpec:
             names = dict(zip(signature.parameters, placeholders, strict=True))
-            of_run = ["--run-dir", self.request.run_dir]
-            of_run += ["--run-id", names.pop("run_id")] if run else []
-            of_beam = ["--", *self.request.beam_args] if step == COMPILE and self.request.beam_args else []
-            args = [*words(**names), *of_run, *of_beam]
+            run_words = ["--run-dir", self.spec.request.run_dir]
+            run_words += ["--run-id", names.pop("run_id")] if run else []
+            beam_words = ["--", *self.spec.request.beam_args] if step == COMPILE and self.spec.request.beam_args else []
+            args = [*words(**names), *run_words, *beam_words]
             return dsl.ContainerSpec(image=self.settings.image, command=["bert-tfx"], args=args)
 
         container.__name__ = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", step).lower()

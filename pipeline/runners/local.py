@@ -14,11 +14,9 @@ import absl.logging
 from rich.console import Console
 
 from bert_keras import notices
-from bert_keras.notices import recording
-from pipeline.runs.notices import notices_file
 from pipeline.runs.request import RunRequest
+from pipeline.runs.resolve import resolve
 from pipeline.runs.run_dir import locked_run_dir, log_file, temporary_run_dir
-from pipeline.workflows.workflow import workflow_of
 
 
 def run(request: RunRequest) -> dict[str, Any]:
@@ -35,13 +33,11 @@ def run(request: RunRequest) -> dict[str, Any]:
     with contextlib.ExitStack() as whole_run:
         with temporary_run_dir(run_dir):
             whole_run.enter_context(locked_run_dir(run_dir))
-            request = request.with_version()
-            with recording(notices_file(run_dir, request.run_name(run_id))):
-                inputs = workflow_of(request).find_inputs(request)
+            spec = resolve(request, run_id)
             from pipeline.runners.run_steps import compile_run, finish, run_node
 
             console, log = Console(highlight=False, soft_wrap=True), log_file(run_dir)
-            nodes = compile_run(request, inputs, run_id)
+            nodes = compile_run(spec, run_id)
             with _logging_into(log), _standard_error_into(log):
                 for node in nodes:
                     console.print(f"[bold]{node}[/bold]")
@@ -74,13 +70,13 @@ def _logging_into(path: str) -> Iterator[None]:
 def _standard_error_into(path: str) -> Iterator[None]:
     """Redirect stderr at the file descriptor: C++ messages (XLA, TensorFlow) do not all obey log levels."""
     sys.stderr.flush()
-    kept = notices.terminal = os.dup(2)
+    terminal = notices.terminal = os.dup(2)
     with open(path, "ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
+        os.dup2(terminal, 2)
         notices.terminal = 2
-        os.close(kept)
+        os.close(terminal)

@@ -17,42 +17,42 @@ from google.protobuf import text_format
 from tfx.dsl.compiler import compiler, constants
 from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
-from tfx.orchestration.pipeline import Pipeline
 from tfx.orchestration.portable import runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from bert_keras.errors import InputError, StageError
 from bert_keras.notices import recording
 from components.io.shards import whole_file
+from pipeline.dags.pipeline import create_pipeline
 from pipeline.examples import beam_jobs
+from pipeline.report.page import write_report
 from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, run_named
 from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy, reachable
 from pipeline.runs.notices import keep_notices, notices_file
-from pipeline.runs.request import RunRequest, intermediate_representation
+from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir
+from pipeline.runs.spec import RunSpec, intermediate_representation
 from pipeline.stages import CORPUS_GEN
-from pipeline.workflows.workflow import workflow_of
+from pipeline.summaries.summary import print_summary, summarize
 
 # Workers run in this process and need no image. Without this argument TFX builds its own package for remote workers at
 # every stage, and leaves 45 MB of it in the temporary folder.
 BEAM_PIPELINE_ARGS = (*beam_jobs.BEAM_PIPELINE_ARGS, "--sdk_container_image=none")
 
 
-def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:
+def compile_run(spec: RunSpec, run_id: str) -> list[str]:
     """Compile a run, and write the files of its later steps; return its nodes in a valid order of execution.
-
-    Args:
-        inputs: inputs of the workflow (`pipeline.workflows.workflow.Workflow.find_inputs`).
 
     Raises:
         InputError: an unusable file, model or location of ML Metadata, or its file is damaged or missing.
         StageError: ML Metadata cannot be reached.
     """
+    request = spec.request
     check_metadata_uri(request.metadata_uri)
     check_sqlite(request.metadata_uri, artifacts_dir(request.run_dir))
-    ir = compiler.Compiler().compile(_pipeline(request, inputs))
+    ir = _compiled(spec)
     runtime_parameter_utils.substitute_runtime_parameter(
         ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
     )
@@ -62,7 +62,7 @@ def compile_run(request: RunRequest, inputs: Any, run_id: str) -> list[str]:
     ):
         # Creates the tables, since nodes may start concurrently. A gRPC server is not asked before the first call.
         store.store.get_context_types()
-    request.write(run_id)
+    spec.write(run_id)
     path = intermediate_representation(request.run_dir, run_id)
     with whole_file(path, os.path.dirname(path)) as file:
         file.write(text_format.MessageToString(ir).encode())
@@ -85,7 +85,7 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
         StageError: the node's inputs are missing, or ML Metadata cannot be reached.
         Exception: any error of the node.
     """
-    request = RunRequest.read(run_dir, run_id)
+    request = RunSpec.read(run_dir, run_id).request
     ir = _read(run_dir, run_id)
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     if node_id not in nodes:
@@ -134,42 +134,40 @@ def finish(run_dir: str, run_id: str, executor_input: str | None = None) -> dict
         InputError: the run is not compiled.
         StageError: a node has not run, or ML Metadata cannot be reached.
     """
-    request = RunRequest.read(run_dir, run_id)
-    with reachable(request.metadata_uri):
-        run = run_named(request, run_id)
-    summary = _summary(request, run, run_dir, run_id)
+    spec = RunSpec.read(run_dir, run_id)
+    with reachable(spec.request.metadata_uri):
+        run = run_named(spec.request, run_id)
+    summary = _summary(spec, run, run_dir, run_id)
     if executor_input is not None:
         write_artifacts(executor_input, run, summary, run_dir)
     return summary
 
 
-def _summary(request: RunRequest, run: Run, run_dir: str, run_id: str) -> dict[str, Any]:
-    from pipeline.workflows.report import write_report
-
+def _summary(spec: RunSpec, run: Run, run_dir: str, run_id: str) -> dict[str, Any]:
     if run.read_before:
+        version = spec.request.latest
         print(
-            f"no new text: version {request.latest} has read all {run.read_before:,} documents, in its run or before; "
+            f"no new text: version {version} has read all {run.read_before:,} documents, in its run or before; "
             "nothing was trained or pushed (--set corpus.reread=true reads them again)"
         )
-        return {"run": run.id, "new_text": False, "blessed": False, "served_version": request.latest}
+        return {"run": run.id, "new_text": False, "blessed": False, "served_version": version}
     if pending := [node for node in _node_ids(_read(run_dir, run_id)) if not _done(run, node)]:
         raise StageError(f"{run_dir}: run {run_id} has not run {', '.join(pending)}; `bert-tfx run-node` runs a node")
-    workflow = workflow_of(request)
-    summary = workflow.summarize(run, request.resolved, run_dir)
+    summary = summarize(run, spec, run_dir)
     write_report(run_dir)
-    workflow.print_summary(summary, run_dir)
+    print_summary(summary, run_dir)
     return summary
 
 
-def graph_of(request: RunRequest) -> dict[str, tuple[str, ...]]:
-    """The nodes of a request's pipeline and their upstream nodes, in a valid order of execution; reads no input."""
+def graph_of(spec: RunSpec) -> dict[str, tuple[str, ...]]:
+    """The nodes of a pipeline and their upstream nodes, in a valid order of execution; `spec` needs no inputs."""
     with tempfile.TemporaryDirectory() as folder:
-        ir = compiler.Compiler().compile(_pipeline(dataclasses.replace(request, run_dir=folder), None))
+        ir = _compiled(dataclasses.replace(spec, request=dataclasses.replace(spec.request, run_dir=folder)))
     return {node.pipeline_node.node_info.id: tuple(node.pipeline_node.upstream_nodes) for node in ir.nodes}
 
 
-def _pipeline(request: RunRequest, inputs: Any) -> Pipeline:
-    return workflow_of(request).create_pipeline(request, inputs, request.beam_args or BEAM_PIPELINE_ARGS)
+def _compiled(spec: RunSpec) -> pipeline_pb2.Pipeline:
+    return compiler.Compiler().compile(create_pipeline(spec, spec.request.beam_args or BEAM_PIPELINE_ARGS))
 
 
 def _done(run: Run, node_id: str) -> bool:

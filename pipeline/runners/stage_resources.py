@@ -82,11 +82,11 @@ def resources_of(path: str | None, steps: Iterable[str]) -> dict[str, StageResou
     """
     steps = list(steps)
     given = {} if path is None else _read(path, {*steps, *map(stages.stage_of, steps)})
-    found = {}
+    resources = {}
     for step in steps:
         default = DEFAULTS.get(step, DEFAULTS.get(stages.stage_of(step), StageResources()))
-        found[step] = _changed(path, step, default, given.get(step, given.get(stages.stage_of(step), {})))
-    return found
+        resources[step] = _changed(path, step, default, given.get(step, given.get(stages.stage_of(step), {})))
+    return resources
 
 
 def _read(path: str, steps: set[str]) -> dict[str, Any]:

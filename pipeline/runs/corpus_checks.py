@@ -23,11 +23,14 @@ def checked_sets(table: str, init: str | None) -> Checked:
         return []
     from components.corpus_gen.filters.leaks import LeakTable
 
-    sets = [{name: one[name] for name in ("name", "sha256", "unread")} for one in LeakTable.read(table).sets]
+    sets = [{name: checked[name] for name in ("name", "sha256", "unread")} for checked in LeakTable.read(table).sets]
     if init is None:
         return sets
     before = _recorded(init)
-    return None if before is None else [one for one in sets if one["sha256"] in {other["sha256"] for other in before}]
+    if before is None:
+        return None
+    earlier = {checked["sha256"] for checked in before}
+    return [checked for checked in sets if checked["sha256"] in earlier]
 
 
 def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
@@ -46,7 +49,7 @@ def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
         return ""
     checked = _recorded(init)
     # Versions of earlier releases do not have "unread".
-    unread = {one["sha256"]: one.get("unread", 0) for one in checked or ()}
+    unread = {entry["sha256"]: entry.get("unread", 0) for entry in checked or ()}
     paths = [path for split in splits if split != TRAIN or EVAL not in splits for path in splits[split]]
     rows = {path: unread.get(content_sha256(path)) for path in paths}
     unchecked = ", ".join(

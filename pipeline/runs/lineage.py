@@ -11,8 +11,9 @@ from ml_metadata.proto import metadata_store_pb2
 from bert_keras.errors import InputError
 from pipeline import stages
 from pipeline.runs.metadata_store import check_sqlite, connection_config
-from pipeline.runs.request import RunRequest, run_ids
+from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir, serving_dir
+from pipeline.runs.spec import RunSpec, run_ids
 
 # States of a successful execution.
 DONE = ("COMPLETE", "CACHED")
@@ -79,7 +80,7 @@ def latest_run(run_dir: str) -> Run:
         InputError: no run in the directory, or the file of ML Metadata is damaged or missing.
     """
     for run_id in run_ids(run_dir):
-        request = RunRequest.read(run_dir, run_id)
+        request = RunSpec.read(run_dir, run_id).request
         check_sqlite(request.metadata_uri, artifacts_dir(run_dir))
         run = run_named(request, run_id)
         if run.stages and not run.read_before:
@@ -107,7 +108,7 @@ def documents_of_version(request: RunRequest) -> str:
     try:
         pipeline_run = read_json(os.path.join(version, EXTRA_FOLDER, LINEAGE_FILE))["run"]
         run_id = next(run_id for run_id in run_ids(request.run_dir) if pipeline_run.endswith(f".{run_id}"))
-        run = run_named(RunRequest.read(request.run_dir, run_id), run_id)
+        run = run_named(RunSpec.read(request.run_dir, run_id).request, run_id)
         documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
     except (FileNotFoundError, StopIteration, KeyError) as error:
         raise InputError(f"--init latest: the run that pushed {version} is not recorded here; {remedy}") from error

@@ -26,9 +26,9 @@ def keep_notices(run_dir: str, run: Run, node: str) -> None:
 
     A stage from the cache has none of its own.
     """
-    path, kept = notices_file(run_dir, run.id, node), _file_of_output(run_dir, run.stages[node])
-    if kept and os.path.exists(path):
-        os.replace(path, kept)
+    path, output_path = notices_file(run_dir, run.id, node), _file_of_output(run_dir, run.stages[node])
+    if output_path and os.path.exists(path):
+        os.replace(path, output_path)
 
 
 def notices_of(run: Run, run_dir: str) -> list[str]:

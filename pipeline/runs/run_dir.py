@@ -86,6 +86,17 @@ def _cannot_write(run_dir: str, error: OSError, option: str) -> InputError:
     return InputError(f"{run_dir}: not writable ({error.strerror}); give another {option}")
 
 
+def model_name(folder: str) -> str:
+    """The name of a model's folder; for a numbered version with the name of its run or model.
+
+    >>> model_name("/models/bert/"), model_name("runs/demo/serving/1"), model_name("served/17")
+    ('bert', 'demo/serving/1', 'served/17')
+    """
+    parts = folder.rstrip("/").split("/")
+    version = parts[-1].isdigit()
+    return "/".join(parts[-3:] if version and parts[-2:-1] == ["serving"] else parts[-2:] if version else parts[-1:])
+
+
 def _place(name: str) -> Callable[[str], str]:
     return lambda run_dir: os.path.join(run_dir, name)
 

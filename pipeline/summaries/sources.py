@@ -21,10 +21,10 @@ def read_by_source(folders: Sequence[str], recipe: Recipe) -> list[dict[str, Any
     examples = mixtures({folder: ExampleSet.load(folder) for folder in folders}, recipe.training)
     phases = phases_of(recipe.training, recipe.second_phase, examples)
     return [
-        {"max_seq_length": one.max_seq_length, **figures._asdict()}
-        for one in examples
-        for figures in source_figures(phases, one)
-        if len(one.sources) > 1
+        {"max_seq_length": example_set.max_seq_length, **figures._asdict()}
+        for example_set in examples
+        for figures in source_figures(phases, example_set)
+        if len(example_set.sources) > 1
     ]
 
 

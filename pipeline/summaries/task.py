@@ -1,4 +1,4 @@
-"""Summary of a fine-tuning: `summary.json`, and one screen."""
+"""Figures of a fine-tuning, for `summary.json` and the screen."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SEARCH_FILE
 from bert_keras.tasks.settings import TaskSpec
 from components.evaluator.results import evaluated
-from components.io.shards import read_json, write_json
+from components.io.shards import read_json
 from pipeline import stages
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.runs.lineage import Run
-from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE
-from pipeline.summaries.pretrain import outcome, outcome_rows, print_rows
+from pipeline.runs.spec import InitialFiles
 from pipeline.summaries.search import BATCH, EPOCHS, RATE, write_search
 
 # Folder in the run directory.
 SEARCH_FOLDER = "search"
 
 
-def summarize(run: Run, recipe: FineTuneRecipe, run_dir: str) -> dict[str, Any]:
-    """Collect the figures of a finished run, write them to `summary.json` in `run_dir`, and return them."""
+def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None, run_dir: str) -> dict[str, Any]:
+    """The figures of a finished run; the table of a search is written to `run_dir`."""
     spec = TaskSpec.load(run.output(stages.TASK_EXAMPLE_GEN, stages.EXAMPLES).uri)
     measured = evaluated(run.output(stages.EVALUATOR, stages.EVALUATION).uri)
     model_run = run.output(stages.TRAINER, stages.MODEL_RUN).uri
@@ -34,10 +33,9 @@ def summarize(run: Run, recipe: FineTuneRecipe, run_dir: str) -> dict[str, Any]:
     if recipe.search.enabled:
         results = read_json(os.path.join(model_run, SEARCH_FILE))
         search = write_search(results, os.path.join(run_dir, SEARCH_FOLDER))
-    summary = {
-        "run": run.id,
-        "workflow": recipe.workflow,
+    return {
         "recipe": dataclasses.asdict(recipe),
+        "initial_model": initial and dataclasses.asdict(initial),
         "task": recipe.name,
         "labels": spec.task.labels,
         "rows": spec.counts,
@@ -47,28 +45,21 @@ def summarize(run: Run, recipe: FineTuneRecipe, run_dir: str) -> dict[str, Any]:
         "search": search,
         "restarts": restarts,
         "predictions": {split: _files(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
-        **outcome(run, run_dir),
     }
-    write_json(os.path.join(run_dir, SUMMARY_FILE), summary)
-    return summary
 
 
-def print_summary(summary: Mapping[str, Any], run_dir: str) -> None:
-    """Print the summary on one screen."""
+def rows(summary: Mapping[str, Any], run_dir: str) -> dict[str, str]:
+    """The rows of `figures` on the screen."""
     skipped = sum(summary["rows_skipped"].values())
-    rows = ", ".join(f"{split} {count:,}" for split, count in summary["rows"].items())
-    print_rows(
-        {
-            "task": summary["task"],
-            "rows": rows + (f"; {skipped:,} bad ones skipped" if skipped else ""),
-            **_search_row(summary["search"], run_dir),
-            **restart_rows(summary["restarts"]),
-            "scores": _figures(summary["scores"]) + _chance(summary["chances"]),
-            **outcome_rows(summary),
-            "predictions": ", ".join(os.path.relpath(p, run_dir) for ps in summary["predictions"].values() for p in ps),
-            "report": os.path.join(run_dir, REPORT_FILE),
-        }
-    )
+    counts = ", ".join(f"{split} {count:,}" for split, count in summary["rows"].items())
+    return {
+        "task": summary["task"],
+        "rows": counts + (f"; {skipped:,} bad ones skipped" if skipped else ""),
+        **_search_row(summary["search"], run_dir),
+        **restart_rows(summary["restarts"]),
+        "scores": _figures(summary["scores"]) + _chance(summary["chances"]),
+        "predictions": ", ".join(os.path.relpath(p, run_dir) for ps in summary["predictions"].values() for p in ps),
+    }
 
 
 def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:

@@ -68,7 +68,7 @@ LAYERS = {
         ),
     ),
     "pipeline": (
-        *("stages", "recipes", "examples", "apply", "runs", "dags", "summaries", "report", "workflows", "runners"),
+        *("stages", "recipes", "examples", "apply", "runs", "dags", "summaries", "report", "runners"),
         *("commands", "cli"),
     ),
     "serving": (

@@ -12,7 +12,7 @@ import pytest
 from bert_keras.convert.bert_tfx import read_pushed, read_tokenizer
 from bert_keras.convert.weight_copy import variables_by_path
 from pipeline.runs.lineage import latest_run, run_named
-from pipeline.runs.request import RunRequest, run_ids
+from pipeline.runs.spec import RunSpec, run_ids
 from tests.support.pipeline.command_line import arguments, bert_tfx
 
 
@@ -45,7 +45,7 @@ def test_a_run_killed_at_every_stage_repeats_no_finished_stage(corpus, first_run
     finished = Counter(
         stage.name
         for run_id in run_ids(run_dir)
-        for stage in run_named(RunRequest.read(run_dir, run_id), run_id).stages.values()
+        for stage in run_named(RunSpec.read(run_dir, run_id).request, run_id).stages.values()
         if stage.state == "COMPLETE"
     )
     assert len(run_ids(run_dir)) == len(nodes) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import typing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,9 @@ from bert_keras.data.mixture import split_name
 from bert_keras.errors import InputError
 from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask, RunDir
 from pipeline.commands.options import chosen, with_options
-from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
+from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy, RunParameter
 from pipeline.runs.options import LATEST
 from pipeline.runs.request import RunRequest
-from pipeline.workflows.workflow import workflow_of
 
 LOADER_NAME = "bert_tfx_dags.py"
 LOADER = '''"""The DAGs of all plans in this folder; Airflow's Python finds the package `pipeline` on its path.
@@ -32,6 +32,12 @@ globals().update(dags_below(Path(__file__).parent))
 '''
 DEFAULTS = AirflowTaskPolicy()
 _PATHS = set(INPUTS) - {"cased"}
+# What the texts of a run parameter look like: absolute paths, for tasks with other working directories, or URLs.
+_PATTERNS = {
+    "corpus": "^([a-z][a-z0-9_]*=)?(/|[a-z0-9]+://)",
+    "init": f"^(/|[a-z0-9]+://|{LATEST}$)",
+    "settings": "^[^=]+=",
+}
 
 
 @with_options(RunRequest, "options", (*INPUTS, "settings", "name", "metadata"))
@@ -76,7 +82,10 @@ def airflow(
     tasks = chosen(AirflowTaskPolicy, context)
     options = {name: _absolute(value) if name in _PATHS else value for name, value in options.items()}
     request = RunRequest(recipe, os.path.abspath(run_dir), **options)
-    known = (*workflow_of(request).inputs, "settings")  # invalid settings are reported before TFX is imported
+    from pipeline.runs.resolve import without_inputs
+
+    spec = without_inputs(request)  # invalid settings are reported before TFX is imported
+    known = (*spec.workflow.inputs, "settings")
     if request.metadata:
         check_metadata_uri(request.metadata)
     if unknown := [name for name in INPUTS if options[name] and name not in known]:
@@ -84,13 +93,13 @@ def airflow(
     from pipeline.runners.run_steps import graph_of
 
     plan = AirflowPlan(
-        name=request.pipeline_name,
+        name=spec.request.name,
         recipe=recipe,
         command=[str(Path(sys.executable).with_name("bert-tfx"))],
         run_dir=request.run_dir,
         metadata=request.metadata,
-        nodes=graph_of(request),
-        parameters={name: options[name] for name in known},
+        nodes=graph_of(spec),
+        parameters={name: _parameter(name, options[name]) for name in known},
         beam_args=list(context.obj or []),
         schedule=schedule,
         tasks=tasks,
@@ -102,6 +111,21 @@ def airflow(
     path = output / f"{plan.name}.json"
     plan.write(path)
     typer.echo(f"{path}: DAG {plan.name}, {len(plan.nodes)} nodes")
+
+
+def _parameter(name: str, default: Any) -> RunParameter:
+    """The run parameter of a field of `RunRequest`, from the declaration of its option."""
+    kind, option = typing.get_args(typing.get_type_hints(RunRequest, include_extras=True)[name])
+    texts = {"type": "string", "pattern": _PATTERNS.get(name, "^(/|[a-z0-9]+://)")}
+    if typing.get_origin(kind) is tuple:
+        schema: dict[str, Any] = {"type": "array", "items": texts}
+    else:
+        schema = (
+            {"type": ["null", "boolean"]} if bool in typing.get_args(kind) else texts | {"type": ["null", "string"]}
+        )
+    # In an annotation, what typer calls the default is the option's name.
+    declared = option.default if isinstance(option.default, str) else f"--{name.replace('_', '-')}"
+    return RunParameter(default, declared, schema, option.help)
 
 
 def _absolute(value: Any) -> Any:

@@ -53,17 +53,17 @@ def compile_kubeflow(
         raise InputError(f"--output {output}: must end in .yaml, for Kubeflow's client")
     if bucket is not None and metadata is None:
         raise InputError("--bucket: Cloud Storage cannot hold a SQLite file; give a --metadata that it can reach")
-    from pipeline.runners.kubeflow import KubeflowSettings, run_dir_of, steps_of, write_pipeline
+    from pipeline.runners.kubeflow import KubeflowSettings, in_shared_folder, steps_of, write_pipeline
     from pipeline.runners.stage_resources import resources_of
+    from pipeline.runs.resolve import without_inputs
 
     cluster = chosen(KubeflowSettings, context)
     request = RunRequest(recipe, "", metadata=metadata or "", beam_args=tuple(context.obj or []), **options)
-    request = run_dir_of(request, cluster)
-    _ = request.resolved  # invalid settings are reported before TFX is imported
+    spec = in_shared_folder(without_inputs(request), cluster)  # refuses invalid settings before TFX is imported
     from pipeline.runners.run_steps import graph_of
     from pipeline.runs.metadata_store import check_metadata_uri
 
-    check_metadata_uri(request.metadata_uri)
-    graph = graph_of(request)
-    write_pipeline(output, request, graph, cluster, resources_of(resources, steps_of(graph)))
-    typer.echo(f"{output}: pipeline {request.pipeline_name}, {len(graph)} nodes; run directory {request.run_dir}")
+    check_metadata_uri(spec.request.metadata_uri)
+    graph = graph_of(spec)
+    write_pipeline(output, spec, graph, cluster, resources_of(resources, steps_of(graph)))
+    typer.echo(f"{output}: pipeline {spec.request.name}, {len(graph)} nodes; run directory {spec.request.run_dir}")

@@ -11,13 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
-from bert_keras.notices import recording
 from pipeline.commands.options import with_options
 from pipeline.runs.exit_codes import exit_if_refused
-from pipeline.runs.notices import notices_file
-from pipeline.runs.request import RunRequest
+from pipeline.runs.request import FINETUNE, PRETRAIN, RunRequest
 from pipeline.runs.run_dir import temporary_run_dir
-from pipeline.workflows.workflow import WORKFLOWS, workflow_of
 
 compile_app = typer.Typer(help="Compile a pipeline for an orchestrator.", no_args_is_help=True)
 
@@ -28,7 +25,7 @@ RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="A folder 
 RunId = Annotated[str, typer.Option("--run-id", metavar="ID", help="Id of the run, equal for all its steps.")]
 _JSON = "Values of --{} as a JSON list, put before the others."
 # Inputs of all workflows.
-INPUTS = tuple(name for workflow in WORKFLOWS.values() for name in workflow.inputs)
+INPUTS = (*PRETRAIN.inputs, *FINETUNE.inputs)
 
 
 @compile_app.command("nodes")
@@ -53,12 +50,12 @@ def compile_nodes(
     options["corpus"] = (*_texts("--corpus-json", corpus_json), *options["corpus"])
     request = RunRequest(recipe, os.path.abspath(run_dir), beam_args=tuple(context.obj or []), **options)
     with temporary_run_dir(request.run_dir):
-        request = request.with_version()
-        with recording(notices_file(request.run_dir, request.run_name(run_id))):
-            inputs = workflow_of(request).find_inputs(request)
+        from pipeline.runs.resolve import resolve
+
+        spec = resolve(request, run_id)
         from pipeline.runners.run_steps import compile_run
 
-        nodes = compile_run(request, inputs, run_id)
+        nodes = compile_run(spec, run_id)
     if expect is not None and set(expect.split(",")) != set(nodes):
         raise InputError(
             f"{recipe} with these settings has other nodes ({','.join(nodes)}) than the compiled ones ({expect}); "

@@ -2,9 +2,10 @@
 
 import yaml
 
-from pipeline.runners.kubeflow import KubeflowSettings, run_dir_of, steps_of, write_pipeline
+from pipeline.runners.kubeflow import KubeflowSettings, in_shared_folder, steps_of, write_pipeline
 from pipeline.runners.stage_resources import resources_of
 from pipeline.runs.request import RunRequest
+from pipeline.runs.resolve import without_inputs
 
 METADATA = "grpc://metadata-grpc-service.kubeflow:8080"
 # The nodes of tiny_cpu, and their upstream nodes.
@@ -43,8 +44,9 @@ STEPS = [
 def compiled(path, recipe="tiny_cpu", graph=GRAPH, resources=None, image="bert-tfx:0.1.0", request=None, **settings):
     """Write a file; return its documents: the pipeline's, and for a cluster Kubernetes' own."""
     of_cluster = KubeflowSettings(image, **settings)
-    asked = run_dir_of(RunRequest(recipe, "", **{"metadata": METADATA, **(request or {})}), of_cluster)
-    write_pipeline(str(path), asked, graph, of_cluster, resources_of(resources, steps_of(graph)))
+    asked = RunRequest(recipe, "", **{"metadata": METADATA, **(request or {})})
+    spec = in_shared_folder(without_inputs(asked), of_cluster)
+    write_pipeline(str(path), spec, graph, of_cluster, resources_of(resources, steps_of(graph)))
     return list(yaml.safe_load_all(path.read_text()))
 
 

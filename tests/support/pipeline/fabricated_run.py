@@ -8,14 +8,15 @@ import types
 
 from components.evaluator.gate_failures import GateFailure
 from pipeline.report import base_page
+from pipeline.report.page import write_report
 from pipeline.runs import lineage
-from pipeline.workflows import report
 
 FINGERPRINT = "feedface" * 8
 SHA = "c0ffee00" * 8
 SUMMARY = {
     "run": "2026-01-02T03:04:05.678901",
     "workflow": "pretrain",
+    "fingerprints": {"Corpus: the files' names and contents": FINGERPRINT},
     "objective": "mlm_nsp",
     "phase": "",
     "recipe": {
@@ -117,7 +118,7 @@ class Fabricated:
 
         def stage(name, seconds, inputs, outputs, state="COMPLETE"):
             inputs, outputs = ({key: [artifacts[key]] for key in keys} for keys in (inputs, outputs))
-            return lineage.Stage(name, state, 0.0, seconds, {"fingerprint": FINGERPRINT}, inputs, outputs)
+            return lineage.Stage(name, state, 0.0, seconds, {}, inputs, outputs)
 
         stages = (
             stage("CorpusGen", 0.02, (), ("documents",), "CACHED"),
@@ -173,7 +174,7 @@ class Fabricated:
         self._file("examples", "example_spec.json", json.dumps(self.spec))
         with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
             json.dump(self.summary, file)
-        with open(report.write_report(self.run_dir), encoding="utf-8") as file:
+        with open(write_report(self.run_dir), encoding="utf-8") as file:
             return file.read()
 
     def _file(self, key, name, text):

@@ -13,11 +13,11 @@ from bert_keras.tasks.table import task_of
 from components.io.shards import write_json
 from components.io.tfrecord import bytes_example, frame
 from pipeline.report import base_page as page_frame
+from pipeline.report.page import write_report
 from pipeline.runs import lineage
-from pipeline.workflows import report
 
 RUN = "2026-01-02T03:04:05.678901"
-FILES, FIRST_MODEL = "feedface" * 8, "c0ffee00" * 8
+FILES, MODEL = "feedface" * 8, "c0ffee00" * 8
 CONTEXT = "The tower was built in 1889 by the company of Gustave Eiffel, and was painted in 1968."
 
 
@@ -114,7 +114,7 @@ class FabricatedTask:
         """Write the report from the current `summary` and `scores`."""
         self.file("model_run", "scores.json", json_text(self.scores))
         write_json(os.path.join(self.run_dir, "summary.json"), self.summary)
-        with open(report.write_report(self.run_dir), encoding="utf-8") as file:
+        with open(write_report(self.run_dir), encoding="utf-8") as file:
             return file.read()
 
     def restart(self, values, ensemble=None):
@@ -159,6 +159,9 @@ class FabricatedTask:
                 "search": {"learning_rate": [5e-5, 2e-5]},
             },
             "workflow": "finetune",
+            "fingerprints": {
+                "Rows: the files' names and contents": FILES, "Initial model tiny <bert>: sha256 of its files": MODEL,
+            },
             "task": self.task.name,
             "labels": list(self.task.labels),
             "rows": {"train": 640, "eval": len(self.rows), "test": 5},
@@ -203,12 +206,11 @@ class FabricatedTask:
             return lineage.Stage(name, state, 0.0, seconds, properties, inputs, outputs)
 
         files = {"train": ["/somewhere/data/train.tsv"], "test": ["/somewhere/data.zip!T/test.tsv"]}
-        began = {"init": "/home/someone/models/tiny <bert>/", "init_fingerprint": FIRST_MODEL}
         stages = (
             stage(
-                "TaskExampleGen", 0.4, (), ("examples",), "CACHED", fingerprint=FILES, files=json.dumps(files)
+                "TaskExampleGen", 0.4, (), ("examples",), "CACHED", files=json.dumps(files)
             ),
-            stage("Trainer", 61.0, ("examples",), ("model", "model_run"), custom_config=json.dumps(began)),
+            stage("Trainer", 61.0, ("examples",), ("model", "model_run")),
             stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
             stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """Jobs survive JSON, and refuse what they do not know."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -45,7 +46,7 @@ JOBS = (
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: type(job).__name__)
 def test_a_job_survives_json(job):
-    assert type(job).from_json(job.to_json()) == job
+    assert type(job).from_fields(json.loads(json.dumps(dataclasses.asdict(job)))) == job
     for field in dataclasses.fields(job):
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         assert getattr(job, field.name) != default
@@ -60,9 +61,10 @@ def test_what_is_missing_has_its_default():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"trainings": {}}, "FinetuneJob has no field trainings; it has output_dir, logs_dir"),
-        ({"training": {"epochs": 3}}, "FineTuningConfig has no field epochs; it has num_train_epochs"),
+        ({"trainings": {}}, r"trainings\n"),
+        ({"training": {"epochs": 3}}, r"training\.epochs\n"),
         ({"training": {"num_train_epochs": 0}}, r"training\.num_train_epochs is 0"),
+        ({"training": {"seed": "one"}}, r"training\.seed\n"),
     ],
 )
 def test_an_unknown_field_or_value_is_named(change, message):

@@ -9,7 +9,7 @@ from tfx.types.artifact_utils import decode_split_names
 
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.executor import Executor
-from components.corpus_gen.inputs import find_inputs
+from components.corpus_gen.inputs import InputList, find_inputs
 from components.corpus_gen.record.card import CARD_FILE
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
@@ -21,8 +21,8 @@ def test_documents_depend_only_on_the_properties(tmp_path):
     (tmp_path / "a.txt").write_text("One.")
 
     def properties(settings):
-        inputs = find_inputs([f"{tmp_path}/a.txt"], settings)
-        return CorpusGen(inputs, settings, f"{tmp_path}/lists").spec.exec_properties
+        inputs = InputList.write(find_inputs([f"{tmp_path}/a.txt"], settings), f"{tmp_path}/lists")
+        return CorpusGen(None, inputs.path, inputs.fingerprint, settings).spec.exec_properties
 
     before = properties(CorpusSettings())
     with open(before["inputs"]) as file:
@@ -38,7 +38,8 @@ def test_documents_depend_only_on_the_properties(tmp_path):
 def test_the_executor(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"Document {i}. Twice." for i in range(50)) + "\n\nDocument 7. Twice.")
     settings = CorpusSettings(eval_fraction=0.3)
-    component = CorpusGen(find_inputs([f"{tmp_path}/a.txt"], settings), settings, f"{tmp_path}/lists")
+    inputs = InputList.write(find_inputs([f"{tmp_path}/a.txt"], settings), f"{tmp_path}/lists")
+    component = CorpusGen(None, inputs.path, inputs.fingerprint, settings)
     documents = standard_artifacts.Examples()
     documents.uri = str(tmp_path / "documents")
     context = base_beam_executor.BaseBeamExecutor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))

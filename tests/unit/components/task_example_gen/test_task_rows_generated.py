@@ -17,6 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.settings import TaskSpec
 from bert_keras.tasks.table import TASKS
+from components.corpus_gen.inputs import fingerprint
 from components.io.shards import shard_paths
 from components.io.tfrecord import bytes_example, read_records
 from components.task_example_gen import generate
@@ -24,6 +25,7 @@ from components.task_example_gen.component import TaskExampleGen
 from components.task_example_gen.generate import generate_rows
 from components.task_example_gen.readers import LocatedRow
 from components.task_example_gen.settings import Columns, TaskDataSettings
+from components.task_example_gen.split_files import input_files
 from components.task_example_gen.splits import hold_out, sample
 
 
@@ -190,7 +192,7 @@ def test_rows_depend_only_on_the_properties(tmp_path):
     files = {"train": [table(tmp_path, "train.tsv", "ab" * 10)]}
 
     def properties(settings):
-        return TaskExampleGen(TASKS["text"], files, settings).spec.exec_properties
+        return TaskExampleGen("text", files, fingerprint(input_files(files)), settings).spec.exec_properties
 
     before = properties(TaskDataSettings())
     assert json.loads(before["files"]) == files and before["task"] == "text"
@@ -206,7 +208,7 @@ def test_the_component_in_a_pipeline_with_cache(tmp_path):
 
     def run():
         """Number of executions, including cached ones, and the examples."""
-        component = TaskExampleGen(TASKS["text"], files, TaskDataSettings())
+        component = TaskExampleGen("text", files, fingerprint(input_files(files)), TaskDataSettings())
         metadata_config = sqlite_metadata_connection_config(f"{tmp_path}/metadata.sqlite")
         LocalDagRunner().run(Pipeline("rows", str(tmp_path / "root"), metadata_config, [component], enable_cache=True))
         with Metadata(metadata_config) as metadata:

@@ -13,9 +13,9 @@ from typer.main import get_command
 from bert_keras.errors import InputError
 from pipeline import cli
 from pipeline.runs.request import RunRequest
+from pipeline.runs.resolve import resolve, without_inputs
 from pipeline.runs.served_versions import write_labels
-from pipeline.summaries import pretrain as summary
-from pipeline.workflows.finetune import FineTuneWorkflow
+from pipeline.summaries.summary import print_rows
 from tests.support.pipeline.command_line import bert_tfx
 
 # Prints the help of every command, separated by form feeds.
@@ -103,17 +103,17 @@ def test_a_run_directory_as_init_is_refused_with_its_served_model(tmp_path, fold
     given = tmp_path / folder
     line = f"--init {given}: is a folder of several versions, not a model; give --init {tmp_path}/serving/{model}"
     with pytest.raises(InputError) as refused:
-        FineTuneWorkflow().find_inputs(RunRequest("sst-2", str(tmp_path / "run"), init=str(given), data="x"))
+        resolve(RunRequest("sst-2", str(tmp_path / "run"), init=str(given), data="x"), "1")
     assert str(refused.value) == line
     with pytest.raises(InputError) as refused:
-        _ = RunRequest("continued", str(tmp_path / "run"), init=str(given)).resolved
+        without_inputs(RunRequest("continued", str(tmp_path / "run"), init=str(given)))
     assert str(refused.value) == line
 
 
 def test_a_summary_is_a_line_a_row_at_any_width(monkeypatch, capsys):
     path = "/somewhere/" + "runs/of/many/words/" * 10 + "predictions/eval/predictions.json"
-    monkeypatch.setattr(summary, "Console", lambda **given: Console(width=40, **given))
-    summary.print_rows({"data": "[UNK] 0.03%, [bold] :smile: [/x]", "predictions": path})
+    monkeypatch.setattr("pipeline.summaries.summary.Console", lambda **given: Console(width=40, **given))
+    print_rows({"data": "[UNK] 0.03%, [bold] :smile: [/x]", "predictions": path})
     assert capsys.readouterr().out.splitlines() == [
         "  data           [UNK] 0.03%, [bold] :smile: [/x]",
         f"  predictions    {path}",

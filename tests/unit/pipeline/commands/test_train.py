@@ -67,7 +67,7 @@ def test_an_initial_model_is_exported_once_to_any_file_system(jobs, examples, tm
         return jobs[-1].init
 
     monkeypatch.setattr(initial_model, "export_initial_model", export)
-    monkeypatch.setattr("pipeline.recipes.initial_model.with_start", lambda recipe, *_: recipe)
+    monkeypatch.setattr("pipeline.recipes.initial_model.with_initial_model", lambda recipe, *_: recipe)
     init, complete = tmp_path / "bert[a]" / "variables", False
     init.mkdir(parents=True)
     (init / "data").write_text("1")

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from tfx.components.trainer import fn_args_utils
-from tfx.dsl.compiler import compiler
 from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
@@ -18,37 +17,13 @@ from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS
 from components.trainer.finetune import run_fn
 from pipeline.cli import app
-from pipeline.dags.finetune import create_pipeline
 from pipeline.recipes.finetuning import finetuning
 from pipeline.recipes.settings import settings_of, with_settings
 from pipeline.runners import local
+from pipeline.runs.resolve import without_inputs
 
 WITHOUT = finetuning("sst-2")
 WITH = with_settings(WITHOUT, ["search.enabled=true", "search.learning_rate=1e-4, 2e-5", "restarts.count=3"])
-
-
-@pytest.fixture
-def compiled(tmp_path):
-    """`compiled(recipe)` is {stage: its node in TFX's intermediate representation}."""
-    rows = tmp_path / "train.tsv"
-    rows.write_text("sentence\tlabel\ngood\t1\nbad\t0\n")
-
-    def compiled(recipe):
-        pipeline = create_pipeline(recipe, {"train": [str(rows)]}, "", None, str(tmp_path / "run"), "named", [])
-        return {
-            node.pipeline_node.node_info.id: node.pipeline_node for node in compiler.Compiler().compile(pipeline).nodes
-        }
-
-    return compiled
-
-
-def test_the_training_receives_search_and_restarts(compiled):
-    nodes = compiled(WITH)
-    assert set(nodes) == set(compiled(WITHOUT))
-    job = json.loads(nodes["Trainer"].parameters.parameters["custom_config"].field_value.string_value)
-    assert job["training"] == dataclasses.asdict(WITHOUT.training)
-    assert job["search"]["enabled"] and job["search"]["learning_rate"] == [1e-4, 2e-5]
-    assert job["restarts"] == {"count": 3, "ensemble": 1}
 
 
 def test_grids_are_comma_separated():
@@ -67,7 +42,7 @@ def test_grids_are_comma_separated():
 
 def test_the_options_of_the_command_are_settings(monkeypatch):
     runs = []
-    monkeypatch.setattr(local, "run", lambda request: runs.append(request.resolved) or {"blessed": True})
+    monkeypatch.setattr(local, "run", lambda request: runs.append(without_inputs(request).recipe) or {"blessed": True})
     command = ["finetune", "sst-2", "--init", "model"]
     for options in ([], ["--search"], ["--restarts", "4", "--set", "restarts.ensemble=2"]):
         assert CliRunner().invoke(app, [*command, *options]).exit_code == 0

@@ -13,10 +13,14 @@ from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.tasks.table import TASKS
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from pipeline.recipes.finetuning import finetuning
 from pipeline.recipes.initial_model import with_initial_model
 from pipeline.recipes.pretraining import RECIPES
+from pipeline.runs import resolve
 from pipeline.runs.request import RunRequest
+from pipeline.runs.resolve import without_inputs
 from pipeline.runs.served_versions import write_labels
+from pipeline.runs.spec import RunSpec
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *"abc"]
@@ -131,72 +135,66 @@ def test_no_steps_are_refused_with_the_place_of_the_model_at_step_0(init):
     assert with_initial_model(RECIPES["tiny_cpu"](), init, None, [*SHORT, *again]).training.num_train_steps == 3
 
 
-def test_the_recipe_that_continues_is_refused_without_a_model(init, tmp_path):
+def test_the_recipe_that_continues_is_refused_without_a_model(init):
     """It would train a model of BERT-base's size from nothing."""
-    with pytest.raises(InputError, match="continued: this recipe trains a model on: give it with --init DIR"):
-        _ = RunRequest("continued", str(tmp_path)).resolved
-    request = RunRequest("continued", str(tmp_path), init=init, settings=SHORT)
-    assert request.resolved.model.hidden_size == 64
+    with pytest.raises(InputError, match="continued: this recipe continues the training of a model: give it with"):
+        with_initial_model(RECIPES["continued"](), None, None, [])
+    assert with_initial_model(RECIPES["continued"](), init, None, SHORT).model.hidden_size == 64
 
 
-def test_freezing_an_initial_model_needs_one(init, tmp_path):
+def test_freezing_an_initial_model_needs_one(init):
     settings = (*SHORT, "training.freeze_initial=true")
-    with pytest.raises(
-        InputError, match=r"training\.freeze_initial: keeps the weights of an initial model; give it wi"
-    ):
-        _ = RunRequest("tiny_cpu", str(tmp_path), settings=settings).resolved
-    assert RunRequest("tiny_cpu", str(tmp_path), init=init, settings=settings).resolved.training.freeze_initial
+    with pytest.raises(InputError, match=r"training\.freeze_initial: keeps the weights of an initial model; give it"):
+        with_initial_model(RECIPES["tiny_cpu"](), None, None, settings)
+    assert with_initial_model(RECIPES["tiny_cpu"](), init, None, settings).training.freeze_initial
 
 
-def test_latest_is_the_served_version_and_the_first_run_needs_a_model(tmp_path):
+def test_latest_is_the_served_version(tmp_path):
     request = RunRequest("tiny_cpu", str(tmp_path), init="latest")
-    with pytest.raises(InputError, match="has no pushed version; give a model for the first run"):
-        request.with_version()
     for version in ("3", "20"):
         (tmp_path / "serving" / version).mkdir(parents=True)
-    assert request.with_version().init == str(tmp_path / "serving" / "20")
+    assert resolve.with_version(request).init == str(tmp_path / "serving" / "20")
     write_labels(str(tmp_path / "serving"), {"stable": 3})
-    assert request.with_version().init == str(tmp_path / "serving" / "3") and request.with_version().latest == "3"
+    found = resolve.with_version(request)
+    assert (found.init, found.latest) == (str(tmp_path / "serving" / "3"), "3")
     given = RunRequest("tiny_cpu", str(tmp_path), init="bert")
-    assert given.with_version() is given
+    assert resolve.with_version(given) is given
 
 
 def test_only_latest_leaves_out_what_was_read(tmp_path):
     """Before it is resolved, as for the nodes of Airflow's DAG, and after."""
-    request = RunRequest("tiny_cpu", str(tmp_path), init="latest")
-    (tmp_path / "serving" / "3").mkdir(parents=True)
-    resolved = dataclasses.replace(request, init=str(tmp_path / "nowhere"), latest="3")
-    assert request.reads_only_new and resolved.reads_only_new
-    for other in (dataclasses.replace(resolved, latest=""), dataclasses.replace(request, init=None)):
-        assert not other.reads_only_new
-    assert not dataclasses.replace(request, settings=("corpus.reread=true",)).reads_only_new
-    assert not RunRequest("sst-2", str(tmp_path), init="latest").reads_only_new
+
+    def reads_only_new(recipe="tiny_cpu", **request):
+        return without_inputs(RunRequest(recipe, str(tmp_path), **request)).reads_only_new
+
+    assert reads_only_new(init="latest") and reads_only_new(init="/nowhere", latest="3")
+    assert not reads_only_new(init="/nowhere") and not reads_only_new()
+    assert not reads_only_new(init="latest", settings=("corpus.reread=true",))
+    assert not reads_only_new("sst-2", init="latest")
 
 
-def test_a_request_resolves_to_the_initial_model_where_its_folder_is(init, tmp_path):
-    request = RunRequest("tiny_cpu", str(tmp_path), init=init, settings=SHORT)
-    assert request.resolved.model.max_position_embeddings == 32
+def test_a_request_resolves_to_the_initial_model_where_its_folder_is(init):
+    request = RunRequest("tiny_cpu", "/runs", init=init, settings=SHORT)
+    assert without_inputs(request).recipe.model.max_position_embeddings == 32
     # On the machine that compiles for a cluster.
-    elsewhere = RunRequest("tiny_cpu", str(tmp_path), init="/nowhere/bert", settings=SHORT)
-    assert elsewhere.resolved.model == RECIPES["tiny_cpu"]().model
+    elsewhere = dataclasses.replace(request, init="/nowhere/bert")
+    assert without_inputs(elsewhere).recipe.model == RECIPES["tiny_cpu"]().model
 
 
 def test_a_compiled_run_keeps_the_recipe_that_it_ran_with(init, tmp_path):
     """Also once the initial model's folder is gone, of which the recipe has the sizes."""
     gone = shutil.copytree(init, tmp_path / "gone")
-    for name, request in {
-        "pretrain": RunRequest("tiny_cpu", str(tmp_path), init=str(gone), settings=SHORT),
-        "finetune": RunRequest("squad2.0", str(tmp_path), settings=("restarts.count=2", "gate.min_slice_scores=")),
-    }.items():
-        request.write(name)
-        shutil.rmtree(gone, ignore_errors=True)
-        read = RunRequest.read(str(tmp_path), name)
-        assert read == request and read.resolved == request.resolved
-        assert RunRequest("tiny_cpu", str(tmp_path), init=str(gone), settings=SHORT).resolved != read.resolved
+    request = RunRequest("tiny_cpu", str(tmp_path), init=str(gone), settings=SHORT)
+    spec = without_inputs(request)
+    spec.write("run")
+    shutil.rmtree(gone)
+    assert RunSpec.read(str(tmp_path), "run") == spec
+    assert without_inputs(request).recipe != spec.recipe
 
 
-@pytest.mark.parametrize("name", [*(name for name in RECIPES if name != "continued"), *TASKS])
-def test_every_recipe_survives_its_file(name, tmp_path):
-    request = RunRequest(name, str(tmp_path))
-    request.write("run")
-    assert vars(RunRequest.read(str(tmp_path), "run"))["resolved"] == request.resolved
+def test_every_recipe_survives_its_file(tmp_path):
+    for name in (*RECIPES, *TASKS):
+        recipe = RECIPES[name]() if name in RECIPES else finetuning(name)
+        spec = RunSpec(RunRequest(name, str(tmp_path)), recipe)
+        spec.write("run")
+        assert RunSpec.read(str(tmp_path), "run") == spec

@@ -1,13 +1,13 @@
-"""The report's curves and its lineage."""
+"""The report's curves, and the places of its artifacts."""
 
 import json
-import types
 
 import pytest
 from matplotlib.figure import Figure
 
-from pipeline.report import lineage
+from pipeline.report import base_page
 from pipeline.report.figures import curves
+from pipeline.runs.run_dir import model_name
 
 
 def log_line(kind, step, mlm_loss=5.0):
@@ -43,11 +43,11 @@ def test_the_loss_of_knowing_only_the_shares():
         ("/runs/demo/artifacts/Trainer/model/4", "artifacts/Trainer/model/4"),
         ("/runs/demo2/artifacts/Trainer/model/4", "…/Trainer/model/4"),
         ("gs://bucket/demo/artifacts/Trainer/model/4", "…/Trainer/model/4"),
+        ("/home/someone/models/bert/", "bert"),
     ],
 )
 def test_paths_are_relative_to_the_run_directory(uri, shown):
-    row = lineage.Row("Model", "Trainer", "Examples", "", types.SimpleNamespace(uri=uri))
-    assert lineage.Lineage([row], "/runs/demo", {}).place(row) == shown
+    assert base_page._place(uri, "/runs/demo") == shown
 
 
 def test_a_log_of_one_step_has_one_tick():
@@ -77,19 +77,4 @@ def test_the_label_of_the_dashed_line_is_above_the_picture():
     [("/models/bert/", "bert"), ("runs/demo/serving/1", "demo/serving/1"), ("served/17", "served/17")],
 )
 def test_a_version_s_name_includes_its_model(folder, called):
-    assert lineage._name(folder) == called
-
-
-@pytest.mark.parametrize(
-    ("paths", "shown"),
-    [
-        (["gs://b/wiki/b.txt", "/home/me/a.txt.gz"], "a.txt.gz, b.txt"),
-        ([f"/corpus/{n:03}.txt" for n in range(1000)], "000.txt, 001.txt, 002.txt, 003.txt, 004.txt and 995 more"),
-        (None, "text files"),
-    ],
-)
-def test_the_corpus_is_named_by_its_files_without_their_folders(tmp_path, paths, shown):
-    if paths:
-        (tmp_path / "inputs").mkdir()
-        (tmp_path / "inputs/beef.json").write_text(json.dumps(dict.fromkeys(paths, 1)))
-    assert lineage._file_names(str(tmp_path), "beef") == shown
+    assert model_name(folder) == called

@@ -181,7 +181,6 @@ def test_a_refusal_has_reasons(fabricate, name, score, baseline, decrease, kind,
     assert f"✗ Not blessed, not pushed {reason}" in text and "Being served: still version 16" in text
     assert "To try: " in text and "see docs/finetuning.md" in text
     assert row in text and text.count("✗ missed") == 1
-    assert "not blessed, 1 threshold missed" in text and "nothing pushed" in text
 
 
 def test_restarts(fabricate):
@@ -204,7 +203,7 @@ def test_an_ensemble(fabricate):
     fabricated.restart([80.0, 90.0], ensemble=92.0)
     text = words(fabricated.write())
     assert "seed 11 chosen 80.0% 80.0% seed 12 chosen 90.0% 90.0% ensemble exported 92.0% 92.0%" in text
-    assert "640 rows by each of 2 models that answer together, 3 epochs" in text and "2 of 28 steps each" in text
+    assert "640 rows by each of 2 models that answer together, 3 epochs" in text
 
 
 def test_a_search(fabricate):

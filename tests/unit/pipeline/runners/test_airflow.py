@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.commands.compile.airflow import LOADER, LOADER_NAME
+from pipeline.commands.compile.airflow import LOADER, LOADER_NAME, _parameter
 from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
 
 ROOT = Path(__file__).parents[4]
@@ -28,7 +28,10 @@ PRETRAIN = AirflowPlan(
     run_dir="/runs/pre",
     metadata="",
     nodes=NODES,
-    parameters={"corpus": ["/text"], "vocab": None, "init": None, "cased": None, "settings": []},
+    parameters={
+        name: _parameter(name, value)
+        for name, value in {"corpus": ["/text"], "vocab": None, "init": None, "cased": None, "settings": []}.items()
+    },
     beam_args=[],
     schedule="@daily",
     tasks=AirflowTaskPolicy(training_pool="gpus"),
@@ -37,7 +40,7 @@ FINETUNE = dataclasses.replace(
     PRETRAIN,
     name="fine",
     nodes={"TaskExampleGen": []},
-    parameters={"data": "/d", "train": [], "held_out": [], "test": [], "init": "/i", "cased": None, "settings": []},
+    parameters={name: _parameter(name, value) for name, value in {"data": "/d", "train": [], "init": "/i"}.items()},
     schedule=PRETRAIN.pushed_models,
 )
 # Prints, as JSON, Airflow's view of the plans, of commands with each exit code, and of wrong parameters.

@@ -10,8 +10,14 @@ from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
-from pipeline.commands.compile.airflow import LOADER, LOADER_NAME
-from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy, parameter_schemas
+from pipeline.commands.compile.airflow import LOADER, LOADER_NAME, _parameter
+from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
+from pipeline.runs.options import VOCAB_OPTION
+
+
+def parameters(**defaults):
+    return {name: _parameter(name, value) for name, value in defaults.items()}
+
 
 PLAN = AirflowPlan(
     name="mine",
@@ -20,7 +26,7 @@ PLAN = AirflowPlan(
     run_dir="/runs/mine",
     metadata="mysql://mlmd@db/mlmd",
     nodes={"CorpusGen": [], "Trainer": ["CorpusGen"]},
-    parameters={"corpus": ["/text"], "vocab": None, "settings": []},
+    parameters=parameters(corpus=["/text"], vocab=None, settings=[]),
     beam_args=[],
     schedule=None,
     tasks=AirflowTaskPolicy(),
@@ -55,7 +61,7 @@ def test_the_first_task_compiles_with_the_trigger_s_parameters():
 @pytest.mark.parametrize(("cased", "said"), [(True, True), (False, False), (None, None)])
 def test_a_fine_tuning_has_its_own_options(cased, said):
     asked = {"data": "/d", "train": ["/t"], "held_out": ["/e"], "test": [], "init": "/i", "cased": cased}
-    plan = dataclasses.replace(PLAN, recipe="mrpc", parameters=dict.fromkeys(asked), metadata="")
+    plan = dataclasses.replace(PLAN, recipe="mrpc", parameters=parameters(**dict.fromkeys(asked)), metadata="")
     _, params = parsed(plan.compile_words(asked, "r"))
     assert (params["data"], params["train"], params["held_out"], params["test"]) == ("/d", ["/t"], ["/e"], [])
     assert (params["init"], params["cased"], params["metadata"]) == ("/i", said, "")
@@ -107,18 +113,21 @@ def test_a_schedule_is_cron_s_or_an_asset():
     assert dataclasses.replace(PLAN, run_dir="/runs/a b").pushed_models == "file:///runs/a%20b/serving"
 
 
-def test_plans_of_earlier_versions_are_read(tmp_path):
+def test_what_an_earlier_version_did_not_write_has_its_default(tmp_path):
     fields = dataclasses.asdict(PLAN)
     del fields["password_connection"], fields["tasks"]["training_pool"]
     (tmp_path / "mine.json").write_text(json.dumps(fields))
     assert AirflowPlan.read(tmp_path / "mine.json") == PLAN
+    (tmp_path / "mine.json").write_text(json.dumps(fields | {"parameters": {"corpus": ["/text"]}}))
+    with pytest.raises(ValueError, match=r"mine\.json: of another version of bert-tfx; run `bert-tfx compile airflow`"):
+        AirflowPlan.read(tmp_path / "mine.json")
 
 
 def read(path):
     """A compiled plan; Airflow starts no run whose parameters do not match their schemas."""
     plan = AirflowPlan.read(path)
-    for name, (_, schema, _) in parameter_schemas(plan.parameters).items():
-        jsonschema.validate(plan.parameters[name], schema)
+    for parameter in plan.parameters.values():
+        jsonschema.validate(parameter.default, parameter.schema)
     return plan
 
 
@@ -130,10 +139,10 @@ def test_an_initial_model_adds_two_nodes(tmp_path, monkeypatch):
     plan = read(tmp_path / "dags" / "n.json")
     assert set(plan.nodes["InitialModel"]) == {"InitialSource", "PretrainExampleGen"}
     assert "InitialModel" in plan.nodes["Trainer"] and "InitialModel" in plan.nodes["Baseline"]
-    assert (plan.parameters["init"], plan.parameters["cased"]) == ("/volume/bert", True)
+    assert (plan.parameters["init"].default, plan.parameters["cased"].default) == ("/volume/bert", True)
     # Looked up in each run, with the documents that it has read.
     assert "DAG n, 15 nodes" in invoke("continued", *words, "--init", "latest").stdout
-    assert read(tmp_path / "dags" / "n.json").parameters["init"] == "latest"
+    assert read(tmp_path / "dags" / "n.json").parameters["init"].default == "latest"
 
 
 def invoke(*words):
@@ -162,7 +171,13 @@ def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
         "replay": [],
         "settings": ["model.vocab_size=99"],
     }
-    assert plan.parameters == {**dict.fromkeys(("vocab", "init", "cased")), **given}
+    defaults = {name: parameter.default for name, parameter in plan.parameters.items()}
+    assert defaults == {**dict.fromkeys(("vocab", "init", "cased")), **given}
+    assert (plan.parameters["reference_corpus"].option, plan.parameters["settings"].option) == (
+        "--reference-corpus",
+        "--set",
+    )
+    assert plan.parameters["vocab"].description == VOCAB_OPTION.help
     assert not (tmp_path / "run").exists()  # nothing has run yet
     assert not [path for path in (tmp_path / "dags").iterdir() if "planted" in path.read_text()]
 
@@ -185,7 +200,7 @@ def test_a_task_is_compiled_for_airflow(tmp_path):
     plan = read(tmp_path / "dags" / "bert-finetune.json")
     assert list(plan.parameters) == ["data", "train", "held_out", "test", "init", "cased", "settings"]
     assert "Trainer" in plan.nodes and "CorpusGen" not in plan.nodes
-    assert json.loads(json.dumps(plan.parameters))["init"] == "/bert"
+    assert (plan.parameters["init"].default, plan.parameters["held_out"].option) == ("/bert", "--eval")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import typer
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
-from pipeline.workflows.finetune import FineTuneWorkflow
-from pipeline.workflows.pretrain import PretrainWorkflow
+from pipeline.runs.request import FINETUNE, PRETRAIN
 from tests.support.pipeline.compiled_for_kubeflow import GRAPH, METADATA, STEPS, compiled, containers
 
 PLANTED = "planted-metadata-password"
@@ -35,7 +34,7 @@ def option(words, name):
 def test_kubeflows_own_client_reads_it(documents, file):
     component = kfp.components.load_component_from_file(str(file))
     assert component.name == "bert-pretrain"
-    assert set(component.component_spec.inputs) == {"recipe", "corpus", "settings", *PretrainWorkflow.tuned}
+    assert set(component.component_spec.inputs) == {"recipe", "corpus", "settings", *PRETRAIN.tuned}
 
 
 def test_compilation_is_reproducible(documents, file, tmp_path):
@@ -137,7 +136,7 @@ def test_parameters_default_to_the_recipe_s_values(tmp_path):
     }
     words = containers(spec)["compile"]["args"]
     sets = [after for word, after in itertools.pairwise(words) if word == "--set"]
-    assert sets == [f"{s}={{{{$.inputs.parameters['{n}']}}}}" for n, s in PretrainWorkflow.tuned.items()]
+    assert sets == [f"{s}={{{{$.inputs.parameters['{n}']}}}}" for n, s in PRETRAIN.tuned.items()]
 
 
 def test_a_budget_takes_the_place_of_the_number_of_steps(tmp_path):
@@ -145,7 +144,7 @@ def test_a_budget_takes_the_place_of_the_number_of_steps(tmp_path):
     spec, _ = compiled(tmp_path / "p.yaml", graph=SHORT_GRAPH, request={"settings": ("training.budget=2h",)})
     parameters = spec["root"]["inputDefinitions"]["parameters"]
     assert parameters["settings"]["defaultValue"] == ["training.budget=2h"]
-    assert set(parameters) == {"recipe", "corpus", "settings", *PretrainWorkflow.tuned} - {"num_train_steps"}
+    assert set(parameters) == {"recipe", "corpus", "settings", *PRETRAIN.tuned} - {"num_train_steps"}
     assert not any("num_train_steps" in word for word in containers(spec)["compile"]["args"])
 
 
@@ -153,7 +152,7 @@ def test_a_task_takes_its_data_its_model_and_its_score(tmp_path):
     path = tmp_path / "p.yaml"
     spec, _ = compiled(path, "sst-2", TASK_GRAPH, request={"init": "/runs/bert/serving/1", "cased": False})
     parameters = spec["root"]["inputDefinitions"]["parameters"]
-    assert set(parameters) == {"recipe", "data", "init", "settings", *FineTuneWorkflow.tuned}
+    assert set(parameters) == {"recipe", "data", "init", "settings", *FINETUNE.tuned}
     assert parameters["min_score"]["defaultValue"] == 0.55
     assert parameters["init"]["defaultValue"] == "/runs/bert/serving/1"
     words = containers(spec)["compile"]["args"]

@@ -15,9 +15,9 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from bert_keras.errors import InputError
 from bert_keras.notices import notify, recorded
 from pipeline.runners import local, run_steps
+from pipeline.runs import resolve
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import locked_run_dir, temporary_run_dir
-from pipeline.workflows.pretrain import PretrainWorkflow
 from tests.support.pipeline.command_line import bert_tfx
 
 
@@ -34,8 +34,8 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
             raise RuntimeError("a node failed")
         return more
 
-    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: notify("a hidden file is left out"))
-    monkeypatch.setattr(run_steps, "compile_run", lambda request, inputs, run_id: ["Trainer", "ModelPush"])
+    monkeypatch.setattr(resolve, "_pretraining_inputs", lambda spec, recipe: notify("a hidden file is left out"))
+    monkeypatch.setattr(run_steps, "compile_run", lambda spec, run_id: ["Trainer", "ModelPush"])
     monkeypatch.setattr(run_steps, "run_node", run_node)
     monkeypatch.setattr(run_steps, "finish", lambda run_dir, run_id: {"blessed": True})
     root = logging.getLogger()
@@ -61,7 +61,7 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
 
 def test_a_directory_allows_one_run_at_a_time(tmp_path, monkeypatch):
     """The lock belongs to the process: it is released when the process is killed."""
-    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: pytest.fail("it runs"))
+    monkeypatch.setattr(resolve, "_pretraining_inputs", lambda spec, recipe: pytest.fail("it runs"))
     lock = "from pipeline.runs.run_dir import locked_run_dir as lock"
     program = f"{lock}\nwith lock({str(tmp_path)!r}):\n    print('has it'); input()"
     other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -102,26 +102,26 @@ def test_an_unwritable_run_directory_is_one_line(tmp_path, file, run_dir):
 def test_a_full_or_read_only_disk_is_one_line(monkeypatch, tmp_path, error, line):
     """Also as the cause of another error."""
 
-    def fail(self, request):
+    def fail(spec, recipe):
         try:
             raise error
         except Exception as cause:
             raise ValueError("a stage failed") from cause
 
-    monkeypatch.setattr(PretrainWorkflow, "find_inputs", fail)
+    monkeypatch.setattr(resolve, "_pretraining_inputs", fail)
     code, out, err = bert_tfx("pretrain", "--run-dir", tmp_path)
     assert (code, out) == (1, "")
     assert err == f"bert-tfx: {line}; make it writable or free some space, then run the same command to resume\n"
 
 
 def test_a_defect_while_an_error_of_the_disk_is_handled_stays_a_traceback(monkeypatch, tmp_path):
-    def fail(self, request):
+    def fail(spec, recipe):
         try:
             raise PermissionError(13, "Permission denied", "/cache")
         except OSError:
             return {}["a defect"]
 
-    monkeypatch.setattr(PretrainWorkflow, "find_inputs", fail)
+    monkeypatch.setattr(resolve, "_pretraining_inputs", fail)
     with pytest.raises(KeyError, match="a defect"):
         bert_tfx("pretrain", "--run-dir", tmp_path)
 

@@ -19,9 +19,9 @@ from pipeline.runners import run_steps
 from pipeline.runners.run_steps import compile_run, finish, graph_of, run_node
 from pipeline.runs.lineage import Run, latest_run, run_named
 from pipeline.runs.notices import notices_file, notices_of
-from pipeline.runs.request import RunRequest, run_ids
-from pipeline.workflows.finetune import FineTuneWorkflow
-from pipeline.workflows.workflow import workflow_of
+from pipeline.runs.request import RunRequest
+from pipeline.runs.resolve import resolve, without_inputs
+from pipeline.runs.spec import RunSpec, run_ids
 from tests.support.pipeline.metadata_server import metadata_server
 
 SETTINGS = ("model.vocab_size=40", "examples.max_seq_length=32", "model.max_position_embeddings=32")
@@ -35,13 +35,14 @@ def request_of(tmp_path):
 
     def request_of(**changes):
         values = {"run_dir": str(tmp_path / "run"), "corpus": (str(path),), "settings": SETTINGS} | changes
+        values = {"name": "bert-pretrain"} | values
         return RunRequest("tiny_cpu", **values)
 
     return request_of
 
 
 def compiled(request, run_id):
-    return compile_run(request, workflow_of(request).find_inputs(request), run_id)
+    return compile_run(resolve(request, run_id), run_id)
 
 
 def states(request, run_id):
@@ -52,7 +53,7 @@ def test_nodes_run_one_by_one_and_only_once(request_of):
     request = request_of()
     nodes = compiled(request, "first")
     assert nodes[0] == "CorpusGen" and nodes[-1] == "ModelPush" and len(nodes) == 12
-    assert (run_ids(request.run_dir), RunRequest.read(request.run_dir, "first")) == (["first"], request)
+    assert (run_ids(request.run_dir), RunSpec.read(request.run_dir, "first").request) == (["first"], request)
     for node in ("CorpusGen", "VocabGen", "CorpusGen"):
         run_node(request.run_dir, "first", node)
     assert states(request, "first") == {"CorpusGen": "COMPLETE", "VocabGen": "COMPLETE"}
@@ -79,9 +80,9 @@ def test_a_later_run_has_the_notices_of_its_inputs_and_of_the_stages_that_it_tak
 
     monkeypatch.setattr("components.corpus_gen.executor.read_units", telling)
     for run_id in ("first", "second"):
+        compiled(request, run_id)
         with recording(notices_file(request.run_dir, request.run_name(run_id))):
             notify(f"input of the {run_id}")
-        compiled(request, run_id)
         run_node(request.run_dir, run_id, "CorpusGen")
         run = run_named(request, run_id)
         assert notices_of(run, request.run_dir) == [f"input of the {run_id}", "from the stage", "from a worker"]
@@ -112,32 +113,27 @@ def overwritten(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("lose", "said"),
-    [
-        (Path.unlink, "is missing or empty"),
-        (lambda path: path.write_bytes(b""), "is missing or empty"),
-        (lambda path: path.write_bytes(b"garbage" * 1000), "is damaged (file is not a database)"),
-        (overwritten, "is damaged ("),
-    ],
-    ids=["deleted", "empty", "garbage", "overwritten"],
-)
-def test_a_damaged_metadata_file_stops_a_run_before_it_starts_and_its_copy_restores_it(request_of, lose, said):
+def test_a_damaged_metadata_file_stops_a_run_before_it_starts_and_its_copy_restores_it(request_of):
     request = request_of()
     compiled(request, "a")
     run_node(request.run_dir, "a", "CorpusGen")
     store, copy = Path(request.run_dir, "metadata.sqlite"), Path(request.run_dir, "metadata.sqlite.copy")
-    lose(store)
-    lost = store.read_bytes() if store.exists() else None
-    for use in (lambda: compiled(request, "b"), lambda: latest_run(request.run_dir)):
-        with pytest.raises(InputError) as refused:
-            use()
-        assert str(refused.value).startswith(f"{store}: {said}") and f"; cp {copy} {store}, or move" in str(
-            refused.value
-        )
-    assert (store.read_bytes() if store.exists() else None) == lost and run_ids(request.run_dir) == ["a"]
+    for lose, said in (
+        (Path.unlink, "is missing or empty"),
+        (lambda path: path.write_bytes(b""), "is missing or empty"),
+        (lambda path: path.write_bytes(b"garbage" * 1000), "is damaged (file is not a database)"),
+        (overwritten, "is damaged ("),
+    ):
+        lose(store)
+        lost = store.read_bytes() if store.exists() else None
+        for use in (lambda: compiled(request, "b"), lambda: latest_run(request.run_dir)):
+            with pytest.raises(InputError) as refused:
+                use()
+            message = str(refused.value)
+            assert message.startswith(f"{store}: {said}") and f"; cp {copy} {store}, or move" in message
+        assert (store.read_bytes() if store.exists() else None) == lost and run_ids(request.run_dir) == ["a"]
+        store.write_bytes(copy.read_bytes())
 
-    store.write_bytes(copy.read_bytes())
     compiled(request, "b")
     run_node(request.run_dir, "b", "CorpusGen")
     assert states(request, "b") == {"CorpusGen": "CACHED"}
@@ -176,7 +172,7 @@ def test_without_a_server_of_ml_metadata_the_first_step_says_so(request_of):
     assert "\n" not in str(stopped.value) and not run_ids(request.run_dir)
     # A server that goes away later: each node says it, too.
     compiled(request_of(), "b")
-    request.write("b")
+    without_inputs(request).write("b")
     with pytest.raises(StageError, match=r"^--metadata grpc://127.*cannot be reached"):
         run_node(request.run_dir, "b", "CorpusGen")
 
@@ -222,13 +218,11 @@ def test_unknown_runs_and_nodes_are_one_line(request_of):
         run_node(request.run_dir, "a", "Corpus")
     with pytest.raises(InputError, match="--metadata oracle:x"):
         compiled(request_of(metadata="oracle:x"), "b")
-    with pytest.raises(InputError, match="give the initial checkpoint, --init DIR"):
-        FineTuneWorkflow().find_inputs(RunRequest("sst-2", request.run_dir, data="x"))
 
 
 def test_the_graph_of_a_request_reads_no_input(request_of, tmp_path):
     request = request_of(corpus=(), run_dir=str(tmp_path / "not-made"))
-    graph = graph_of(request)
+    graph = graph_of(without_inputs(request))
     assert graph["CorpusGen"] == () and graph["VocabGen"] == ("CorpusGen",)
     assert {"ExampleGate", "PretrainExampleGen"} <= set(graph["Trainer"])
     assert not (tmp_path / "not-made").exists()
@@ -236,7 +230,7 @@ def test_the_graph_of_a_request_reads_no_input(request_of, tmp_path):
     for node, upstream in graph.items():
         assert set(upstream) <= seen, node
         seen.add(node)
-    assert list(graph_of(RunRequest("sst-2", "/nowhere")))[:2] == ["TaskExampleGen", "Trainer"]
+    assert list(graph_of(without_inputs(RunRequest("sst-2", "/nowhere"))))[:2] == ["TaskExampleGen", "Trainer"]
 
 
 def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):
@@ -254,5 +248,5 @@ def test_the_request_is_plain_data_without_credentials(request_of, monkeypatch):
     assert [config.mysql.password for config in reached] == ["planted-secret"]
     files = {path.name: path.read_text() for path in Path(request.run_dir, "compiled").iterdir()}
     assert set(files) == {"a.json", "a.pbtxt"}
-    assert json.loads(files["a.json"])["metadata"] == "mysql://me@127.0.0.1:1/db"
+    assert json.loads(files["a.json"])["request"]["metadata"] == "mysql://me@127.0.0.1:1/db"
     assert "planted-secret" not in "".join(files.values())

@@ -9,6 +9,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from bert_keras.errors import InputError
 from pipeline.runs.lineage import ArtifactRecord, documents_of_version, latest_run, run_named
 from pipeline.runs.request import RunRequest
+from pipeline.runs.resolve import without_inputs
 from pipeline.runs.run_dir import metadata_file
 
 
@@ -40,7 +41,7 @@ class Store:
     def run(self, run_id, name="bert-pretrain", begun=False):
         """The state after compilation and, once a stage has started, TFX's context."""
         request = RunRequest("tiny_cpu", str(self.run_dir), name=name)
-        request.write(run_id)
+        without_inputs(request).write(run_id)
         return self.context("pipeline_run", request.run_name(run_id)) if begun else None
 
     def artifact(self, uri):

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from bert_keras.objectives.table import PARTS
-from pipeline.summaries import pretrain as summary
+from pipeline.summaries import pretrain, summary
 from pipeline.summaries.pretrain import data_line
 from tests.support.golden import check_golden
 from tests.support.pipeline.fabricated_run import PAIRS, SUMMARY
@@ -61,14 +61,14 @@ PERPLEXITY = "perplexity {}, 1/{} of the unigram model's 400.0; accuracy {}"
     ],
 )
 def test_learned_metrics_in_words(objective, told):
-    assert {part.name: summary._learned(part, FIGURES) for part in PARTS[objective]} == told
+    assert {part.name: pretrain._learned(part, FIGURES) for part in PARTS[objective]} == told
 
 
 def test_the_share_of_original_tokens_is_the_discriminator_s_chance(tmp_path):
     """At most 150 of 1,000 tokens are replaced. Of other objectives there is nothing."""
     (tmp_path / "example_spec.json").write_text(json.dumps({"counts": {"eval": {"masked": 150, "real_tokens": 1000}}}))
-    assert summary._least_original({"disc_accuracy": 0.9}, str(tmp_path)) == {"disc_least_original": 0.85}
-    assert summary._least_original({"lm_accuracy": 0.3}, str(tmp_path)) == {}
+    assert pretrain._least_original({"disc_accuracy": 0.9}, str(tmp_path)) == {"disc_least_original": 0.85}
+    assert pretrain._least_original({"lm_accuracy": 0.3}, str(tmp_path)) == {}
 
 
 VERDICT = {"blessed": True, "checked": True, "problems": [], "answers": 40, "memory_mb": 612.4, "load_seconds": 3.21}
@@ -123,15 +123,15 @@ def test_perplexity_per_word_is_of_the_metrics_and_of_the_evaluator_s_file(tmp_p
     written |= {} if scored else {"held_out": {"tokens_per_word": 1.5, "initial_model": 8000.0}}
     (tmp_path / "word_perplexity.json").write_text(json.dumps(written))
     perplexities = {"candidate": 64.0, "baseline": 100.0}
-    monkeypatch.setattr(summary, "evaluated", lambda _, name="candidate": {"mlm_perplexity": perplexities[name]})
+    monkeypatch.setattr(pretrain, "evaluated", lambda _, name="candidate": {"mlm_perplexity": perplexities[name]})
     model, other = (types.SimpleNamespace(id=number) for number in (1, 2))
     stage = types.SimpleNamespace(inputs={"baseline_model": [model if scored else other]})
     run = types.SimpleNamespace(initial_model=model, stages={"Evaluator": stage})
-    found = summary._word_perplexity(run, str(tmp_path), str(tmp_path), "mlm_perplexity")["word_perplexity"]
+    found = pretrain._word_perplexity(run, str(tmp_path), str(tmp_path), "mlm_perplexity")["word_perplexity"]
     assert found["reference"] == written["reference"]
     assert found["held_out"] == pytest.approx({"tokens_per_word": 1.5, "initial_model": before, "model": 512.0})
     without = types.SimpleNamespace(initial_model=None)
-    assert summary._word_perplexity(without, "", "", "") == {}
+    assert pretrain._word_perplexity(without, "", "", "") == {}
 
 
 def test_the_screen_at_the_end_of_a_run(capsys):

@@ -61,13 +61,13 @@ def _after(spec):
     return {name: sorted(task.get("dependentTasks", [])) for name, task in spec["root"]["dag"]["tasks"].items()}
 
 
-def test_a_task_with_a_search_has_a_tuner(tmp_path):
+def test_a_task_on_vertex(tmp_path):
     path = tmp_path / "p.yaml"
     words = ["sst-2", "--init", "gs://models/bert", "--set", "search.enabled=true", "--name", "sst-2"]
     run(*COMPILE, *words, "--output", path, "--bucket", "b", "--metadata", "grpc://10.0.0.2:8080")
     (spec,) = yaml.safe_load_all(path.read_text())
-    assert _after(spec)["trainer"] == ["task-example-gen", "tuner"]
-    assert containers(spec)["tuner"]["resources"]["resourceCpuLimit"] == "8"
+    assert _after(spec)["trainer"] == ["task-example-gen"]
+    assert containers(spec)["trainer"]["resources"]["resourceCpuLimit"] == "8"
     parameters = spec["root"]["inputDefinitions"]["parameters"]
     assert parameters["settings"]["defaultValue"] == ["search.enabled=true"]
     assert spec["pipelineInfo"]["name"] == "sst-2"
@@ -104,11 +104,11 @@ def test_an_invalid_list_is_one_line(tmp_path, option, text):
 def test_set_json_comes_before_single_settings(tmp_path, monkeypatch):
     """So that a run parameter overrides the list of further settings."""
     from pipeline.runners import run_steps
-    from pipeline.workflows.pretrain import PretrainWorkflow
+    from pipeline.runs import resolve
 
     asked = []
-    monkeypatch.setattr(PretrainWorkflow, "find_inputs", lambda self, request: None)
-    monkeypatch.setattr(run_steps, "compile_run", lambda request, inputs, run_id: asked.append(request) or ["A"])
+    monkeypatch.setattr(resolve, "resolve", lambda request, run_id: request)
+    monkeypatch.setattr(run_steps, "compile_run", lambda request, run_id: asked.append(request) or ["A"])
     lists = ["--set-json", json.dumps(["training.seed=1", "examples.seed=2"]), "--corpus-json", '["x y"]']
     run("compile", "nodes", "--run-dir", tmp_path, "--run-id", "r", *lists, "--set", "training.seed=3", "--corpus", "z")
     assert asked[0].settings == ("training.seed=1", "examples.seed=2", "training.seed=3")

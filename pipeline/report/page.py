@@ -6,9 +6,9 @@ import os
 
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write
-from pipeline.report import base_page
+from pipeline.report import base_page, pretrain_page, task_page
+from pipeline.runs.request import PRETRAIN
 from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE
-from pipeline.workflows.workflow import WORKFLOWS
 
 
 def write_report(run_dir: str) -> str:
@@ -25,26 +25,26 @@ def write_report(run_dir: str) -> str:
         raise InputError(
             f"{run_dir}: no finished run here (it has no {SUMMARY_FILE}); bert-tfx pretrain or finetune makes one"
         ) from error
-    workflow = WORKFLOWS.get(summary.get("workflow"))
-    if workflow is None:
+    if "fingerprints" not in summary:
         raise InputError(
             f"{run_dir}: {SUMMARY_FILE} is from an earlier version; the same bert-tfx command writes it again"
         )
     # Importing TFX takes seconds; a wrong directory is reported before it.
     from pipeline.runs.lineage import latest_run
 
-    run = latest_run(run_dir)
+    run, workflow = latest_run(run_dir), summary["workflow"]
     if run.id != summary["run"]:
         raise InputError(
             f"{run_dir}: run {run.id} has not finished ({SUMMARY_FILE} is of {summary['run']}); "
-            f"run the same bert-tfx {workflow.name} command to resume"
+            f"run the same bert-tfx {workflow} command to resume"
         )
+    render = pretrain_page.render if workflow == PRETRAIN.name else task_page.render
     try:
-        page = workflow.render(run, summary, run_dir, base_page.baseline_metrics(run))
+        page = render(run, summary, run_dir, base_page.baseline_metrics(run))
     except FileNotFoundError as error:
         raise InputError(
             f"{error.filename}: a file of run {run.id} is gone; "
-            f"bert-tfx {workflow.name} with a new --run-dir makes a new one"
+            f"bert-tfx {workflow} with a new --run-dir makes a new one"
         ) from error
     path = os.path.join(run_dir, REPORT_FILE)
     with atomic_write(path) as file:

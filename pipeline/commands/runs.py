@@ -1,4 +1,4 @@
-"""Pre-training from text to a pushed model: `pretrain`, `recipes`, `report`."""
+"""The two kinds of run, `pretrain` and `finetune`, their recipes and tasks, and the report of a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import typer
 from bert_keras.errors import InputError
 from pipeline.commands.options import DEFAULT_RUN_DIR, RunDir, with_options
 from pipeline.runs.exit_codes import exit_if_refused
-from pipeline.runs.request import RunRequest
-from pipeline.workflows.pretrain import PretrainWorkflow
+from pipeline.runs.request import FINETUNE, PRETRAIN, RunRequest
 
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe; `bert-tfx recipes` lists them.")]
-with_pretrain_options = with_options(RunRequest, "options", (*PretrainWorkflow.inputs, "settings"))
+with_pretrain_options = with_options(RunRequest, "options", (*PRETRAIN.inputs, "settings"))
+_TASK_RUN_DIR = "runs/TASK"
 
 
 @with_pretrain_options
@@ -30,19 +30,52 @@ def pretrain(
     The same command resumes, and takes finished stages from the cache. Words after `--` go to Beam. Exit codes: 0
     pushed or nothing new, 1 a stage failed, 2 bad input, 3 the gate refused the model, 4 stopped while training.
     """
-    summary = run_pretraining(recipe, run_dir, options | {"beam_args": tuple(context.obj or [])})
-    exit_if_refused(summary)
-
-
-def run_pretraining(recipe: str, run_dir: str, options: dict[str, Any]) -> dict:
-    """Run the pipeline, print progress, return the summary."""
     from pipeline.recipes.pretraining import recipe_of
-
-    recipe_of(recipe)  # refuses tasks
-    request = RunRequest(recipe, os.path.abspath(run_dir), **options)
     from pipeline.runners import local
 
-    return local.run(request)
+    recipe_of(recipe)  # refuses tasks
+    request = RunRequest(recipe, os.path.abspath(run_dir), beam_args=tuple(context.obj or []), **options)
+    exit_if_refused(local.run(request))
+
+
+@with_options(RunRequest, "options", (*FINETUNE.inputs, "settings"), required=["init"])
+def finetune(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="`bert-tfx tasks` lists them.")],
+    options: dict[str, Any],
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="First search the grid of `search.*` on the held-out rows; use the best values."),
+    ] = False,
+    restarts: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Train with N seeds and push the best on the held-out rows; restarts.count."),
+    ] = None,
+    run_dir: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder of the run's artifacts, checkpoints and models.")
+    ] = _TASK_RUN_DIR,
+) -> None:
+    """Fine-tune a model for a task, judge it and push it.
+
+    The same command resumes, and takes finished stages from the cache. Predictions of held-out and test rows are
+    written in the official formats. Exit codes are those of `pretrain`.
+    """
+    from pipeline.recipes.finetuning import finetuning
+    from pipeline.runners import local
+
+    name = finetuning(task).name  # refuses recipes of pre-training
+    settings = ["search.enabled=true"] * search + ([] if restarts is None else [f"restarts.count={restarts}"])
+    options["settings"] = (*settings, *options["settings"])
+    run_dir = f"runs/{name}" if run_dir == _TASK_RUN_DIR else run_dir
+    exit_if_refused(local.run(RunRequest(name, os.path.abspath(run_dir), **options)))
+
+
+def tasks() -> None:
+    """List the tasks, their types and scores."""
+    from bert_keras.tasks.table import TASKS
+
+    for task in TASKS.values():
+        pair = "pairs" if task.pair else ""
+        typer.echo(f"{task.name:12} {task.kind:16} {pair:6} {', '.join(task.metrics)}")
 
 
 def recipes(
@@ -76,6 +109,6 @@ def recipes(
 
 def report(run_dir: RunDir = DEFAULT_RUN_DIR) -> None:
     """Write report.html of the newest run again."""
-    from pipeline.workflows.report import write_report
+    from pipeline.report.page import write_report
 
     typer.echo(write_report(os.path.abspath(run_dir)))

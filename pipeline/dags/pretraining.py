@@ -1,0 +1,175 @@
+"""The stages of pre-training: from text files to a model. Wiring only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+
+from google.protobuf import text_format
+from tfx.components import ExampleValidator, StatisticsGen
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.dsl.components.common.importer import Importer
+from tfx.types import channel, standard_artifacts
+
+from bert_keras.files import atomic_write
+from bert_keras.jobs import PretrainJob
+from bert_keras.objectives.table import PARTS
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from components.code_version import PRETRAINING, code_fingerprint, weights_fingerprint
+from components.corpus_gen.component import CorpusGen
+from components.corpus_gen.inputs import InputList
+from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT, CorpusSettings
+from components.evaluator.component import ForgettingSettings, PairSettings
+from components.example_gate.component import ExampleGate
+from components.example_gate.schema import example_schema
+from components.pretrain_example_gen.component import PretrainExampleGen
+from components.pretrain_example_gen.settings import ExampleSettings
+from components.trainer.component import InitialModel
+from components.vocab_gen.component import VocabGen
+from pipeline import stages
+from pipeline.dags.eval_gate import eval_config
+from pipeline.dags.trained import Trained, trainer_of
+from pipeline.recipes.settings import Recipe
+from pipeline.runs.run_dir import schema_dir, training_dir
+from pipeline.runs.spec import RunSpec
+
+
+def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
+    """The stages up to the Trainer, of the recipe `recipe`, and those of the reference corpus."""
+    request, inputs = spec.request, spec.inputs
+    corpus = dataclasses.replace(recipe.corpus, decontaminate=(inputs.leaks,) if inputs.leaks else ())
+    earlier = None
+    if spec.reads_only_new:  # ML Metadata knows the artifact of these documents by its folder
+        earlier = Importer(inputs.earlier, standard_artifacts.Examples).with_id(stages.EARLIER_DOCUMENTS)
+    read = earlier.outputs[stages.IMPORTED] if earlier else None
+    corpus_gen = CorpusGen(read, inputs.corpus.path, inputs.corpus.fingerprint, corpus)
+    documents = corpus_gen.outputs[stages.DOCUMENTS]
+    vocab_gen = VocabGen(documents, recipe.model.vocab_size, recipe.vocabulary, inputs.vocabulary)
+    vocabulary = vocab_gen.outputs[stages.VOCABULARY]
+    phases = [
+        _examples_of_phase(recipe, settings, phase, documents, vocabulary, request.run_dir)
+        for settings, phase in zip(recipe.example_sets, stages.PHASES, strict=False)
+    ]
+    examples = [example_gen.outputs[stages.EXAMPLES] for example_gen, *_ in phases]
+    replay, reference = (
+        _other_examples(recipe, corpus, files, vocabulary, kind) if patterns else []
+        for patterns, files, kind in (
+            (request.replay, inputs.replay, stages.REPLAY),
+            (request.reference_corpus, inputs.reference, stages.REFERENCE),
+        )
+    )
+    job = PretrainJob(
+        model=recipe.model,
+        training=recipe.training,
+        second_phase=recipe.second_phase,
+        pretraining=recipe.pretraining,
+        export=recipe.export,
+        training_root=training_dir(request.run_dir),
+        code=weights_fingerprint(PRETRAINING),
+        stage_code=code_fingerprint("components.trainer.pretrain"),
+        # TFX passes these to the entry point.
+        examples=(),
+        output_dir="",
+        logs_dir="",
+    )
+    initial = _initial_model(spec, recipe, job, examples[-1]) if request.init else []
+    trained_on = [*examples, *(stage.outputs[stages.EXAMPLES] for stage in replay[1:])]
+    trainer = trainer_of(
+        "components.trainer.pretrain",
+        job,
+        trained_on[0] if len(trained_on) == 1 else channel.union(trained_on),
+        base_model=initial[-1].outputs[stages.MODEL] if initial else None,
+    )
+    for *_, example_gate in phases:
+        trainer.add_upstream_node(example_gate)
+    gate = recipe.gate
+    forgetting = ForgettingSettings(PARTS[recipe.pretraining_objective][0].key, gate.max_forgetting)
+    return Trained(
+        stages=[
+            *([earlier] if earlier else []),
+            corpus_gen,
+            vocab_gen,
+            *(stage for phase in phases for stage in phase),
+            *initial,
+            *replay,
+            trainer,
+            *reference,
+        ],
+        trainer=trainer,
+        examples=examples[-1],
+        gate=eval_config(gate, recipe.pretraining_objective, recipe.slices),
+        initial=initial[-1] if initial else None,
+        reference=reference[-1].outputs[stages.EXAMPLES] if reference else None,
+        forgetting=forgetting if initial else None,
+        pairs=PairSettings(inputs.pairs, gate.min_minimal_pairs) if inputs.pairs else None,
+    )
+
+
+def _initial_model(
+    spec: RunSpec, recipe: Recipe, job: PretrainJob, examples: channel.BaseChannel
+) -> list[BaseComponent]:
+    """The node that records the folder of the initial model, and the one that exports that model."""
+    files = spec.inputs.initial_model
+    properties: dict[str, str | int] = {"sha256": files.sha256, "licence": files.licence} if files else {}
+    folder = files.source if files else os.path.abspath(str(spec.request.init))
+    source = Importer(folder, standard_artifacts.Model, custom_properties=properties).with_id(stages.INITIAL_SOURCE)
+    # Without the settings of the training: a change of them needs no other initial model.
+    before = TrainingConfig(seed=recipe.training.seed)
+    at_step_0 = dataclasses.replace(
+        job, training=before, second_phase=SecondPhase(), training_root="", code="", stage_code=""
+    )
+    judged = recipe.gate.max_forgetting is not None
+    return [source, InitialModel(source.outputs[stages.IMPORTED], examples, at_step_0, spec.request.cased, judged)]
+
+
+def _examples_of_phase(
+    recipe: Recipe,
+    settings: ExampleSettings,
+    phase: str,
+    documents: channel.BaseChannel,
+    vocabulary: channel.BaseChannel,
+    run_dir: str,
+) -> list[BaseComponent]:
+    """The stages from documents to validated examples of a phase; the first makes them, the last is the data gate."""
+    example_gen = PretrainExampleGen(documents, vocabulary, settings)
+    statistics_gen = StatisticsGen(examples=example_gen.outputs[stages.EXAMPLES])
+    schema_gen = ImportSchemaGen(schema_file=_write_schema(settings, recipe.model.vocab_size, run_dir))
+    validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
+    gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs[stages.EXAMPLES], recipe.data)
+    phase_stages = (example_gen, statistics_gen, schema_gen, validator, gate)
+    return [stage.with_id(stages.of_phase(stage.id, phase)) for stage in phase_stages]
+
+
+def _other_examples(
+    recipe: Recipe, corpus: CorpusSettings, files: InputList, vocabulary: channel.BaseChannel, kind: str
+) -> list[BaseComponent]:
+    """The stages from other text to its examples; the first makes the documents.
+
+    Args:
+        kind: `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
+    """
+    replay = kind == stages.REPLAY
+    corpus = dataclasses.replace(corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
+    corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(
+        stages.of_phase(stages.CORPUS_GEN, kind)
+    )
+    sets = dict(zip(stages.PHASES, recipe.example_sets, strict=False)) if replay else {"": recipe.example_sets[-1]}
+    examples = [
+        PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, settings, replay=replay).with_id(
+            stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, kind + phase)
+        )
+        for phase, settings in sets.items()
+    ]
+    return [corpus_gen, *examples]
+
+
+def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:
+    """Write the curated schema to a file named by its content, so that a changed schema misses the cache."""
+    text = text_format.MessageToString(example_schema(settings.layout, vocab_size))
+    path = os.path.join(schema_dir(run_dir), f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt")
+    if not os.path.exists(path):
+        with atomic_write(path) as file:
+            file.write(text)
+    return path

@@ -1,0 +1,53 @@
+"""What the two pipelines have in common before their end: a Trainer, and the examples and thresholds that judge it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx.components import Trainer
+from tfx.dsl.components.base.base_component import BaseComponent
+from tfx.proto import trainer_pb2
+from tfx.types import channel
+
+from bert_keras.jobs import Job
+from components.evaluator.component import ForgettingSettings, PairSettings
+
+
+@dataclasses.dataclass
+class Trained:
+    """A pipeline up to its Trainer.
+
+    Attributes:
+        stages: the stages, in a valid order of execution, with the Trainer and what else the gate reads.
+        trainer: the one of them that trains.
+        examples: examples whose `eval` split the model is judged on.
+        gate: metrics and thresholds (`pipeline.dags.eval_gate`).
+        initial: exports the model that the training started from: the baseline if no blessed model is comparable.
+        reference: examples of text that is not trained on, for the initial model and the new one.
+        forgetting: how these are scored.
+        pairs: minimal pairs that the model is scored on.
+    """
+
+    stages: list[BaseComponent]
+    trainer: Trainer
+    examples: channel.BaseChannel
+    gate: tfma.EvalConfig
+    initial: BaseComponent | None = None
+    reference: channel.BaseChannel | None = None
+    forgetting: ForgettingSettings | None = None
+    pairs: PairSettings | None = None
+
+
+def trainer_of(entry_point: str, job: Job, examples: channel.BaseChannel, **inputs: Any) -> Trainer:
+    """The Trainer of a job; TFX passes the job's fields, without the folders, to the function `run_fn` of a module."""
+    return Trainer(
+        # Not `module_file`: it copies files without their packages, and needs pip in the environment.
+        run_fn=f"{entry_point}.run_fn",
+        examples=examples,
+        train_args=trainer_pb2.TrainArgs(splits=["train"]),
+        eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        custom_config=dataclasses.asdict(job),
+        **inputs,
+    )

@@ -1,0 +1,190 @@
+"""Resolves a request once: the recipe with its settings, the files with their fingerprints, the initial model."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator
+
+import typer
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from bert_keras.convert.detect import format_of
+from bert_keras.convert.initial_model import initial_outline
+from bert_keras.data.mixture import check_names
+from bert_keras.errors import InputError
+from bert_keras.files import atomic_write
+from bert_keras.notices import notify, recording
+from bert_keras.tokenizers.vocabulary_files import vocabulary_files
+from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, find_inputs, fingerprint
+from components.corpus_gen.record.licences import licence_files
+from components.evaluator.minimal_pairs import read_pairs, write_pairs
+from components.task_example_gen.archives import files_below
+from components.task_example_gen.evaluation_sets import with_leak_table
+from components.task_example_gen.split_files import find_splits, input_files
+from pipeline.examples.demo_corpus import CORPUS_BYTES, write_docstring_corpus
+from pipeline.recipes.finetuning import FineTuneRecipe, finetuning
+from pipeline.recipes.initial_model import with_initial_model
+from pipeline.recipes.pretraining import RECIPES
+from pipeline.recipes.settings import Recipe, with_settings
+from pipeline.runs.corpus_checks import checked_sets, leak_warning
+from pipeline.runs.notices import notices_file
+from pipeline.runs.options import LATEST
+from pipeline.runs.request import RunRequest
+from pipeline.runs.run_dir import inputs_dir, serving_dir
+from pipeline.runs.served_versions import hint_at_version, served_version
+from pipeline.runs.spec import InitialFiles, RunInputs, RunSpec
+
+
+def resolve(request: RunRequest, run_id: str) -> RunSpec:
+    """Resolve a run that begins now; its notices are recorded.
+
+    Raises:
+        InputError: an unusable recipe, setting or path.
+    """
+    spec = without_inputs(with_version(request))
+    request, recipe = spec.request, spec.recipe
+    with recording(notices_file(request.run_dir, request.run_name(run_id))):
+        FileSystems.set_options(PipelineOptions(list(request.beam_args)))
+        if isinstance(recipe, Recipe):
+            return dataclasses.replace(spec, inputs=_pretraining_inputs(spec, recipe))
+        return dataclasses.replace(spec, inputs=_fine_tuning_inputs(request, recipe))
+
+
+def without_inputs(request: RunRequest) -> RunSpec:
+    """The spec of a request whose files are on another machine: nothing is read but the folder of --init, if it exists.
+
+    Raises:
+        InputError: no such recipe or task, or an invalid setting.
+    """
+    if request.recipe not in RECIPES:
+        recipe: Recipe | FineTuneRecipe = with_settings(finetuning(request.recipe), request.settings)
+    elif request.init and not os.path.isdir(request.init):
+        recipe = with_settings(RECIPES[request.recipe](), request.settings)
+    else:
+        with _naming_a_version(request.init):
+            recipe = with_initial_model(RECIPES[request.recipe](), request.init, request.cased, request.settings)
+    return RunSpec(dataclasses.replace(request, name=request.name or f"bert-{recipe.workflow}"), recipe)
+
+
+def with_version(request: RunRequest) -> RunRequest:
+    """The request with `--init latest` replaced by the version that the run directory serves now."""
+    if request.init != LATEST:
+        return request
+    version = served_version(serving_dir(request.run_dir))
+    if version is None:
+        raise InputError(f"--init {LATEST}: {request.run_dir} has no pushed version; give a model for the first run")
+    init = os.path.join(serving_dir(request.run_dir), str(version))
+    return dataclasses.replace(request, init=init, latest=str(version))
+
+
+@contextlib.contextmanager
+def _naming_a_version(init: str | None) -> Iterator[None]:
+    """Add to an error which version of a folder of versions could be the initial model."""
+    try:
+        yield
+    except InputError as error:
+        if not init:
+            raise
+        raise hint_at_version(error, init) from None
+
+
+def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
+    """Find the files; without a corpus write one from the docstrings of the installed libraries."""
+    request, folder = spec.request, inputs_dir(spec.request.run_dir)
+    if request.init:
+        vocabulary: InputFile | None = _initial_vocabulary(request, request.init)
+    else:
+        vocabulary = _vocabulary(request.vocab) if request.vocab else None
+    if recipe.vocabulary.extend and not vocabulary:
+        raise InputError("vocabulary.extend adds words to a vocabulary: give --init or --vocab")
+    if request.reference_corpus and not request.init:
+        raise InputError("--reference-corpus: shows what an initial model forgets; give --init, or leave it out")
+    if recipe.gate.max_forgetting is not None and not request.reference_corpus:
+        raise InputError("gate.max_forgetting: is measured on general text; give it with --reference-corpus")
+    reference, replay = (
+        find_inputs(patterns, recipe.corpus) if patterns else []
+        for patterns in (request.reference_corpus, request.replay)
+    )
+    if named := [file.source_name for file in (*reference, *replay) if file.source_name]:
+        raise InputError(f"{named[0]}=: only --corpus has sources with names; leave the name out")
+    earlier = ""
+    if spec.reads_only_new:
+        from pipeline.runs.lineage import documents_of_version  # ML Metadata
+
+        earlier = documents_of_version(request)
+    corpus = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
+    # Before hours of making examples.
+    check_names(sorted({file.source_name for file in corpus}), recipe.training.source_numbers)
+    (leaks,) = with_leak_table(recipe.corpus, folder).decontaminate or ("",)
+    pairs = ""
+    if recipe.gate.minimal_pairs:
+        pairs = write_pairs(read_pairs(recipe.gate.minimal_pairs, "gate.minimal_pairs"), folder)
+    return RunInputs(
+        corpus=InputList.write(corpus, folder),
+        reference=InputList.write(reference, folder) if reference else NO_FILES,
+        replay=InputList.write(replay, folder) if replay else NO_FILES,
+        vocabulary=vocabulary,
+        earlier=earlier,
+        leaks=leaks,
+        checked=checked_sets(leaks, request.init),
+        pairs=pairs,
+        initial_model=_initial_files(request.init) if request.init else None,
+    )
+
+
+def _fine_tuning_inputs(request: RunRequest, recipe: FineTuneRecipe) -> RunInputs:
+    if request.init is None:
+        raise InputError(f"{request.recipe}: give the initial checkpoint, --init DIR")
+    with _naming_a_version(request.init):
+        format_of(request.init)
+    given = {"train": request.train, "eval": request.held_out, "test": request.test}
+    rows = find_splits(recipe.row, request.data, given)
+    if line := leak_warning(request.init, rows):
+        notify(line)
+    return RunInputs(
+        rows=rows, rows_fingerprint=fingerprint(input_files(rows)), initial_model=_initial_files(request.init)
+    )
+
+
+def _initial_files(init: str) -> InitialFiles:
+    digest, names = hashlib.sha256(), []
+    for file in files_below(init):
+        names.append(os.path.relpath(file.path, init))
+        with open(file.path, "rb") as content:
+            digest.update(f"{names[-1]}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\0".encode())
+    return InitialFiles(os.path.abspath(init), digest.hexdigest(), next(iter(licence_files(names)), ""))
+
+
+def _vocabulary(path: str) -> InputFile:
+    if not os.path.isfile(path):
+        raise InputError(
+            f"{path}: no such file; --vocab takes a vocab.txt (or a vocab.json, with merges.txt beside it)"
+        )
+    return InputFile(os.path.abspath(path), os.path.getsize(path))
+
+
+def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
+    """Write the vocabulary of the initial model to the run directory, to a folder named by its content."""
+    if request.vocab:
+        raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
+    _, tokenizer = initial_outline(init, request.cased)
+    # Texts: SentencePiece's model is no vocabulary to train on with.
+    contents = {name: str(content) for name, content in vocabulary_files(tokenizer).items()}
+    digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]
+    folder = os.path.join(inputs_dir(request.run_dir), f"vocab-{digest}")
+    os.makedirs(folder, exist_ok=True)
+    for name, content in contents.items():
+        with atomic_write(os.path.join(folder, name)) as file:
+            file.write(content)
+    return _vocabulary(os.path.join(folder, next(iter(contents))))  # the merges are read beside it
+
+
+def _docstrings(run_dir: str) -> str:
+    typer.echo("reading the docstrings of the installed libraries")
+    path = os.path.join(run_dir, "corpus", "docstrings.txt")
+    write_docstring_corpus(path, CORPUS_BYTES)
+    return path
