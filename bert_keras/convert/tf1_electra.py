@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_keras.convert.architecture import Architecture
-from bert_keras.convert.weight_copy import StoredTensor
+from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import EncodedTexts
+from bert_keras.tokenizers.protocol import BYTE_BPE, EncodedTexts
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -99,6 +99,7 @@ class ByteBpeTokenizer:
         ValueError: a duplicate or missing token.
     """
 
+    algorithm = BYTE_BPE
     pair_separators, has_segments, words_stand_alone = 2, False, False
 
     def __init__(self, vocabulary: Sequence[str], merges: Sequence[tuple[str, str]]):

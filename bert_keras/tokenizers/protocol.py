@@ -7,6 +7,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+WORDPIECE, BYTE_BPE, SENTENCEPIECE = "wordpiece", "byte_bpe", "sentencepiece"
+# The algorithms in messages.
+TITLES = {WORDPIECE: "word pieces", BYTE_BPE: "byte-level BPE", SENTENCEPIECE: "SentencePiece"}
+
 
 class EncodedTexts(NamedTuple):
     """Tokens of many texts with their offsets.
@@ -27,6 +31,8 @@ class EncodedTexts(NamedTuple):
 class Tokenizer(Protocol):
     """A vocabulary, its tokenization, and the format of sequences for models that use it."""
 
+    # Its algorithm, as `vocab_spec.json` names it.
+    algorithm: str
     # Number of separators between the two texts of a pair; one separator ends each sequence.
     pair_separators: int
     # The second text of a pair and the separator after it have segment id 1, not 0.

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.protocol import EncodedTexts
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, EncodedTexts
 
 # ALBERT's, in the order of the attributes of `protocol.Tokenizer`.
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
@@ -48,25 +48,35 @@ def albert_model(model: bytes, lower_case: bool, keep_accents: bool) -> bytes:
     Raises:
         ValueError: it is no unigram model of SentencePiece.
     """
-    import sentencepiece
-    from tokenizers import normalizers
-
     proto = _parsed(model)
     if proto.normalizer_spec.name == _RULES:
         return model
+    charsmap = _charsmap(proto.normalizer_spec.SerializeToString(), lower_case, keep_accents)
+    proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = _RULES, charsmap
+    for piece in proto.pieces:
+        if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
+            piece.score -= _COMMA_PENALTY
+    return proto.SerializeToString(deterministic=True)
+
+
+@functools.lru_cache(4)  # takes a second or two, and a folder is read more than once
+def _charsmap(normalizer_spec: bytes, lower_case: bool, keep_accents: bool) -> bytes:
+    """The table of replacements: AlbertTokenizer's changes of a text, then the model's own."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import normalizers
+
+    model_rules = sentencepiece_model_pb2.ModelProto()
+    model_rules.normalizer_spec.MergeFromString(normalizer_spec)
     steps: list[Any] = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
     fold = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lower_case else [])]).normalize_str
     characters = [chr(code) for code in range(1, ut.CODE_POINTS) if not 0xD800 <= code <= 0xDFFF]
     # The table may have rules for characters with their marks, and for the parts of Korean syllables.
     decomposed = (unicodedata.normalize(form, text) for form in ("NFD", "NFKD") for text in characters)
     texts = [*dict.fromkeys([*characters, *(text for text in decomposed if len(text) > 1)])]
-    replaced = sentencepiece.SentencePieceNormalizer(model_proto=model).normalize([fold(text) for text in texts])
-    rules = {text: new for text, new in zip(texts, replaced, strict=True) if text != new} | QUOTES
-    proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = _RULES, _compiled(rules)
-    for piece in proto.pieces:
-        if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
-            piece.score -= _COMMA_PENALTY
-    return proto.SerializeToString(deterministic=True)
+    normalizer = sentencepiece.SentencePieceNormalizer(model_proto=model_rules.SerializeToString())
+    replaced = normalizer.normalize([fold(text) for text in texts])
+    return _compiled({text: new for text, new in zip(texts, replaced, strict=True) if text != new} | QUOTES)
 
 
 def model_of_fast(fields: dict[str, Any]) -> bytes:
@@ -146,6 +156,7 @@ class SentencePieceTokenizer:
         ValueError: a special token is missing.
     """
 
+    algorithm = SENTENCEPIECE
     pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
 
     def __init__(self, model: bytes):

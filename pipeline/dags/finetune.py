@@ -10,7 +10,7 @@ from tfx.components import Trainer
 from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import trainer_pb2
 
-from bert_keras.convert.detect import format_of
+from bert_keras.convert.formats import format_of
 from bert_keras.jobs import FinetuneJob
 from components.code_version import FINETUNING, code_fingerprint, weights_fingerprint
 from components.corpus_gen.inputs import fingerprint

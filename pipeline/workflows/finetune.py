@@ -30,7 +30,7 @@ class FineTuneWorkflow:
         from apache_beam.io.filesystems import FileSystems
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        from bert_keras.convert.detect import format_of
+        from bert_keras.convert.formats import format_of
         from components.task_example_gen.split_files import find_splits
         from pipeline.runs.corpus_checks import leak_warning
 

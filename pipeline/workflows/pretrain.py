@@ -161,13 +161,13 @@ def _vocabulary(path: str) -> InputFile:
 
 def _initial_vocabulary(request: RunRequest) -> InputFile:
     """Write the vocabulary of the initial model to the run directory, to a folder named by its content."""
-    from bert_keras.convert.initial_model import initial_outline
+    from bert_keras.convert.initial_weights import initial_folder
     from bert_keras.tokenizers.vocabulary_files import vocabulary_files
     from pipeline.runs.run_dir import inputs_dir
 
     if request.vocab:
         raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
-    _, tokenizer = initial_outline(str(request.init), request.cased)
+    _, tokenizer = initial_folder(str(request.init), request.cased)
     # Texts: SentencePiece's model is no vocabulary to train on with.
     contents = {name: str(content) for name, content in vocabulary_files(tokenizer).items()}
     digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]
