@@ -159,9 +159,9 @@ def _read_architecture(path: str) -> Architecture:
     if missing := names.keys() - fields.keys():
         raise InputError(f"{path}: config has no {min(missing)}; is the file complete?")
     # keras-hub would instantiate any class that a nested object names.
-    for at, objects, allowed in (("", stored, "config"), ("config.", fields, "dtype")):
+    for prefix, objects, allowed in (("", stored, "config"), ("config.", fields, "dtype")):
         if nested := [name for name, value in objects.items() if isinstance(value, dict) and name != allowed]:
-            raise InputError(f"{path}: {at}{nested[0]} is an object, which is not allowed for an encoder")
+            raise InputError(f"{path}: {prefix}{nested[0]} is an object, which is not allowed for an encoder")
     values = {ours: fields[theirs] for theirs, ours in names.items()}
     width = values.pop("embedding_size", values["hidden_size"])
     values |= {"attention_probs_dropout_prob": values["hidden_dropout_prob"], "type_vocab_size": 1} | values

@@ -112,19 +112,19 @@ def _electra_networks(prefix: str) -> tuple[Network, Network | None] | None:
 
 def _any_prefix(directory: str) -> str | None:
     """The checkpoint of a folder, which ELECTRA names after the model, or by its step: of several the newest."""
-    found = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
-    if len(found) > 1:
+    indexes = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
+    if len(indexes) > 1:
         import tensorflow as tf
 
         # Named by the file `checkpoint`.
         newest = tf.train.latest_checkpoint(directory)
         if newest is None:
             raise InputError(
-                f"{directory} has {len(found)} checkpoints and no file `checkpoint`; convert one of them: "
-                f"{found[-1].removesuffix('.index')}"
+                f"{directory} has {len(indexes)} checkpoints and no file `checkpoint`; convert one of them: "
+                f"{indexes[-1].removesuffix('.index')}"
             )
         return newest
-    return found[0].removesuffix(".index") if found else None
+    return indexes[0].removesuffix(".index") if indexes else None
 
 
 def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
@@ -150,9 +150,9 @@ def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
         )
     # Strings, which are in no checkpoint of a model, have no fixed size.
     needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
-    found = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
-    if found < needed:
-        raise _damaged(prefix, f"its data files have {found:,} bytes, its index lists {needed:,}")
+    size = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
+    if size < needed:
+        raise _damaged(prefix, f"its data files have {size:,} bytes, its index lists {needed:,}")
 
     def stored(name: str, shape: list[int]) -> StoredTensor:
         def read():

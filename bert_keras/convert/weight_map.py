@@ -92,11 +92,11 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
                 _stored(keras_hub, "/embeddings"),
                 unused_rows,
             )
-    at: _Names = f"{stem}/embeddings/LayerNorm", f"{stem}.embeddings.LayerNorm", "embeddings_layer_norm"
-    yield from _norm("encoder", "bert/embeddings/layer_norm", at, width)
+    names: _Names = f"{stem}/embeddings/LayerNorm", f"{stem}.embeddings.LayerNorm", "embeddings_layer_norm"
+    yield from _norm("encoder", "bert/embeddings/layer_norm", names, width)
     if width != config.hidden_size:
-        at = f"{stem}/embeddings_project", f"{stem}.embeddings_project", "embeddings_projection"
-        yield from _dense("encoder", "bert/embeddings_project", at, width, config.hidden_size)
+        names = f"{stem}/embeddings_project", f"{stem}.embeddings_project", "embeddings_projection"
+        yield from _dense("encoder", "bert/embeddings_project", names, width, config.hidden_size)
 
 
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
@@ -107,19 +107,19 @@ def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
         hf, hub = f"{stem}.encoder.layer.{i}", f"transformer_layer_{i}"
         attention = f"{hub}/self_attention_layer"
         for name in ("query", "key", "value"):
-            at = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
-            yield from _dense("encoder", f"{here}/attention/{name}", at, hidden, hidden)
-        at = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
-        yield from _dense("encoder", f"{here}/attention/output", at, hidden, hidden)
-        at = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
+            names = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
+            yield from _dense("encoder", f"{here}/attention/{name}", names, hidden, hidden)
+        names = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
+        yield from _dense("encoder", f"{here}/attention/output", names, hidden, hidden)
+        names = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
         if i > 0 or not is_pre or config.shared_layers:
-            yield from _norm("encoder", f"{here}/attention_layer_norm", at, hidden)
-        at = f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense", f"{hub}/feedforward_intermediate_dense"
-        yield from _dense("encoder", f"{here}/intermediate", at, hidden, inner * (1 + config.gated_feed_forward))
-        at = f"{tf1}/output/dense", f"{hf}.output.dense", f"{hub}/feedforward_output_dense"
-        yield from _dense("encoder", f"{here}/output", at, inner, hidden)
-        at = f"{tf1}/output/LayerNorm", f"{hf}.output.LayerNorm", f"{hub}/feedforward_layer_norm"
-        yield from _norm("encoder", f"{here}/output_layer_norm", at, hidden)
+            yield from _norm("encoder", f"{here}/attention_layer_norm", names, hidden)
+        names = f"{tf1}/intermediate/dense", f"{hf}.intermediate.dense", f"{hub}/feedforward_intermediate_dense"
+        yield from _dense("encoder", f"{here}/intermediate", names, hidden, inner * (1 + config.gated_feed_forward))
+        names = f"{tf1}/output/dense", f"{hf}.output.dense", f"{hub}/feedforward_output_dense"
+        yield from _dense("encoder", f"{here}/output", names, inner, hidden)
+        names = f"{tf1}/output/LayerNorm", f"{hf}.output.LayerNorm", f"{hub}/feedforward_layer_norm"
+        yield from _norm("encoder", f"{here}/output_layer_norm", names, hidden)
     if is_pre:
         yield from _norm("encoder", "bert/final_layer_norm", (None, "bert.final_norm", None), hidden)
 
@@ -135,8 +135,8 @@ def _masked_lm_head(
 
 def bert_heads(config: BertConfig, width: int) -> Iterator[Weight]:
     hidden = config.hidden_size
-    at = "bert/pooler/dense", "bert.pooler.dense", "pooled_dense"
-    yield from _dense("pooler", "bert/pooler", at, hidden, hidden)
+    names = "bert/pooler/dense", "bert.pooler.dense", "pooled_dense"
+    yield from _dense("pooler", "bert/pooler", names, hidden, hidden)
     tf1, hf = "cls/predictions/transform", "cls.predictions.transform"
     # keras-hub's head is another function (`keras_hub`).
     yield from _masked_lm_head(
@@ -154,8 +154,8 @@ def bert_heads(config: BertConfig, width: int) -> Iterator[Weight]:
 
 
 def roberta_heads(config: BertConfig, width: int) -> Iterator[Weight]:
-    at = None, "roberta.pooler.dense", None
-    yield from _dense("pooler", "bert/pooler", at, config.hidden_size, config.hidden_size)
+    names = None, "roberta.pooler.dense", None
+    yield from _dense("pooler", "bert/pooler", names, config.hidden_size, config.hidden_size)
     yield from _masked_lm_head(
         config,
         width,
@@ -167,8 +167,8 @@ def roberta_heads(config: BertConfig, width: int) -> Iterator[Weight]:
 
 def electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
     hidden = config.hidden_size
-    at: _Names = None, None, "pooled_dense"
-    yield from _dense("pooler", "bert/pooler", at, hidden, hidden)
+    names: _Names = None, None, "pooled_dense"
+    yield from _dense("pooler", "bert/pooler", names, hidden, hidden)
     yield from _masked_lm_head(
         config,
         width,
@@ -178,5 +178,5 @@ def electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
         "generator_predictions",
     )
     for here, tf1, hf, outputs in (("dense", "dense", "dense", hidden), ("output", "dense_1", "dense_prediction", 1)):
-        at = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
-        yield from _dense("discriminator head", f"discriminator_predictions_{here}", at, hidden, outputs)
+        names = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
+        yield from _dense("discriminator head", f"discriminator_predictions_{here}", names, hidden, outputs)

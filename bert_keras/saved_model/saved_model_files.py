@@ -44,16 +44,16 @@ def served_copy(model: keras.Model, precision: str) -> keras.Model:
         served.build()
     finally:
         keras.mixed_precision.set_dtype_policy(before)
-    for own, trained in zip(served._flatten_layers(), model._flatten_layers(), strict=True):
-        if isinstance(own, SelfAttention):
-            own.fuse(trained)
-        elif own.built:
+    for copy, trained in zip(served._flatten_layers(), model._flatten_layers(), strict=True):
+        if isinstance(copy, SelfAttention):
+            copy.fuse(trained)
+        elif copy.built:
             weights: dict[str, keras.Variable] = {}
             trained.save_own_variables(weights)
-            own.load_own_variables(weights)
-        if isinstance(own, keras.layers.LayerNormalization):
+            copy.load_own_variables(weights)
+        if isinstance(copy, keras.layers.LayerNormalization):
             # Of [B, T, H]. For -1 Keras would reshape gamma and beta in each call.
-            own.axis = [2]
+            copy.axis = [2]
     return served
 
 

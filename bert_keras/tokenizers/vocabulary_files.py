@@ -280,9 +280,9 @@ def wordpiece(
     """Return the tokenizer unchanged; InputError for byte-level BPE, SentencePiece, and rules that are not `stored`."""
     if isinstance(tokenizer, BertTokenizer):
         rules = tokenizer.normalization.fields
-        kept = Normalization(**{name: rules[name] for name in stored}).fields
+        known = Normalization(**{name: rules[name] for name in stored}).fields
         for name, value in rules.items():
-            if value != kept[name]:
+            if value != known[name]:
                 raise InputError(f"{whose} cannot store {name}={value} of the vocabulary; write the model with --to hf")
     if tokenizer is None or isinstance(tokenizer, BertTokenizer):
         return tokenizer

@@ -95,7 +95,7 @@ LAYERS = {
         *("load", "server"),
     ),
 }
-# Files and folders in a folder of a package, `__init__.py` not counted.
+# Files and folders in a folder of a package, without `__init__.py` and README.md.
 MAX_ENTRIES = 15
 # What a Beam worker need not have: no wheels for its Python or its glibc.
 NOT_ON_WORKERS = (
@@ -210,7 +210,9 @@ def test_nothing_is_imported_from_above(package):
 
 def test_no_folder_is_crowded():
     folders = {path.parent for path in PACKAGES}
-    entries = {name(folder): [p for p in folder.iterdir() if not p.name.startswith("__")] for folder in folders}
+    entries = {
+        name(folder): [p for p in folder.iterdir() if not p.name.startswith(("__", "README"))] for folder in folders
+    }
     assert not {folder: len(found) for folder, found in entries.items() if len(found) > MAX_ENTRIES}
 
 

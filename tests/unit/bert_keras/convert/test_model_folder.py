@@ -2,13 +2,14 @@
 
 import dataclasses
 import importlib.util
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_keras import BertForPreTraining, ModelFolder, export, from_checkpoint
-from bert_keras.convert.formats import FORMATS
+from bert_keras.convert.formats import FORMATS, read_folder
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks.settings import TaskSettings
@@ -74,6 +75,20 @@ def test_a_fine_tuned_model_keeps_its_output_layer(tmp_path):
     assert (found.task, found.settings) == (task, settings) and found.inputs(TEXTS)["input_ids"].shape == (2, 8)
     logits = found.model.predict(found.inputs(TEXTS), verbose=0)
     np.testing.assert_allclose(logits, model.predict(tuned.inputs(TEXTS), verbose=0), atol=1e-5)
+    # The family is recorded, not guessed, and weights are read when they are asked for.
+    config = tmp_path / "bert_config.json"
+    fields = json.loads(config.read_text())
+    assert fields["family"] == "bert"
+    config.write_text(json.dumps({**fields, "family": "gpt"}))
+    with pytest.raises(InputError, match=r"bert_config.json: family is 'gpt'; it must be one of bert, roberta"):
+        read_folder(str(tmp_path))
+    config.write_text(json.dumps({**fields, "family": "electra"}))
+    lazy = read_folder(str(tmp_path))
+    assert lazy.family == "electra"
+    (tmp_path / "model.weights.h5").unlink()
+    assert (lazy.config, lazy.task, lazy.known_tokenizer().vocabulary) == (CONFIG, task, TOKENIZER.vocabulary)
+    with pytest.raises(InputError, match=r"model.weights.h5: the weights do not fit"):
+        _ = lazy.model
 
 
 def test_an_unknown_format_is_named(bert, tmp_path):

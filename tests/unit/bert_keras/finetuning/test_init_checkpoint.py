@@ -102,7 +102,7 @@ def test_the_encoder_of_a_fine_tuned_model_is_read(folders, tmp_path, name, sett
         read_any(str(tmp_path))
 
 
-def test_an_initial_checkpoint_init_checkpoint_draws_them():
+def test_an_initial_checkpoint_without_weights_draws_them():
     task = task_of("sst-2")
     models = [task_type_of(task).create_model(CONFIG, task, TaskSettings(), 3) for _ in range(2)]
     for model in models:

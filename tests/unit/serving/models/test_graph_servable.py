@@ -66,7 +66,7 @@ def test_a_folder_may_have_brackets_in_its_name(versions: list[Path], tmp_path: 
     assert answers(Servable("m", 2, tmp_path / "models[x]" / "2")) == [[5.0, 0.0], [5.0, 0.0]]
 
 
-def test_a_version_init_checkpoint_does_not_get_another_versions(versions: list[Path], tmp_path: Path) -> None:
+def test_a_version_without_weights_does_not_get_another_versions(versions: list[Path], tmp_path: Path) -> None:
     first = Servable("m", 1, versions[0])
     shutil.copytree(versions[1], tmp_path / "2")
     (tmp_path / "2/variables/variables.index").write_bytes(b"no index")
