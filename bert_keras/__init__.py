@@ -15,7 +15,8 @@ os.environ["KERAS_HOME"] = os.path.join(os.path.dirname(os.path.abspath(__file__
 
 # The public names, by module. No module may have the name of one: importing it would hide the name (decision 22).
 _NAMES = {
-    "bert_keras.checkpoint": ("Checkpoint", "export", "from_checkpoint"),
+    "bert_keras.convert.formats": ("export", "from_checkpoint"),
+    "bert_keras.convert.model_folder": ("ModelFolder",),
     "bert_keras.finetuning.finetune": ("finetune",),
     "bert_keras.jobs": ("FinetuneJob", "PretrainJob"),
     "bert_keras.models.backbone": ("BertBackbone",),

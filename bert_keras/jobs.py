@@ -64,7 +64,7 @@ class PretrainJob(Job):
         training: both phases.
         second_phase: the last steps, on the longer examples.
         pretraining: the model around the encoder.
-        init: a folder that `bert_keras.initial_model.export_initial_model` wrote; "": all weights are drawn.
+        init: a folder that `components.trainer.initial_model.export_initial_model` wrote; "": all weights are drawn.
     """
 
     examples: tuple[str, ...] = field(metadata=INPUT)

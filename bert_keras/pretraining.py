@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,7 +24,9 @@ from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
 from bert_keras.saved_model.pretrained import export_saved_model
-from bert_keras.tokenizers.vocabulary_files import Tokenizer, read_vocabulary
+from bert_keras.saved_model.settings import CONFIG_FILE, ORIGIN_FIELD
+from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.affects import weights_of
 from bert_keras.training.budget import Budget
@@ -35,9 +38,9 @@ from bert_keras.training.optimizer import LearnedRows
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
 from bert_keras.training.strategy import create_strategy, worker_number
 
-# Of the folder of an initial model (`bert_keras.initial_model`): the weights of the model that is trained.
+# Of the folder of an initial model (`components.trainer.initial_model`): the weights of the model that is trained.
 INITIAL_WEIGHTS_FILE = "initial.weights.h5"
-# Its parts that are missing from the source, as `bert_keras.training.optimizer.LearnedRows`.
+# The rows that the source lacks, as `bert_keras.training.optimizer.LearnedRows`.
 LEARNED_ROWS_FILE = "learned_rows.json"
 
 
@@ -103,8 +106,17 @@ def pretrain(job: PretrainJob) -> None:
     model = create_loop(training, phases, directory, note).run()
     if worker_number(strategy):
         return
-    export_with_examples(model, objective, job, judged, tokenizer)
+    export_with_examples(model, objective, job, judged, tokenizer, record=_origin(job.init))
     copy_logs(directory, job.logs_dir)
+
+
+def _origin(init: str) -> dict[str, Any]:
+    """The field of `bert_config.json` that says where the weights of an initial model began, if it has one."""
+    if not init:
+        return {}
+    with tf.io.gfile.GFile(os.path.join(init, CONFIG_FILE)) as file:
+        fields = json.load(file)
+    return {name: fields[name] for name in (ORIGIN_FIELD,) if name in fields}
 
 
 def _learned_rows(init: str) -> LearnedRows:
@@ -128,6 +140,7 @@ def export_with_examples(
     examples_dir: str,
     tokenizer: Tokenizer,
     untrained: Collection[Part] | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> None:
     """Export a model with what its examples say: their layout, their unigram model and their specification.
 
@@ -135,7 +148,7 @@ def export_with_examples(
     """
     spec = ExampleSpec.load(examples_dir)
     unigram = _unigram_model(spec, examples_dir)
-    export_saved_model(model, tokenizer, job.output_dir, spec.layout, objective, job.export, unigram, untrained)
+    export_saved_model(model, tokenizer, job.output_dir, spec.layout, objective, job.export, unigram, untrained, record)
     # The examples' spec belongs to the model.
     source, target = (os.path.join(folder, EXAMPLE_SPEC_FILE) for folder in (examples_dir, job.output_dir))
     tf.io.gfile.copy(source, target, overwrite=True)  # there if a finished `bert-tfx train` is repeated

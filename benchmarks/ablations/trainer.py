@@ -20,10 +20,11 @@ from benchmarks.ablations.experiment import MINIMAL_PAIRS
 from benchmarks.ablations.recipes import AblationRecipe
 from benchmarks.ablations.results import Results, Unit
 from benchmarks.ablations.runner import PretrainingStep
+from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.data.tfrecord_batches import shard_files
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import init_checkpoint, read_init
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.electra import ElectraForPreTraining
@@ -89,11 +90,11 @@ class LocalTrainer:
             self.data[MINIMAL_PAIRS] = f"{fingerprint(list_files(pairs, '--task'))}, {limit}"
         self.given_model, self.shape = bool(init), ""
         # A cache of one initial checkpoint: jobs with different seeds follow each other.
-        self._read: tuple[PretrainingStep | None, InitCheckpoint] | None = None
+        self._read: tuple[PretrainingStep | None, ModelFolder] | None = None
         if init:
-            given = InitCheckpoint.read(init)
+            given = read_init(init)
             self._read = None, given
-            needed = [dataclasses.asdict(given.config), given.family, list(given.tokenizer.vocabulary)]
+            needed = [dataclasses.asdict(given.config), given.family, list(given.known_tokenizer().vocabulary)]
             self.shape = hashlib.sha256(json.dumps(needed).encode()).hexdigest()
             files = (path for path in sorted(glob.glob(os.path.join(glob.escape(init), "*"))) if os.path.isfile(path))
             self.texts = fingerprint([InputFile(path, os.path.getsize(path)) for path in files])
@@ -148,7 +149,7 @@ class LocalTrainer:
         init = self._read[1]
         labelled, rows = self._rows(recipe, task)
         model = fine_tune(labelled, recipe.task, recipe.finetuning, init, rows[TRAIN], rows[EVAL], folder)
-        trained = TrainedTask(model, labelled, recipe.task, init.tokenizer)
+        trained = TrainedTask(model, labelled, recipe.task, init.known_tokenizer())
         answers = trained.answers(rows[EVAL], recipe.finetuning.eval_batch_size)
         shutil.rmtree(folder)
         gc.collect()
@@ -199,23 +200,23 @@ class LocalTrainer:
             generate_rows(task_of(name), self._splits[name], recipe.data, folder)
         return folder
 
-    def init_checkpoint(self, start: PretrainingStep | None) -> InitCheckpoint:
+    def init_checkpoint(self, start: PretrainingStep | None) -> ModelFolder:
         """The encoder after a step of a pre-training; None: the given model.
 
         Raises:
             InputError: the checkpoint is missing, or cannot be fine-tuned.
         """
         if start is None:
-            return InitCheckpoint.read(self._init)
+            return read_init(self._init)
         if not start.folder:
-            return dataclasses.replace(InitCheckpoint.read(self._init), backbone=None)
+            return dataclasses.replace(read_init(self._init), load=None)
         if start.step is None:
-            return InitCheckpoint.read(os.path.join(start.folder, _MODEL))
+            return read_init(os.path.join(start.folder, _MODEL))
         examples = self._examples(start.recipe)
         spec, recipe = ExampleSpec.load(examples), start.recipe
         config = dataclasses.replace(recipe.model, vocab_size=spec.vocab_size)
         if start.step == 0:
-            return InitCheckpoint(config, load_tokenizer(examples, spec))
+            return init_checkpoint(config, load_tokenizer(examples, spec))
         create_model, _ = pretraining_model(recipe.pretraining, spec.objective, config, recipe.training.seed)
         model = create_model()
         if recipe.pretraining.head_start:
@@ -234,4 +235,4 @@ class LocalTrainer:
         checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
         checkpoint.restore(path.removesuffix(".index")).assert_existing_objects_matched()
         encoder = (model.discriminator if isinstance(model, ElectraForPreTraining) else model).backbone
-        return InitCheckpoint(encoder.config, load_tokenizer(examples, spec), encoder)
+        return init_checkpoint(encoder.config, load_tokenizer(examples, spec), encoder)

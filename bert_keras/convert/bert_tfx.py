@@ -9,31 +9,35 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras import files
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, family_of, generator_size, has_vocabulary
-from bert_keras.convert.weight_copy import Outline, ReadModel, Written
-from bert_keras.convert.weight_map import Family
+from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
+from bert_keras.convert.families.table import FAMILIES, check_algorithm
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.saved_model.settings import (
     CONFIG_FILE,
     EMBEDDING_FIELD,
+    FAMILY_FIELD,
+    GENERATOR_FILE,
     LENGTH_FIELD,
+    ORIGIN_FIELD,
+    UNTRAINED_FIELD,
+    WEIGHTS_FILE,
     EmbeddingSettings,
     ExportSettings,
+    family_of,
 )
 from bert_keras.tokenizers import vocabulary_files
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer
 from bert_keras.tokenizers.unicode_tables import normalization_fields
-from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Tokenizer, Vocabulary
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Vocabulary
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
@@ -43,78 +47,74 @@ if TYPE_CHECKING:
 
 # P of the examples that the `evaluate` signature reads: the original's default.
 _MAX_PREDICTIONS = 20
-_WHOSE = "the folders that bert-tfx serves"
 # Fields of an ELECTRA's `bert_config.json` that `BertConfig` lacks.
 _ELECTRA_SIZES = ("embedding_size", "generator_size")
 
 
-def read_pushed(directory: str) -> ReadModel:
-    """Read a model that the pipeline pushed or `write_pushed` wrote; only the encoder of a fine-tuned model.
+def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
+    """Read a model that the pipeline pushed or `write_pushed` wrote.
 
-    A BERT with byte-level BPE is read as a RoBERTa. An ELECTRA is read as its discriminator, and its
-    generator if the folder has it (`bert_keras.saved_model.pretrained.export_saved_model`).
+    An ELECTRA is read as its discriminator, and its generator if the folder has it
+    (`bert_keras.saved_model.pretrained.export_saved_model`).
 
     Raises:
         InputError: a file is missing, damaged, or does not fit the configuration.
     """
-    from bert_keras.models.roberta import RobertaForMaskedLM
-    from bert_keras.saved_model.pretrained import UNTRAINED_FIELD, WEIGHTS_FILE
-
+    path = os.path.join(directory, CONFIG_FILE)
     config, electra = _read_config(directory)
-    fields = _vocabulary_spec(directory)
-    vocabulary = _read_vocabulary(directory, config, fields.get("algorithm"))
-    tokens, merges = (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
-    further: dict[str, Any] = {"embedding": _read_embedding(directory)}
-    further |= {"sentencepiece": vocabulary.sentencepiece} if vocabulary else {}
-    weights, family = os.path.join(directory, WEIGHTS_FILE), _family(config, electra, merges)
-    _check_weights(directory)
-    model, fine_tuned = _new_model(directory, electra or config)
-    _load_weights(model, weights)
-    rules = normalization_fields(fields)
-    if fine_tuned is not None:
-        task, settings = fine_tuned
-        remarks = () if task.contrastive else (f"the output layer of {task.name} in {directory} is dropped",)
-        random: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
-        read = ReadModel(model.backbone, tokens, rules, random, merges, family, remarks, (model, task, settings))
-        return dataclasses.replace(read, **further)
-    path = os.path.join(directory, CONFIG_FILE)
-    stored = files.read_json(path)
-    if LENGTH_FIELD not in stored and os.path.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
-        path = os.path.join(directory, EXAMPLE_SPEC_FILE)  # pushed before the field was written
-    length, longest = files.read_json(path).get(LENGTH_FIELD), config.max_position_embeddings
-    if length is not None and not (isinstance(length, int) and 2 < length <= longest):
-        raise InputError(f"{path}: {LENGTH_FIELD} is {length!r}; it must be a whole number from 3 to {longest}")
-    further["max_seq_length"] = length
-    untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
-    if merges is not None and not electra:
-        # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
-        roberta = RobertaForMaskedLM(config)
-        roberta.build()
-        weight_copy.copy_weights(model, roberta)
-        drawn = tuple(part for part in untrained if part == "masked-LM head")
-        return ReadModel(roberta, tokens, rules, drawn, merges, family, **further)
-    if not electra:
-        return ReadModel(model, tokens, rules, untrained, family=family, **further)
-    generator = _generator(directory, electra)
-    return ReadModel(model, tokens, rules, untrained, merges, "electra", generator=generator, **further)
-
-
-def _read_embedding(directory: str) -> EmbeddingSettings:
-    path = os.path.join(directory, CONFIG_FILE)
-    try:
-        return EmbeddingSettings(**files.read_json(path).get(EMBEDDING_FIELD, {}))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: {EMBEDDING_FIELD}: {error}") from error
-
-
-def _check_weights(directory: str) -> None:
-    from bert_keras.saved_model.pretrained import WEIGHTS_FILE
-
-    weights, generator = os.path.join(directory, WEIGHTS_FILE), _generator_file(directory)
+    vocabulary = _read_vocabulary(directory, config)
+    weights, generator = (os.path.join(directory, name) for name in (WEIGHTS_FILE, GENERATOR_FILE))
     if not os.path.exists(weights):
         raise InputError(f"{weights} is missing; the folder of a pushed model needs it")
-    for path in (weights, *([generator] if generator else [])):
-        weight_copy.check_hdf5(path)
+    # None for an ELECTRA whose generator is untrained, or that an earlier version of this project pushed.
+    has_generator = electra is not None and os.path.exists(generator)
+    for file in (weights, *([generator] if has_generator else [])):
+        weight_copy.check_hdf5(file)
+    stored = files.read_json(path)
+    try:
+        embedding = EmbeddingSettings(**stored.get(EMBEDDING_FIELD, {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {EMBEDDING_FIELD}: {error}") from error
+    has_bytes = vocabulary is not None and vocabulary.algorithm == BYTE_BPE
+    # Of an older folder; a fine-tuned ELECTRA without a projection is a BERT there.
+    guess = "electra" if electra else family_of(config) or ("roberta" if has_bytes else "bert")
+    family = stored.get(FAMILY_FIELD, guess)
+    if family not in FAMILIES:
+        raise InputError(f"{path}: {FAMILY_FIELD} is {family!r}; it must be one of {', '.join(FAMILIES)}")
+    task, settings = _read_task(directory)
+
+    def load() -> Networks:
+        model = _new_model(electra or config, task, settings)
+        _load_weights(model, weights)
+        if task is not None:
+            return Networks(model)
+        untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
+        if has_bytes and electra is None:
+            return _as_roberta(model, untrained)
+        return Networks(model, untrained, _read_generator(generator, electra) if electra and has_generator else None)
+
+    return ModelFolder(
+        Architecture(family, config, electra.embedding_size if electra else config.of_width().hidden_size),
+        load,
+        lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
+        directory,
+        generator_size=electra.generator_size if electra and has_generator else None,
+        task=task,
+        settings=settings,
+        embedding=embedding,
+        max_seq_length=None if task else _read_length(directory, config),
+        origin=stored.get(ORIGIN_FIELD),
+    )
+
+
+def _as_roberta(model: Model, untrained: tuple[Part, ...]) -> Networks:
+    """A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing."""
+    from bert_keras.models.roberta import RobertaForMaskedLM
+
+    roberta = RobertaForMaskedLM(model.config)
+    roberta.build()
+    weight_copy.copy_weights(model, roberta)
+    return Networks(roberta, tuple(part for part in untrained if part == "masked-LM head"))
 
 
 def _load_weights(model: Any, path: str) -> None:
@@ -127,41 +127,24 @@ def _load_weights(model: Any, path: str) -> None:
         weight_copy.check_finite(np.asarray(variable), f"{path}: {variable.path}")
 
 
-def _generator(directory: str, electra: ElectraConfig) -> ElectraGenerator | None:
+def _read_generator(path: str, electra: ElectraConfig) -> ElectraGenerator:
     from bert_keras.models.electra import ElectraGenerator
 
-    path = _generator_file(directory)
-    if path is None:
-        return None
     generator = ElectraGenerator(electra)
     generator.build()
     _load_weights(generator, path)
     return generator
 
 
-def _generator_file(directory: str) -> str | None:
-    """None for an ELECTRA whose generator was drawn, or that an earlier version of this project pushed."""
-    from bert_keras.saved_model.saved_model_files import GENERATOR_FILE
-
-    path = os.path.join(directory, GENERATOR_FILE)
-    return path if os.path.exists(path) else None
-
-
-def outline_pushed(directory: str) -> Outline:
-    """Read configuration, vocabulary and the indexes of the weights' files; errors as in `read_pushed`."""
-    config, electra = _read_config(directory)
-    fields = _vocabulary_spec(directory)
-    vocabulary = _read_vocabulary(directory, config, fields.get("algorithm"))
-    _check_weights(directory)
-    width = electra.embedding_size if electra else config.of_width().hidden_size
-    architecture = Architecture(_family(config, electra, vocabulary.merges if vocabulary else None), config, width)
-    size = electra.generator_size if electra and _generator_file(directory) else None
-    return Outline(architecture, vocabulary, normalization_fields(fields), size)
-
-
-def _family(config: BertConfig, electra: ElectraConfig | None, merges: Sequence[tuple[str, str]] | None) -> Family:
-    """A BERT with byte-level BPE is a RoBERTa. A fine-tuned ELECTRA without a projection is a BERT."""
-    return "electra" if electra else family_of(config) or ("bert" if merges is None else "roberta")
+def _read_length(directory: str, config: BertConfig) -> int | None:
+    """Tokens of a text that the signatures read; None: as many as there are positions."""
+    path, examples = (os.path.join(directory, name) for name in (CONFIG_FILE, EXAMPLE_SPEC_FILE))
+    if LENGTH_FIELD not in files.read_json(path) and os.path.exists(examples):
+        path = examples  # pushed before the field was written
+    length, longest = files.read_json(path).get(LENGTH_FIELD), config.max_position_embeddings
+    if length is not None and not (isinstance(length, int) and 2 < length <= longest):
+        raise InputError(f"{path}: {LENGTH_FIELD} is {length!r}; it must be a whole number from 3 to {longest}")
+    return length
 
 
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
@@ -181,88 +164,64 @@ def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
         raise InputError(f"{path}: {error}") from error
 
 
-def _vocabulary_spec(directory: str) -> dict[str, Any]:
-    """The content of `vocab_spec.json`; empty without the file."""
-    path = os.path.join(directory, VOCABULARY_SPEC_FILE)
-    return files.read_json(path) if os.path.exists(path) else {}
-
-
 def read_tokenizer(directory: str) -> Tokenizer:
-    """Read the tokenizer of a model that the pipeline trained.
+    """Read the tokenizer of a model that the pipeline trained, without its weights.
 
     Raises:
         InputError: a file is missing or damaged.
     """
-    from bert_keras.tokenizers.wordpiece import BertTokenizer
-
     config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
-    fields = files.read_json(os.path.join(directory, VOCABULARY_SPEC_FILE))
-    vocabulary = _read_vocabulary(directory, config, fields["algorithm"])
+    vocabulary = _read_vocabulary(directory, config)
     if vocabulary is None:
         raise InputError(f"{directory}: has no vocabulary; the folder of a pushed model needs one")
-    if vocabulary.sentencepiece is not None:
-        return SentencePieceTokenizer(vocabulary.sentencepiece)
-    if vocabulary.merges is not None:
-        return ByteBpeTokenizer(vocabulary.tokens, vocabulary.merges)
-    return BertTokenizer(vocabulary.tokens, **normalization_fields(fields))
+    return vocabulary.tokenizer(directory)
 
 
-def _read_vocabulary(directory: str, config: BertConfig, algorithm: str | None) -> Vocabulary | None:
-    """The vocabulary of an algorithm of `vocab_spec.json`; None without its files."""
-    if algorithm == "sentencepiece":
+def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
+    """The vocabulary of the algorithm that `vocab_spec.json` names; None without its files."""
+    path, size = os.path.join(directory, VOCABULARY_SPEC_FILE), (config.vocab_size, CONFIG_FILE)
+    spec = files.read_json(path) if os.path.exists(path) else {}
+    if spec.get("algorithm") == SENTENCEPIECE:
         # Its rules are in it.
-        return vocabulary_files.read_sentencepiece(directory, config.vocab_size, CONFIG_FILE, False, True)
-    if algorithm == "byte_bpe":
+        return vocabulary_files.read_sentencepiece(directory, *size, False, True)
+    if spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
-        return vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
-    path = os.path.join(directory, VOCABULARY_FILE)
-    tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, CONFIG_FILE)
-    return None if tokens is None else Vocabulary(tokens)
+        return vocabulary_files.read_byte_bpe(directory, names, *size)
+    vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
+    return dataclasses.replace(vocabulary, rules=normalization_fields(spec)) if vocabulary else None
 
 
-def _new_model(directory: str, config: BertConfig | ElectraConfig) -> tuple[Any, tuple[Task, TaskSettings] | None]:
-    """A built model of the class of a folder's weights, and its task and settings, None for a pre-trained model."""
+def _read_task(directory: str) -> tuple[Task | None, TaskSettings | None]:
+    """The task and the settings of a fine-tuned model, None for a pre-trained one."""
+    from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
+
+    if not os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
+        return None, None
+    return TaskSpec.load(directory).task, TaskSettings.load(directory)
+
+
+def _new_model(config: BertConfig | ElectraConfig, task: Task | None, settings: TaskSettings | None) -> Any:
+    """A built model of the class of a folder's weights."""
     from bert_keras.models.bilm import BiLM
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
     from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
     from bert_keras.tasks.task_types import task_type_of
 
-    size, fine_tuned = None, None
+    size = None
     if isinstance(config, ElectraConfig):
         model, size, config = ElectraDiscriminator(config), config.embedding_size, config.discriminator
     else:
         model = BiLM(config) if config.encoder == "bilm" else BertForPreTraining(config)
-    if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
-        task = TaskSpec.load(directory).task
-        settings = TaskSettings.load(directory)
-        model, fine_tuned = task_type_of(task).create_model(config, task, settings, 0, size), (task, settings)
+    if task is not None and settings is not None:
+        model = task_type_of(task).create_model(config, task, settings, 0, size)
     model.build()
-    return model, fine_tuned
+    return model
 
 
-def write_pushed(
-    model: Model,
-    tokenizer: Tokenizer | None,
-    directory: str,
-    family: Family | None = None,
-    untrained: Sequence[Part] = (),
-    generator: ElectraGenerator | None = None,
-    embedding: EmbeddingSettings | None = None,
-    max_seq_length: int | None = None,
-) -> Written:
+def write_pushed(folder: ModelFolder, directory: str) -> Written:
     """Write a SavedModel with the signatures that the model can answer; missing heads get random weights.
 
-    Args:
-        model: the model, written as float32.
-        tokenizer: the model's tokenizer.
-        directory: a new or empty folder.
-        family: family of the model.
-        untrained: the parts of the model that its source lacked; no signature reads them. A pooler from the source
-            counts as trained, even without its next-sentence head.
-        generator: of an `ElectraDiscriminator`; None: it is drawn, and no signature reads it.
-        embedding: how texts get one vector, in the signature `embed`.
-        max_seq_length: as in `ReadModel`.
+    No signature reads an untrained part. A pooler of the source counts as trained, even without its next-sentence head.
 
     Raises:
         InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
@@ -270,34 +229,32 @@ def write_pushed(
     """
     from bert_keras.objectives import electra, mlm, mlm_nsp
     from bert_keras.saved_model.pretrained import export_saved_model
+    from bert_keras.saved_model.task_signatures import export_task_model
 
-    architecture = architecture_of(model, family)
-    config, family = architecture.encoder, architecture.family
+    export, tokenizer = ExportSettings(embedding=folder.embedding), folder.tokenizer
     if tokenizer is None:
         raise InputError("a model that takes raw text needs a vocabulary: give a source with a vocab.txt")
-    if not has_vocabulary(family, byte_bpe=isinstance(tokenizer, ByteBpeTokenizer)):
-        raise InputError(
-            f"{architecture.title}: {_WHOSE} hold a RoBERTa with byte-level BPE and all others with word pieces; give "
-            "the vocabulary that it was trained with"
-        )
-    if isinstance(tokenizer, ByteBpeTokenizer):
-        try:
-            check_order(tokenizer.merges)
-        except ValueError as error:
-            raise InputError(str(error)) from error
+    if folder.task is not None and folder.settings is not None:
+        export_task_model(folder.model, folder.task, folder.settings, tokenizer, directory, export, folder.record())
+        return Written()
+    architecture = architecture_of(folder.model, folder.family)
+    check_written(architecture)
+    config, family = architecture.encoder, architecture.family
+    check_algorithm(family, tokenizer, folder.path or "the model")
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
-    whole, drawn = _pretraining_model(model, generator, architecture)
-    layout = ExampleLayout.bert(max_seq_length or config.max_position_embeddings, _MAX_PREDICTIONS)
+    whole, added = _pretraining_model(folder.model, folder.generator, architecture)
+    untrained = (*folder.untrained, *added)
+    layout = ExampleLayout.bert(folder.max_seq_length or config.max_position_embeddings, _MAX_PREDICTIONS)
     objective = mlm_nsp.OBJECTIVE if family == "bert" else mlm_nsp.SENTENCE_ORDER
-    if family not in ("bert", "albert") or "next-sentence head" in (*untrained, *drawn):
+    if family not in ("bert", "albert") or "next-sentence head" in untrained:
         objective = electra.OBJECTIVE if family == "electra" else mlm.OBJECTIVE
         layout = dataclasses.replace(layout, objective="segment_pair")
     with files.staged(directory) as temporary:
-        export = ExportSettings(embedding=embedding or EmbeddingSettings())
-        export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=(*untrained, *drawn))
+        record = {**folder.record(), FAMILY_FIELD: family}
+        export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=untrained, record=record)
     if family in ("roberta", "modernbert"):  # pushed as a BERT, whose other parts nothing reads
-        drawn = tuple(part for part in drawn if part == "masked-LM head")
-    return Written(drawn)
+        added = tuple(part for part in added if part == "masked-LM head")
+    return Written(added)
 
 
 def _pretraining_model(
@@ -322,7 +279,7 @@ def _pretraining_model(
         whole = ElectraForPreTraining(ElectraConfig(config, size, share))
         encoder = whole.discriminator
     whole.build()
-    drawn = weight_copy.copy_weights(model, encoder)
+    untrained = weight_copy.copy_weights(model, encoder)
     if generator is None:
-        return whole, (*drawn, *(("generator",) if architecture.family == "electra" else ()))
-    return whole, (*drawn, *weight_copy.copy_weights(generator, whole.generator))
+        return whole, (*untrained, *(("generator",) if architecture.family == "electra" else ()))
+    return whole, (*untrained, *weight_copy.copy_weights(generator, whole.generator))

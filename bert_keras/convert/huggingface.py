@@ -12,26 +12,32 @@ import contextlib
 import dataclasses
 import os
 import shutil
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import modernbert, sentence_transformers, weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, generator_size
+from bert_keras.convert import sentence_transformers, weight_copy
+from bert_keras.convert.architecture import (
+    Architecture,
+    architecture_of,
+    backbone_of,
+    check_written,
+    generator_size,
+)
+from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface_tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
-from bert_keras.convert.weight_copy import Outline, ReadModel, Written
-from bert_keras.convert.weight_map import UNUSED_ROWS, Family
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig, HiddenAct
-from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
+from bert_keras.tokenizers.fast_tokenizer import write_fast_tokenizer
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer
 from bert_keras.tokenizers.tokenizer_files import read_rules
 from bert_keras.tokenizers.vocabulary_files import (
     TOKENIZER_FILE,
     VOCABULARY_FILE,
-    Tokenizer,
     Vocabulary,
     read_length,
     read_settings,
@@ -48,29 +54,15 @@ GENERATOR_FOLDER = "generator"
 _ACTIVATIONS: dict[str, HiddenAct] = {"gelu": "gelu_erf", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 # `gelu_new` is the older name, known to every version.
 _ACTIVATION_NAMES: dict[HiddenAct, str] = {"gelu_erf": "gelu", "gelu_tanh": "gelu_new"}
-# Fields of `config.json` whose other values mean another model with the same tensors.
+# Fields of `config.json` whose other values mean another model with the same tensors, in any family.
 _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
-# Positions of a RoBERTa start at the id of padding, plus 1.
-_MUST_BE_OF: dict[Family, dict[str, Any]] = {"bert": {}, "roberta": {"pad_token_id": 1}, "electra": {}}
-_MUST_BE_OF["modernbert"] = modernbert.MUST_BE
-_MUST_BE_OF["albert"] = {"num_hidden_groups": 1, "inner_group_num": 1}  # all layers have the same weights
-# What an ALBERT's `config.json` may leave out (`AlbertConfig`).
-_ALBERT = {"embedding_size": 128, "hidden_act": "gelu_new", "vocab_size": 30000}
-_ALBERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-# The class of `transformers` with the same parts.
-_CLASSES = {
-    "BertForPreTraining": "BertForPreTraining",
-    "RobertaForMaskedLM": "RobertaForMaskedLM",
-    "ElectraDiscriminator": "ElectraForPreTraining",
-    "ElectraGenerator": "ElectraForMaskedLM",
-}
-_BARE_CLASSES = dict(zip(_MUST_BE_OF, ("Bert", "Roberta", "Electra", "ModernBert", "Albert"), strict=True))
+_READ = {name: family for name, family in FAMILIES.items() if family.prefix}
 
 
-def read_huggingface(directory: str) -> ReadModel:
+def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a model according to `config.json`, with the heads in the file.
 
-    Tensors may have the prefix `bert.` (`weight_map.PREFIXES`) or not.
+    Tensors may have the family's prefix or not (`bert.`).
 
     Raises:
         InputError: a file is missing or damaged, weights exist only as a pickle, the configuration is for another type
@@ -78,89 +70,66 @@ def read_huggingface(directory: str) -> ReadModel:
             or not tied as required. Names file, tensor, shapes, and what to do.
     """
     config_path = os.path.join(directory, CONFIG_FILE)
-    outline = outline_huggingface(directory)
-    architecture, vocabulary = outline.architecture, outline.vocabulary
-    with contextlib.ExitStack() as files:
-        tensors, file, head = open_tensors(directory, architecture.family, files)
-        stored = canonical(tensors, architecture.family)
-        model, initialised, remarks = weight_copy.read_model(architecture, "huggingface", stored, file)
-    _check_head(model, architecture, config_path)
+    architecture = _read_architecture(config_path)
     positions = architecture.encoder.max_position_embeddings
+    vocabulary, notes = _read_vocabulary(directory, architecture.encoder)
+    with contextlib.ExitStack() as files:
+        tensors, file, head = open_tensors(directory, architecture.row, files)
+        stored = canonical(tensors, architecture.row, reads=False)
+        parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
+    _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    remarks += (*not_read, *outline.remarks, *weight_copy.head_left_out(head, file))
-    return ReadModel(
-        model,
-        vocabulary.tokens if vocabulary else None,
-        outline.normalization,
-        initialised,
-        vocabulary.merges if vocabulary else None,
-        architecture.family,
-        remarks,
-        generator=_read_generator(directory, model) if outline.generator_size else None,
+    size = _generator_size(directory, architecture)
+    return ModelFolder(
+        architecture,
+        lambda: _load(directory, architecture, size is not None),
+        lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
+        directory,
+        generator_size=size,
+        is_generator=architecture.family == "electra" and "masked-LM head" in parts,
         embedding=embedding,
-        sentencepiece=vocabulary.sentencepiece if vocabulary else None,
         max_seq_length=read_length(directory, positions),
         task_head=head,
+        notes=(*not_read, *notes, *weight_copy.head_left_out(head, file)),
     )
 
 
-def outline_huggingface(directory: str) -> Outline:
-    """Read configuration, vocabulary and the headers of the weights' files; errors as in `read_huggingface`."""
-    architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
-    vocabulary = _read_vocabulary(directory, architecture.encoder)
-    rules, remarks = read_rules(directory, vocabulary)
-    rules = sentence_transformers.lower_cased(directory, vocabulary, rules)
+def _load(directory: str, architecture: Architecture, has_generator: bool) -> Networks:
     with contextlib.ExitStack() as files:
-        tensors, file, _ = open_tensors(directory, architecture.family, files)
-        stored = canonical(tensors, architecture.family, reads=False)
-        parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
-    is_generator = architecture.family == "electra" and "masked-LM head" in parts
-    size = _generator_size(directory, architecture)
-    return Outline(architecture, vocabulary, rules, size, is_generator, remarks)
+        tensors, file, _ = open_tensors(directory, architecture.row, files)
+        stored = canonical(tensors, architecture.row)
+        networks = weight_copy.read_model(architecture, "huggingface", stored, file)
+    if not has_generator:
+        return networks
+    return dataclasses.replace(networks, generator=_read_generator(directory, networks.model))
 
 
 def _generator_size(directory: str, discriminator: Architecture) -> float | None:
     """The generator's share of the discriminator's width; None if there is no generator."""
-    path = os.path.join(directory, GENERATOR_FOLDER, CONFIG_FILE)
+    folder = os.path.join(directory, GENERATOR_FOLDER)
+    path = os.path.join(folder, CONFIG_FILE)
     if discriminator.family != "electra" or not os.path.exists(path):
         return None
-    outline = outline_huggingface(os.path.dirname(path))
-    if not outline.is_generator:
-        raise InputError(
-            f"{os.path.dirname(path)}: has no masked-LM head, so it is no generator; give the one of {directory}"
-        )
-    return generator_size(outline.architecture, discriminator, f"{path}: is not the generator of {directory}")
+    generator = read_huggingface(folder)
+    if not generator.is_generator:
+        raise InputError(f"{folder}: has no masked-LM head, so it is no generator; give the one of {directory}")
+    return generator_size(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
 def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
     folder = os.path.join(directory, GENERATOR_FOLDER)
     generator: Any = read_huggingface(folder).model
-    own, theirs = (backbone_of(network).embeddings.get_weights() for network in (generator, discriminator))
-    if not all(map(np.array_equal, own, theirs)):
+    ours, theirs = (backbone_of(network).embeddings.get_weights() for network in (generator, discriminator))
+    if not all(map(np.array_equal, ours, theirs)):
         raise InputError(f"{folder}: its embeddings are not those of {directory}; they must be shared (equal)")
     return generator
 
 
-def write_huggingface(
-    model: Model,
-    tokenizer: Tokenizer | None,
-    directory: str,
-    family: Family | None = None,
-    generator: ElectraGenerator | None = None,
-    embedding: EmbeddingSettings | None = None,
-    max_seq_length: int | None = None,
-) -> Written:
+def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
-    Tensors always have the family's prefix: `transformers` reads both forms, other programs only this one.
-
-    Args:
-        model: the model, written as float32.
-        tokenizer: the model's tokenizer; None writes no vocabulary.
-        family: family of a `BertBackbone`; by default BERT.
-        generator: of an `ElectraDiscriminator`, for a folder in this one.
-        embedding: how texts get their vectors; then sentence-transformers loads the folder, too.
-        max_seq_length: as in `ReadModel`; the tokenizer's `model_max_length`.
+    Tensors always have the family's prefix: `transformers` reads both forms, other programs only this one. With
+    `embedding` sentence-transformers loads the folder, too.
 
     Raises:
         InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
@@ -168,127 +137,106 @@ def write_huggingface(
     """
     from safetensors.numpy import save_file
 
-    architecture = architecture_of(model, family)
-    vocabulary_files.check_tokenizer(tokenizer, architecture.encoder.vocab_size)
-    _check_head(model, architecture, "the model")
-    fields = _config_fields(model, architecture, tokenizer)
-    left_out = weight_copy.left_out(model, "huggingface", architecture.family)
-    tensors = modernbert.joined(weight_copy.tensors_of(model, "huggingface", architecture.family))
+    model, tokenizer = folder.model, folder.tokenizer
+    architecture = architecture_of(model, folder.family)
+    family, encoder = architecture.row, architecture.encoder
+    check_written(architecture)
+    vocabulary_files.check_tokenizer(tokenizer, encoder.vocab_size)
+    parts = weight_copy.parts_of(model, "huggingface", family.name)
+    _check_head(architecture, parts, "the model")
+    fields = _config_fields(architecture, parts, tokenizer)
+    left_out = weight_copy.left_out(model, "huggingface", family.name)
+    tensors = family.tensors_there(weight_copy.tensors_of(model, "huggingface", family.name))
     with files_.staged(directory) as temporary:
-        length = max_seq_length or architecture.encoder.max_position_embeddings
+        length = folder.max_seq_length or encoder.max_position_embeddings
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)
-            if architecture.family == "modernbert" or isinstance(tokenizer, SentencePieceTokenizer):
-                settings |= modernbert.write_fast_tokenizer(temporary, tokenizer)
+            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE:
+                settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
-        if embedding:
-            sentence_transformers.write_embedding(temporary, embedding, architecture.encoder.hidden_size, length)
+        sentence_transformers.write_embedding(temporary, folder.embedding, encoder.hidden_size, length)
         weights = os.path.join(temporary, WEIGHTS_FILE)
         # Some versions of `transformers` refuse a file without this field.
         save_file(tensors, weights, metadata={"format": "pt"})
         # safetensors makes the file readable to its owner only, whatever the umask.
         shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
-        if generator:
-            write_huggingface(generator, tokenizer, os.path.join(temporary, GENERATOR_FOLDER))
+        if folder.generator:
+            generator = ModelFolder.in_memory(folder.generator, tokenizer)
+            write_huggingface(generator, os.path.join(temporary, GENERATOR_FOLDER))
     return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))
 
 
-def _config_fields(model: Model, architecture: Architecture, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    config, family = architecture.encoder, architecture.family
+def _config_fields(architecture: Architecture, parts: Collection[Part], tokenizer: Tokenizer | None) -> dict[str, Any]:
+    family, config = architecture.row, architecture.encoder
     activation = _ACTIVATION_NAMES[config.hidden_act]
-    fields: dict[str, Any] = {
+    fields = family.fields_there(family, config, architecture.embedding_size, activation, tokenizer)
+    head = "ForPreTraining" if {"next-sentence head", "discriminator head"} & set(parts) else "Model"
+    head = "ForMaskedLM" if head == "Model" and "masked-LM head" in parts else head
+    fields = {
         **_MUST_BE,
-        **_MUST_BE_OF[family],
-        "model_type": family,
-        "architectures": [_class_of(model, family)],
+        **family.must_be,
+        "model_type": family.name,
+        "architectures": [family.class_stem + head],
+        **fields,
     }
-    if family == "modernbert":
-        return fields | modernbert.fields_there(config, activation, tokenizer, hasattr(model, "mlm_head"))
-    plain = config
-    if family == "albert":
-        if architecture.embedding_size == config.hidden_size:
-            raise InputError(
-                "Hugging Face's ALBERT always projects its embeddings, but model.embedding_width is model.hidden_size "
-                "here; write the model with --to bert-tfx"
-            )
-        plain = dataclasses.replace(config, embedding_width=0, shared_layers=False)
-        fields["embedding_size"] = architecture.embedding_size
-    weight_copy.check_plain(plain, f"Hugging Face's {architecture.title}")
-    fields |= {
-        **plain.stored_fields(),
-        "hidden_act": activation,
-        "max_position_embeddings": config.max_position_embeddings + UNUSED_ROWS[family],
-    }
-    if family == "electra":
-        fields["embedding_size"] = architecture.embedding_size
-    if not tokenizer:
-        return fields
-    if fields.setdefault("pad_token_id", tokenizer.pad_id) != tokenizer.pad_id:
+    if tokenizer and fields.setdefault("pad_token_id", tokenizer.pad_id) != tokenizer.pad_id:
         raise InputError(
-            f"the vocabulary has padding at id {tokenizer.pad_id}; a RoBERTa of Hugging Face counts its positions from "
-            f"the id of padding, which must be {fields['pad_token_id']}: use the vocabulary that it was trained with"
+            f"the vocabulary has padding at id {tokenizer.pad_id}; a {family.title} of Hugging Face counts its "
+            f"positions from the id of padding, which must be {fields['pad_token_id']}: use the vocabulary that it was "
+            "trained with"
         )
-    if family == "roberta":
-        fields |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     return fields
 
 
-def _class_of(model: Model, family: Family) -> str:
-    name = _CLASSES.get(type(model).__name__, f"{_BARE_CLASSES[family]}Model")
-    return name if family != "albert" else f"Albert{name[name.index('For') :]}" if "For" in name else name
-
-
 def _read_architecture(path: str) -> Architecture:
-    # The default is the exact gelu, as in `transformers`.
     stored = files_.read_json(path)
-    family = stored.get("model_type", "bert")
-    fields = {"model_type": family, "hidden_act": "gelu", **(_ALBERT if family == "albert" else {}), **stored}
-    if family not in _MUST_BE_OF:
-        known = ", ".join(map(repr, _MUST_BE_OF))
-        raise InputError(f"{path}: model_type is {family!r}; supported: {known}")
-    for name, value in {**_MUST_BE, **_MUST_BE_OF[family]}.items():
-        if fields.get(name, value) != value:
-            raise InputError(f"{path}: {name} is {fields[name]!r}; supported: {value!r}")
+    name = stored.get("model_type", "bert")
+    if name not in _READ:
+        raise InputError(f"{path}: model_type is {name!r}; supported: {', '.join(map(repr, _READ))}")
+    family = _READ[name]
+    # The default is the exact gelu, as in `transformers`.
+    fields = {"hidden_act": "gelu", **family.defaults, **stored}
+    for field, value in {**_MUST_BE, **family.must_be}.items():
+        if fields.get(field, value) != value:
+            raise InputError(f"{path}: {field} is {fields[field]!r}; supported: {value!r}")
     try:
-        if UNUSED_ROWS[family]:
-            fields["max_position_embeddings"] = fields.get("max_position_embeddings", 512) - UNUSED_ROWS[family]
-        if family == "modernbert":
-            fields = modernbert.fields_here(fields)
-        if family == "albert":
-            narrow = fields["embedding_size"] != fields.get("hidden_size")
-            fields |= {"shared_layers": True, "embedding_width": fields["embedding_size"] if narrow else 0}
+        if family.unused_rows:
+            fields["max_position_embeddings"] = fields.get("max_position_embeddings", 512) - family.unused_rows
+        fields = family.fields_here(fields)
         encoder = BertConfig.from_fields({**fields, "causal": False}, _ACTIVATIONS)
-        width = fields["embedding_size"] if family == "electra" else encoder.of_width().hidden_size
+        width = fields["embedding_size"] if name == "electra" else encoder.of_width().hidden_size
         if not isinstance(width, int) or width < 1:
             raise ValueError(f"embedding_size is {width!r}; it must be a whole number, at least 1")
-    except KeyError as error:
-        raise InputError(f"{path}: {error} is missing; the configuration of an ELECTRA needs it") from error
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
-    return Architecture(family, encoder, width)
+    return Architecture(name, encoder, width)
 
 
-def _check_head(model: Model, architecture: Architecture, where: str) -> None:
+def _check_head(architecture: Architecture, parts: Collection[Part], where: str) -> None:
     """Raise InputError if `transformers` computes another function from the masked-LM head's tensors."""
-    if architecture.family in ("bert", "modernbert", "albert") or not hasattr(model, "mlm_head"):
-        return
-    if architecture.encoder.hidden_act != "gelu_erf":
+    exact = architecture.encoder.hidden_act == "gelu_erf" or not architecture.row.exact_head
+    if "masked-LM head" in parts and not exact:
         raise InputError(
             f"{where}: hidden_act is the approximate gelu, but transformers' masked-LM head of {architecture.title} "
             "always has the exact one; convert only a model with the exact gelu throughout, or without the head"
         )
 
 
-def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
-    tokens = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), config.vocab_size, CONFIG_FILE)
-    if tokens is not None:
-        return Vocabulary(tokens)
+def _read_vocabulary(directory: str, config: BertConfig) -> tuple[Vocabulary | None, tuple[str, ...]]:
+    """The vocabulary of the first kind of files that is there, with its rules, and remarks on them."""
+    size = config.vocab_size, CONFIG_FILE
     names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
-    vocabulary = vocabulary_files.read_byte_bpe(directory, names, config.vocab_size, CONFIG_FILE)
+    vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
+    vocabulary = vocabulary or vocabulary_files.read_byte_bpe(directory, names, *size)
     if vocabulary is None:
         settings = {"do_lower_case": True, "keep_accents": False, **read_settings(directory)}
         rules = settings["do_lower_case"], settings["keep_accents"]
-        vocabulary = vocabulary_files.read_sentencepiece(directory, config.vocab_size, CONFIG_FILE, *rules)
-    return vocabulary or vocabulary_files.read_fast(directory, config.vocab_size, CONFIG_FILE)
+        vocabulary = vocabulary_files.read_sentencepiece(directory, *size, *rules)
+    vocabulary = vocabulary or vocabulary_files.read_fast(directory, *size)
+    if vocabulary is None:
+        return None, ()
+    said, remarks = read_rules(directory, vocabulary)
+    said = sentence_transformers.lower_cased(directory, vocabulary, said)
+    return dataclasses.replace(vocabulary, rules=said), remarks

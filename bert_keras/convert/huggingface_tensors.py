@@ -25,9 +25,10 @@ import ml_dtypes  # noqa: F401 (makes numpy know bfloat16)
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import modernbert, weight_copy
-from bert_keras.convert.weight_copy import StoredTensor, TensorReader, missing_shard
-from bert_keras.convert.weight_map import HEADS, PREFIXES, TIED, Family
+from bert_keras.convert import weight_copy
+from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.weight import StoredTensor
+from bert_keras.convert.weight_copy import TensorReader, float32, missing_shard
 from bert_keras.errors import InputError
 
 CONFIG_FILE = "config.json"
@@ -180,8 +181,9 @@ def open_tensors(
             continue
         if any("/" in tensor.name for tensor in tensors):
             raise _of_former_class(directory, path, "TensorFlow", "")
+        known = family.prefix, *family.head_prefixes, *_ENCODER
         tensors = [dataclasses.replace(tensor, name=_WRAPPERS.sub("", tensor.name)) for tensor in tensors]
-        head = {t.name for t in tensors if not t.name.startswith((PREFIXES[family], *HEADS[family], *_ENCODER))}
+        head = {t.name for t in tensors if not t.name.startswith(known)}
         if head and not any(tensor.name.startswith(_DECODER) for tensor in tensors):
             head |= {tensor.name for tensor in tensors if tensor.name.startswith(_MODERNBERT_HEAD)}
         return [tensor for tensor in tensors if tensor.name not in head], path, tuple(sorted(head))
@@ -207,9 +209,9 @@ def canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = Tru
     Tied ones are compared if `reads`.
     """
     named: dict[str, StoredTensor] = {}
-    prefix = PREFIXES[family]
-    for tensor in modernbert.split(tensors):
-        name = tensor.name if tensor.name.startswith((prefix, *HEADS[family])) else f"{prefix}{tensor.name}"
+    prefix = family.prefix
+    for tensor in family.tensors_here(tensors):
+        name = tensor.name if tensor.name.startswith((prefix, *family.head_prefixes)) else f"{prefix}{tensor.name}"
         # Old names, in files converted from the original's, such as the best-known models.
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
         if name in named:
@@ -218,12 +220,12 @@ def canonical(tensors: Iterable[StoredTensor], family: Family, reads: bool = Tru
         named[name] = tensor
     # A buffer, 0, 1, 2, ..., in files before 4.31.
     named.pop(f"{prefix}embeddings.position_ids", None)
-    for copy, source in TIED[family].items():
+    for copy, source in family.tied.items():
         if copy not in named:
             continue
         tensor = named.pop(copy)
         original = named.setdefault(source, tensor)
-        equal = not reads or np.array_equal(tensor.float32(), original.float32())
+        equal = not reads or np.array_equal(float32(tensor), float32(original))
         if tensor.shape != original.shape or not equal:
             raise InputError(
                 f"{tensor.file}: the tensor {tensor} is not equal to {original}; they must be tied (equal)"

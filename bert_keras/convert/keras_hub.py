@@ -7,22 +7,26 @@ and an epsilon of 1e-5, whatever the encoder has.
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras import files
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of
-from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
-from bert_keras.convert.weight_map import Family
+from bert_keras.convert.architecture import Architecture, architecture_of, check_written
+from bert_keras.convert.families.family import KerasHubClass, check_plain
+from bert_keras.convert.families.table import FAMILIES
+from bert_keras.convert.families.weight import StoredTensor
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig, HiddenAct, Part
+from bert_keras.models.config import BertConfig, Part
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.tokenizer_files import check_fields
-from bert_keras.tokenizers.vocabulary_files import Tokenizer, Vocabulary
+from bert_keras.tokenizers.vocabulary_files import Vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 if TYPE_CHECKING:
@@ -34,32 +38,7 @@ TASK_FILE = "task.json"
 TASK_WEIGHTS_FILE = "task.weights.h5"
 TOKENIZER_FILE = "tokenizer.json"
 ASSETS = os.path.join("assets", "tokenizer")
-
-
-class _Preset(NamedTuple):
-    """keras-hub's class of a family: its function and the names of its arguments."""
-
-    backbone: str
-    hidden_act: HiddenAct
-    layer_norm_eps: float
-    vocabulary_size: str = "vocabulary_size"
-    has_segments: bool = True
-    tokenizer: str = "BertTokenizer"
-    masked_lm: str | None = None
-
-
-_PRESETS: dict[Family, _Preset] = {
-    "bert": _Preset("BertBackbone", "gelu_tanh", 1e-12),
-    "electra": _Preset("ElectraBackbone", "gelu_tanh", 1e-12, "vocab_size", tokenizer="ElectraTokenizer"),
-    "roberta": _Preset(
-        "RobertaBackbone",
-        "gelu_erf",
-        1e-5,
-        has_segments=False,
-        tokenizer="RobertaTokenizer",
-        masked_lm="RobertaMaskedLM",
-    ),
-}
+_CLASSES = {name: family.keras_hub for name, family in FAMILIES.items() if family.keras_hub}
 # Its name, and its earlier name in older presets.
 _PACKAGES = ("keras_hub", "keras_nlp")
 _FIELDS = {
@@ -72,7 +51,7 @@ _FIELDS = {
 }
 
 
-def read_keras_hub(directory: str) -> ReadModel:
+def read_keras_hub(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a preset: encoder, pooler, `RobertaMaskedLM`'s head and the tokenizer's vocabulary; weights as float32.
 
     Raises:
@@ -80,46 +59,40 @@ def read_keras_hub(directory: str) -> ReadModel:
             sizes of vocabulary and word embeddings differ.
     """
     directory = os.path.abspath(directory)  # keras-hub would download a preset with a bare name
-    config_path = os.path.join(directory, CONFIG_FILE)
-    architecture = _read_architecture(config_path)
-    preset = _PRESETS[architecture.family]
-    vocabulary, settings = _read_vocabulary(directory, architecture)
-    task = _task_class(directory)
+    architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
+    vocabulary = _read_vocabulary(directory, architecture)
+    preset, task = _CLASSES[architecture.family], _task_class(directory)
     weights = _check_weights(directory, preset, task)
+
+    def load() -> Networks:
+        file = os.path.join(directory, TASK_WEIGHTS_FILE) if task and task == preset.masked_lm else weights
+        model = _load(directory, preset, task, file)
+        return weight_copy.read_model(architecture, "keras_hub", _stored(model, architecture, file), file)
+
+    has_other_head = task is not None and task != preset.masked_lm
+    return ModelFolder(
+        architecture,
+        load,
+        lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
+        directory,
+        notes=(f"the head of {task} is dropped: no head here is the same function",) if has_other_head else (),
+    )
+
+
+def _load(directory: str, preset: KerasHubClass, task: str | None, file: str) -> Any:
     models = _keras_hub().models
     try:
         model = getattr(models, preset.backbone).from_preset(directory, dtype="float32")
         if task and task == preset.masked_lm:
-            weights = os.path.join(directory, TASK_WEIGHTS_FILE)
             model = getattr(models, task)(model)
-            model.load_task_weights(weights)
+            model.load_task_weights(file)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{weights}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
-    converted, initialised, remarks = weight_copy.read_model(
-        architecture, "keras_hub", _stored(model, architecture, weights), weights
-    )
-    if task and task != preset.masked_lm:
-        remarks += (f"the head of {task} is dropped: no head here is the same function",)
-    tokens, merges = (vocabulary.tokens, vocabulary.merges) if vocabulary else (None, None)
-    return ReadModel(converted, tokens, _rules(settings), initialised, merges, architecture.family, remarks)
+        raise InputError(f"{file}: the weights do not fit {CONFIG_FILE} beside it ({reason})") from error
+    return model
 
 
-def outline_keras_hub(directory: str) -> Outline:
-    """Read configuration, vocabulary and the indexes of the weights' files; errors as in `read_keras_hub`."""
-    architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
-    vocabulary, settings = _read_vocabulary(directory, architecture)
-    _check_weights(directory, _PRESETS[architecture.family], _task_class(directory))
-    return Outline(architecture, vocabulary, _rules(settings))
-
-
-def _rules(settings: dict[str, Any]) -> dict[str, Any]:
-    """The fields of `unicode_tables.Normalization` in the settings of a WordPiece tokenizer."""
-    names = {"lowercase": "lower_case", "strip_accents": "strip_accents"}
-    return {ours: settings[theirs] for theirs, ours in names.items() if theirs in settings}
-
-
-def _check_weights(directory: str, preset: _Preset, task: str | None) -> str:
+def _check_weights(directory: str, preset: KerasHubClass, task: str | None) -> str:
     """The file of the backbone's weights; InputError if it, or the head's that is read, is missing or damaged."""
     weights = os.path.join(directory, WEIGHTS_FILE)
     for path in (weights, *([os.path.join(directory, TASK_WEIGHTS_FILE)] if task and task == preset.masked_lm else [])):
@@ -129,24 +102,21 @@ def _check_weights(directory: str, preset: _Preset, task: str | None) -> str:
     return weights
 
 
-def write_keras_hub(model: Model, tokenizer: Tokenizer | None, directory: str, family: Family | None = None) -> Written:
+def write_keras_hub(folder: ModelFolder, directory: str) -> Written:
     """Write a preset that keras-hub's `from_preset` loads: the backbone's, or `RobertaMaskedLM`'s.
 
     A RoBERTa's embedding of segment 0, which all tokens have, is added to the positions: keras-hub has no segments.
-
-    Args:
-        model: the model, written as float32.
-        tokenizer: the model's tokenizer; None writes no tokenizer.
-        family: family of a `BertBackbone`; by default BERT.
 
     Raises:
         InputError: keras-hub is not installed or cannot compute the model (epsilon, segments), the tokenizer's
             algorithm is not keras-hub's, the sizes of vocabulary and word embeddings differ, or the model is causal.
             Nothing is written.
     """
-    architecture = architecture_of(model, family)
-    weight_copy.check_plain(architecture.encoder, "keras-hub's presets")
-    config, preset = architecture.encoder, _PRESETS[architecture.family]
+    model, tokenizer = folder.model, folder.tokenizer
+    architecture = architecture_of(model, folder.family)
+    check_written(architecture)
+    check_plain(architecture.encoder, "keras-hub's presets")
+    config, preset = architecture.encoder, _CLASSES[architecture.family]
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     remarks = _check_function(config, preset)
     models = _keras_hub().models
@@ -156,14 +126,14 @@ def write_keras_hub(model: Model, tokenizer: Tokenizer | None, directory: str, f
         make = getattr(models, f"{preset.masked_lm}Preprocessor")
         preprocessor = their_tokenizer and make(their_tokenizer, sequence_length=config.max_position_embeddings)
         hub = getattr(models, preset.masked_lm)(hub, preprocessor)
-    drawn = _assign(hub, model, architecture)
+    untrained = _assign(hub, model, architecture)
     with files.staged(directory) as temporary:
         hub.save_to_preset(temporary)
         if their_tokenizer:
             their_tokenizer.save_to_preset(temporary)
     if left_out := weight_copy.left_out(model, "keras_hub", architecture.family):
         remarks += (f"dropped: {', '.join(left_out)}; keras-hub has no equivalent",)
-    return Written(drawn, remarks)
+    return Written(untrained, remarks)
 
 
 def _keras_hub() -> Any:
@@ -176,22 +146,22 @@ def _keras_hub() -> Any:
 
 def _read_architecture(path: str) -> Architecture:
     stored = files.read_json(path)
-    families = {preset.backbone: family for family, preset in _PRESETS.items()}
+    families = {preset.backbone: family for family, preset in _CLASSES.items()}
     package, _, name = str(stored.get("registered_name")).partition(">")
     if package not in _PACKAGES or name not in families:
         known = ", ".join(f"keras_hub>{name}" for name in families)
         raise InputError(f"{path}: the class is {stored.get('registered_name')!r}; supported: {known}")
     family = families[name]
-    preset, fields = _PRESETS[family], stored.get("config", {})
+    preset, fields = _CLASSES[family], stored.get("config", {})
     names = {preset.vocabulary_size: "vocab_size", **_FIELDS}
     names |= {"num_segments": "type_vocab_size"} if preset.has_segments else {}
     names |= {"embedding_dim": "embedding_size"} if family == "electra" else {}
     if missing := names.keys() - fields.keys():
         raise InputError(f"{path}: config has no {min(missing)}; is the file complete?")
     # keras-hub would instantiate any class that a nested object names.
-    for at, objects, allowed in (("", stored, "config"), ("config.", fields, "dtype")):
+    for prefix, objects, allowed in (("", stored, "config"), ("config.", fields, "dtype")):
         if nested := [name for name, value in objects.items() if isinstance(value, dict) and name != allowed]:
-            raise InputError(f"{path}: {at}{nested[0]} is an object, which is not allowed for an encoder")
+            raise InputError(f"{path}: {prefix}{nested[0]} is an object, which is not allowed for an encoder")
     values = {ours: fields[theirs] for theirs, ours in names.items()}
     width = values.pop("embedding_size", values["hidden_size"])
     values |= {"attention_probs_dropout_prob": values["hidden_dropout_prob"], "type_vocab_size": 1} | values
@@ -202,18 +172,18 @@ def _read_architecture(path: str) -> Architecture:
     return Architecture(family, config, width)
 
 
-def _read_vocabulary(directory: str, architecture: Architecture) -> tuple[Vocabulary | None, dict[str, Any]]:
-    """The vocabulary, and the settings of a WordPiece tokenizer."""
-    assets = os.path.join(directory, ASSETS)
-    if architecture.family == "roberta":
+def _read_vocabulary(directory: str, architecture: Architecture) -> Vocabulary | None:
+    assets, size = os.path.join(directory, ASSETS), architecture.encoder.vocab_size
+    if _CLASSES[architecture.family].tokenizer == "RobertaTokenizer":
         names = ("vocabulary.json", vocabulary_files.MERGES_FILE)
-        return vocabulary_files.read_byte_bpe(assets, names, architecture.encoder.vocab_size, CONFIG_FILE), {}
-    path = os.path.join(assets, "vocabulary.txt")
-    tokens = vocabulary_files.read_wordpiece(path, architecture.encoder.vocab_size, CONFIG_FILE)
-    settings = os.path.join(directory, TOKENIZER_FILE)
-    fields = files.read_json(settings).get("config", {}) if os.path.exists(settings) else {}
-    check_fields(settings, fields, {"split": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)}, "config.")
-    return Vocabulary(tokens) if tokens is not None else None, fields
+        return vocabulary_files.read_byte_bpe(assets, names, size, CONFIG_FILE)
+    vocabulary = vocabulary_files.read_wordpiece(os.path.join(assets, "vocabulary.txt"), size, CONFIG_FILE)
+    path = os.path.join(directory, TOKENIZER_FILE)
+    fields = files.read_json(path).get("config", {}) if os.path.exists(path) else {}
+    check_fields(path, fields, {"split": (True,), "suffix_indicator": ("##",), "oov_token": ("[UNK]",)}, "config.")
+    names_here = {"lowercase": "lower_case", "strip_accents": "strip_accents"}
+    rules = {here: fields[there] for there, here in names_here.items() if there in fields}
+    return dataclasses.replace(vocabulary, rules=rules) if vocabulary else None
 
 
 def _task_class(directory: str) -> str | None:
@@ -234,7 +204,7 @@ def _stored(model: Any, architecture: Architecture, file: str) -> dict[str, Stor
     return {name.name: stored(name.name, shape) for name, shape in known if name.name in variables}
 
 
-def _check_function(config: BertConfig, preset: _Preset) -> tuple[str, ...]:
+def _check_function(config: BertConfig, preset: KerasHubClass) -> tuple[str, ...]:
     """Raise InputError if keras-hub cannot compute the model; return remarks on small differences."""
     if config.layer_norm_eps != preset.layer_norm_eps:
         raise InputError(
@@ -261,7 +231,7 @@ def _check_function(config: BertConfig, preset: _Preset) -> tuple[str, ...]:
 
 
 def _arguments(architecture: Architecture) -> dict[str, Any]:
-    preset, config = _PRESETS[architecture.family], architecture.encoder
+    preset, config = _CLASSES[architecture.family], architecture.encoder
     arguments = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
     arguments[preset.vocabulary_size] = config.vocab_size
     if preset.has_segments:
@@ -271,7 +241,7 @@ def _arguments(architecture: Architecture) -> dict[str, Any]:
     return arguments
 
 
-def _their_tokenizer(tokenizer: Tokenizer | None, preset: _Preset, models: Any) -> Any:
+def _their_tokenizer(tokenizer: Tokenizer | None, preset: KerasHubClass, models: Any) -> Any:
     if tokenizer is None:
         return None
     if isinstance(tokenizer, BertTokenizer) == (preset.tokenizer == "RobertaTokenizer"):
@@ -287,23 +257,22 @@ def _their_tokenizer(tokenizer: Tokenizer | None, preset: _Preset, models: Any) 
 
 
 def _assign(hub: Any, model: Model, architecture: Architecture) -> tuple[Part, ...]:
-    """Assign our weights to a keras-hub model; return its additional parts, which get random weights."""
+    """Assign our weights to a keras-hub model; return its parts that the model lacks."""
     from bert_keras.models.layers import initializer
 
     variables = {variable.path: variable for variable in hub.weights}
     tensors = weight_copy.tensors_of(model, "keras_hub", architecture.family)
     if architecture.family == "roberta":
         positions = "embeddings/position_embedding/embeddings"
-        segment = np.asarray(weight_copy.variables_by_path(model)["bert/embeddings/token_type_embeddings/embeddings"])[
-            0
-        ]
+        table = weight_copy.variables_by_path(model)["bert/embeddings/token_type_embeddings/embeddings"]
+        segment = np.asarray(table)[0]
         # Adding zeros would turn -0 into 0 and so change the bits.
         if segment.any():
             tensors[positions] = tensors[positions] + segment
     for name, value in tensors.items():
         variables[name].assign(value.reshape(variables[name].shape))
-    drawn: tuple[Part, ...] = ()
+    untrained: tuple[Part, ...] = ()
     if "pooled_dense/kernel" in variables.keys() - tensors.keys():
-        kernel, drawn = variables["pooled_dense/kernel"], ("pooler",)
+        kernel, untrained = variables["pooled_dense/kernel"], ("pooler",)
         kernel.assign(initializer(architecture.encoder, 0)(kernel.shape))
-    return drawn
+    return untrained

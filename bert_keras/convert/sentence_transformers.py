@@ -12,6 +12,7 @@ from typing import Any
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+from bert_keras.tokenizers.protocol import WORDPIECE
 from bert_keras.tokenizers.tokenizer_files import check_fields, refuse, unknown_fields
 from bert_keras.tokenizers.vocabulary_files import LENGTH, TOKENIZER_FILE, Vocabulary, read_settings
 
@@ -86,7 +87,7 @@ def lower_cased(directory: str, vocabulary: Vocabulary | None, rules: dict[str, 
     path, settings = _settings(directory)
     if not settings.get("do_lower_case") or vocabulary is None:
         return rules
-    if vocabulary.merges is not None or vocabulary.sentencepiece is not None:
+    if vocabulary.algorithm != WORDPIECE:
         refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary", _REMEDY)
     if rules.get("lower_case"):
         return rules

@@ -11,22 +11,18 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from bert_keras import files
 from bert_keras.convert import tf1_electra, weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, generator_size
+from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
+from bert_keras.convert.families.family import check_plain
+from bert_keras.convert.families.weight import StoredTensor
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.convert.tf1_electra import Network
-from bert_keras.convert.weight_copy import Outline, ReadModel, StoredTensor, Written
-from bert_keras.convert.weight_map import Family
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers import vocabulary_files
-from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, Tokenizer, Vocabulary
-
-if TYPE_CHECKING:
-    from bert_keras.convert.architecture import Model
-    from bert_keras.models.electra import ElectraGenerator
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE
 
 CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
@@ -39,7 +35,7 @@ _MODEL = re.compile(r"(bert|electra|generator|cls/predictions|cls/seq_relationsh
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
-def read_tf1(directory: str) -> ReadModel:
+def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a checkpoint of the original, with the heads in the file; an ELECTRA as its discriminator and generator.
 
     BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), ELECTRA's the exact function. None of the files
@@ -48,43 +44,51 @@ def read_tf1(directory: str) -> ReadModel:
     Args:
         directory: the folder, or the path of one of its checkpoints, without `.index`. Of several in a folder
             `bert_model.ckpt` is read, or the one that the file `checkpoint` names.
+        cased: whether the vocabulary keeps case; None: unknown.
 
     Raises:
         InputError: a file is missing or damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is
             missing, mis-shaped or unknown. Names file, tensor, shapes, and what to do.
     """
-    outline = outline_tf1(directory)
-    if outline.architecture.family == "electra":
-        return _read_electra(directory, outline)
-    _, prefix = _located(directory)
-    tensors, head = _tensors(prefix)
-    model, initialised, _ = weight_copy.read_model(outline.architecture, "tf1", tensors, f"{prefix}.index")
-    tokens = outline.vocabulary.tokens if outline.vocabulary else None
-    remarks = weight_copy.head_left_out(head, prefix)
-    return ReadModel(model, tokens, {}, initialised, remarks=remarks, task_head=head)
-
-
-def outline_tf1(directory: str) -> Outline:
-    """Read configuration, vocabulary and the checkpoint's index of a folder; errors as in `read_tf1`."""
     directory, prefix = _located(directory)
-    config_path = os.path.join(directory, CONFIG_FILE)
-    if not os.path.exists(config_path) and (networks := _electra_networks(prefix)):
-        return _outline_electra(directory, *networks)
-    text = files.read_text(config_path)
-    try:
-        config = BertConfig.from_json(text)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{config_path}: {error}") from error
-    vocabulary = _read_vocabulary(directory, config, CONFIG_FILE)
-    architecture = Architecture("bert", config, config.hidden_size)
-    weight_copy.check_tensors(architecture, "tf1", _tensors(prefix)[0], f"{prefix}.index")
-    return Outline(architecture, vocabulary, {})
+    config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
+    networks = None if os.path.exists(config_path) else _electra_networks(prefix)
+    if networks:
+        architecture = networks[0].architecture
+    else:
+        text = files.read_text(config_path)
+        try:
+            config = BertConfig.from_json(text)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{config_path}: {error}") from error
+        architecture = Architecture("bert", config, config.hidden_size)
+    vocabulary_path = os.path.join(directory, VOCABULARY_FILE)
+    names_size = os.path.basename(index) if networks else CONFIG_FILE
+    vocabulary = vocabulary_files.read_wordpiece(vocabulary_path, architecture.encoder.vocab_size, names_size)
+    tensors, head = _tensors(prefix)
+    model, generator = networks or (Network(architecture, tensors), None)
+    for network in filter(None, (generator, model)):
+        present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
+    has_mask_head = "masked-LM head" in {weight.part for weight in present}
+    size = generator_size(generator.architecture, architecture, f"{index}: the generator") if generator else None
 
+    def load() -> Networks:
+        first, *further = (
+            weight_copy.read_model(network.architecture, "tf1", network.tensors, index)
+            for network in filter(None, (model, generator))
+        )
+        return Networks(first.model, first.untrained, further[0].model if further else None)
 
-def _read_vocabulary(directory: str, config: BertConfig, file: str) -> Vocabulary | None:
-    path = os.path.join(directory, VOCABULARY_FILE)
-    tokens = vocabulary_files.read_wordpiece(path, config.vocab_size, file)
-    return None if tokens is None else Vocabulary(tokens)
+    return ModelFolder(
+        architecture,
+        load,
+        lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
+        directory,
+        generator_size=size,
+        is_generator=architecture.family == "electra" and has_mask_head,
+        task_head=head,
+        notes=weight_copy.head_left_out(head, prefix),
+    )
 
 
 def is_checkpoint(path: str) -> bool:
@@ -100,54 +104,27 @@ def _located(path: str) -> tuple[str, str]:
     return path, usual if is_checkpoint(usual) else _any_prefix(path) or usual
 
 
-def _electra_networks(prefix: str) -> tuple[str, Network, Network | None] | None:
-    """The index of a checkpoint and its networks; None if it is no ELECTRA's."""
+def _electra_networks(prefix: str) -> tuple[Network, Network | None] | None:
+    """The discriminator and the generator of a checkpoint; None if it is no ELECTRA's."""
     tensors = _tensors(prefix)[0] if is_checkpoint(prefix) else {}
-    if tf1_electra.WORD_EMBEDDINGS not in tensors:
-        return None
-    return f"{prefix}.index", *tf1_electra.networks(tensors, f"{prefix}.index")
+    return tf1_electra.networks(tensors, f"{prefix}.index") if tf1_electra.WORD_EMBEDDINGS in tensors else None
 
 
 def _any_prefix(directory: str) -> str | None:
     """The checkpoint of a folder, which ELECTRA names after the model, or by its step: of several the newest."""
-    found = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
-    if len(found) > 1:
+    indexes = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
+    if len(indexes) > 1:
         import tensorflow as tf
 
         # Named by the file `checkpoint`.
         newest = tf.train.latest_checkpoint(directory)
         if newest is None:
             raise InputError(
-                f"{directory} has {len(found)} checkpoints and no file `checkpoint`; convert one of them: "
-                f"{found[-1].removesuffix('.index')}"
+                f"{directory} has {len(indexes)} checkpoints and no file `checkpoint`; convert one of them: "
+                f"{indexes[-1].removesuffix('.index')}"
             )
         return newest
-    return found[0].removesuffix(".index") if found else None
-
-
-def _outline_electra(directory: str, index: str, discriminator: Network, generator: Network | None) -> Outline:
-    for network in filter(None, (discriminator, generator)):
-        present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
-    is_generator = generator is None and "masked-LM head" in {weight.part for weight in present}
-    size = None
-    if generator:
-        size = generator_size(generator.architecture, discriminator.architecture, f"{index}: the generator")
-    vocabulary = _read_vocabulary(directory, discriminator.architecture.encoder, os.path.basename(index))
-    return Outline(discriminator.architecture, vocabulary, {}, size, is_generator)
-
-
-def _read_electra(directory: str, outline: Outline) -> ReadModel:
-    _, prefix = _located(directory)
-    networks: Any = _electra_networks(prefix)
-    index, *found = networks
-    (model, initialised, _), *others = [
-        weight_copy.read_model(network.architecture, "tf1", network.tensors, index) for network in found if network
-    ]
-    tokens = outline.vocabulary.tokens if outline.vocabulary else None
-    generator: Any = others[0][0] if others else None
-    head = _tensors(prefix)[1]
-    further: Any = {"remarks": weight_copy.head_left_out(head, prefix), "task_head": head}
-    return ReadModel(model, tokens, {}, initialised, family="electra", generator=generator, **further)
+    return indexes[0].removesuffix(".index") if indexes else None
 
 
 def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
@@ -173,9 +150,9 @@ def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
         )
     # Strings, which are in no checkpoint of a model, have no fixed size.
     needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
-    found = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
-    if found < needed:
-        raise _damaged(prefix, f"its data files have {found:,} bytes, its index lists {needed:,}")
+    size = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
+    if size < needed:
+        raise _damaged(prefix, f"its data files have {size:,} bytes, its index lists {needed:,}")
 
     def stored(name: str, shape: list[int]) -> StoredTensor:
         def read():
@@ -205,23 +182,11 @@ def _damaged(prefix: str, reason: object) -> InputError:
     return InputError(f"{prefix} is damaged or incomplete ({reason}); copy its files again")
 
 
-def write_tf1(
-    model: Model,
-    tokenizer: Tokenizer | None,
-    directory: str,
-    family: Family | None = None,
-    generator: ElectraGenerator | None = None,
-) -> Written:
+def write_tf1(folder: ModelFolder, directory: str) -> Written:
     """Write a checkpoint for the original's `init_checkpoint`, of a BERT with its `bert_config.json`.
 
     The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and google-research/
     bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both.
-
-    Args:
-        model: the model, written as float32.
-        tokenizer: the model's tokenizer; None writes no `vocab.txt`.
-        family: family of a `BertBackbone`; by default BERT.
-        generator: of an `ElectraDiscriminator`, for the same checkpoint.
 
     Raises:
         InputError: the sizes of vocabulary and word embeddings differ, the model is causal or a RoBERTa, or an ELECTRA
@@ -229,18 +194,24 @@ def write_tf1(
     """
     import tensorflow as tf
 
-    architecture = architecture_of(model, family)
+    model = folder.model
+    architecture = architecture_of(model, folder.family)
     config = architecture.encoder
-    weight_copy.check_plain(config, _WHOSE)
-    if architecture.family != "electra":
-        weight_copy.only_bert(model, family, _WHOSE)
-    vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
-    tokenizer = vocabulary_files.wordpiece(tokenizer, _WHOSE)
+    check_written(architecture)
+    check_plain(config, _WHOSE)
+    if not architecture.row.in_tf1:
+        raise InputError(
+            f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf or --to keras-hub"
+        )
+    vocabulary_files.check_tokenizer(folder.tokenizer, config.vocab_size)
+    tokenizer = vocabulary_files.wordpiece(folder.tokenizer, _WHOSE)
     tensors, name = weight_copy.tensors_of(model, "tf1", architecture.family), CHECKPOINT
     texts = {CONFIG_FILE: config.to_json()}
     if architecture.family == "electra":
         tf1_electra.check_written(config)
-        tensors |= tf1_electra.generator_names(weight_copy.tensors_of(generator, "tf1") if generator else {})
+        tensors |= tf1_electra.generator_names(
+            weight_copy.tensors_of(folder.generator, "tf1") if folder.generator else {}
+        )
         name, texts = _ELECTRA_CHECKPOINT, {"checkpoint": f'model_checkpoint_path: "{_ELECTRA_CHECKPOINT}"\n'}
     with files.staged(directory) as temporary:
         if tokenizer:

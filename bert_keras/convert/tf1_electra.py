@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_keras.convert.architecture import Architecture
-from bert_keras.convert.weight_copy import StoredTensor
+from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 
@@ -69,10 +69,10 @@ def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, N
 
 def generator_names(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of a generator under its names beside a discriminator, without the embeddings that both share."""
-    own = {name: value for name, value in tensors.items() if not name.startswith(_EMBEDDINGS)}
+    unshared = {name: value for name, value in tensors.items() if not name.startswith(_EMBEDDINGS)}
     return {
         _GENERATOR + name.removeprefix(_DISCRIMINATOR) if name.startswith(_DISCRIMINATOR) else name: value
-        for name, value in own.items()
+        for name, value in unshared.items()
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import posixpath
 from collections.abc import Callable, Collection, Mapping
@@ -12,18 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, new_model
-from bert_keras.convert.weight_map import Family, Format, Weight
+from bert_keras.convert.families.weight import Format, StoredTensor, Weight
+from bert_keras.convert.model_folder import Networks
 from bert_keras.errors import InputError
 from bert_keras.files import read_json
-from bert_keras.models.config import BertConfig, Part
-from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
-from bert_keras.tokenizers.vocabulary_files import Vocabulary
+from bert_keras.models.config import Part
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
-    from bert_keras.models.electra import ElectraGenerator
-    from bert_keras.tasks.settings import TaskSettings
-    from bert_keras.tasks.table import Task
 
 # All convert to float32 exactly.
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -31,102 +26,20 @@ _DTYPES = ("float32", "float16", "bfloat16")
 _HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output")
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadModel:
-    """The contents of a model folder.
-
-    Attributes:
-        model: float32; a `BertBackbone` if there is no head, else a `BertForPreTraining`, `RobertaForMaskedLM`,
-            `ElectraDiscriminator` or `ElectraGenerator`.
-        vocabulary: one token per id; None if the folder has none.
-        normalization: fields of `unicode_tables.Normalization`, the rules of word pieces, as far as the folder says
-            them; without `lower_case` if that is unknown.
-        initialised: the parts of `model` that the folder lacks. They have random weights and need training.
-        merges: merges of byte-level BPE; None for others.
-        family: the model's family, which a `BertBackbone` itself does not record.
-        remarks: parts of the folder that are dropped or computed differently; one sentence each.
-        fine_tuned: the model with its output layer, its task and its settings; None for a pre-trained model.
-        generator: of an ELECTRA whose folder has both networks; None otherwise.
-        embedding: how texts get one vector, by the folder; `none` if it does not say.
-        sentencepiece: a SentencePiece model (`bert_keras.tokenizers.sentencepiece.albert_model`); None for others.
-        max_seq_length: tokens of a text that a pre-trained model's signatures read; None: as many as it has positions.
-        task_head: tensors of a fine-tuned model's head in another program's file, which are left out.
-    """
-
-    model: Model
-    vocabulary: list[str] | None
-    normalization: dict[str, Any]
-    initialised: tuple[Part, ...]
-    merges: list[tuple[str, str]] | None = None
-    family: Family = "bert"
-    remarks: tuple[str, ...] = ()
-    fine_tuned: tuple[Any, Task, TaskSettings] | None = None
-    generator: ElectraGenerator | None = None
-    embedding: EmbeddingSettings = NO_EMBEDDING
-    sentencepiece: bytes | None = None
-    max_seq_length: int | None = None
-    task_head: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Outline:
-    """A model folder without its weights, whose files are complete by their own headers: architecture and vocabulary.
-
-    Attributes:
-        architecture: the model that its weights belong to.
-        vocabulary: None if the folder has none.
-        normalization: as in `ReadModel`.
-        generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
-        is_generator: whether it is an ELECTRA's generator.
-        remarks: as in `ReadModel`, on the vocabulary.
-    """
-
-    architecture: Architecture
-    vocabulary: Vocabulary | None
-    normalization: dict[str, Any]
-    generator_size: float | None = None
-    is_generator: bool = False
-    remarks: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """Differences between a model and the folder written from it.
-
-    Attributes:
-        drawn: parts of the folder that the model lacks; they have random weights.
-        remarks: parts of the model that are dropped or computed differently; one sentence each.
-    """
-
-    drawn: tuple[Part, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredTensor:
-    """A tensor of a file, not yet read: its name, file, shape, and a function that reads it."""
-
-    name: str
-    file: str
-    shape: tuple[int, ...]
-    read: Callable[[], np.ndarray]
-
-    def __str__(self) -> str:
-        return f"{self.name} {list(self.shape)}"
-
-    def float32(self) -> np.ndarray:
-        value = self.read()
-        if value.dtype.name not in _DTYPES:
-            raise InputError(
-                f"{self.file}: the tensor {self} is {value.dtype.name}; it must be one of {', '.join(_DTYPES)}"
-            )
-        value = value.astype("float32")
-        check_finite(value, f"{self.file}: the tensor {self}")
-        return value
-
-
 # The tensors of a file, not yet read; the stack closes it.
 TensorReader = Callable[[str, contextlib.ExitStack], list[StoredTensor]]
+
+
+def float32(tensor: StoredTensor) -> np.ndarray:
+    """Read a tensor; InputError if its type is no type of weights, or it has NaN or infinite numbers."""
+    value = tensor.read()
+    if value.dtype.name not in _DTYPES:
+        raise InputError(
+            f"{tensor.file}: the tensor {tensor} is {value.dtype.name}; it must be one of {', '.join(_DTYPES)}"
+        )
+    value = value.astype("float32")
+    check_finite(value, f"{tensor.file}: the tensor {tensor}")
+    return value
 
 
 def check_finite(value: np.ndarray, name: str) -> None:
@@ -136,22 +49,6 @@ def check_finite(value: np.ndarray, name: str) -> None:
             f"{name} has {wrong:,} numbers that are NaN or infinite; the model is damaged, or its training diverged: "
             "take an earlier checkpoint"
         )
-
-
-def only_bert(model: Model, family: Family | None, whose: str) -> BertConfig:
-    """The configuration of a BERT; InputError for other families, which `whose` cannot store."""
-    architecture = architecture_of(model, family)
-    if architecture.family != "bert":
-        raise InputError(
-            f"{whose} cannot hold a model of {architecture.title}; write it with --to hf or --to keras-hub"
-        )
-    return architecture.encoder
-
-
-def check_plain(config: BertConfig, whose: str) -> None:
-    """Raise InputError for an encoder that is not the original's (`BertConfig.variations`), which `whose` is."""
-    for name, value in config.variations().items():
-        raise InputError(f"model.{name} is {value!r}; {whose} cannot hold such an encoder; write it with --to bert-tfx")
 
 
 def check_tensors(
@@ -242,10 +139,8 @@ def check_hdf5(path: str) -> None:
         raise InputError(f"{path} is damaged or incomplete ({error}); copy it again") from error
 
 
-def read_model(
-    architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str
-) -> tuple[Model, tuple[Part, ...], tuple[str, ...]]:
-    """The model made from tensors, its parts without tensors, and remarks on tensors that it has no place for.
+def read_model(architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str) -> Networks:
+    """The model made from tensors, with a remark on each part that it has no place for.
 
     Arguments and errors as in `check_tensors`. Segment embeddings are 0 if the format has none.
     """
@@ -256,21 +151,18 @@ def read_model(
     for weight in present:
         known = weight.stored(format_)
         if known and weight.path in variables:
-            variables[weight.path].assign(weight.from_file(format_, stored[known.name].float32()))
+            variables[weight.path].assign(weight.from_file(format_, float32(stored[known.name])))
     parts: dict[Part, None] = {}
     for weight in architecture.weights():
         if weight.path in variables:
             parts[weight.part] = None
             if weight.part == "encoder" and not weight.stored(format_):
                 variables[weight.path].assign(np.zeros(weight.shape, "float32"))
-    initialised = tuple(part for part in parts if part not in read)
-    unread = tuple(
-        f"the {part} of {file} is dropped: {type(model).__name__} has none" for part in read if part not in parts
-    )
-    return model, initialised, unread
+    unread = (f"the {part} of {file} is dropped: {type(model).__name__} has none" for part in read if part not in parts)
+    return Networks(model, tuple(part for part in parts if part not in read), remarks=tuple(unread))
 
 
-def tensors_of(model: Model, format_: Format, family: Family | None = None) -> dict[str, np.ndarray]:
+def tensors_of(model: Model, format_: Format, family: str | None = None) -> dict[str, np.ndarray]:
     """The weights of a model that a format can store, float32, under its names and in its layout."""
     from keras import ops
 
@@ -283,10 +175,15 @@ def tensors_of(model: Model, format_: Format, family: Family | None = None) -> d
     return tensors
 
 
-def left_out(model: Model, format_: Format, family: Family | None = None) -> tuple[Part, ...]:
+def parts_of(model: Model, format_: Format, family: str | None = None) -> tuple[Part, ...]:
+    """The parts of a model that a format stores."""
+    paths, table = variables_by_path(model), architecture_of(model, family).weights()
+    return tuple(dict.fromkeys(weight.part for weight in table if weight.path in paths and weight.stored(format_)))
+
+
+def left_out(model: Model, format_: Format, family: str | None = None) -> tuple[Part, ...]:
     """The parts of a model, besides the encoder, that a format cannot store."""
-    paths = variables_by_path(model)
-    table = architecture_of(model, family).weights()
+    paths, table = variables_by_path(model), architecture_of(model, family).weights()
     unknown = [weight.part for weight in table if weight.path in paths and not weight.stored(format_)]
     return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
 
@@ -303,13 +200,13 @@ def named(names: Collection[str], most: int = 5) -> str:
 def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:
     """Assign the weights that two models of one encoder both have; return the parts of `target` that keep theirs."""
     ours, theirs = variables_by_path(target), variables_by_path(source)
-    drawn: dict[Part, None] = {}
+    untrained: dict[Part, None] = {}
     for weight in architecture_of(target).weights():
         if weight.path in ours and weight.path in theirs:
             ours[weight.path].assign(theirs[weight.path])
         elif weight.path in ours:
-            drawn[weight.part] = None
-    return tuple(drawn)
+            untrained[weight.part] = None
+    return tuple(untrained)
 
 
 def variables_by_path(model: Model) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 from rich.console import Console
 
+from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.tfrecord_batches import shard_files
 from bert_keras.errors import Diverged, InputError
 from bert_keras.files import atomic_write_anywhere, json_text
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import check_knows, digest_of, init_checkpoint, read_init
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
 from bert_keras.tasks.metrics.scores import score
@@ -47,7 +48,7 @@ class FineTuner:
 
     task: Task
     settings: TaskSettings
-    init: InitCheckpoint
+    init: ModelFolder
     rows: Mapping[str, Sequence[TaskRow]]
     root: str
     identity: str
@@ -62,13 +63,13 @@ class FineTuner:
             StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
         """
         spec, init = read_spec(job), _init_checkpoint(job)
-        depends_on = {**weights_of(job), "training": None, "labels": spec.task.labels, "init": init.digest}
+        depends_on = {**weights_of(job), "training": None, "labels": spec.task.labels, "init": digest_of(init)}
         identity = run_folder("", depends_on, [f"{job.rows}/Split-{split}" for split in ("train", EVAL)])
         scoring = run_folder("", {"code": job.stage_code, "settings": dataclasses.asdict(job.task_settings)}, ())
         rows = {split: _rows(f"{job.rows}/Split-{split}") for split in spec.counts}
         if job.max_unknown_fraction is not None:
             checked = [row for split in ("train", EVAL) for row in rows[split][:_MAX_CHECKED]]
-            init.check_knows(checked, job.max_unknown_fraction)
+            check_knows(init, checked, job.max_unknown_fraction)
         return cls(spec.task, job.task_settings, init, rows, job.training_root, identity, scoring)
 
     def folder(self, config: FineTuningConfig) -> str:
@@ -82,7 +83,7 @@ class FineTuner:
         train, held_out = self.rows["train"], self.rows[EVAL]
         folder = self.folder(config)
         model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, strategy)
-        return TrainedTask(model, self.task, self.settings, self.init.tokenizer)
+        return TrainedTask(model, self.task, self.settings, self.init.known_tokenizer())
 
     def scores(self, trained: TrainedTask, batch_size: int) -> dict[str, float]:
         """The official scores of a model on the held-out rows; the task's main score comes first."""
@@ -125,16 +126,16 @@ def read_spec(job: FinetuneJob) -> TaskSpec:
     return spec
 
 
-def _init_checkpoint(job: FinetuneJob) -> InitCheckpoint:
+def _init_checkpoint(job: FinetuneJob) -> ModelFolder:
     if job.init:
-        return InitCheckpoint.read(job.init, job.cased)
+        return read_init(job.init, job.cased)
     if job.model is None or not job.vocabulary:
         raise InputError("the job has no initial checkpoint: give init, or model and vocabulary to draw all weights")
     tokens, vocabulary = read_vocabulary(job.vocabulary)
     tokenizer = make_tokenizer(tokens, vocabulary) if vocabulary["algorithm"] == "wordpiece" else None
     if not isinstance(tokenizer, BertTokenizer):
         raise InputError(f"{job.vocabulary}: the vocabulary is not of word pieces; a BERT's is")
-    return InitCheckpoint(job.model, tokenizer)
+    return init_checkpoint(job.model, tokenizer)
 
 
 def _rows(folder: str) -> list[TaskRow]:

@@ -79,9 +79,10 @@ def finetune(job: FinetuneJob) -> None:
         with tf.io.gfile.GFile(os.path.join(job.logs_dir, name), "w") as file:
             file.write(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model
-    export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export)
+    record = tuner.init.record()
+    export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export, record)
     if job.export.engine == "onnxruntime":
-        from bert_keras.convert.onnx_folder import write_graph
+        from bert_keras.convert.onnx.folder import write_graph
 
         write_graph(model, trained.tokenizer, job.output_dir, job.export.embedding, job.export.quantize)
 

@@ -10,9 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import check_reads, initialize_encoder
 from bert_keras.finetuning.prediction import predict
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
@@ -29,7 +30,7 @@ def fine_tune(
     task: Task,
     settings: TaskSettings,
     config: FineTuningConfig,
-    init: InitCheckpoint,
+    init: ModelFolder,
     train: Sequence[TaskRow],
     held_out: Sequence[TaskRow],
     directory: str,
@@ -41,6 +42,7 @@ def fine_tune(
         task: with its labels.
         settings: how rows become features.
         config: the run.
+        init: the encoder and its tokenizer (`bert_keras.finetuning.init_checkpoint`).
         train: rows with golds.
         held_out: rows with golds, whose loss is logged.
         directory: where checkpoints and logs live; the same one with the same arguments resumes.
@@ -49,13 +51,13 @@ def fine_tune(
     Raises:
         InputError: rows, settings and encoder do not fit each other.
     """
-    init.check_reads(settings, task, config)
+    check_reads(init, settings, task, config)
     kind = task_type_of(task)
     features = []
     for split, rows in (("training", train), ("held-out", held_out)):
         if not rows or (rows[0].gold is None and not (task.contrastive and split == "training")):
             raise InputError(f"{task.name} has {len(rows)} {split} rows{', without golds' if rows else ''}; give some")
-        features.append(kind.features(rows, task, settings, init.tokenizer))
+        features.append(kind.features(rows, task, settings, init.known_tokenizer()))
     if task.contrastive:
         check_training(train, settings, init.config, config)
     learned = features[0].arrays["weights"] > 0
@@ -65,9 +67,9 @@ def fine_tune(
     examples = ArrayExamples(arrays, features[1].arrays, static_shape=config.strategy == "tpu")
 
     def create_model() -> keras.Model:
-        model = kind.create_model(init.config, task, settings, config.seed, init.embedding_size)
+        model = kind.create_model(init.config, task, settings, config.seed, init.architecture.embedding_size)
         model.build()
-        init.initialize(model)
+        initialize_encoder(model, init)
         return model
 
     phases = phases_of(training, SecondPhase(), [examples])

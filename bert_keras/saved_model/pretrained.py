@@ -20,14 +20,14 @@ untrained, there is no evaluate.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout, feature_spec
-from bert_keras.data.truncation import truncate_pair as truncate_pair
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
@@ -36,26 +36,30 @@ from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.unigram import guessed_sums
-from bert_keras.saved_model.saved_model_files import CONFIG_FILE as CONFIG_FILE
 from bert_keras.saved_model.saved_model_files import (
-    GENERATOR_FILE,
     Signature,
-    embedding_fields,
     served_copy,
     traced,
     write_model_files,
     write_warmup_requests,
 )
-from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE as WEIGHTS_FILE
 from bert_keras.saved_model.servable_ops import save_servable
-from bert_keras.saved_model.settings import LENGTH_FIELD, NO_EMBEDDING, EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.settings import (
+    FAMILY_FIELD,
+    GENERATOR_FILE,
+    LENGTH_FIELD,
+    NO_EMBEDDING,
+    UNTRAINED_FIELD,
+    EmbeddingSettings,
+    ExportSettings,
+    embedding_fields,
+    family_of_bert,
+)
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, mask_tokenizer_of, refuse, text_specs
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.training.step import RandomStates
 
 TOP_K = 5
-# Optional field of `bert_config.json`.
-UNTRAINED_FIELD = "untrained_parts"
 # Trained only by prediction of next sentences or of their order.
 _PAIR_PARTS: frozenset[Part] = frozenset(("pooler", "next-sentence head"))
 _TEXTS = ["A text to warm up.", "Another one: longer, with accents (café), 漢字, numbers like 3.14, and a pair."]
@@ -195,6 +199,7 @@ def export_saved_model(
     export: ExportSettings | None = None,
     unigram: np.ndarray | None = None,
     untrained: Collection[Part] | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the SavedModel, its warm-up requests, and weights, configuration and vocabulary for fine-tuning.
 
@@ -208,6 +213,8 @@ def export_saved_model(
         objective: objective of `evaluate`; None: BERT's, mlm_nsp.
         unigram: as in `ServedBert`.
         untrained: as in `ServedBert`, listed in `bert_config.json`; None: the parts that the objective does not train.
+        record: further fields of `bert_config.json`: the model's family, which by default is that of its class and
+            tokenizer, and where its weights began.
 
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
@@ -227,25 +234,34 @@ def export_saved_model(
     # `signatures` makes the first one the default.
     default = requests[next(name for name in signatures if name != "serving_default")]
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
-    config = _config_json(model, untrained, export.embedding, layout)
+    extra = {
+        **_config_fields(model, tokenizer, untrained, layout),
+        **embedding_fields(export.embedding),
+        **(record or {}),
+    }
+    config = getattr(model.config, "discriminator", model.config).to_json(**extra)
     write_model_files(directory, _for_fine_tuning(model), config, tokenizer)
     if isinstance(model, ElectraForPreTraining) and "generator" not in untrained:
         _network(ElectraGenerator, model.generator).save_weights(os.path.join(directory, GENERATOR_FILE))
 
 
-def _config_json(
-    model: keras.Model, untrained: Collection[Part], embedding: EmbeddingSettings, layout: ExampleLayout
-) -> str:
-    """The encoder's fields, with the untrained parts, ELECTRA's sizes, the length read and the settings of `embed`."""
+def _config_fields(
+    model: keras.Model, tokenizer: Tokenizer, untrained: Collection[Part], layout: ExampleLayout
+) -> dict[str, Any]:
+    """Fields of `bert_config.json` beside the encoder's: family, ELECTRA's sizes, untrained parts, length."""
     shape: BertConfig | ElectraConfig = model.config
-    extra: dict[str, object] = {}
     if isinstance(shape, ElectraConfig):
-        extra = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
-        # It has no pooler and no generator to leave out.
-        shape, untrained = shape.discriminator, [part for part in untrained if part == "discriminator head"]
-    extra |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
-    extra |= {LENGTH_FIELD: layout.max_seq_length} if layout.max_seq_length < shape.max_position_embeddings else {}
-    return shape.to_json(**extra, **embedding_fields(embedding))
+        # Its file has no pooler, and no untrained generator.
+        untrained = [part for part in untrained if part == "discriminator head"]
+        sizes = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
+        fields: dict[str, Any] = {FAMILY_FIELD: "electra", **sizes}
+        shape = shape.discriminator
+    else:
+        fields = {FAMILY_FIELD: family_of_bert(shape, tokenizer)}
+    fields |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
+    return fields | (
+        {LENGTH_FIELD: layout.max_seq_length} if layout.max_seq_length < shape.max_position_embeddings else {}
+    )
 
 
 def _for_fine_tuning(model: keras.Model) -> keras.Model:

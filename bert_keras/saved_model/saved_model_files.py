@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,18 +11,10 @@ import keras
 import tensorflow as tf
 
 from bert_keras.models.layers import SelfAttention
-from bert_keras.saved_model.settings import CONFIG_FILE as CONFIG_FILE
-from bert_keras.saved_model.settings import EMBEDDING_FIELD as EMBEDDING_FIELD
-from bert_keras.saved_model.settings import EmbeddingSettings
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.saved_model.settings import CONFIG_FILE, WEIGHTS_FILE
 from bert_keras.tokenizers.protocol import Tokenizer
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
-from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, vocabulary_files
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, vocabulary_files, vocabulary_spec
 
-WEIGHTS_FILE = "model.weights.h5"
-# Of an ELECTRA, beside its discriminator's.
-GENERATOR_FILE = "generator.weights.h5"
 # Precision -> Keras policy of the served copy, whose weights have the type of its computation.
 _SERVED_POLICIES = {"float32": "float32", "mixed_bfloat16": "bfloat16"}
 EXTRA_FOLDER, WARMUP_FILE = "assets.extra", "tf_serving_warmup_requests"
@@ -53,16 +44,16 @@ def served_copy(model: keras.Model, precision: str) -> keras.Model:
         served.build()
     finally:
         keras.mixed_precision.set_dtype_policy(before)
-    for own, trained in zip(served._flatten_layers(), model._flatten_layers(), strict=True):
-        if isinstance(own, SelfAttention):
-            own.fuse(trained)
-        elif own.built:
+    for copy, trained in zip(served._flatten_layers(), model._flatten_layers(), strict=True):
+        if isinstance(copy, SelfAttention):
+            copy.fuse(trained)
+        elif copy.built:
             weights: dict[str, keras.Variable] = {}
             trained.save_own_variables(weights)
-            own.load_own_variables(weights)
-        if isinstance(own, keras.layers.LayerNormalization):
+            copy.load_own_variables(weights)
+        if isinstance(copy, keras.layers.LayerNormalization):
             # Of [B, T, H]. For -1 Keras would reshape gamma and beta in each call.
-            own.axis = [2]
+            copy.axis = [2]
     return served
 
 
@@ -117,22 +108,9 @@ def write_model_files(directory: str, model, config_json: str, tokenizer: Tokeni
 
     The vocabulary is `vocab.txt`, `vocab.json` with `merges.txt` (byte-level BPE) or `spiece.model`, as its spec says.
     """
-    assert isinstance(tokenizer, (BertTokenizer, ByteBpeTokenizer, SentencePieceTokenizer))
     spec = json.dumps(vocabulary_spec(tokenizer)) + "\n"
     write_texts(directory, {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: spec, **vocabulary_files(tokenizer)})
     model.save_weights(os.path.join(directory, WEIGHTS_FILE))
-
-
-def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of `vocab_spec.json`."""
-    if isinstance(tokenizer, BertTokenizer):
-        return {"algorithm": "wordpiece", **tokenizer.normalization.fields}
-    return {"algorithm": "byte_bpe" if isinstance(tokenizer, ByteBpeTokenizer) else "sentencepiece"}
-
-
-def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
-    """What `bert_config.json` says of the signature `embed`; nothing if there is none."""
-    return {} if embedding.pooling == "none" else {EMBEDDING_FIELD: dataclasses.asdict(embedding)}
 
 
 def write_texts(directory: str, files: Mapping[str, str | bytes]) -> None:

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-CONFIG_FILE = "bert_config.json"
-# Optional field of `bert_config.json`: the settings of the signature `embed`.
+if TYPE_CHECKING:
+    from bert_keras.models.config import BertConfig
+    from bert_keras.tokenizers.protocol import Tokenizer
+
+# Files of a pushed folder; the second weights are an ELECTRA's generator's, beside its discriminator's.
+CONFIG_FILE, WEIGHTS_FILE, GENERATOR_FILE = "bert_config.json", "model.weights.h5", "generator.weights.h5"
+# Fields of `bert_config.json` beside the encoder's; folders of older versions have no family.
+FAMILY_FIELD = "family"
+# Of weights that began in another program's folder: its `format` and `name`.
+ORIGIN_FIELD = "origin"
+# The settings of the signature `embed`, if there is one.
 EMBEDDING_FIELD = "embedding"
-# Optional field of a pre-trained model's: tokens of a text that its signatures read, if fewer than it has positions.
-LENGTH_FIELD = "max_seq_length"
+# Of a pre-trained model: tokens of a text that its signatures read, if fewer than it has positions; the parts with
+# random weights, if there are any.
+LENGTH_FIELD, UNTRAINED_FIELD = "max_seq_length", "untrained_parts"
+
+
+def family_of(config: BertConfig) -> str | None:
+    """The family of an encoder with `BertConfig.variations`; None without: BERT, RoBERTa and ELECTRA have the same."""
+    if config.encoder == "bilm":
+        return "bilm"
+    return "albert" if config.shared_layers else "modernbert" if config.variations() else None
+
+
+def family_of_bert(config: BertConfig, tokenizer: Tokenizer | None) -> str:
+    """The family of a model that is no ELECTRA; a BERT with byte-level BPE is a RoBERTa."""
+    is_roberta = tokenizer is not None and tokenizer.algorithm == "byte_bpe"
+    return family_of(config) or ("roberta" if is_roberta else "bert")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +61,11 @@ class EmbeddingSettings:
 NO_EMBEDDING = EmbeddingSettings()
 
 
+def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
+    """What `bert_config.json` says of the signature `embed`; nothing if there is none."""
+    return {} if embedding.pooling == "none" else {EMBEDDING_FIELD: dataclasses.asdict(embedding)}
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
     """Settings of the export for serving.
@@ -49,7 +77,7 @@ class ExportSettings:
         embedding: the signature `embed`, of one vector a text.
         engine: what computes behind a server. With `onnxruntime` the folder also has `model.onnx`; the gate, the
             ServingValidator and `bert-tfx serve` then ask ONNX Runtime. For fine-tuned models.
-        quantize: of `model.onnx`: `int8` has 8-bit matrix products (`bert_keras.convert.onnx_folder.write_graph`).
+        quantize: of `model.onnx`: `int8` has 8-bit matrix products (`bert_keras.convert.onnx.folder.write_graph`).
     """
 
     precision: Literal["float32", "mixed_bfloat16"] = "float32"

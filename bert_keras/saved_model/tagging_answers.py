@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_keras.saved_model.task_answers import Outputs
-from bert_keras.saved_model.text_inputs import TextInputs, text_specs
+from bert_keras.saved_model.text_inputs import TextInputs
 from bert_keras.tasks.tagging import OUTSIDE
+from bert_keras.tokenizers.wordpiece_graph import is_punctuation, is_space
 
 
 class TagAnswers:
@@ -26,7 +27,6 @@ class TagAnswers:
     """
 
     def __init__(self, outputs: Outputs, inputs: TextInputs, labels: Sequence[str]):
-        self.specs = text_specs("text")
         self._outputs, self._inputs, self._labels = outputs, inputs, tuple(labels)
 
     def __call__(self, text):
@@ -61,14 +61,14 @@ class TagAnswers:
 
     def _edges(self, code_points):
         """Starts and ends (exclusive), int64 [W], of the words between white space in code points [N]."""
-        space = self._inputs.tokenize.is_space(code_points)
+        space = is_space(code_points)
         after = tf.concat([[True], space[:-1]], axis=0)
         before = tf.concat([space[1:], [True]], axis=0)
         return tf.where(~space & after)[:, 0], tf.where(~space & before)[:, 0] + 1
 
     def _without_punctuation(self, code_points, starts, ends):
         """`starts` and `ends` [W] without the punctuation at the edges; words of punctuation only are unchanged."""
-        kept = tf.where(~self._inputs.tokenize.is_punctuation(code_points))[:, 0]
+        kept = tf.where(~is_punctuation(code_points))[:, 0]
         # Sentinels before the first and after the last one.
         kept = tf.concat([[-1], kept, [tf.size(code_points, tf.int64)]], axis=0)
         first = tf.gather(kept, tf.searchsorted(kept, starts))

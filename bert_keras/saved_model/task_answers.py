@@ -1,12 +1,13 @@
-"""Answers of task models in the served graph, one class per task type; tagging and spans have their own modules.
+"""Answers of task models in the served graph, one function per task type; tagging and spans have their own modules.
 
 Shapes: B rows, L labels, C choices, T' tokens of the longest sequence of the batch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,80 +15,71 @@ from bert_keras.saved_model.text_inputs import TextInputs, refuse, text_specs
 
 # The backbone's inputs -> the model's outputs.
 Outputs = Callable[[Mapping[str, tf.Tensor]], Any]
+Tensors = Mapping[str, tf.Tensor]
 
 
-class ServedAnswers(Protocol):
-    """The answers of a task type: a callable from its inputs to the outputs of `serving_default` by name, per row."""
+@dataclasses.dataclass(frozen=True)
+class ServedAnswers:
+    """The answers of a task type.
 
-    specs: list[tf.TensorSpec]  # the inputs, with the names of a row's (`bert_keras.tasks.rows`)
+    Attributes:
+        specs: the inputs, with the names of a row's (`bert_keras.tasks.rows`).
+        answer: from the inputs to the outputs of `serving_default` by name, per row.
+        written: from these to the outputs of `evaluate`: `answer` string [B], as
+            `bert_keras.tasks.answers.parse_answers` parses them.
+    """
 
-    def __call__(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs."""
-
-    def written(self, outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The outputs of `evaluate`: `answer` string [B], as `bert_keras.tasks.answers.parse_answers` parses them."""
+    specs: list[tf.TensorSpec]
+    answer: Callable[..., dict[str, tf.Tensor]]
+    written: Callable[[Tensors], dict[str, tf.Tensor]]
 
 
-class LabelAnswers:
+def label_answers(outputs: Outputs, inputs: TextInputs, labels: Sequence[str], pair: bool) -> ServedAnswers:
     """text (and text_pair) string[B] -> label string[B]; labels string[B, L], scores float[B, L] (probabilities)."""
 
-    def __init__(self, outputs: Outputs, inputs: TextInputs, labels: Sequence[str], pair: bool):
-        self.specs = text_specs("text", "text_pair") if pair else text_specs("text")
-        self._outputs, self._inputs, self._labels = outputs, inputs, tuple(labels)
-
-    def __call__(self, *texts):
-        logits = tf.cast(self._outputs(self._inputs(*texts)), tf.float32)  # [B, L]
-        labels = tf.constant(self._labels)
+    def answer(*texts):
+        logits = tf.cast(outputs(inputs(*texts)), tf.float32)  # [B, L]
+        names = tf.constant(tuple(labels))
         return {
-            "label": tf.gather(labels, tf.argmax(logits, axis=-1)),
-            "labels": tf.broadcast_to(labels, tf.shape(logits)),
+            "label": tf.gather(names, tf.argmax(logits, axis=-1)),
+            "labels": tf.broadcast_to(names, tf.shape(logits)),
             "scores": tf.nn.softmax(logits),
         }
 
-    def written(self, outputs):
-        return {"answer": outputs["label"]}
+    return ServedAnswers(_texts(pair), answer, lambda answers: {"answer": answers["label"]})
 
 
-class NumberAnswers:
+def number_answers(outputs: Outputs, inputs: TextInputs, pair: bool) -> ServedAnswers:
     """text (and text_pair) string[B] -> score float[B], not clipped to the task's range."""
 
-    def __init__(self, outputs: Outputs, inputs: TextInputs, pair: bool):
-        self.specs = text_specs("text", "text_pair") if pair else text_specs("text")
-        self._outputs, self._inputs = outputs, inputs
+    def answer(*texts):
+        return {"score": tf.cast(outputs(inputs(*texts)), tf.float32)}
 
-    def __call__(self, *texts):
-        return {"score": tf.cast(self._outputs(self._inputs(*texts)), tf.float32)}
-
-    def written(self, outputs):
-        return {"answer": _number(outputs["score"])}
+    return ServedAnswers(_texts(pair), answer, lambda answers: {"answer": _number(answers["score"])})
 
 
-class ChoiceAnswers:
+def choice_answers(outputs: Outputs, inputs: TextInputs) -> ServedAnswers:
     """text string[B], choices string[B, C] -> choice int64[B], from 0; scores float[B, C] (probabilities)."""
 
-    def __init__(self, outputs: Outputs, inputs: TextInputs):
-        self.specs = [*text_specs("text"), tf.TensorSpec([None, None], tf.string, name="choices")]
-        self._outputs, self._inputs = outputs, inputs
-
-    def __call__(self, text, choices):
+    def answer(text, choices):
         shape = tf.shape(choices)
         none = tf.fill(shape[:1], shape[1] == 0)
         with tf.control_dependencies([refuse(none, "text {} has no choices: give at least one")]):
             text = tf.identity(text)
         first = tf.repeat(tf.range(shape[0]), shape[1])
-        text_ids, choice_ids = self._inputs.tokenize(text), self._inputs.tokenize(tf.reshape(choices, [-1]))
-        packed = self._inputs.pack(tf.gather(text_ids, first), choice_ids)  # [B C, T']
+        text_ids, choice_ids = inputs.tokenize(text), inputs.tokenize(tf.reshape(choices, [-1]))
+        packed = inputs.pack(tf.gather(text_ids, first), choice_ids)  # [B C, T']
         by_row = {name: tf.reshape(array, [shape[0], shape[1], tf.shape(array)[1]]) for name, array in packed.items()}
-        logits = tf.cast(self._outputs(by_row), tf.float32)  # [B, C]
+        logits = tf.cast(outputs(by_row), tf.float32)  # [B, C]
         # Without rows there are no columns either, which tf.argmax refuses.
         padded = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
         return {"choice": tf.argmax(padded, axis=-1), "scores": tf.nn.softmax(logits)}
 
-    def written(self, outputs):
-        return {"answer": tf.strings.as_string(outputs["choice"])}
+    specs = [*text_specs("text"), tf.TensorSpec([None, None], tf.string, name="choices")]
+    return ServedAnswers(specs, answer, lambda answers: {"answer": tf.strings.as_string(answers["choice"])})
 
 
-class VectorAnswers:
+def vector_answers(embed: Callable[[tf.Tensor], Tensors], written: str) -> ServedAnswers:
     """text, text_pair string[B] -> vectors float[B, 2, H] of length 1, and score float[B], their cosine.
 
     Args:
@@ -95,35 +87,21 @@ class VectorAnswers:
         written: name of the output that is the answer.
     """
 
-    def __init__(self, embed: Callable[[tf.Tensor], Mapping[str, tf.Tensor]], written: str):
-        self.specs = text_specs("text", "text_pair")
-        self._embed, self._written = embed, written
-
-    def __call__(self, text, text_pair):
-        vectors = tf.stack([self._embed(texts)["embedding"] for texts in (text, text_pair)], axis=1)
+    def answer(text, text_pair):
+        vectors = tf.stack([embed(texts)["embedding"] for texts in (text, text_pair)], axis=1)
         vectors = tf.math.l2_normalize(vectors, axis=-1)
         return {"vectors": vectors, "score": tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)}
 
-    def written(self, outputs):
-        answer = outputs[self._written]
-        return {"answer": answer if self._written == "vectors" else _number(answer)}
+    def as_written(answers):
+        return {"answer": answers[written] if written == "vectors" else _number(answers[written])}
+
+    return ServedAnswers(text_specs("text", "text_pair"), answer, as_written)
 
 
-def _number(values):
+def _texts(pair: bool) -> list[tf.TensorSpec]:
+    return text_specs("text", "text_pair") if pair else text_specs("text")
+
+
+def _number(values: tf.Tensor) -> tf.Tensor:
     # Nine digits distinguish any two float32 values.
     return tf.strings.as_string(values, precision=9, shortest=True)
-
-
-class TextAnswers(tf.Module):
-    """question, context string[B] -> outputs of `answers` (`bert_keras.saved_model.span_answers.SpanAnswers`)."""
-
-    def __init__(self, answers: Callable[[tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]):
-        super().__init__()
-        self.specs = text_specs("question", "context")
-        self._answers = answers
-
-    def __call__(self, question, context):
-        return self._answers(question, context)
-
-    def written(self, outputs):
-        return {name: outputs[name] for name in ("answer", "null_score_difference")}

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -34,7 +35,6 @@ import tensorflow as tf
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.saved_model.saved_model_files import (
     Signature,
-    embedding_fields,
     served_copy,
     traced,
     write_model_files,
@@ -42,16 +42,22 @@ from bert_keras.saved_model.saved_model_files import (
     write_warmup_requests,
 )
 from bert_keras.saved_model.servable_ops import save_servable
-from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, ExportSettings
+from bert_keras.saved_model.settings import (
+    FAMILY_FIELD,
+    NO_EMBEDDING,
+    EmbeddingSettings,
+    ExportSettings,
+    embedding_fields,
+    family_of_bert,
+)
 from bert_keras.saved_model.span_answers import SpanAnswers
 from bert_keras.saved_model.tagging_answers import TagAnswers
 from bert_keras.saved_model.task_answers import (
-    ChoiceAnswers,
-    LabelAnswers,
-    NumberAnswers,
     ServedAnswers,
-    TextAnswers,
-    VectorAnswers,
+    choice_answers,
+    label_answers,
+    number_answers,
+    vector_answers,
 )
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, text_specs
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
@@ -99,15 +105,36 @@ class ServedTask(tf.Module):
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
         self._model, self._task = lambda: model, task
-        self._answers = _answers(model, self._inputs, tokenizer, task, settings, self._embed)
+        # Has tables, which must be tracked.
+        self._spans = SpanAnswers(model, tokenizer, settings, task) if task.kind == "span" else None
+        self._answers = self._answers_of(task)
 
     def _embed(self, text):
         return embed(self._model().backbone, self._inputs, self.embedding, text)
 
+    def _answers_of(self, task: Task) -> ServedAnswers:
+        def outputs(packed):
+            return self._model()(packed, training=False)
+
+        if self._spans is not None:
+            names = ("answer", "null_score_difference")
+            specs = text_specs("question", "context")
+            return ServedAnswers(specs, self._spans, lambda answers: {name: answers[name] for name in names})
+        if task.kind == "classification":
+            return label_answers(outputs, self._inputs, task.labels, task.pair)
+        if task.kind == "regression":
+            return number_answers(outputs, self._inputs, task.pair)
+        if task.kind == "multiple_choice":
+            return choice_answers(outputs, self._inputs)
+        if task.kind == "tagging":
+            tags = TagAnswers(outputs, self._inputs, task.labels)
+            return ServedAnswers(text_specs("text"), tags, tags.written)
+        return vector_answers(self._embed, "vectors" if task.kind == "retrieval" else "score")
+
     def signatures(self) -> dict[str, Signature]:
         """Signatures by name; they use tables of this module, which must outlive them."""
         answers, model = self._answers, self._model()
-        default = traced(answers.__call__, answers.specs)
+        default = traced(answers.answer, answers.specs)
         signatures = {
             "serving_default": default,
             "evaluate": traced(lambda examples: _evaluate(answers, default, examples), text_specs("examples")),
@@ -136,6 +163,7 @@ def export_task_model(
     tokenizer: Tokenizer,
     directory: str,
     export: ExportSettings | None = None,
+    record: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the SavedModel, its warm-up requests, and the files for further training.
 
@@ -145,6 +173,7 @@ def export_task_model(
     Args:
         model: a task model (`bert_keras.models.task_models`), or an `Ensemble` of task models.
         task: the task, with the labels of the data.
+        record: as in `bert_keras.saved_model.pretrained.export_saved_model`.
 
     Raises:
         StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
@@ -164,30 +193,13 @@ def export_task_model(
     write_warmup_requests(directory, signatures, requests)
     first = model.models[0] if isinstance(model, Ensemble) else model
     size = first.backbone.embedding_size
-    narrow = {} if size == first.config.hidden_size else {"embedding_size": size}
-    config = first.config.to_json(**narrow, **embedding_fields(module.embedding))
+    fields = {FAMILY_FIELD: family_of_bert(first.config, tokenizer), **embedding_fields(module.embedding)}
+    if size != first.config.of_width().hidden_size:
+        fields |= {FAMILY_FIELD: "electra", "embedding_size": size}
+    config = first.config.to_json(**{**fields, **(record or {})})
     write_model_files(directory, first, config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
-
-
-def _answers(
-    model: keras.Model, inputs: TextInputs, tokenizer: Tokenizer, task: Task, settings: TaskSettings, embed: Callable
-) -> ServedAnswers:
-    def outputs(packed):
-        return model(packed, training=False)
-
-    if task.kind == "classification":
-        return LabelAnswers(outputs, inputs, task.labels, task.pair)
-    if task.kind == "regression":
-        return NumberAnswers(outputs, inputs, task.pair)
-    if task.kind == "multiple_choice":
-        return ChoiceAnswers(outputs, inputs)
-    if task.kind == "tagging":
-        return TagAnswers(outputs, inputs, task.labels)
-    if task.contrastive:
-        return VectorAnswers(embed, "vectors" if task.kind == "retrieval" else "score")
-    return TextAnswers(SpanAnswers(model, tokenizer, settings, task))
 
 
 def _on_examples(answers: Signature, names: Sequence[str], outputs: Mapping[str, str]):

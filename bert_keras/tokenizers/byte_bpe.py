@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import EncodedTexts
+from bert_keras.tokenizers.protocol import BYTE_BPE, BatchTokenizer, EncodedTexts, batches_of
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -21,7 +21,6 @@ SPACE = "Ġ"
 # The character classes of GPT-2's pattern, each with the pattern of its complement.
 LETTER, NUMBER, WHITE_SPACE = 1, 2, 3
 _NOT_OF_CLASS = {LETTER: r"\P{L}+", NUMBER: r"\P{N}+", WHITE_SPACE: r"\S+"}
-_BATCH_TEXTS = 1000
 _CODE_POINTS, _PAGE = 0x110000, 0x100
 
 
@@ -85,7 +84,7 @@ def check_order(merges: Sequence[tuple[str, str]]) -> None:
             )
 
 
-class ByteBpeTokenizer:
+class ByteBpeTokenizer(BatchTokenizer):
     """GPT-2's encoder with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
     Special tokens in a text are text, as in fairseq. Pairs are <s> a </s></s> b </s>, without segments (fairseq,
@@ -99,6 +98,7 @@ class ByteBpeTokenizer:
         ValueError: a duplicate or missing token.
     """
 
+    algorithm = BYTE_BPE
     pair_separators, has_segments, words_stand_alone = 2, False, False
 
     def __init__(self, vocabulary: Sequence[str], merges: Sequence[tuple[str, str]]):
@@ -137,25 +137,8 @@ class ByteBpeTokenizer:
         """See `protocol.Tokenizer`; U+FFFD for part of a character."""
         return [text_of(token) for token in self.vocabulary]
 
-    def tokenize(self, text: str) -> list[str]:
-        """The tokens of one text."""
-        return [self.vocabulary[i] for i in self.encode([text])[0]]
-
-    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of many texts, without special tokens.
-
-        Returns:
-            ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
-            row_splits: int64 [texts + 1].
-
-        Raises:
-            TypeError: `texts` is one str.
-        """
-        ids, lengths = [np.zeros(0, np.int32)], [0]
-        for encoding in self._encodings(texts):
-            ids.append(np.array(encoding.ids, np.int32))
-            lengths.append(len(encoding.ids))
-        return np.concatenate(ids), np.cumsum(lengths, dtype=np.int64)
+    def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
+        return (encoding.ids for encoding in self._encode(texts, add_special_tokens=False))
 
     def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """`encode` of words with a space before each, the first too (Hugging Face: `add_prefix_space`)."""
@@ -167,10 +150,11 @@ class ByteBpeTokenizer:
         A token of spaces alone keeps them; a token of some bytes of a character comes from that character.
         """
         ids, lengths, places = [np.zeros(0, np.int32)], [0], [np.zeros((0, 2), np.int64)]
-        for encoding in self._encodings(texts):
-            ids.append(np.array(encoding.ids, np.int32))
-            lengths.append(len(encoding.ids))
-            places.append(np.array(encoding.offsets, np.int64).reshape(-1, 2))
+        for batch in batches_of(texts):
+            for encoding in self._encode(batch, add_special_tokens=False):
+                ids.append(np.array(encoding.ids, np.int32))
+                lengths.append(len(encoding.ids))
+                places.append(np.array(encoding.offsets, np.int64).reshape(-1, 2))
         all_ids = np.concatenate(ids)
         starts, ends = (np.concatenate(places) + self._spaces[all_ids] * [1, -1]).T
         return EncodedTexts(all_ids, np.cumsum(lengths, dtype=np.int64), starts, ends)
@@ -178,15 +162,6 @@ class ByteBpeTokenizer:
     @functools.cached_property
     def _spaces(self) -> np.ndarray:
         return spaces_around(self.vocabulary)
-
-    def _encodings(self, texts: Iterable[str]) -> Iterator:
-        """The library's `Encoding` of each text."""
-        if isinstance(texts, str):
-            raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
-        # The library requires UTF-8, which has no lone surrogates.
-        clean = (text.encode("utf-8", "replace").decode() for text in texts)
-        while chunk := list(itertools.islice(clean, _BATCH_TEXTS)):
-            yield from self._encode(chunk, add_special_tokens=False)
 
 
 def text_of(token: str) -> str:

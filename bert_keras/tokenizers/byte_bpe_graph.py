@@ -20,8 +20,7 @@ from bert_keras.tokenizers.byte_bpe import (
     character_classes,
     spaces_around,
 )
-from bert_keras.tokenizers.unicode_tables import fold_table
-from bert_keras.tokenizers.wordpiece_graph import GraphTokens, is_punctuation, is_space, utf8_length
+from bert_keras.tokenizers.wordpiece_graph import GraphTokens, utf8_length
 
 _NO_MERGE = 1 << 40  # above every rank
 # Bytes of a long word from one part to the next, and how far a part reaches into the next.
@@ -102,14 +101,6 @@ class GraphByteBpe(tf.Module):
         with tf.device("CPU:0"):
             space = tf.fill([words.nrows(), 1], _SPACE)
             return self._tokenize(tf.concat([space, words], axis=1))[0]
-
-    def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Bool [N]: code points int32 [N] are white space by BERT's definition, independent of the tokenizer."""
-        return is_space(code_points, fold_table(lower_case=False))
-
-    def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Bool [N]: code points int32 [N] are punctuation by BERT's definition."""
-        return is_punctuation(code_points, fold_table(lower_case=False))
 
     def _tokenize(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Tokenize code points int32 [B, (code points)].

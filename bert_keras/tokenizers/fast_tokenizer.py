@@ -9,14 +9,16 @@ that wants "[MASK]" as one token adds it (`tokenizers.Tokenizer.add_special_toke
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.byte_bpe import pre_tokenizer
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, pre_tokenizer
+from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.sentencepiece import QUOTES, SentencePieceTokenizer, precompiled
-from bert_keras.tokenizers.vocabulary_files import Tokenizer
+from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE
 from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, UNK, BertTokenizer
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
         fast = Fast(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARS_PER_WORD))
         _split_words(fast, tokenizer.normalization)
     else:
+        assert isinstance(tokenizer, ByteBpeTokenizer)
         fast = Fast(models.BPE(ids, list(tokenizer.merges)))
         fast.pre_tokenizer = pre_tokenizer()
     cls, sep = (tokenizer.vocabulary[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
@@ -45,6 +48,17 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
         special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
     )
     return fast
+
+
+def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Write `tokenizer.json`, with special tokens found in texts, as `transformers` has it; return fields of
+    `tokenizer_config.json`.
+    """
+    tokens, fast = tokenizer.vocabulary, fast_tokenizer(tokenizer)
+    special = {name: tokens[getattr(tokenizer, f"{name}_id")] for name in ("cls", "sep", "pad", "unk", "mask")}
+    fast.add_special_tokens(list(special.values()))
+    fast.save(os.path.join(directory, FAST_TOKENIZER_FILE))
+    return {f"{name}_token": token for name, token in special.items()} | {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:

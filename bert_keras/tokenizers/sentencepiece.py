@@ -10,18 +10,17 @@ from __future__ import annotations
 import base64
 import functools
 import io
-import itertools
 import os
 import string
 import tempfile
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.protocol import EncodedTexts
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, BatchTokenizer, EncodedTexts, batches_of
 
 # ALBERT's, in the order of the attributes of `protocol.Tokenizer`.
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
@@ -32,7 +31,6 @@ _COMMA_PENALTY = 100.0
 QUOTES = {"``": '"', "''": '"'}
 # Pieces of these continue a word (google-research/albert, create_pretraining_data.py, `_is_start_piece_sp`).
 _INSIDE = frozenset(string.ascii_letters + string.punctuation + "€£")
-_BATCH_TEXTS = 1000
 
 
 def albert_model(model: bytes, lower_case: bool, keep_accents: bool) -> bytes:
@@ -48,25 +46,35 @@ def albert_model(model: bytes, lower_case: bool, keep_accents: bool) -> bytes:
     Raises:
         ValueError: it is no unigram model of SentencePiece.
     """
-    import sentencepiece
-    from tokenizers import normalizers
-
     proto = _parsed(model)
     if proto.normalizer_spec.name == _RULES:
         return model
+    charsmap = _charsmap(proto.normalizer_spec.SerializeToString(), lower_case, keep_accents)
+    proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = _RULES, charsmap
+    for piece in proto.pieces:
+        if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
+            piece.score -= _COMMA_PENALTY
+    return proto.SerializeToString(deterministic=True)
+
+
+@functools.lru_cache(4)  # takes a second or two, and a folder is read more than once
+def _charsmap(normalizer_spec: bytes, lower_case: bool, keep_accents: bool) -> bytes:
+    """The table of replacements: AlbertTokenizer's changes of a text, then the model's own."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    from tokenizers import normalizers
+
+    model_rules = sentencepiece_model_pb2.ModelProto()
+    model_rules.normalizer_spec.MergeFromString(normalizer_spec)
     steps: list[Any] = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
     fold = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lower_case else [])]).normalize_str
     characters = [chr(code) for code in range(1, ut.CODE_POINTS) if not 0xD800 <= code <= 0xDFFF]
     # The table may have rules for characters with their marks, and for the parts of Korean syllables.
     decomposed = (unicodedata.normalize(form, text) for form in ("NFD", "NFKD") for text in characters)
     texts = [*dict.fromkeys([*characters, *(text for text in decomposed if len(text) > 1)])]
-    replaced = sentencepiece.SentencePieceNormalizer(model_proto=model).normalize([fold(text) for text in texts])
-    rules = {text: new for text, new in zip(texts, replaced, strict=True) if text != new} | QUOTES
-    proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = _RULES, _compiled(rules)
-    for piece in proto.pieces:
-        if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
-            piece.score -= _COMMA_PENALTY
-    return proto.SerializeToString(deterministic=True)
+    normalizer = sentencepiece.SentencePieceNormalizer(model_proto=model_rules.SerializeToString())
+    replaced = normalizer.normalize([fold(text) for text in texts])
+    return _compiled({text: new for text, new in zip(texts, replaced, strict=True) if text != new} | QUOTES)
 
 
 def model_of_fast(fields: dict[str, Any]) -> bytes:
@@ -134,7 +142,7 @@ def _compiled(rules: dict[str, str]) -> bytes:
     return sentencepiece_model_pb2.ModelProto.FromString(trained.getvalue()).normalizer_spec.precompiled_charsmap
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(BatchTokenizer):
     """A SentencePiece model with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
     Special tokens in a text are text. Pairs have BERT's format.
@@ -146,6 +154,7 @@ class SentencePieceTokenizer:
         ValueError: a special token is missing.
     """
 
+    algorithm = SENTENCEPIECE
     pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
 
     def __init__(self, model: bytes):
@@ -176,22 +185,8 @@ class SentencePieceTokenizer:
         """See `protocol.Tokenizer`."""
         return [token.replace(SPACE, " ") for token in self.vocabulary]
 
-    def tokenize(self, text: str) -> list[str]:
-        """The tokens of one text."""
-        return [self.vocabulary[i] for i in self.encode([text])[0]]
-
-    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids int32 of many texts, without special tokens, and int64 [texts + 1] row splits.
-
-        Raises:
-            TypeError: `texts` is one str.
-        """
-        ids, lengths = [np.zeros(0, np.int32)], [0]
-        for chunk in _chunks(texts):
-            for row in self._encode(chunk, num_threads=1):
-                ids.append(np.array(row, np.int32))
-                lengths.append(len(row))
-        return np.concatenate(ids), np.cumsum(lengths, dtype=np.int64)
+    def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
+        return self._encode(texts, num_threads=1)
 
     def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """`encode` of words: each piece at the beginning of one has a space, the first too."""
@@ -201,10 +196,10 @@ class SentencePieceTokenizer:
         """`encode(texts)` with the source characters of each token, without white space before them."""
         read: list[str] = []
         rows = [np.zeros((0, 3), np.int64)]
-        for chunk in _chunks(texts):
+        for chunk in batches_of(texts):
             read += chunk
-            for found in self._encode(chunk, out_type="immutable_proto", num_threads=1):
-                rows.append(np.array([(p.id, p.begin, p.end) for p in found.pieces], np.int64).reshape(-1, 3))
+            for encoded in self._encode(chunk, out_type="immutable_proto", num_threads=1):
+                rows.append(np.array([(p.id, p.begin, p.end) for p in encoded.pieces], np.int64).reshape(-1, 3))
         ids, starts, ends = np.concatenate(rows).T
         splits = np.cumsum([*map(len, rows)])
         first = np.repeat(np.cumsum([0, *map(len, read)])[:-1], np.diff(splits))
@@ -224,12 +219,3 @@ def white_space() -> np.ndarray:
     """Bool [0x110000]: white space by BERT's definition."""
     table = ut.fold_table(lower_case=False)
     return ((table.kind & ut.LENGTH_MASK) == 1) & (table.replacement[:, 0] == ut.SPACE)
-
-
-def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    if isinstance(texts, str):
-        raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
-    # The library requires UTF-8, which has no lone surrogates.
-    clean = (text.encode("utf-8", "replace").decode() for text in texts)
-    while chunk := list(itertools.islice(clean, _BATCH_TEXTS)):
-        yield chunk

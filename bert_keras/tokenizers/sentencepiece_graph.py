@@ -11,8 +11,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
-from bert_keras.tokenizers.unicode_tables import fold_table
-from bert_keras.tokenizers.wordpiece_graph import GraphTokens, is_punctuation, is_space, utf8_length
+from bert_keras.tokenizers.wordpiece_graph import GraphTokens, is_space, utf8_length
 
 
 class GraphSentencePiece(tf.Module):
@@ -51,7 +50,7 @@ class GraphSentencePiece(tf.Module):
             starts, ends = (
                 tf.searchsorted(bytes_before, place.values + first_byte, out_type=tf.int64) for place in places
             )
-            used = tf.concat([tf.where(~self.is_space(decoded.values))[:, 0], [tf.size(decoded.values, tf.int64)]], 0)
+            used = tf.concat([tf.where(~is_space(decoded.values))[:, 0], [tf.size(decoded.values, tf.int64)]], 0)
             starts = tf.minimum(tf.gather(used, tf.searchsorted(used, starts)), ends)
             # A space before a character that is a piece of its own is a token without characters.
             byte_starts, last = tf.gather(tf.concat([at_byte.values, [0]], axis=0), starts), tf.maximum(ends - 1, 0)
@@ -63,11 +62,3 @@ class GraphSentencePiece(tf.Module):
         """Token ids int32 [W, (tokens)] of words, code points int32 [W, (code points)]."""
         with tf.device("CPU:0"):
             return self._op.tokenize(tf.strings.unicode_encode(words, "UTF-8"))
-
-    def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Bool [N]: code points int32 [N] are white space by BERT's definition."""
-        return is_space(code_points, fold_table(lower_case=False))
-
-    def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Bool [N]: code points int32 [N] are punctuation by BERT's definition."""
-        return is_punctuation(code_points, fold_table(lower_case=False))

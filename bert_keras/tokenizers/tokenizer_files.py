@@ -160,7 +160,7 @@ def check_fields(
     """
     for name, values in supported.items():
         value = fields.get(name)
-        if value is not None and not any(value == one and type(value) is type(one) for one in values):
+        if value is not None and not any(value == known and type(value) is type(known) for known in values):
             refuse(path, before + name, value, " or ".join(map(json.dumps, values)) or "none", remedy)
 
 
@@ -255,19 +255,19 @@ def _check_fast(
 def _check_post_processor(path: str, fast: dict[str, Any], kind: _Kind) -> None:
     cls, sep = kind.special["cls"], kind.special["sep"]
     template: dict[str, Any] = {"single": [cls, "A", sep], "pair": [cls, "A", *[sep] * kind.between, "B", sep]}
-    found: dict[str, Any]
+    written: dict[str, Any]
     for step in _steps(fast.get("post_processor"), "processors"):
         if step["type"] == "TemplateProcessing":
-            found = {name: [next(iter(part.values()))["id"] for part in step.get(name) or ()] for name in template}
+            written = {name: [next(iter(part.values()))["id"] for part in step.get(name) or ()] for name in template}
         elif step["type"] == ("RobertaProcessing" if kind.between == 2 else "BertProcessing"):
-            found = {**template, "cls": step["cls"][0], "sep": step["sep"][0]}
+            written = {**template, "cls": step["cls"][0], "sep": step["sep"][0]}
             template |= {"cls": cls, "sep": sep}
         elif step["type"] == "ByteLevel":
             continue
         else:
-            found = {"type": step["type"]}
-        if found != template:
-            refuse(path, "post_processor", found, " ".join(template["pair"]))
+            written = {"type": step["type"]}
+        if written != template:
+            refuse(path, "post_processor", written, " ".join(template["pair"]))
         return
     if "post_processor" in fast:
         refuse(path, "post_processor", fast["post_processor"], " ".join(template["pair"]))
@@ -281,9 +281,10 @@ def _wordpiece_rules(
         return said
     steps = _steps(fast.get("normalizer"), "normalizers")
     if [step["type"] for step in steps] not in (["BertNormalizer"], ["Lowercase", "BertNormalizer"]):
-        own = json.loads(fast_tokenizer(BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})).to_str())
+        tokenizer = BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})
+        ours = json.loads(fast_tokenizer(tokenizer).to_str())
         for part, usual in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
-            if own[part] != fast.get(part):
+            if ours[part] != fast.get(part):
                 refuse(paths[1], part, fast.get(part), usual)
         return said
     check_fields(paths[1], steps[-1], {"clean_text": (True,)}, "normalizer.")
@@ -302,9 +303,9 @@ def _wordpiece_rules(
 
 
 def _contradiction(paths: list[str], theirs: Mapping[str, Any], said: Mapping[str, Any]) -> NoReturn:
-    one, other = (", ".join(f"{name}={value}" for name, value in rules.items()) for rules in (theirs, said))
+    first, second = (", ".join(f"{name}={value}" for name, value in rules.items()) for rules in (theirs, said))
     raise InputError(
-        f"{paths[1]}: its normalizer has {one}, but {TOKENIZER_FILE} beside it {other}, which transformers follows; "
+        f"{paths[1]}: its normalizer has {first}, but {TOKENIZER_FILE} beside it {second}, which transformers follows; "
         "make both say how the model was trained"
     )
 

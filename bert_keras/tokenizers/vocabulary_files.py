@@ -17,11 +17,10 @@ from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
-
-Tokenizer = BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer
 
 VOCABULARY_FILE = "vocab.txt"
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
@@ -40,11 +39,54 @@ _SMALLEST_MULTIPLE, _LARGEST_MULTIPLE = 8, 128
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """One token per id; `merges` for byte-level BPE, `sentencepiece` a model (`albert_model`), None for others."""
+    """What a tokenizer is made of.
+
+    Attributes:
+        tokens: one for each id.
+        merges: of byte-level BPE; None for others.
+        sentencepiece: a SentencePiece model (`sentencepiece.albert_model`); None for others.
+        rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
+            `lower_case` if that is unknown.
+    """
 
     tokens: list[str]
     merges: list[tuple[str, str]] | None = None
     sentencepiece: bytes | None = None
+    rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def algorithm(self) -> str:
+        if self.sentencepiece is not None:
+            return SENTENCEPIECE
+        return WORDPIECE if self.merges is None else BYTE_BPE
+
+    def tokenizer(self, directory: str, cased: bool | None = None) -> Tokenizer:
+        """The tokenizer.
+
+        Args:
+            directory: the folder of the files, for errors.
+            cased: whether word pieces keep case; None: the files say it.
+
+        Raises:
+            InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
+        """
+        rules = dict(self.rules)
+        if cased is not None:
+            if rules.get("strip_accents") == rules.get("lower_case"):
+                rules["strip_accents"] = None  # goes with the case
+            rules["lower_case"] = not cased
+        if self.algorithm == WORDPIECE and rules.get("lower_case") is None:
+            raise InputError(
+                f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased"
+            )
+        try:
+            if self.sentencepiece is not None:
+                return SentencePieceTokenizer(self.sentencepiece)
+            if self.merges is not None:
+                return ByteBpeTokenizer(self.tokens, self.merges)
+            return BertTokenizer(self.tokens, **rules)
+        except ValueError as error:
+            raise InputError(f"{directory}: {error}") from error
 
 
 def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
@@ -65,15 +107,15 @@ def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
     merges: list[tuple[str, str]] = []
-    if spec["algorithm"] == "byte_bpe":
+    if spec["algorithm"] == BYTE_BPE:
         path = f"{directory}/{MERGES_FILE}"
         with tf.io.gfile.GFile(path) as file:
             merges = _read_merges(file.read(), path)
     return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 
-def read_wordpiece(path: str, vocab_size: int, config_file: str) -> list[str] | None:
-    """The tokens of a `vocab.txt` and of its `added_tokens.json`, None without the file.
+def read_wordpiece(path: str, vocab_size: int, config_file: str) -> Vocabulary | None:
+    """The tokens of a `vocab.txt` and of its `added_tokens.json`, None without the file; no rules.
 
     Raises:
         InputError: their number is not `vocab_size`, not even with padding, or the ids of added ones have gaps.
@@ -85,7 +127,7 @@ def read_wordpiece(path: str, vocab_size: int, config_file: str) -> list[str] | 
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({error}); copy it again") from error
     added = _added_tokens(path, set(vocabulary))
-    return _padded(vocabulary + _in_order(added, path, len(vocabulary)), path, vocab_size, config_file)
+    return Vocabulary(_padded(vocabulary + _in_order(added, path, len(vocabulary)), path, vocab_size, config_file))
 
 
 def read_byte_bpe(directory: str, names: tuple[str, str], vocab_size: int, config_file: str) -> Vocabulary | None:
@@ -232,46 +274,25 @@ def check_tokenizer(tokenizer: Tokenizer | None, vocab_size: int) -> None:
         )
 
 
-def wordpiece_tokenizer(
-    vocabulary: list[str], normalization: Mapping[str, Any], directory: str, cased: bool | None
-) -> BertTokenizer:
-    """The tokenizer of a folder of a model.
-
-    Args:
-        normalization: as in `bert_keras.convert.weight_copy.ReadModel`.
-        directory: the folder, for errors.
-        cased: whether the vocabulary keeps case; None: as the folder says.
-
-    Raises:
-        InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
-    """
-    rules = dict(normalization)
-    if cased is not None:
-        if rules.get("strip_accents") == rules.get("lower_case"):
-            rules["strip_accents"] = None  # goes with the case
-        rules["lower_case"] = not cased
-    if rules.get("lower_case") is None:
-        raise InputError(f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased")
-    try:
-        return BertTokenizer(vocabulary, **rules)
-    except ValueError as error:
-        raise InputError(f"{directory}: {error}") from error
-
-
 def wordpiece(
     tokenizer: Tokenizer | None, whose: str, stored: Collection[str] = ("lower_case",)
 ) -> BertTokenizer | None:
     """Return the tokenizer unchanged; InputError for byte-level BPE, SentencePiece, and rules that are not `stored`."""
     if isinstance(tokenizer, BertTokenizer):
         rules = tokenizer.normalization.fields
-        kept = Normalization(**{name: rules[name] for name in stored}).fields
+        known = Normalization(**{name: rules[name] for name in stored}).fields
         for name, value in rules.items():
-            if value != kept[name]:
+            if value != known[name]:
                 raise InputError(f"{whose} cannot store {name}={value} of the vocabulary; write the model with --to hf")
     if tokenizer is None or isinstance(tokenizer, BertTokenizer):
         return tokenizer
-    kind = "byte-level BPE" if isinstance(tokenizer, ByteBpeTokenizer) else "SentencePiece"
-    raise InputError(f"{whose} cannot store {kind}; write the model with --to hf")
+    raise InputError(f"{whose} cannot store {TITLES[tokenizer.algorithm]}; write the model with --to hf")
+
+
+def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The content of a pushed folder's `vocab_spec.json`."""
+    rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
+    return {"algorithm": tokenizer.algorithm, **rules}
 
 
 def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:
@@ -280,6 +301,7 @@ def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:
         return {SENTENCEPIECE_FILE: tokenizer.model}
     if isinstance(tokenizer, BertTokenizer):
         return {VOCABULARY_FILE: "".join(token + "\n" for token in tokenizer.vocabulary)}
+    assert isinstance(tokenizer, ByteBpeTokenizer)
     ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
     merges = "".join(f"{left} {right}\n" for left, right in tokenizer.merges)
     return {BPE_VOCABULARY_FILE: json.dumps(ids, ensure_ascii=False) + "\n", MERGES_FILE: f"#version: 0.2\n{merges}"}

@@ -17,7 +17,7 @@ from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers import wordpiece_offsets
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.normalize import chunks_of, split_chunk
-from bert_keras.tokenizers.protocol import EncodedTexts
+from bert_keras.tokenizers.protocol import WORDPIECE, EncodedTexts
 from bert_keras.tokenizers.wordpiece_offsets import SUFFIX_INDICATOR as SUFFIX_INDICATOR
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -96,6 +96,7 @@ class BertTokenizer:
             `unicode_tables.Normalization`. They must match how the vocabulary was made.
     """
 
+    algorithm = WORDPIECE
     pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
 
     def __init__(self, vocabulary: Sequence[str], lower_case: bool, **further: Any):

@@ -73,18 +73,20 @@ def _offsets(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
     return _paged_gather(table.offset_pages, table.offset_index, code_points)
 
 
-def is_space(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+def is_space(code_points: tf.Tensor) -> tf.Tensor:
     """Bool [N]: code points int32 [N] are white space to the original, which replaces them by a space."""
+    table = ut.fold_table(lower_case=False)
     length = tf.bitwise.bitwise_and(char_class(code_points, table), ut.LENGTH_MASK)
     offset = _offsets(code_points, table)[:, 0]
     return (length == 1) & (code_points + offset == ut.SPACE)
 
 
-def is_punctuation(code_points: tf.Tensor, table: ut.FoldTable) -> tf.Tensor:
+def is_punctuation(code_points: tf.Tensor) -> tf.Tensor:
     """Bool [N]: code points int32 [N] are punctuation to the original."""
     blocks = tf.constant(ut.IDEOGRAPH_BLOCKS)
     ideograph = (code_points[:, None] >= blocks[:, 0]) & (code_points[:, None] <= blocks[:, 1])
-    return _has(char_class(code_points, table), ut.ISOLATED) & ~tf.reduce_any(ideograph, axis=1)
+    isolated = _has(char_class(code_points, ut.fold_table(lower_case=False)), ut.ISOLATED)
+    return isolated & ~tf.reduce_any(ideograph, axis=1)
 
 
 def utf8_length(code_points: tf.Tensor) -> tf.Tensor:
@@ -208,14 +210,6 @@ class GraphTokenizer(tf.Module):
         with tf.device("CPU:0"):
             ended = tf.concat([words, tf.fill([words.nrows(), 1], ord("\n"))], axis=1)
             return self._wordpiece_ids(self._split_words(ended.values), ended.row_splits).merge_dims(1, 2)
-
-    def is_space(self, code_points: tf.Tensor) -> tf.Tensor:
-        """`is_space` with the tokenizer's table."""
-        return is_space(code_points, self._table)
-
-    def is_punctuation(self, code_points: tf.Tensor) -> tf.Tensor:
-        """`is_punctuation` with the tokenizer's table."""
-        return is_punctuation(code_points, self._table)
 
     def _ends(self, code_points: tf.Tensor) -> tf.Tensor:
         """int64 [N]: the end of each code point, including the stripped accents that follow it."""

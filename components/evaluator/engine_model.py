@@ -41,7 +41,7 @@ class EngineModel:
     """The signature `evaluate` of a folder with `model.onnx`, as TFMA calls it."""
 
     def __init__(self, directory: str):
-        from bert_keras.convert.onnx_answers import OnnxModel
+        from bert_keras.convert.onnx.answers import OnnxModel
 
         signature = OnnxModel(directory).signatures["serving_default"]
         written = next(name for name in _WRITE if name in signature.outputs)

@@ -123,16 +123,14 @@ def score_pairs(
     Raises:
         InputError: the folder has no language model or no vocabulary, or a sentence is too long or without tokens.
     """
-    from bert_keras.convert.detect import read_any, tokenizer_of
+    from bert_keras.convert.formats import read_folder
     from bert_keras.tasks.sentence_likelihood import log_likelihoods, longest_sentence, masks_nothing
     from bert_keras.tasks.sequences import TokenRuns
 
-    checkpoint = read_any(folder)
-    model: Any = checkpoint.generator or checkpoint.model
-    tokenizer = tokenizer_of(checkpoint, folder, cased)
-    if tokenizer is None:
-        raise InputError(f"{folder}: has no vocabulary; put the one that the model was trained with into its folder")
-    if not {"mlm_head", "lm_head"} & {*dir(model)} or "masked-LM head" in checkpoint.initialised:
+    source = read_folder(folder, cased)
+    model: Any = source.generator or source.model
+    tokenizer = source.known_tokenizer()
+    if not {"mlm_head", "lm_head"} & {*dir(model)} or "masked-LM head" in source.untrained:
         raise InputError(
             f"{folder}: has no masked-LM head (an ELECTRA: no generator), so sentences have no likelihood; give the "
             "pre-trained model with its head"

@@ -10,9 +10,9 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import path_utils
 
 from bert_keras.errors import InputError
-from bert_keras.initial_model import export_initial_model
 from bert_keras.jobs import PretrainJob
 from components.stage import Stage
+from components.trainer.initial_model import export_initial_model
 
 
 class Executor(base_executor.BaseExecutor):
@@ -29,13 +29,13 @@ class Executor(base_executor.BaseExecutor):
         )
         source = artifact_utils.get_single_uri(input_dict["source"])
         weights = export_initial_model(job, source, json.loads(exec_properties["cased"]))
-        if json.loads(exec_properties["judged"]) and {"masked-LM head", "generator"} & {*weights.drawn}:
+        if json.loads(exec_properties["judged"]) and {"masked-LM head", "generator"} & {*weights.untrained}:
             raise InputError(
                 f"{source}: has no masked-LM head (an ELECTRA: no generator), so what it knows of the reference corpus "
                 "cannot be scored; leave gate.max_forgetting out of the first run"
             )
-        model.set_string_custom_property("kept", ", ".join(weights.kept))
-        model.set_string_custom_property("drawn", ", ".join(weights.drawn))
+        model.set_string_custom_property("kept", ", ".join(weights.trained))
+        model.set_string_custom_property("drawn", ", ".join(weights.untrained))
         model.set_int_custom_property("new_tokens", weights.new_tokens)
 
 

@@ -96,10 +96,10 @@ def _initial_model(job: PretrainJob, init: str, cased: bool | None, root: str) -
     import tensorflow as tf
 
     from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
-    from bert_keras.initial_model import export_initial_model
     from bert_keras.pretraining import LEARNED_ROWS_FILE
     from bert_keras.training.checkpoint_dir import run_folder
     from components.code_version import code_fingerprint
+    from components.trainer.initial_model import export_initial_model
 
     if job.training.strategy == "multi_worker":
         raise InputError(
@@ -110,7 +110,7 @@ def _initial_model(job: PretrainJob, init: str, cased: bool | None, root: str) -
         "pretraining": dataclasses.asdict(job.pretraining),
         "seed": job.training.seed,
         "cased": cased,
-        "code": code_fingerprint("bert_keras.initial_model"),
+        "code": code_fingerprint("components.trainer.initial_model"),
     }
     folder = run_folder(root, depends_on, [init, *(os.path.join(path, EXAMPLE_SPEC_FILE) for path in job.examples)])
     # Written last: a folder without it is of an interrupted command.

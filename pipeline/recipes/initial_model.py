@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from bert_keras.convert.initial_model import check_family, differences, electra_sizes, initial_outline
+from bert_keras.convert.initial_weights import check_family, differences, electra_sizes, initial_folder
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extended_size
@@ -43,8 +43,8 @@ def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, set
             f"--set {_STEPS}=0: nothing would be trained; `bert-tfx convert --to bert-tfx` exports {init} as it is, "
             "and any run with --init has the model at step 0, with its new words, in RUN_DIR/artifacts/InitialModel"
         )
-    outline, tokenizer = initial_outline(init, cased)
-    config = outline.architecture.encoder
+    folder, tokenizer = initial_folder(init, cased)
+    config = folder.config
     given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
     if isinstance(tokenizer, BertTokenizer):
         given |= {f"vocabulary.{name}": value for name, value in tokenizer.normalization.fields.items()}
@@ -53,9 +53,9 @@ def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, set
         given["vocabulary.algorithm"] = "byte_bpe"
     chosen = with_settings(recipe, settings, given)
     is_electra = chosen.pretraining.model_family == "electra"
-    check_family(init, outline.architecture.family, is_electra)
+    check_family(init, folder.family, is_electra)
     if is_electra:
-        given |= {f"pretraining.{name}": value for name, value in electra_sizes(outline).items()}
+        given |= {f"pretraining.{name}": value for name, value in electra_sizes(folder).items()}
         chosen = with_settings(recipe, settings, given)
     size = extended_size(tokenizer.vocabulary, chosen.vocabulary.extend)
     wrong = {f"model.{name}": getattr(config, name) for name in differences(chosen.model, config)}

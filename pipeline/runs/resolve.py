@@ -12,8 +12,8 @@ import typer
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_keras.convert.detect import format_of
-from bert_keras.convert.initial_model import initial_outline
+from bert_keras.convert.formats import format_of
+from bert_keras.convert.initial_weights import initial_folder
 from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write
@@ -171,7 +171,7 @@ def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
     """Write the vocabulary of the initial model to the run directory, to a folder named by its content."""
     if request.vocab:
         raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
-    _, tokenizer = initial_outline(init, request.cased)
+    _, tokenizer = initial_folder(init, request.cased)
     # Texts: SentencePiece's model is no vocabulary to train on with.
     contents = {name: str(content) for name, content in vocabulary_files(tokenizer).items()}
     digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]

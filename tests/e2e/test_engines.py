@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from bert_keras.convert.huggingface import write_huggingface
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.models.backbone import BertBackbone
 from pipeline.commands.server.serve import engines
 from serving.client import Client
 from serving.models.engine_servable import EngineServable
 from serving.server import Server
 from tests.support.models import trained_bert
+from tests.support.models.model_folders import write_huggingface
 from tests.support.pipeline.command_line import bert_tfx
 from tests.support.pipeline.task_files import write_task
 
@@ -37,10 +37,10 @@ def words_of(init, data, run_dir, **changes):
 @pytest.fixture(scope="module")
 def init(tmp_path_factory):
     """The first layer of a trained BERT, in Hugging Face's format."""
-    read = InitCheckpoint.read(trained_bert.DIRECTORY)
+    read = read_init(trained_bert.DIRECTORY)
     backbone = BertBackbone(dataclasses.replace(read.config, num_hidden_layers=1), name="bert")
     backbone.build(None)
-    trained = {weight.path.partition("/")[2]: weight for weight in read.backbone.weights}
+    trained = {weight.path.partition("/")[2]: weight for weight in read.encoder.weights}
     for weight in backbone.weights:
         weight.assign(trained[weight.path.partition("/")[2]])
     folder = tmp_path_factory.mktemp("init") / "bert"

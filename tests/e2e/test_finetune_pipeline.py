@@ -7,8 +7,7 @@ import types
 
 import pytest
 
-from bert_keras.convert.huggingface import write_huggingface
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.roberta import RobertaForMaskedLM
@@ -20,6 +19,7 @@ from pipeline.runs.lineage import latest_run
 from serving.client import Client
 from serving.server import Server
 from tests.support.models import trained_bert
+from tests.support.models.model_folders import write_huggingface
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.pipeline.command_line import bert_tfx
 from tests.support.pipeline.task_files import EVAL_ROWS, write_task
@@ -62,11 +62,11 @@ def words_of(task, init, data, run_dir, **changes):
 @pytest.fixture(scope="module")
 def init(tmp_path_factory):
     """The first two layers of a trained BERT, in Hugging Face's format: six cost more than they show."""
-    read = InitCheckpoint.read(trained_bert.DIRECTORY)
+    read = read_init(trained_bert.DIRECTORY)
     backbone = BertBackbone(dataclasses.replace(read.config, num_hidden_layers=2), name="bert")
     backbone.build(None)
     # All but the name of the whole model, which is the first part of a path.
-    trained = {weight.path.partition("/")[2]: weight for weight in read.backbone.weights}
+    trained = {weight.path.partition("/")[2]: weight for weight in read.encoder.weights}
     for weight in backbone.weights:
         weight.assign(trained[weight.path.partition("/")[2]])
     folder = tmp_path_factory.mktemp("init") / "bert"

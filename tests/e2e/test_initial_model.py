@@ -13,13 +13,14 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
 from bert_keras.convert.bert_tfx import read_tokenizer
-from bert_keras.convert.detect import outline_any, write_any
+from bert_keras.convert.formats import read_folder
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.recipes.relatives import modern_tiny
 from pipeline.runs.lineage import latest_run
+from tests.support.models.model_folders import write
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.pipeline.command_line import arguments, bert_tfx
 
@@ -186,7 +187,7 @@ def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
     letters = [*string.ascii_lowercase, *string.digits]
     known = [*SPECIAL_TOKENS, *letters, *map("##{}".format, letters), *string.punctuation]
     words = BertTokenizer([*known, *map("[unused{}]".format, range(600 - len(known)))], True)
-    write_any("hf", model, tiny_byte_bpe(600) if family == "roberta" else words, str(tmp_path / "hf"), family, ())
+    write("hf", model, tiny_byte_bpe(600) if family == "roberta" else words, str(tmp_path / "hf"), family)
     changes = {"model__vocab_size": 600, "examples__objective": "full_sentences", **settings}
     few = {"training__num_train_steps": 8, "training__num_warmup_steps": 2}
     anything = {"gate__max_mlm_perplexity": 1e9, "gate__min_mlm_accuracy": 0, "gate__max_mlm_perplexity_increase": 99}
@@ -197,7 +198,7 @@ def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
     assert (initial["kept"], initial["drawn"]) == made
     (pushed,) = (tmp_path / "run" / "serving").iterdir()
     assert set(tf.saved_model.load(str(pushed)).signatures) == signatures
-    assert outline_any(str(pushed)).architecture.family == family
+    assert read_folder(str(pushed)).family == family
     code, out, err = bert_tfx(*given, "--init", pushed, "--set", "training.seed=5")
     assert code == 0, out + err
     initial = json.loads((tmp_path / "run" / "summary.json").read_text())["initial_model"]

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.convert.bert_tfx import read_pushed, read_tokenizer
+from bert_keras.convert.bert_tfx import read_tokenizer
 from bert_keras.convert.weight_copy import variables_by_path
 from pipeline.runs.lineage import latest_run, run_named
 from pipeline.runs.spec import RunSpec, run_ids
+from tests.support.models.model_folders import read_pushed
 from tests.support.pipeline.command_line import arguments, bert_tfx
 
 

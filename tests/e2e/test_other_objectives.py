@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 
-from bert_keras.convert.architecture import FAMILY_NAMES
-from bert_keras.convert.detect import read_any
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.convert.families.table import FAMILIES
+from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.objectives.table import PARTS
 from pipeline.recipes.pretraining import RECIPES
+from tests.support.models.model_folders import read_any
 from tests.support.pipeline.command_line import arguments, bert_tfx
 
 FILLS = ["fill_mask", "encode", "encode_pair"]
@@ -83,9 +83,9 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     assert model.signatures["encode"](text=tf.constant([TEXT]))["sequence_output"].shape[-1] == 32
     # Fine-tuning can start from it.
     family = case.removesuffix("_tiny").replace("modern", "modernbert").replace("elmo", "bilm")
-    assert read_any(pushed).family == (family if family in FAMILY_NAMES else "bert")
-    start = InitCheckpoint.read(pushed)
-    assert (start.config.causal, start.embedding_size) == (
+    assert read_any(pushed).family == (family if family in FAMILIES else "bert")
+    start = read_init(pushed)
+    assert (start.config.causal, start.architecture.embedding_size) == (
         objective == "left_to_right",
         16 if family in ("electra", "albert") else 32,
     )

@@ -8,11 +8,11 @@ import pytest
 import torch
 import transformers
 
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import read_huggingface, write_huggingface
 
 MAKE = runpy.run_path(str(Path(__file__).parents[1] / "unit/bert_keras/convert/golden_transformers/make.py"))
 TOLERANCE = 2e-5
@@ -40,7 +40,7 @@ def test_a_model_of_transformers_is_read(tmp_path, hidden_act):
     theirs.save_pretrained(tmp_path)
     inputs = MAKE["random_inputs"](SIZES["vocab_size"])
     read = read_huggingface(str(tmp_path))
-    assert read.initialised == ()
+    assert read.untrained == ()
     assert_close(outputs(read.model, inputs), MAKE["outputs"](theirs, inputs))
 
 
@@ -49,12 +49,12 @@ def test_parts_saved_by_transformers_are_read(tmp_path, class_name):
     config = transformers.BertConfig(**SIZES, intermediate_size=72, max_position_embeddings=12)
     getattr(transformers, class_name)(config).save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
-    initialised = {
+    untrained = {
         "BertModel": (),
         "BertForMaskedLM": ("pooler", "next-sentence head"),
         "BertForNextSentencePrediction": ("masked-LM head",),
     }
-    assert read_huggingface(str(tmp_path)).initialised == initialised[class_name]
+    assert read_huggingface(str(tmp_path)).untrained == untrained[class_name]
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
@@ -74,7 +74,7 @@ def test_transformers_loads_what_is_written(random_bert, tmp_path, hidden_act):
     theirs.save_pretrained(tmp_path / "again")
     their_tokenizer.save_pretrained(tmp_path / "again")
     again = read_huggingface(str(tmp_path / "again"))
-    assert (again.vocabulary, again.normalization) == (vocabulary, tokenizer.normalization.fields)
+    assert again.tokenizer.vocabulary == tuple(vocabulary) and again.tokenizer.normalization == tokenizer.normalization
     for weight, same in zip(again.model.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, same)
 

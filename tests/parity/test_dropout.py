@@ -11,11 +11,11 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from bert_keras.convert import weight_map
-from bert_keras.convert.huggingface import write_huggingface
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
 from bert_keras.training.step import RandomStates
+from tests.support.models.model_folders import write_huggingface
 from tests.support.models.variants_of_transformers import as_here
 
 DRAWS = 800

@@ -10,8 +10,7 @@ import pytest
 import torch
 import transformers
 
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from tests.support.models.model_folders import read_huggingface, write_huggingface
 from tests.support.models.trained_bert import DIRECTORY, features
 
 TEXTS, ROWS, LONGEST, TOLERANCE = 200, 40, 128, 2e-5
@@ -72,7 +71,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def inputs(read, texts):
-    inputs = features(BertTokenizer(read.vocabulary, **read.normalization), texts, LONGEST)
+    inputs = features(read.tokenizer, texts, LONGEST)
     print(f"{inputs['input_mask'].sum()} tokens, {inputs['input_mask'].sum(1).min()} to {LONGEST} a text")
     return inputs
 
@@ -90,7 +89,7 @@ def test_every_layer_and_the_pooled_output(read, inputs):
 
 
 def test_transformers_loads_what_is_written_and_agrees(read, inputs, texts, tmp_path):
-    tokenizer = BertTokenizer(read.vocabulary, **read.normalization)
+    tokenizer = read.tokenizer
     write_huggingface(read.model, tokenizer, str(tmp_path))
     theirs, report = transformers.BertModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values()), report

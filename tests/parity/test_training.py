@@ -8,7 +8,6 @@ import tensorflow as tf
 import torch
 import transformers
 
-from bert_keras.convert.huggingface import write_huggingface
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -17,6 +16,7 @@ from bert_keras.objectives.mlm_nsp import example_sums, metrics_of
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.optimizer import DecoupledAdam, create_optimizer
 from bert_keras.training.schedules import create_schedule
+from tests.support.models.model_folders import write_huggingface
 from tests.support.models.tiny_language import real_pairs
 
 ROWS = 16

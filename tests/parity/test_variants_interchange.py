@@ -10,7 +10,6 @@ import pytest
 import torch
 import transformers
 
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
@@ -20,6 +19,7 @@ from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models import every_model
+from tests.support.models.model_folders import read_huggingface, write_huggingface
 from tests.support.models.tiny_sentencepiece import tiny_sentencepiece
 
 TOLERANCE = 2e-5
@@ -154,12 +154,12 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
     theirs.save_pretrained(tmp_path / "again")
     their_tokenizer.save_pretrained(tmp_path / "again")
     again = read_huggingface(str(tmp_path / "again"))
-    assert (again.family, again.initialised, again.remarks) == (family, (), ())
-    assert again.vocabulary == list(tokenizer.vocabulary)
+    assert (again.family, again.untrained, again.remarks) == (family, (), ())
+    assert again.tokenizer.vocabulary == tokenizer.vocabulary
     if tokenizer is BYTES:
-        assert again.merges == list(BYTES.merges)
+        assert again.tokenizer.merges == BYTES.merges
     elif tokenizer is WORDS:
-        assert again.normalization["lower_case"] is True
+        assert again.tokenizer.normalization.lower_case
     assert_equal_weights(again.model, ours)
 
 
@@ -181,7 +181,7 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
     read = read_huggingface(str(tmp_path))
-    assert (read.family, read.initialised, read.remarks, read.vocabulary) == (family, (), (), None)
+    assert (read.family, read.untrained, read.remarks, read.tokenizer) == (family, (), (), None)
     assert_same_function(read.model, theirs)
     write_huggingface(read.model, None, str(tmp_path / "again"), read.family)
     again = getattr(transformers, name).from_pretrained(tmp_path / "again")

@@ -147,7 +147,7 @@ def engines(engine: str) -> Engines:
     from serving.scheduling.batching_parameters import BatchingSettings
 
     def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
-        from bert_keras.convert.onnx_answers import OnnxModel
+        from bert_keras.convert.onnx.answers import OnnxModel
 
         model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
         return EngineServable(name, version, path, model.signatures, batching, merges=not model.rounds_by_call)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.convert.huggingface import write_huggingface
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import write_huggingface
 
 PAGE = (Path(__file__).parents[3] / "docs" / "library.md").read_text()
 BLOCKS = {

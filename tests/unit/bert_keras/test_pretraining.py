@@ -15,7 +15,6 @@ from bert_keras.data.example_format import ExampleSpec, Shard
 from bert_keras.data.masking import MaskingSettings, mask_tokens
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
 from bert_keras.errors import InputError
-from bert_keras.initial_model import export_initial_model
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives import mlm_nsp
@@ -26,6 +25,7 @@ from bert_keras.pretraining import check_enough_examples, check_examples_fit, lo
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.mixed_examples import text_never_read
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
+from components.trainer.initial_model import export_initial_model
 from tests.support.examples.shard_figures import note_shards
 from tests.unit.bert_keras.conftest import VOCABULARY
 
@@ -278,7 +278,7 @@ def answers(folder):
 
 def test_before_the_first_step_the_initial_model_answers_as_its_source(examples, trained_folder, tmp_path):
     weights = export_initial_model(pretrain_job(examples.dir, tmp_path), trained_folder)
-    assert weights.drawn == ()
+    assert weights.untrained == ()
     tokens, scores, outputs = answers(str(tmp_path / "model"))
     their_tokens, their_scores, their_outputs = answers(trained_folder)
     np.testing.assert_array_equal(tokens, their_tokens)

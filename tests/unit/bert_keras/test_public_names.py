@@ -12,7 +12,7 @@ import bert_keras
 NAMES = {
     *("BertBackbone", "BertConfig", "BertForMultipleChoice", "BertForPreTraining", "BertForRegression"),
     *("BertForSequenceClassification", "BertForSpanExtraction", "BertForTokenClassification", "BertTokenizer"),
-    *("Checkpoint", "FinetuneJob", "PretrainJob", "export", "finetune", "from_checkpoint", "pretrain"),
+    *("FinetuneJob", "ModelFolder", "PretrainJob", "export", "finetune", "from_checkpoint", "pretrain"),
 }
 
 

@@ -96,7 +96,7 @@ def test_a_missing_module_is_an_error(project):
         # The engine of ONNX files answers by the code of the task types, which has their losses too.
         (
             "pipeline.commands.server.serve",
-            {"serving.models.servable", "bert_keras.convert.onnx_answers"},
+            {"serving.models.servable", "bert_keras.convert.onnx.answers"},
             {"components", "bert_keras.training.loop"},
         ),
     ],
@@ -128,7 +128,7 @@ ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
         ("bert_keras/pretraining.py", "load_weights", "load_other_weights", {PRETRAINING}),
         ("bert_keras/finetuning/init_checkpoint.py", "variable.assign", "variable.assign_add", {FINETUNING}),
         ("bert_keras/tokenizers/normalize.py", "", "x = 1", {FINETUNING}),
-        ("bert_keras/convert/onnx_folder.py", '"""', '"""More. ', KEPT),
+        ("bert_keras/convert/onnx/folder.py", '"""', '"""More. ', KEPT),
         ("bert_keras/convert/weight_map.py", "", "x = 1", KEPT),
         ("bert_keras/saved_model/pretrained.py", "", "x = 1", KEPT),
         ("bert_keras/training/checkpoints.py", "", "x = 1", KEPT),

@@ -10,18 +10,23 @@ import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
 from safetensors.numpy import load_file, save_file
 
 from bert_keras.convert.architecture import Architecture
-from bert_keras.convert.bert_tfx import read_pushed, read_tokenizer, write_pushed
-from bert_keras.convert.detect import read_any, tokenizer_of
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
-from bert_keras.convert.initial_model import initial_outline
-from bert_keras.convert.keras_hub import write_keras_hub
-from bert_keras.convert.tf1 import write_tf1
+from bert_keras.convert.bert_tfx import read_tokenizer
+from bert_keras.convert.initial_weights import initial_folder
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM
+from tests.support.models.model_folders import (
+    read_any,
+    read_huggingface,
+    read_pushed,
+    write_huggingface,
+    write_keras_hub,
+    write_pushed,
+    write_tf1,
+)
 from tests.support.models.tiny_sentencepiece import tiny_sentencepiece, trained
 from tests.support.models.variants_of_transformers import GOLDEN
 
@@ -86,7 +91,7 @@ def test_the_released_shape_computes_what_transformers_does(tmp_path, name, fiel
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(fields))
     read = read_huggingface(str(tmp_path))
-    assert (read.family, read.initialised, read.remarks) == ("albert", (), ())
+    assert (read.family, read.untrained, read.remarks) == ("albert", (), ())
     inputs = {name: golden[f"inputs/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
     real = inputs["input_mask"] == 1
     ours = read.model(inputs)
@@ -123,8 +128,8 @@ def test_a_folder_goes_round_with_its_vocabulary(tmp_path, kind, name, signature
     (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [name]
     read = read_any(folders[0])
-    assert type(read.model) is kind and (read.family, read.initialised, read.remarks) == ("albert", (), ())
-    assert tokenizer_of(read, folders[0], None).model == tokenizer.model
+    assert type(read.model) is kind and (read.family, read.untrained, read.remarks) == ("albert", (), ())
+    assert read.tokenizer.model == tokenizer.model
 
     write_pushed(read.model, tokenizer, folders[1], read.family)
     served = tf.saved_model.load(folders[1])
@@ -132,8 +137,8 @@ def test_a_folder_goes_round_with_its_vocabulary(tmp_path, kind, name, signature
     if "fill_mask" in signatures:
         answer = served.signatures["fill_mask"](text=tf.constant([TEXT]))
         assert set(answer["tokens"].numpy()[0, 0]) <= {token.encode() for token in tokenizer.token_texts}
-    start = InitCheckpoint.read(folders[1])
-    assert (start.family, start.config, start.embedding_size) == ("albert", SMALL, 8)
+    start = read_init(folders[1])
+    assert (start.family, start.config, start.architecture.embedding_size) == ("albert", SMALL, 8)
     assert start.tokenizer.model == tokenizer.model == read_tokenizer(folders[1]).model
 
     back = read_pushed(folders[1])
@@ -143,7 +148,7 @@ def test_a_folder_goes_round_with_its_vocabulary(tmp_path, kind, name, signature
     # Only `tokenizer.json`, as transformers 5 writes.
     (tmp_path / "hf again" / "spiece.model").unlink()
     again = read_huggingface(folders[2])
-    assert tokenizer_of(again, folders[2], None).vocabulary == tokenizer.vocabulary
+    assert again.tokenizer.vocabulary == tokenizer.vocabulary
 
 
 def test_a_missing_field_is_albertconfigs(tmp_path):
@@ -183,4 +188,4 @@ def test_what_other_formats_cannot_hold_is_refused(tmp_path):
         write_huggingface(rotary, tokenizer, str(tmp_path / "hf"))
     write_huggingface(model, tokenizer, str(tmp_path / "right"))
     with pytest.raises(InputError, match="SentencePiece vocabulary, which pre-training does not go on with"):
-        initial_outline(str(tmp_path / "right"))
+        initial_folder(str(tmp_path / "right"))

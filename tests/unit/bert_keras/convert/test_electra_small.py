@@ -8,10 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_keras.convert.architecture import Architecture
-from bert_keras.convert.detect import read_any
-from bert_keras.convert.huggingface import write_huggingface
-from bert_keras.convert.tf1 import write_tf1
 from tests.support.models import electra_sizes
+from tests.support.models.model_folders import read_any, write_huggingface, write_tf1
 from tests.support.models.variants_of_transformers import GOLDEN
 
 # config.json of google/electra-small-discriminator.
@@ -60,7 +58,7 @@ def outputs(model):
 
 def test_released_shape_gives_the_outputs_of_transformers(folder, tmp_path):
     read = read_any(str(folder))
-    assert (read.family, read.initialised, read.model.backbone.embedding_size) == ("electra", (), 128)
+    assert (read.family, read.untrained, read.model.backbone.embedding_size) == ("electra", (), 128)
     # 13,549,057 with the head, the paper's 14M.
     assert read.model.count_params() == np.load(GOLDEN / "electra_small.npz")["parameters"]
     ours, theirs = outputs(read.model)

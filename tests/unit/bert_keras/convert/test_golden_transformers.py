@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.convert.huggingface import read_huggingface
+from tests.support.models.model_folders import read_huggingface
 
 GOLDEN = Path(__file__).parent / "golden_transformers"  # made by its make.py
 TOLERANCE = 2e-5
@@ -35,7 +35,7 @@ def test_outputs_equal_those_of_transformers(tmp_path, hidden_act):
     arrays = dict(np.load(GOLDEN / "outputs.npz"))
     inputs = {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
     read = read_huggingface(str(tmp_path))
-    assert read.initialised == ()
+    assert read.untrained == ()
     theirs = {k.partition("/")[2]: v for k, v in arrays.items() if k.partition("/")[0] == hidden_act}
     assert_close(outputs(read.model, inputs), theirs)
 

@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import (
+    assert_equal,
+    change_config,
+    change_tensors,
+    put,
+    read_huggingface,
+    without,
+    write_huggingface,
+)
 
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
 CONFIG = BertConfig(
@@ -40,24 +48,6 @@ def directory(written, tmp_path):
     return shutil.copytree(written, tmp_path / "copy")
 
 
-def change_tensors(directory, change):
-    tensors = change(load_file(directory / "model.safetensors"))
-    save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, directory / "model.safetensors")
-
-
-def change_config(directory, **fields):
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps({**config, **fields}))
-
-
-def assert_equal(ours, theirs, but=()):
-    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
-    assert ours.keys() == theirs.keys()
-    for path in ours:
-        if not path.startswith(tuple(but)):
-            np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
-
-
 @pytest.mark.parametrize("hidden_act", ["gelu_tanh", "gelu_erf"])
 @pytest.mark.parametrize("model_class", [BertForPreTraining, BertBackbone])
 def test_round_trip_is_bit_equal(random_bert, tmp_path, model_class, hidden_act):
@@ -67,8 +57,8 @@ def test_round_trip_is_bit_equal(random_bert, tmp_path, model_class, hidden_act)
     read = read_huggingface(str(tmp_path))
     assert type(read.model) is model_class and read.model.config == config
     assert_equal(read.model, model)
-    assert (read.vocabulary, read.initialised) == (list(TOKENIZER.vocabulary), ())
-    assert read.normalization == TOKENIZER.normalization.fields
+    assert (read.tokenizer.vocabulary, read.untrained) == (TOKENIZER.vocabulary, ())
+    assert read.tokenizer.normalization == TOKENIZER.normalization
 
 
 def test_written_files(written):
@@ -98,7 +88,7 @@ def test_the_same_model_gives_the_same_bytes(model, written, tmp_path):
 def test_without_a_tokenizer_there_is_no_vocabulary(model, tmp_path):
     write_huggingface(model, None, str(tmp_path))
     read = read_huggingface(str(tmp_path))
-    assert (read.vocabulary, read.normalization) == (None, {})
+    assert read.tokenizer is None
     assert_equal(read.model, model)
 
 
@@ -127,7 +117,7 @@ def test_names_are_read_in_every_form(model, directory, form):
     assert set(load_file(directory / "model.safetensors")) != before
     read = read_huggingface(str(directory))
     assert_equal(read.model, model)
-    assert read.initialised == ()
+    assert read.untrained == ()
 
 
 def test_tied_copies_and_buffers_are_ignored(model, directory):
@@ -164,12 +154,8 @@ def test_shards_are_read(model, directory):
     assert_equal(read_huggingface(str(directory)).model, model)
 
 
-def without(*prefixes):
-    return lambda tensors: {name: value for name, value in tensors.items() if not name.startswith(prefixes)}
-
-
 @pytest.mark.parametrize(
-    ("missing", "model_class", "initialised"),
+    ("missing", "model_class", "untrained"),
     [
         (("cls.",), BertBackbone, ()),
         (("cls.", "bert.pooler."), BertBackbone, ("pooler",)),
@@ -177,20 +163,16 @@ def without(*prefixes):
         (("cls.predictions.", "bert.pooler."), BertForPreTraining, ("pooler", "masked-LM head")),
     ],
 )
-def test_missing_parts_are_initialised_and_reported(model, directory, missing, model_class, initialised):
+def test_missing_parts_are_initialised_and_reported(model, directory, missing, model_class, untrained):
     change_tensors(directory, without(*missing))
     read = read_huggingface(str(directory))
-    assert type(read.model) is model_class and read.initialised == initialised
+    assert type(read.model) is model_class and read.untrained == untrained
     paths = {"pooler": "bert/pooler", "masked-LM head": "predictions", "next-sentence head": "seq_relationship"}
     expected = model if model_class is BertForPreTraining else model.backbone
-    assert_equal(read.model, expected, but=[paths[part] for part in initialised])
-    if "pooler" in initialised:
+    assert_equal(read.model, expected, but=[paths[part] for part in untrained])
+    if "pooler" in untrained:
         kernel = np.asarray(variables_by_path(read.model)["bert/pooler/kernel"])
         assert 0 < np.abs(kernel).max() <= 2 * CONFIG.initializer_range  # drawn, not zeros
-
-
-def put(name, value):
-    return lambda tensors: {**tensors, name: value}
 
 
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
@@ -240,7 +222,7 @@ def test_without_vocab_txt_tokenizer_json_is_read(directory):
     ids = {token: i for i, token in reversed([*enumerate(TOKENIZER.vocabulary)])}
     fast = directory / "tokenizer.json"
     fast.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": ids}}))
-    assert read_huggingface(str(directory)).vocabulary == list(TOKENIZER.vocabulary)
+    assert read_huggingface(str(directory)).tokenizer.vocabulary == TOKENIZER.vocabulary
     fast.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": {"[PAD]": 0}}}))
     with pytest.raises(InputError, match=r"tokenizer.json has 1 tokens, but the word embeddings have 9 rows"):
         read_huggingface(str(directory))

@@ -5,15 +5,13 @@ import json
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
-from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import assert_equal, change_tensors, read_huggingface, write_huggingface
 
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
 CONFIG = BertConfig(9, 8, 1, 2, 24, max_position_embeddings=6)
@@ -30,21 +28,10 @@ def directory(model, tmp_path):
     return tmp_path
 
 
-def change_tensors(directory, change):
-    save_file(change(load_file(directory / "model.safetensors")), directory / "model.safetensors")
-
-
-def assert_same(ours, theirs):
-    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
-    assert ours.keys() == theirs.keys()
-    for path in ours:
-        np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
-
-
 @pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
 def test_names_of_wrapped_models_are_read(model, directory, wrapper):
     change_tensors(directory, lambda tensors: {wrapper + name: value for name, value in tensors.items()})
-    assert_same(read_huggingface(str(directory)).model, model)
+    assert_equal(read_huggingface(str(directory)).model, model)
 
 
 @pytest.mark.parametrize("names", [["classifier.bias", "classifier.weight"], ["dropout.mask", "qa_outputs.weight"]])
@@ -56,7 +43,7 @@ def test_the_head_of_a_fine_tuned_model_is_left_out(model, directory, names):
     change_tensors(directory, tuned)
     read = read_huggingface(str(directory))
     assert type(read.model) is BertBackbone and read.task_head == tuple(names)
-    assert_same(read.model, model.backbone)
+    assert_equal(read.model, model.backbone)
     assert read.remarks == (
         f"{directory}/model.safetensors is a fine-tuned model: its head is left out ({', '.join(names)})",
     )
@@ -82,7 +69,7 @@ def test_padded_word_embeddings_and_added_tokens_are_read(random_bert, tmp_path,
         added = [{"content": token, "id": i} for token, i in files["tokenizer.json"].items()]
         fast = {"model": {"type": "WordPiece", "vocab": ids}, "added_tokens": added}
         (tmp_path / "tokenizer.json").write_text(json.dumps(fast))
-    assert read_huggingface(str(tmp_path)).vocabulary == [*TOKENIZER.vocabulary, *names]
+    assert read_huggingface(str(tmp_path), cased=True).tokenizer.vocabulary == (*TOKENIZER.vocabulary, *names)
     told = capsys.readouterr().err
     assert told.count("padded to a multiple of 16") == 1
     assert told.count("texts are not searched for [E1]") == (names[0] == "[E1]")
@@ -107,4 +94,4 @@ def test_other_sizes_of_vocabularies_are_refused(directory, vocab_size, added, s
 @pytest.mark.parametrize("name", ["vocab.txt", "config.json", "tokenizer_config.json"])
 def test_a_byte_order_mark_is_no_text(directory, name):
     (directory / name).write_bytes(b"\xef\xbb\xbf" + (directory / name).read_bytes())
-    assert read_huggingface(str(directory)).vocabulary == list(TOKENIZER.vocabulary)
+    assert read_huggingface(str(directory)).tokenizer.vocabulary == TOKENIZER.vocabulary

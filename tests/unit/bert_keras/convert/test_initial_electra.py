@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from bert_keras.convert.detect import write_any
-from bert_keras.convert.initial_model import electra_sizes, initial_outline, initialize
+from bert_keras.convert.initial_weights import electra_sizes, initial_folder, initialize
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extend
+from tests.support.models.model_folders import write
 from tests.support.models.variants_of_transformers import GOLDEN
 from tests.unit.bert_keras.convert.test_variants import GOLDEN_CONFIGS, SIZES
 
@@ -39,7 +39,7 @@ def built(kind, config, seed=1):
 
 
 def folder_of(tmp_path, model, name, family="electra"):
-    write_any("hf", model, TOKENIZER, str(tmp_path / name), family, ())
+    write("hf", model, TOKENIZER, str(tmp_path / name), family)
     return str(tmp_path / name)
 
 
@@ -58,7 +58,7 @@ def test_a_discriminator_is_kept_and_the_generator_drawn(source, tmp_path):
     directory, model = folder_of(tmp_path, source.discriminator, "electra"), built(ElectraForPreTraining, ELECTRA, 2)
     before = [np.array(value) for value in model.generator.backbone.encoder_layers[0].weights]
     result = initialize(model, directory, None, TOKENIZER)
-    assert str(result) == "kept: encoder, discriminator head; drawn: generator"
+    assert str(result) == "kept: encoder, discriminator head; untrained: generator"
     assert_same(model.discriminator, source.discriminator)
     for own, drawn in zip(model.generator.backbone.encoder_layers[0].weights, before, strict=True):
         np.testing.assert_array_equal(own, drawn)
@@ -72,10 +72,10 @@ def test_a_discriminator_of_transformers_answers_as_there(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(fields))
     tokens = [*SPECIAL_TOKENS, *(f"token{i}" for i in range(len(SPECIAL_TOKENS), fields["vocab_size"]))]
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
-    outline, tokenizer = initial_outline(str(tmp_path), cased=True)
-    config = ElectraConfig(outline.architecture.encoder, generator_size=0.5, **electra_sizes(outline))
+    outline, tokenizer = initial_folder(str(tmp_path), cased=True)
+    config = ElectraConfig(outline.config, generator_size=0.5, **electra_sizes(outline))
     model = built(ElectraForPreTraining, config)
-    assert initialize(model, str(tmp_path), True, tokenizer).drawn == ("generator",)
+    assert initialize(model, str(tmp_path), True, tokenizer).untrained == ("generator",)
     inputs = {name: arrays[f"inputs/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
     outputs, real = model.discriminator(inputs), inputs["input_mask"] == 1
     for ours, theirs in (("sequence_output", "last_layer"), ("discriminator_logits", "logits")):
@@ -87,10 +87,10 @@ def test_a_discriminator_of_transformers_answers_as_there(tmp_path):
 def test_a_folder_with_the_generator_gives_both_networks(source, tmp_path):
     directory = folder_of(tmp_path, source.discriminator, "electra")
     folder_of(tmp_path, source.generator, "electra/generator")
-    assert electra_sizes(initial_outline(directory)[0]) == {"embedding_size": 32, "generator_size": 0.5}
+    assert electra_sizes(initial_folder(directory)[0]) == {"embedding_size": 32, "generator_size": 0.5}
     model = built(ElectraForPreTraining, ELECTRA, 2)
     result = initialize(model, directory, None, TOKENIZER)
-    assert result.kept == ("encoder", "discriminator head", "generator") and not result.drawn
+    assert result.trained == ("encoder", "discriminator head", "generator") and not result.untrained
     assert_same(model.discriminator, source.discriminator)
     assert_same(model.generator, source.generator)
 
@@ -115,7 +115,7 @@ def test_a_berts_encoder_begins_a_discriminator(tmp_path):
     bert, wide = built(BertForPreTraining, BERT), ElectraConfig(BERT, BERT.hidden_size, 1 / 2)
     directory, model = folder_of(tmp_path, bert, "bert", "bert"), built(ElectraForPreTraining, wide, 2)
     result = initialize(model, directory, None, TOKENIZER)
-    assert str(result) == "kept: encoder; drawn: discriminator head, generator"
+    assert str(result) == "kept: encoder; untrained: discriminator head, generator"
     outputs = model.discriminator(INPUTS)["sequence_output"]
     np.testing.assert_allclose(outputs, bert(INPUTS)["sequence_output"], rtol=1e-5, atol=1e-6)
 
@@ -129,7 +129,7 @@ def test_models_that_do_not_fit_are_refused(source, tmp_path):
         initialize(narrow, directory, None, TOKENIZER)
     generator = folder_of(tmp_path, source.generator, "generator")
     with pytest.raises(InputError, match=r"an ELECTRA's generator; give .* discriminator, with this one in it as"):
-        initial_outline(generator)
+        initial_folder(generator)
 
 
 def test_the_generator_of_another_model_is_refused(source, tmp_path):
@@ -139,9 +139,9 @@ def test_the_generator_of_another_model_is_refused(source, tmp_path):
         initialize(built(ElectraForPreTraining, ELECTRA, 2), directory, None, TOKENIZER)
     folder_of(tmp_path, source.discriminator, "electra/generator")
     with pytest.raises(InputError, match=r"electra/generator: has no masked-LM head, so it is no generator; give .*a$"):
-        initial_outline(directory)
+        initial_folder(directory)
     directory = folder_of(tmp_path, source.discriminator, "second")
     deeper = dataclasses.replace(ELECTRA, discriminator=dataclasses.replace(BERT, num_hidden_layers=3))
     folder_of(tmp_path, built(ElectraForPreTraining, deeper).generator, "second/generator")
     with pytest.raises(InputError, match=r"config\.json: is not the generator of .*: it must differ .* in width only"):
-        initial_outline(directory)
+        initial_folder(directory)

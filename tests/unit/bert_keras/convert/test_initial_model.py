@@ -1,14 +1,14 @@
 """The weights of an initial model in a model to train: kept, drawn, and the rows of new tokens."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_keras.convert.architecture import Architecture, new_model
-from bert_keras.convert.detect import write_any
-from bert_keras.convert.initial_model import differences, initial_outline, initialize
+from bert_keras.convert.initial_weights import differences, initial_folder, initialize
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
@@ -21,6 +21,7 @@ from bert_keras.objectives import next_token
 from bert_keras.saved_model.pretrained import export_saved_model
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extend
+from tests.support.models.model_folders import write
 
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *"abcdef", *(f"##{letter}" for letter in "abcdef"), "."]
 CONFIG = BertConfig.size(2, 64, vocab_size=len(VOCABULARY), max_position_embeddings=16)
@@ -35,10 +36,23 @@ def built(kind, config=CONFIG, seed=1, **more):
     return model
 
 
-def folder(tmp_path, model, to="hf", lower_case=True):
-    directory = str(tmp_path / to)
-    write_any(to, model, BertTokenizer(VOCABULARY, lower_case), directory, "bert", ())
-    return directory
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """`written(format)`: the folder of one model in a format, written once, and the model."""
+    root, model = tmp_path_factory.mktemp("written"), built(BertForPreTraining)
+
+    def folder_of(to="hf"):
+        if not (root / to).exists():
+            write(to, model, BertTokenizer(VOCABULARY, True), root / to)
+        return str(root / to), model
+
+    return folder_of
+
+
+@pytest.fixture
+def copied(written, tmp_path):
+    """`copied(format)`: a copy of that folder, to be damaged."""
+    return lambda to: shutil.copytree(written(to)[0], tmp_path / to)
 
 
 def weights(model):
@@ -46,14 +60,13 @@ def weights(model):
 
 
 @pytest.mark.parametrize("to", ["bert-tfx", "tf1", "hf"])
-def test_all_weights_of_a_folder_with_heads_are_kept(tmp_path, to):
-    source, model = built(BertForPreTraining), BertForPreTraining(CONFIG, seed=2)
+def test_all_weights_of_a_folder_with_heads_are_kept(written, to):
+    (directory, source), model = written(to), BertForPreTraining(CONFIG, seed=2)
     model.build()
-    directory = folder(tmp_path, source, to)
     cased = False if to == "tf1" else None
     result = initialize(model, directory, cased, BertTokenizer(VOCABULARY, True))
-    assert result.kept == ("encoder", "pooler", "masked-LM head", "next-sentence head")
-    assert (result.drawn, result.new_tokens) == ((), 0)
+    assert result.trained == ("encoder", "pooler", "masked-LM head", "next-sentence head")
+    assert (result.untrained, result.new_tokens) == ((), 0)
     expected = weights(source)
     assert weights(model).keys() == expected.keys()
     for path, value in weights(model).items():
@@ -64,9 +77,10 @@ def test_missing_heads_are_drawn_and_named(tmp_path):
     source, drawn = built(BertBackbone), BertForPreTraining(CONFIG, seed=2)
     drawn.build()
     before = weights(drawn)
-    result = initialize(drawn, folder(tmp_path, source, "hf"), None, BertTokenizer(VOCABULARY, True))
-    assert result.kept == ("encoder", "pooler") and result.drawn == ("masked-LM head", "next-sentence head")
-    assert str(result) == "kept: encoder, pooler; drawn: masked-LM head, next-sentence head"
+    write("hf", source, BertTokenizer(VOCABULARY, True), tmp_path)
+    result = initialize(drawn, str(tmp_path), None, BertTokenizer(VOCABULARY, True))
+    assert result.trained == ("encoder", "pooler") and result.untrained == ("masked-LM head", "next-sentence head")
+    assert str(result) == "kept: encoder, pooler; untrained: masked-LM head, next-sentence head"
     learned = dict(zip((v.path for v in drawn.trainable_variables), result.learned_rows, strict=True))
     heads = [v.path for head in (drawn.mlm_head, drawn.nsp_head) for v in head.trainable_variables]
     assert {path: rows for path, rows in learned.items() if rows != []} == dict.fromkeys(heads)
@@ -75,21 +89,21 @@ def test_missing_heads_are_drawn_and_named(tmp_path):
     np.testing.assert_array_equal(after["predictions/transform/kernel"], before["predictions/transform/kernel"])
 
 
-def test_a_pooler_that_is_not_trained_has_no_learned_rows(tmp_path):
+def test_a_pooler_that_is_not_trained_has_no_learned_rows(written):
     """As of whole sentences, which have no next-sentence loss: the frozen initial model is that of the loop."""
-    source, model = built(BertForPreTraining), BertForPreTraining(CONFIG, seed=2)
+    model = BertForPreTraining(CONFIG, seed=2)
     model.build()
     model.backbone.pooler.trainable = False
-    result = initialize(model, folder(tmp_path, source), None, BertTokenizer(VOCABULARY, True))
-    assert "pooler" in result.kept
+    result = initialize(model, written()[0], None, BertTokenizer(VOCABULARY, True))
+    assert "pooler" in result.trained
     assert result.learned_rows == ([],) * len(model.trainable_variables)
 
 
-def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(tmp_path):
-    source, model = built(BertForPreTraining), SpanBertForPreTraining(CONFIG, 4, seed=2)
+def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(written):
+    (directory, source), model = written(), SpanBertForPreTraining(CONFIG, 4, seed=2)
     model.build()
-    result = initialize(model, folder(tmp_path, source), None, BertTokenizer(VOCABULARY, True))
-    assert result.kept == ("encoder", "pooler", "masked-LM head") and not result.drawn
+    result = initialize(model, directory, None, BertTokenizer(VOCABULARY, True))
+    assert result.trained == ("encoder", "pooler", "masked-LM head") and not result.untrained
     np.testing.assert_array_equal(weights(model)[BIAS], weights(source)[BIAS])
 
 
@@ -101,17 +115,17 @@ def test_a_pushed_left_to_right_model_keeps_its_head(tmp_path):
     layout = ExampleLayout("left_to_right", 16, 0, 1, "static")
     export_saved_model(source, BertTokenizer(VOCABULARY, True), directory, layout, next_token.OBJECTIVE)
     result = initialize(model, directory, None, BertTokenizer(VOCABULARY, True))
-    assert str(result) == "kept: encoder, masked-LM head; drawn: pooler"
+    assert str(result) == "kept: encoder, masked-LM head; untrained: pooler"
     ids = np.array([[2, 6, 13, 8, 3, 0]])
     inputs = {"input_ids": ids, "input_mask": np.sign(ids), "segment_ids": 0 * ids}
     np.testing.assert_array_equal(model(inputs)["lm_logits"], source(inputs)["lm_logits"])
 
 
-def test_rows_of_new_tokens_are_means_and_old_rows_stay(tmp_path):
-    source, tokens = built(BertForPreTraining), extend(VOCABULARY, ["abc", "fe"])
+def test_rows_of_new_tokens_are_means_and_old_rows_stay(written):
+    (directory, source), tokens = written(), extend(VOCABULARY, ["abc", "fe"])
     model = BertForPreTraining(dataclasses.replace(CONFIG, vocab_size=len(tokens)), seed=2)
     model.build()
-    result = initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
+    result = initialize(model, directory, None, BertTokenizer(tokens, True))
     assert result.new_tokens == 2 and str(result).endswith("; 2 new tokens")
     learned = dict(zip((v.path for v in model.trainable_variables), result.learned_rows, strict=True))
     new = {path.partition("/")[2]: rows for path, rows in learned.items() if rows != []}
@@ -129,29 +143,31 @@ def test_a_width_that_equals_the_size_of_the_vocabulary_is_no_token(tmp_path):
     """As many tokens as the feed-forward layer is wide: its kernel has no rows of tokens."""
     config = dataclasses.replace(CONFIG, intermediate_size=len(VOCABULARY))
     source, tokens = built(BertForPreTraining, config), extend(VOCABULARY, ["abc"])
+    directory = str(tmp_path)
+    write("hf", source, BertTokenizer(VOCABULARY, True), directory)
     model = BertForPreTraining(config, seed=2)
     model.build()
-    initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
+    initialize(model, directory, None, BertTokenizer(tokens, True))
     path = "bert/layer_0/output/kernel"
     np.testing.assert_array_equal(weights(model)[path], weights(source)[path])
 
 
-def test_texts_without_new_words_have_the_same_outputs(tmp_path):
-    source, tokens = built(BertForPreTraining), extend(VOCABULARY, ["abc", "fe"])
+def test_texts_without_new_words_have_the_same_outputs(written):
+    (directory, source), tokens = written(), extend(VOCABULARY, ["abc", "fe"])
     model = BertForPreTraining(dataclasses.replace(CONFIG, vocab_size=len(tokens)), seed=2)
     model.build()
-    initialize(model, folder(tmp_path, source), None, BertTokenizer(tokens, True))
+    initialize(model, directory, None, BertTokenizer(tokens, True))
     ids = np.array([[2, 6, 13, 8, 3, 0]])
     inputs = {"input_ids": ids, "input_mask": np.sign(ids), "segment_ids": 0 * ids}
     expected, found = (np.asarray(each(inputs)["sequence_output"]) for each in (source, model))
     np.testing.assert_array_equal(found, expected)
 
 
-def test_case_must_be_known_and_equal(tmp_path):
-    directory = folder(tmp_path, built(BertForPreTraining), "tf1")
+def test_case_must_be_known_and_equal(written):
+    directory, _ = written("tf1")
     with pytest.raises(InputError, match="give --cased or --uncased"):
-        initial_outline(directory)
-    assert not initial_outline(directory, cased=True)[1].normalization.lower_case
+        initial_folder(directory)
+    assert not initial_folder(directory, cased=True)[1].normalization.lower_case
     model = built(BertForPreTraining)
     with pytest.raises(
         InputError, match="its vocabulary has lower_case=False, the examples' True: make them with --init"
@@ -163,40 +179,40 @@ def test_case_must_be_known_and_equal(tmp_path):
     ("to", "file"),
     [("hf", "model.safetensors"), ("tf1", "bert_model.ckpt.data-00000-of-00001"), ("bert-tfx", "model.weights.h5")],
 )
-def test_damaged_weights_are_found_before_they_are_read(tmp_path, to, file):
+def test_damaged_weights_are_found_before_they_are_read(copied, to, file):
     """Cut short, empty, or with a head that is not the format's."""
-    directory = folder(tmp_path, built(BertForPreTraining), to)
+    directory = str(copied(to))
     path = Path(directory, file)
     whole = path.read_bytes()
-    assert initial_outline(directory, cased=False)
+    assert initial_folder(directory, cased=False)
     for content in (whole[:-1], whole[: len(whole) // 2], b"", b"{}" * 100):
         path.write_bytes(content)
         with pytest.raises(InputError, match=rf"{to}/.* is damaged or .*copy it") as error:
-            initial_outline(directory, cased=False)
+            initial_folder(directory, cased=False)
         assert "\n" not in str(error.value)
 
 
-def test_an_hdf5_file_with_a_damaged_index_is_found_before_it_is_read(tmp_path):
-    directory = folder(tmp_path, built(BertForPreTraining), "bert-tfx")
+def test_an_hdf5_file_with_a_damaged_index_is_found_before_it_is_read(copied):
+    directory = str(copied("bert-tfx"))
     path = Path(directory, "model.weights.h5")
     path.write_bytes(path.read_bytes().replace(b"SNOD", b"XXXX"))  # nodes of the groups' trees
     with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*symbol table"):
-        initial_outline(directory, cased=False)
+        initial_folder(directory, cased=False)
 
 
-def test_a_checkpoint_with_a_damaged_index_and_a_pickle_are_found_before_they_are_read(tmp_path):
-    directory = folder(tmp_path, built(BertForPreTraining), "tf1")
+def test_a_checkpoint_with_a_damaged_index_and_a_pickle_are_found_before_they_are_read(copied):
+    directory = str(copied("tf1"))
     Path(directory, "bert_model.ckpt.index").write_bytes(b"no index")
     with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
-        initial_outline(directory, cased=False)
-    directory = folder(tmp_path, built(BertForPreTraining), "hf")
+        initial_folder(directory, cased=False)
+    directory = str(copied("hf"))
     Path(directory, "model.safetensors").rename(Path(directory, "pytorch_model.bin"))
     with pytest.raises(InputError, match=r"pytorch_model.bin is no zip: it is damaged, or PyTorch before 1.6 wrote it"):
-        initial_outline(directory)
+        initial_folder(directory)
 
 
-def test_models_that_do_not_fit_are_refused(tmp_path):
-    directory = folder(tmp_path, built(BertForPreTraining))
+def test_models_that_do_not_fit_are_refused(written):
+    directory, _ = written()
     with pytest.raises(InputError, match=r"has num_hidden_layers 2, the model to train has model\.num_hidden_layers=1"):
         other = dataclasses.replace(CONFIG, num_hidden_layers=1)
         initialize(built(BertForPreTraining, other), directory, None, BertTokenizer(VOCABULARY, True))
@@ -208,12 +224,12 @@ def test_models_that_do_not_fit_are_refused(tmp_path):
 
 def test_other_families_and_folders_without_a_vocabulary_are_refused(tmp_path):
     roberta = new_model(Architecture("roberta", dataclasses.replace(CONFIG, hidden_act="gelu_erf"), 64), ("pooler",))
-    write_any("hf", roberta, None, str(tmp_path / "roberta"), "roberta", ())
+    write("hf", roberta, None, str(tmp_path / "roberta"), "roberta")
     with pytest.raises(InputError, match="roberta: has no vocabulary"):
-        initial_outline(str(tmp_path / "roberta"))
+        initial_folder(str(tmp_path / "roberta"))
     (tmp_path / "roberta" / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
-    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces; a RoBERTa is trained on with"):
-        initial_outline(str(tmp_path / "roberta"))
-    write_any("hf", built(BertForPreTraining), None, str(tmp_path / "bare"), "bert", ())
+    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces, but it must be of byte"):
+        initial_folder(str(tmp_path / "roberta"), cased=True)
+    write("hf", built(BertForPreTraining), None, str(tmp_path / "bare"), "bert")
     with pytest.raises(InputError, match="has no vocabulary"):
-        initial_outline(str(tmp_path / "bare"))
+        initial_folder(str(tmp_path / "bare"))

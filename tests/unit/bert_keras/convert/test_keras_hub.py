@@ -13,7 +13,7 @@ pytest.importorskip("keras_hub")  # an extra: bert-tfx[keras-hub]
 import keras
 import keras_hub
 
-from bert_keras.convert.keras_hub import outline_keras_hub, read_keras_hub, write_keras_hub
+from bert_keras.convert import keras_hub as keras_hub_format
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
@@ -24,7 +24,10 @@ from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.tokenizers.unicode_tables import Normalization
+from bert_keras.tokenizers.vocabulary_files import vocabulary_spec
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import assert_equal, read_keras_hub, write_keras_hub
 
 TOLERANCE = 2e-5
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "cafe"], lower_case=True)
@@ -49,14 +52,6 @@ MODELS = {
 }
 
 
-def assert_equal(ours, theirs, but=()):
-    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
-    assert ours.keys() == theirs.keys()
-    for path in ours:
-        if not path.startswith(tuple(but)):
-            np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
-
-
 @pytest.fixture(scope="module")
 def written(random_bert, tmp_path_factory):
     """Each model with random weights, and the folder of its preset."""
@@ -64,7 +59,7 @@ def written(random_bert, tmp_path_factory):
     for name, (model_class, config, family, tokenizer, _) in MODELS.items():
         model, directory = random_bert(config, model_class), tmp_path_factory.mktemp("written")
         remarks = write_keras_hub(model, tokenizer, str(directory), family)
-        assert (remarks.drawn, remarks.remarks) == ((), ())
+        assert (remarks.untrained, remarks.remarks) == ((), ())
         made[name] = model, directory
     return made
 
@@ -122,10 +117,10 @@ def test_round_trip_is_bit_equal(written, name):
     assert type(read.model) is type(model)
     assert getattr(read.model, "config", None) == model.config
     assert_equal(read.model, model, but=zeroed)
-    assert (read.family, read.initialised, read.remarks) == (family, (), ())
-    assert read.vocabulary == list(tokenizer.vocabulary)
-    assert read.merges == (None if tokenizer is WORDS else list(BYTES.merges))
-    assert read.normalization == ({"lower_case": True, "strip_accents": True} if tokenizer is WORDS else {})
+    assert (read.family, read.untrained, read.remarks) == (family, (), ())
+    assert read.tokenizer.vocabulary == tokenizer.vocabulary
+    assert getattr(read.tokenizer, "merges", None) == getattr(tokenizer, "merges", None)
+    assert vocabulary_spec(read.tokenizer) == vocabulary_spec(tokenizer)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta masked-LM", "electra"])
@@ -141,7 +136,7 @@ def test_a_preset_of_keras_hub_survives_a_round_trip(random_bert, tmp_path, name
     hub.set_weights([rng.normal(0, 0.3, w.shape) for w in hub.get_weights()])
     hub.save_to_preset(str(tmp_path / "theirs"))
     read = read_keras_hub(str(tmp_path / "theirs"))
-    assert (read.vocabulary, read.normalization, read.initialised, read.remarks) == (None, {}, (), ())
+    assert (read.tokenizer, read.untrained, read.remarks) == (None, (), ())
     assert_same_function(read.model, hub)
     write_keras_hub(read.model, None, str(tmp_path / "ours"), read.family)
     again = type(hub).from_preset(str(tmp_path / "ours"), **({"preprocessor": None} if "LM" in name else {}))
@@ -176,7 +171,7 @@ HEADS = [
 def test_heads_without_equivalent_are_reported(random_bert, tmp_path, model_class, config, drawn, says):
     model = random_bert(config, model_class)
     written = write_keras_hub(model, WORDS, str(tmp_path))
-    assert written.drawn == drawn and [r.startswith(says) for r in written.remarks] == [True]
+    assert written.untrained == drawn and [r.startswith(says) for r in written.remarks] == [True]
     read = read_keras_hub(str(tmp_path))
     encoder = {path: v for path, v in variables_by_path(model).items() if path.startswith("bert/")}
     for path, value in encoder.items():
@@ -251,7 +246,7 @@ def test_damaged_and_missing_files_are_named(directory):
     change(config, intermediate_dim=24)
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*; copy it again"):
-        outline_keras_hub(str(directory))
+        keras_hub_format.read_keras_hub(str(directory))
     with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*; copy it again"):
         read_keras_hub(str(directory))
     weights.unlink()
@@ -293,7 +288,7 @@ def test_ignored_parts_are_reported(directory):
     (directory / "task.json").write_text('{"class_name": "BertMaskedLM"}')
     change(directory / "tokenizer.json", strip_accents=False)
     read = read_keras_hub(str(directory))
-    assert read.normalization == {"lower_case": True, "strip_accents": False}
+    assert read.tokenizer.normalization == Normalization(True, False)
     (head,) = read.remarks
     assert "the head of BertMaskedLM is dropped" in head
     change(directory / "tokenizer.json", split=False)

@@ -12,18 +12,23 @@ import tensorflow as tf
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from bert_keras.convert import modernbert
 from bert_keras.convert.architecture import architecture_of
-from bert_keras.convert.bert_tfx import read_pushed, write_pushed
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
-from bert_keras.convert.keras_hub import write_keras_hub
-from bert_keras.convert.tf1 import write_tf1
+from bert_keras.convert.families import modernbert
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.tokenizers.vocabulary_files import vocabulary_spec
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import (
+    read_huggingface,
+    read_pushed,
+    write_huggingface,
+    write_keras_hub,
+    write_pushed,
+    write_tf1,
+)
 from tests.support.models.variants_of_transformers import GOLDEN
 
 TOLERANCE = 1e-5
@@ -68,7 +73,7 @@ def folder(arrays, tmp_path):
 @pytest.mark.parametrize("fields", [RELEASED, VERSION_5])
 def test_outputs_and_gradients_equal_those_of_transformers(folder, arrays, fields):
     read = read_huggingface(folder(**fields))
-    assert (read.family, read.initialised, read.remarks) == ("modernbert", (), ())
+    assert (read.family, read.untrained, read.remarks) == ("modernbert", (), ())
     inputs = {name: arrays[f"inputs/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
     real, variables = inputs["input_mask"] == 1, variables_by_path(read.model)
     with tf.GradientTape() as tape:  # of the mean of all tokens' losses
@@ -118,16 +123,17 @@ def test_a_pushed_folder_holds_the_same_model(folder, tmp_path):
     """Its tokenizer, too, in either folder."""
     read = read_huggingface(folder(**RELEASED))
     tokenizer = BertTokenizer([*SPECIAL_TOKENS, "unused", "b", *map("[unused{}]".format, range(17))], lower_case=True)
-    write_pushed(read.model, tokenizer, str(tmp_path / "pushed"), read.family, read.initialised)
+    write_pushed(read.model, tokenizer, str(tmp_path / "pushed"), read.family, untrained=read.untrained)
     pushed = read_pushed(str(tmp_path / "pushed"))
     written = write_huggingface(pushed.model, tokenizer, str(tmp_path / "again"), pushed.family)
     assert written.remarks == tuple(
         f"the {part} is dropped: ModernBertForMaskedLM has none" for part in ("pooler", "next-sentence head")
     )
     again = read_huggingface(str(tmp_path / "again"))
-    assert (pushed.family, pushed.initialised) == ("modernbert", ("pooler", "next-sentence head"))
+    assert (pushed.family, pushed.untrained) == ("modernbert", ("pooler", "next-sentence head"))
     assert again.model.config == read.model.config == pushed.model.config
-    assert (again.vocabulary, again.normalization) == (list(tokenizer.vocabulary), tokenizer.normalization.fields)
+    assert vocabulary_spec(again.tokenizer) == vocabulary_spec(tokenizer)
+    assert again.tokenizer.vocabulary == tokenizer.vocabulary
     theirs = Tokenizer.from_file(str(tmp_path / "again" / "tokenizer.json"))
     ids = [tokenizer.cls_id, *tokenizer.encode(["unused B"])[0], tokenizer.sep_id]
     assert theirs.encode("unused B").ids == ids and len(set(ids)) == 4

@@ -9,10 +9,10 @@ import pytest
 import tokenizers
 from typer.testing import CliRunner
 
-from bert_keras.convert.huggingface import read_huggingface
-from bert_keras.convert.onnx_answers import OnnxModel
-from bert_keras.convert.onnx_folder import MODEL_FILE, write_onnx
-from bert_keras.convert.onnx_graph import OPSET, onnx_model
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.onnx.answers import OnnxModel
+from bert_keras.convert.onnx.folder import MODEL_FILE, write_onnx
+from bert_keras.convert.onnx.graph import OPSET, onnx_model
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models import task_models
@@ -26,6 +26,7 @@ from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.cli import app
 from tests.support.models.every_model import CASES, LEFT_TO_RIGHT, MODERN, TINY, Case, features, named, random_model
+from tests.support.models.model_folders import read_huggingface
 from tests.support.models.trained_bert import DIRECTORY
 from tests.support.models.trained_bert import features as features_of_texts
 
@@ -154,7 +155,7 @@ def test_a_trained_model_by_the_command(quantize, size_mb, bound, tmp_path):
     assert size_mb[0] < (tmp_path / "onnx" / MODEL_FILE).stat().st_size >> 20 < size_mb[1]
     read = read_huggingface(DIRECTORY)
     texts = ["A text.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14."]
-    x = features_of_texts(BertTokenizer(read.vocabulary, **read.normalization), texts)
+    x = features_of_texts(read.tokenizer, texts)
     found = computed(onnx.load(tmp_path / "onnx" / MODEL_FILE), x)
     outputs = read.model(x)
     mask = x["input_mask"][:, :, None]
@@ -218,5 +219,5 @@ def test_nothing_is_written_without_the_models_vocabulary(tmp_path):
     model = random_model(MODELS["encoder"])
     for tokenizer, message in ((None, "needs a vocabulary"), (BertTokenizer(SPECIAL_TOKENS, True), "40 rows")):
         with pytest.raises(InputError, match=message):
-            write_onnx(model, tokenizer, str(tmp_path / "new"), NO_EMBEDDING, "none")
+            write_onnx(ModelFolder.in_memory(model, tokenizer), str(tmp_path / "new"), "none")
     assert not (tmp_path / "new").exists()

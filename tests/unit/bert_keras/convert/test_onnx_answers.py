@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.onnx_answers import OnnxModel
-from bert_keras.convert.onnx_folder import write_onnx
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.onnx.answers import OnnxModel
+from bert_keras.convert.onnx.folder import write_onnx
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -113,7 +114,9 @@ def servable_of(folder):
 def test_every_task_type(kind, tmp_path):
     task = TASKS[kind]
     model = drawn(task_type_of(task).create_model(sizes(WORDPIECE), task, SETTINGS, 0))
-    write_onnx(model, WORDPIECE, str(tmp_path), MEAN, "none", (), task, SETTINGS)
+    write_onnx(
+        ModelFolder.in_memory(model, WORDPIECE, embedding=MEAN, task=task, settings=SETTINGS), str(tmp_path), "none"
+    )
     served, servable = ServedTask(model, WORDPIECE, task, SETTINGS, MEAN), servable_of(tmp_path)
     signatures = served.signatures()
     assert set(servable.signature_defs) == set(signatures) - {"evaluate"}
@@ -126,7 +129,7 @@ def test_every_task_type(kind, tmp_path):
 )
 def test_a_pretrained_model(tokenizer, tmp_path):
     model, mask = pretrained(tokenizer), tokenizer.vocabulary[tokenizer.mask_id]
-    write_onnx(model, tokenizer, str(tmp_path), MEAN, "none")
+    write_onnx(ModelFolder.in_memory(model, tokenizer, embedding=MEAN), str(tmp_path), "none")
     servable = servable_of(tmp_path)
     layout = ExampleLayout.bert(24, 2)
     signatures = ServedBert(model, tokenizer, layout, mlm_nsp.OBJECTIVE, embedding=MEAN).signatures()
@@ -142,7 +145,7 @@ def test_a_pretrained_model(tokenizer, tmp_path):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     base = tmp_path_factory.mktemp("versions")
-    write_onnx(pretrained(WORDPIECE), WORDPIECE, str(base / "1"), MEAN, "none")
+    write_onnx(ModelFolder.in_memory(pretrained(WORDPIECE), WORDPIECE, embedding=MEAN), str(base / "1"), "none")
     return base
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from tests.support.models.model_folders import read_huggingface, write_huggingface
 
 CONFIG = BertConfig(9, 8, 1, 2, 24, max_position_embeddings=6, type_vocab_size=2)
 STORAGES = {"float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage", "int64": "LongStorage"}

@@ -9,15 +9,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.detect import read_any
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
-from bert_keras.convert.tf1 import read_tf1, write_tf1
-from bert_keras.convert.weight_copy import tensors_of, variables_by_path
+from bert_keras.convert.weight_copy import tensors_of
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import (
+    assert_equal,
+    put,
+    read_any,
+    read_huggingface,
+    read_tf1,
+    without,
+    write_huggingface,
+    write_tf1,
+)
 
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
 CONFIG = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, type_vocab_size=3)
@@ -55,21 +62,14 @@ def change_tensors(directory, change):
     )
 
 
-def assert_equal(ours, theirs):
-    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
-    assert ours.keys() == theirs.keys()
-    for path in ours:
-        np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
-
-
 def test_a_real_checkpoint(real):
-    read = read_tf1(str(real))
+    read = read_tf1(str(real), cased=False)
     config = read.model.config
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (4, 2, 4)
     assert (config.vocab_size, config.max_position_embeddings, config.intermediate_size) == (15, 16, 16)
     assert config.hidden_act == "gelu_tanh"  # modeling.py: "gelu" is the tanh approximation
-    assert read.vocabulary[:5] == list(SPECIAL_TOKENS) and read.vocabulary[-1] == "boy"
-    assert (read.normalization, read.initialised) == ({}, ())
+    assert read.tokenizer.vocabulary[:5] == SPECIAL_TOKENS and read.tokenizer.vocabulary[-1] == "boy"
+    assert read.untrained == ()
 
     reader = tf.train.load_checkpoint(str(real / "bert_model.ckpt"))
     ours, theirs = tensors_of(read.model, "tf1"), reader.get_variable_to_shape_map()
@@ -86,8 +86,8 @@ def test_a_real_checkpoint(real):
 
 
 def test_a_real_checkpoint_survives_both_formats(real, tmp_path):
-    read = read_tf1(str(real))
-    tokenizer = BertTokenizer(read.vocabulary, lower_case=True)
+    read = read_tf1(str(real), cased=False)
+    tokenizer = read.tokenizer
     write_huggingface(read.model, tokenizer, str(tmp_path / "hf"))
     again = read_huggingface(str(tmp_path / "hf")).model
     write_tf1(again, tokenizer, str(tmp_path / "tf1"))
@@ -103,10 +103,10 @@ def test_round_trip_is_bit_equal(random_bert, tmp_path, model_class, hidden_act)
     config = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, hidden_act=hidden_act)
     model = random_bert(config, model_class)
     write_tf1(model, TOKENIZER, str(tmp_path))
-    read = read_tf1(str(tmp_path))
+    read = read_tf1(str(tmp_path), cased=True)
     assert type(read.model) is model_class and read.model.config == config
     assert_equal(read.model, model)
-    assert (read.vocabulary, read.initialised) == (list(TOKENIZER.vocabulary), ())
+    assert (read.tokenizer.vocabulary, read.untrained) == (TOKENIZER.vocabulary, ())
 
 
 def test_written_files(directory):
@@ -127,16 +127,8 @@ def test_the_same_model_gives_the_same_bytes(model, directory, tmp_path):
 def test_a_checkpoint_without_heads_is_a_backbone(model, directory):
     change_tensors(directory, lambda t: {name: value for name, value in t.items() if name.startswith("bert/")})
     read = read_tf1(str(directory))
-    assert type(read.model) is BertBackbone and read.initialised == ()
+    assert type(read.model) is BertBackbone and read.untrained == ()
     assert_equal(read.model, model.backbone)
-
-
-def without(dropped):
-    return lambda tensors: {name: value for name, value in tensors.items() if name != dropped}
-
-
-def put(name, value):
-    return lambda tensors: {**tensors, name: value}
 
 
 @pytest.mark.parametrize(
@@ -256,4 +248,4 @@ def test_a_failed_write_keeps_the_old_files(model, directory, monkeypatch):
 
 def test_checkpoints_are_written_atomically(directory):
     shutil.move(directory, moved := directory.with_name("moved"))
-    assert read_tf1(str(moved)).initialised == ()  # no path is stored in it
+    assert read_tf1(str(moved)).untrained == ()  # no path is stored in it

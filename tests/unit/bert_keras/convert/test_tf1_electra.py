@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.detect import format_of, outline_any, read_any
-from bert_keras.convert.initial_model import electra_sizes, initial_outline, initialize
+from bert_keras.convert.formats import format_of
+from bert_keras.convert.initial_weights import electra_sizes, initial_folder, initialize
 from bert_keras.errors import InputError
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
+from tests.support.models.model_folders import read_any
 from tests.support.pipeline.command_line import bert_tfx
 from tests.unit.bert_keras.convert.test_initial_electra import ELECTRA, TOKENIZER, VOCABULARY, assert_same, built
 
@@ -103,15 +104,15 @@ def test_both_networks_answer_as_their_source(source, folder):
     assert format_of(folder) == "tf1"
     found = read_any(folder)
     assert isinstance(found.model, ElectraDiscriminator) and isinstance(found.generator, ElectraGenerator)
-    assert (found.family, found.initialised, found.normalization) == ("electra", (), {})
+    assert (found.family, found.untrained) == ("electra", ())
     assert_same(found.model, source.discriminator)
     assert_same(found.generator, source.generator)
 
 
 def test_the_sizes_are_read_off_the_tensors(folder):
-    outline = outline_any(folder)
+    outline = read_any(folder)
     # Of the source's configuration, what a checkpoint does not hold has the original's values.
-    assert outline.architecture.encoder == ELECTRA.discriminator
+    assert outline.config == ELECTRA.discriminator
     assert electra_sizes(outline) == {"embedding_size": 32, "generator_size": 0.5}
     assert not outline.is_generator
 
@@ -123,7 +124,7 @@ def test_an_electra_is_trained_on_with_both_networks(source, folder):
     assert_same(model.discriminator, source.discriminator)
     assert_same(model.generator, source.generator)
     with pytest.raises(InputError, match="give --cased or --uncased"):
-        initial_outline(folder)
+        initial_folder(folder)
 
 
 def test_it_is_converted_with_its_generator(source, folder, tmp_path):
@@ -192,7 +193,7 @@ def renamed(old, new):
 def test_wrong_tensors_are_refused_by_name(source, tmp_path, change, message):
     directory = save(tmp_path / "wrong", change(tensors_of(source)))
     with pytest.raises(InputError, match=message):
-        initial_outline(directory, cased=False)
+        initial_folder(directory, cased=False)
 
 
 def test_a_discriminator_alone_and_a_generator_alone(source, tmp_path):
@@ -203,7 +204,7 @@ def test_a_discriminator_alone_and_a_generator_alone(source, tmp_path):
         without("electra/enc", "electra/embeddings_p", "disc")(tensors_of(source))
     )
     with pytest.raises(InputError, match="holds an ELECTRA's generator"):
-        initial_outline(save(tmp_path / "generator", tensors), cased=False)
+        initial_folder(save(tmp_path / "generator", tensors), cased=False)
 
 
 def test_damage_is_found_before_anything_is_read(folder, tmp_path):
@@ -213,13 +214,13 @@ def test_damage_is_found_before_anything_is_read(folder, tmp_path):
     with pytest.raises(
         InputError, match=r"cut/electra_small is damaged or incomplete \(its data files have 1,000 bytes"
     ):
-        initial_outline(str(tmp_path / "cut"), cased=False)
+        initial_folder(str(tmp_path / "cut"), cased=False)
     (tmp_path / "cut" / "vocab.txt").write_text("a\n")
     shutil.copy(Path(folder, data.name), data)
     with pytest.raises(
         InputError, match=r"vocab.txt has 1 tokens, but the word embeddings have 19 rows .*electra_small"
     ):
-        initial_outline(str(tmp_path / "cut"), cased=False)
+        initial_folder(str(tmp_path / "cut"), cased=False)
 
 
 def test_another_shape_of_model_is_refused(folder):

@@ -7,20 +7,21 @@ import pytest
 import tensorflow as tf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from bert_keras.convert.detect import read_any, tokenizer_of, write_any
-from bert_keras.convert.initial_model import initial_outline, initialize
-from bert_keras.convert.onnx_folder import write_onnx
+from bert_keras.convert.initial_weights import initial_folder, initialize
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.onnx.folder import write_onnx
 from bert_keras.convert.sentence_transformers import lower_cased
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.saved_model.text_inputs import graph_tokenizer_of
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.tokenizer_files import read_rules
 from bert_keras.tokenizers.unicode_tables import Normalization
-from bert_keras.tokenizers.vocabulary_files import Vocabulary, read_fast, read_length, wordpiece_tokenizer
+from bert_keras.tokenizers.vocabulary_files import Vocabulary, read_fast, read_length
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import read, write
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.models.tiny_sentencepiece import albert_fast, tiny_sentencepiece, trained
 
@@ -102,10 +103,10 @@ def test_a_class_without_rules_takes_those_of_tokenizer_json(tmp_path, settings)
 def test_without_do_lower_case_the_flag_decides(tmp_path):
     put(tmp_path, {"strip_accents": False}, library(False))
     assert rules_of(tmp_path)[0] == {"strip_accents": False}
-    tokenizer = wordpiece_tokenizer(VOCABULARY, {"strip_accents": False}, "folder", cased=False)
+    tokenizer = Vocabulary(VOCABULARY, rules={"strip_accents": False}).tokenizer("folder", cased=False)
     assert tokenizer.normalization == Normalization(True, False)
     # A flag that contradicts the folder takes the accents along.
-    tokenizer = wordpiece_tokenizer(VOCABULARY, Normalization(True).fields, "folder", cased=True)
+    tokenizer = Vocabulary(VOCABULARY, rules=Normalization(True).fields).tokenizer("folder", cased=True)
     assert tokenizer.normalization == Normalization(False)
     put(tmp_path, {}, library())  # where both say that text is lower-cased it is
     assert rules_of(tmp_path)[0]["lower_case"] is True
@@ -253,16 +254,16 @@ def test_every_folder_keeps_the_rules(tmp_path, name):
         unknown = {"tf1": rules.strip_accents != rules.lower_case, "keras-hub": False}.get(format_)
         if unknown is not None and (unknown or not rules.tokenize_chinese_chars):
             with pytest.raises(InputError, match=r"cannot store \w+=.* write the model with --to hf"):
-                write_any(format_, model, tokenizer, directory, "bert", ())
+                write(format_, model, tokenizer, directory, "bert")
         elif format_ == "onnx":
-            write_onnx(model, tokenizer, directory, NO_EMBEDDING, "none")
+            write_onnx(ModelFolder.in_memory(model, tokenizer), directory, "none")
             assert ids_of(Tokenizer.from_file(f"{directory}/tokenizer.json")) == ids_of(library(**settings))
             spec = json.loads((tmp_path / format_ / "vocab_spec.json").read_text())
             assert spec == {"algorithm": "wordpiece", **rules.fields}
         else:
             further = {"embedding": EmbeddingSettings("mean")} if format_ == "bert-tfx" else {}
-            write_any(format_, model, tokenizer, directory, "bert", (), **further)
-            again = tokenizer_of(read_any(directory), directory, not rules.lower_case if format_ == "tf1" else None)
+            write(format_, model, tokenizer, directory, "bert", **further)
+            again = read(format_, directory, not rules.lower_case if format_ == "tf1" else None).tokenizer
             assert again.normalization == rules
     served = tf.saved_model.load(folders["bert-tfx"])
     tokens = served.signatures["encode"](text=tf.constant(TEXTS[:1]))["tokens"].numpy()[0]
@@ -271,7 +272,7 @@ def test_every_folder_keeps_the_rules(tmp_path, name):
         other = BertTokenizer(VOCABULARY, lower_case=rules.lower_case)
         with pytest.raises(InputError, match=r"its vocabulary has strip_accents=\w+, the examples' \w+: make them"):
             initialize(model, folders["hf"], None, other)
-    assert initial_outline(folders["hf"])[1].normalization == rules
+    assert initial_folder(folders["hf"])[1].normalization == rules
 
 
 def test_a_tokenizer_json_of_ours_is_read_again(tmp_path):

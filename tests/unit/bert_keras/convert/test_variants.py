@@ -8,9 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from bert_keras.convert.architecture import Architecture, new_model
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
+from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
-from bert_keras.convert.weight_map import HEADS, PREFIXES, TIED
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
@@ -20,8 +19,18 @@ from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.tokenizers.vocabulary_files import vocabulary_spec
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models import every_model
+from tests.support.models.model_folders import (
+    assert_equal,
+    change_config,
+    change_tensors,
+    put,
+    read_huggingface,
+    without,
+    write_huggingface,
+)
 from tests.support.models.variants_of_transformers import GOLDEN, TOLERANCE
 
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "##s", "é"], lower_case=False)
@@ -29,6 +38,7 @@ BYTES = ByteBpeTokenizer([*BPE_TOKENS, *byte_alphabet(), "Ġc", "Ġca"], [("Ġ",
 BERT = BertConfig(9, 8, 2, 2, 24, max_position_embeddings=6, type_vocab_size=2, hidden_act="gelu_erf")
 ROBERTA = dataclasses.replace(BERT, vocab_size=len(BYTES.vocabulary), type_vocab_size=1, layer_norm_eps=1e-5)
 ELECTRA = ElectraConfig(BERT, 6, 1.0)
+ZEROS = np.zeros((9, 9), "float32")
 MODERN = dataclasses.replace(every_model.MODERN, vocab_size=9, hidden_act="gelu_erf")
 
 
@@ -78,30 +88,13 @@ GOLDEN_CONFIGS = {
 }
 
 
-def assert_equal(ours, theirs, but=()):
-    ours, theirs = variables_by_path(ours), variables_by_path(theirs)
-    assert ours.keys() == theirs.keys()
-    for path in ours:
-        if not path.startswith(tuple(but)):
-            np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
-
-
-def change_tensors(directory, change):
-    save_file(change(load_file(directory / "model.safetensors")), directory / "model.safetensors")
-
-
-def change_config(directory, **fields):
-    config = json.loads((directory / "config.json").read_text())
-    (directory / "config.json").write_text(json.dumps({**config, **fields}))
-
-
 @pytest.mark.parametrize("name", GOLDEN_CONFIGS)
 def test_outputs_equal_those_of_transformers(tmp_path, name):
     arrays = dict(np.load(GOLDEN / f"{name}.npz"))
     save_file({k: v for k, v in arrays.items() if "/" not in k}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({**SIZES, **GOLDEN_CONFIGS[name]}))
     read = read_huggingface(str(tmp_path))
-    assert (read.initialised, read.remarks, read.vocabulary) == ((), (), None)
+    assert (read.untrained, read.remarks, read.tokenizer) == ((), (), None)
     inputs = {name: arrays[f"inputs/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
     outputs = read.model({**inputs, "masked_lm_positions": None})
     logits = outputs["mlm_logits" if "mlm_logits" in outputs else "discriminator_logits"]
@@ -117,20 +110,20 @@ def test_round_trip_is_bit_equal(random_bert, tmp_path, name):
     model_class, config, family, tokenizer = MODELS[name]
     model = random_bert(config, model_class)
     written = write_huggingface(model, tokenizer, str(tmp_path), family)
-    assert (written.drawn, written.remarks) == ((), ())
+    assert (written.untrained, written.remarks) == ((), ())
     stored = json.loads((tmp_path / "config.json").read_text())
     assert (stored["model_type"], stored["architectures"]) == (family, [name])
     read = read_huggingface(str(tmp_path))
     assert type(read.model) is type(model) and read.model.config == model.config
     assert_equal(read.model, model)
-    assert (read.family, read.vocabulary, read.initialised, read.remarks) == (
+    assert (read.family, read.tokenizer.vocabulary, read.untrained, read.remarks) == (
         family,
-        list(tokenizer.vocabulary),
+        tokenizer.vocabulary,
         (),
         (),
     )
-    rules = WORDS.normalization.fields
-    assert (read.merges, read.normalization) == ((None, rules) if tokenizer is WORDS else (list(BYTES.merges), {}))
+    assert vocabulary_spec(read.tokenizer) == vocabulary_spec(tokenizer)
+    assert getattr(read.tokenizer, "merges", None) == getattr(tokenizer, "merges", None)
 
 
 @pytest.mark.parametrize("architecture", [Architecture("roberta", ROBERTA, 8), Architecture("electra", BERT, 6)])
@@ -148,8 +141,8 @@ def test_the_table_has_every_weight_with_its_shape(architecture):
         known = [stored.name for stored in names[format_] if stored]
         assert len(set(known)) == len(known) and bool(known) == (format_ != "tf1" or family != "roberta")
     theirs = {stored.name for stored in names["huggingface"] if stored}
-    assert all(name.startswith((f"{family}.", *HEADS[family])) for name in theirs)
-    assert set(TIED[family].values()) <= theirs and not set(TIED[family]) & theirs
+    assert all(name.startswith((f"{family}.", *FAMILIES[family].head_prefixes)) for name in theirs)
+    assert set(FAMILIES[family].tied.values()) <= theirs and not set(FAMILIES[family].tied) & theirs
 
 
 def test_positions_of_files_have_two_more_rows(random_bert, tmp_path):
@@ -184,14 +177,16 @@ def test_names_are_read_in_every_form(random_bert, tmp_path, name):
     model_class, config, family, tokenizer = MODELS[name]
     model = random_bert(config, model_class)
     write_huggingface(model, tokenizer, str(tmp_path))
-    prefix = PREFIXES[family]
+    prefix = FAMILIES[family].prefix
     extra = {f"{prefix}embeddings.position_ids": np.arange(6)[None]}
-    change_tensors(tmp_path, lambda t: {**t, **{k: t[v] for k, v in TIED[family].items()}, **extra})
+    change_tensors(tmp_path, lambda t: {**t, **{k: t[v] for k, v in FAMILIES[family].tied.items()}, **extra})
     assert_equal(read_huggingface(str(tmp_path)).model, model)
     change_tensors(tmp_path, lambda t: {k.removeprefix(prefix): v for k, v in t.items()})
     assert_equal(read_huggingface(str(tmp_path)).model, model)
-    change_tensors(tmp_path, lambda t: {k: v + 1 if k in TIED[family] else v for k, v in t.items()})
-    with pytest.raises(InputError, match=rf"{next(iter(TIED[family]))} .* is not equal to .*they must be tied"):
+    change_tensors(tmp_path, lambda t: {k: v + 1 if k in FAMILIES[family].tied else v for k, v in t.items()})
+    with pytest.raises(
+        InputError, match=rf"{next(iter(FAMILIES[family].tied))} .* is not equal to .*they must be tied"
+    ):
         read_huggingface(str(tmp_path))
 
 
@@ -214,27 +209,31 @@ def test_a_pooler_without_equivalent_is_reported(random_bert, tmp_path):
     assert not read_huggingface(str(tmp_path)).model.has_pooler
 
 
-def without(*prefixes):
-    return lambda tensors: {name: value for name, value in tensors.items() if not name.startswith(prefixes)}
-
-
-def put(name, *shape):
-    return lambda tensors: {**tensors, name: np.zeros(shape, "float32")}
-
-
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
         ("RobertaForMaskedLM", without("lm_head.dense.bias"), "lm_head.dense.bias [8] of the masked-LM head is"),
-        ("RobertaForMaskedLM", put("roberta.other.bias", 8), "roberta.other.bias [8] is not part of a RoBERTa"),
         (
             "RobertaForMaskedLM",
-            put("roberta.embeddings.position_embeddings.weight", 6, 8),
+            put("roberta.other.bias", ZEROS[0, :8]),
+            "roberta.other.bias [8] is not part of a RoBERTa",
+        ),
+        (
+            "RobertaForMaskedLM",
+            put("roberta.embeddings.position_embeddings.weight", ZEROS[:6, :8]),
             "position_embeddings.weight [6, 8] must be [8, 8]",
         ),
         ("ElectraModel", without("electra.embeddings_project"), "embeddings_project.weight [8, 6] of the encoder is"),
-        ("ElectraForPreTraining", put("generator_lm_head.bias", 9), "generator_predictions.dense.weight [6, 8] of the"),
-        ("ElectraForMaskedLM", put("generator_predictions.dense.bias", 8), "dense.bias [8] must be [6]"),
+        (
+            "ElectraForPreTraining",
+            put("generator_lm_head.bias", ZEROS[0, :9]),
+            "generator_predictions.dense.weight [6, 8] of the",
+        ),
+        (
+            "ElectraForMaskedLM",
+            put("generator_predictions.dense.bias", ZEROS[0, :8]),
+            "dense.bias [8] must be [6]",
+        ),
     ],
 )
 def test_wrong_tensors_are_refused_by_name(random_bert, tmp_path, name, change, says):
@@ -314,7 +313,7 @@ def fast(directory, merges, model="BPE", pre_tokenizer="ByteLevel", normalizer=N
 def test_tokenizer_json_of_byte_bpe_is_read(roberta, merges):
     fast(roberta, merges)
     read = read_huggingface(str(roberta))
-    assert (read.vocabulary, read.merges) == (list(BYTES.vocabulary), list(BYTES.merges))
+    assert (read.tokenizer.vocabulary, read.tokenizer.merges) == (BYTES.vocabulary, BYTES.merges)
 
 
 def test_invalid_vocabularies_are_named(roberta):

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from bert_keras.convert.architecture import Architecture
+from bert_keras.convert.families.weight import Stored
 from bert_keras.convert.weight_copy import variables_by_path
-from bert_keras.convert.weight_map import Stored, weights
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 
 CONFIG = BertConfig(15, 8, 3, 2, 24, max_position_embeddings=6, type_vocab_size=3)
+WEIGHTS = Architecture("bert", CONFIG, CONFIG.hidden_size).weights()
 
 
 @pytest.fixture(scope="module")
@@ -23,25 +25,25 @@ def model():
 
 
 def test_the_table_has_every_weight_with_its_shape(model):
-    table = {weight.path: weight.shape for weight in weights(CONFIG)}
+    table = {weight.path: weight.shape for weight in WEIGHTS}
     assert table == {path: tuple(variable.shape) for path, variable in variables_by_path(model).items()}
-    assert len(table) == len(weights(CONFIG)) == 5 + 16 * 3 + 2 + 5 + 2
+    assert len(table) == len(WEIGHTS) == 5 + 16 * 3 + 2 + 5 + 2
 
 
 @pytest.mark.parametrize("format_", ["tf1", "huggingface"])
 def test_no_two_weights_share_a_name(format_):
-    assert len({weight.stored(format_).name for weight in weights(CONFIG)}) == len(weights(CONFIG))
+    assert len({weight.stored(format_).name for weight in WEIGHTS}) == len(WEIGHTS)
 
 
 def test_transposed_weights():
     """Hugging Face stores every kernel as [out, in], the original the next-sentence kernel alone."""
-    for weight in weights(CONFIG):
+    for weight in WEIGHTS:
         assert weight.huggingface.transposed == weight.path.endswith("/kernel")
         assert weight.tf1.transposed == (weight.path == "seq_relationship/kernel")
 
 
 def test_the_worked_example():
-    (found,) = (w for w in weights(CONFIG) if w.path == "bert/layer_0/attention/query/kernel")
+    (found,) = (w for w in WEIGHTS if w.path == "bert/layer_0/attention/query/kernel")
     assert found.tf1 == Stored("bert/encoder/layer_0/attention/self/query/kernel")
     assert found.huggingface == Stored("bert.encoder.layer.0.attention.self.query.weight", transposed=True)
 
@@ -49,7 +51,7 @@ def test_the_worked_example():
 def test_both_columns_name_the_same_weight():
     """By the rule by which Hugging Face named its tensors after the original's (load_tf_weights_in_bert)."""
     words = {"kernel": "weight", "gamma": "weight", "beta": "bias", "output_bias": "bias", "output_weights": "weight"}
-    for weight in weights(CONFIG):
+    for weight in WEIGHTS:
         parts = weight.tf1.name.replace("layer_", "layer/").split("/")
         name = ".".join(words.get(part, part) for part in parts)
         if parts[-1].endswith("_embeddings"):

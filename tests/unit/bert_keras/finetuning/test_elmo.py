@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.bert_tfx import read_pushed, write_pushed
-from bert_keras.convert.initial_model import check_family
+from bert_keras.convert.initial_weights import check_family
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import init_checkpoint, read_init
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.bilm import BiLM, characters_of
 from bert_keras.objectives.next_token import BIDIRECTIONAL_OBJECTIVE
@@ -20,6 +19,7 @@ from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
 from components.evaluator.minimal_pairs import MinimalPair, score_pairs
+from tests.support.models.model_folders import read_pushed, write_pushed
 from tests.unit.bert_keras.finetuning.test_training import CONFIG, RUN, TOKENIZER, case
 
 SHAPE = dataclasses.replace(CONFIG, encoder="bilm", num_hidden_layers=2, type_vocab_size=0)
@@ -78,9 +78,9 @@ def test_a_task_learns_from_its_frozen_layers(pushed, tmp_path, name):
     """Only the mix, the BiLSTMs and the output layer move; the served model answers as the trained one."""
     task, rows = (task_of(name), asked(16)) if name == "squad1.1" else case(name, 16)
     settings = dataclasses.replace(SETTINGS, max_query_length=4)
-    start = InitCheckpoint.read(pushed)
+    start = read_init(pushed)
     trained = fine_tune(task, settings, SHORT, start, rows, rows, str(tmp_path / "run"))
-    for ours, theirs in zip(trained.backbone.weights, start.backbone.weights, strict=True):
+    for ours, theirs in zip(trained.backbone.weights, start.encoder.weights, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     mix = trained.reader.layer_mix
     assert mix.count == 3 and float(mix.gamma) != 1 and len(set(np.asarray(mix.layer_scores).tolist())) == 3
@@ -99,7 +99,7 @@ def test_a_task_learns_from_its_frozen_layers(pushed, tmp_path, name):
 
 
 def test_what_would_train_it_is_refused(pushed, tmp_path):
-    (task, rows), start = case("imdb", 8), InitCheckpoint.read(pushed)
+    (task, rows), start = case("imdb", 8), read_init(pushed)
 
     def refusal(task=task, settings=SETTINGS, config=SHORT, start=start):
         with pytest.raises(InputError) as error:
@@ -110,7 +110,7 @@ def test_what_would_train_it_is_refused(pushed, tmp_path):
     assert f"task.bilstm: {frozen}" in refusal(settings=dataclasses.replace(SETTINGS, bilstm=True))
     assert f"training.layer_decay: {frozen}" in refusal(config=dataclasses.replace(SHORT, layer_decay=0.8))
     assert f"sentence-similarity: {frozen}" in refusal(task_of("sentence-similarity"))
-    of_bert = dataclasses.replace(SETTINGS, features="last"), InitCheckpoint(CONFIG, TOKENIZER)
+    of_bert = dataclasses.replace(SETTINGS, features="last"), init_checkpoint(CONFIG, TOKENIZER)
     assert frozen in refusal(task_of("sentence-retrieval"), of_bert[0], start=of_bert[1])
 
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.bert_tfx import read_pushed
-from bert_keras.convert.huggingface import write_huggingface
 from bert_keras.errors import InputError, StageError
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.finetune import finetune
@@ -21,6 +19,7 @@ from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.submissions.prediction_files import read_predictions
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import read_pushed, write_huggingface
 
 WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
@@ -105,7 +104,7 @@ def test_other_code_is_another_run(trained):
 
 def test_the_exported_model_starts_another_run(trained, not_exported):
     found = read_pushed(str(trained / "first" / "model"))
-    assert found.normalization["lower_case"] and found.remarks and found.model.config == CONFIG
+    assert found.tokenizer.normalization.lower_case and found.remarks and found.model.config == CONFIG
     training = FineTuningConfig(num_train_epochs=1, train_batch_size=8)
     finetune(job_of(trained, "next", init=str(trained / "first" / "model"), training=training))
     assert len(list((trained / "training").iterdir())) == 2

@@ -12,10 +12,15 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert_keras.convert import bert_tfx, huggingface, keras_hub, tf1
-from bert_keras.convert.detect import format_of, read_any
+from bert_keras.convert.formats import FORMATS, format_of
 from bert_keras.errors import InputError, StageError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import (
+    check_knows,
+    check_reads,
+    init_checkpoint,
+    initialize_encoder,
+    read_init,
+)
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
@@ -28,20 +33,15 @@ from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.task_example_gen.settings import TaskDataSettings
 from tests.support.models import trained_bert
+from tests.support.models.model_folders import read_any, write
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
 TOKENIZER = BertTokenizer(VOCABULARY, True)
 CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
-WRITERS = {
-    "tf1": tf1.write_tf1,
-    "hf": huggingface.write_huggingface,
-    "keras-hub": keras_hub.write_keras_hub,
-    "bert-tfx": bert_tfx.write_pushed,
-}
 needs_keras_hub = pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="an extra")
 every_format = pytest.mark.parametrize(
-    "format_", [pytest.param(name, marks=needs_keras_hub if name == "keras-hub" else ()) for name in WRITERS]
+    "format_", [pytest.param(name, marks=needs_keras_hub if name == "keras-hub" else ()) for name in FORMATS]
 )
 
 
@@ -57,9 +57,9 @@ def folders(tmp_path_factory):
     """A pre-trained model, and a folder of it in each format."""
     root = tmp_path_factory.mktemp("formats")
     model = random_model(lambda: BertForPreTraining(CONFIG))
-    for format_, write in WRITERS.items():
+    for format_ in FORMATS:
         if format_ != "keras-hub" or importlib.util.find_spec("keras_hub"):
-            write(model, TOKENIZER, str(root / format_))
+            write(format_, model, TOKENIZER, root / format_)
     return model, root
 
 
@@ -67,7 +67,7 @@ def folders(tmp_path_factory):
 def test_every_format_is_detected_and_its_encoder_read(folders, format_):
     model, root = folders
     assert format_of(str(root / format_)) == format_
-    start = InitCheckpoint.read(str(root / format_), cased=False)
+    start = read_init(str(root / format_), cased=False)
     # Of the epsilon and the gelu, keras-hub says nothing.
     assert dataclasses.replace(start.config, initializer_range=0.02) == CONFIG
     assert start.tokenizer.vocabulary == tuple(VOCABULARY) and start.tokenizer.normalization.lower_case
@@ -75,7 +75,7 @@ def test_every_format_is_detected_and_its_encoder_read(folders, format_):
     tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
     tuned.build()
     drawn = np.array(tuned.classifier.kernel)
-    start.initialize(tuned)
+    initialize_encoder(tuned, start)
     for ours, theirs in zip(tuned.backbone.weights, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=ours.path)
     np.testing.assert_array_equal(np.array(tuned.classifier.kernel), drawn)
@@ -107,7 +107,7 @@ def test_an_initial_checkpoint_without_weights_draws_them():
     models = [task_type_of(task).create_model(CONFIG, task, TaskSettings(), 3) for _ in range(2)]
     for model in models:
         model.build()
-    InitCheckpoint(CONFIG, TOKENIZER).initialize(models[0])
+    initialize_encoder(models[0], init_checkpoint(CONFIG, TOKENIZER))
     for ours, theirs in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -119,7 +119,7 @@ def test_seeds_of_dropout_are_the_task_model_s(folders):
     model.build()
     state = model.backbone.embeddings.dropout.seed_generator.state
     before = np.array(state)
-    InitCheckpoint.read(str(root / "hf")).initialize(model)
+    initialize_encoder(model, read_init(str(root / "hf")))
     np.testing.assert_array_equal(np.array(state), before)
 
 
@@ -133,18 +133,18 @@ def test_folders_without_a_model_are_refused(tmp_path):
 def test_unknown_lower_casing_is_refused(folders):
     _, root = folders
     with pytest.raises(InputError, match="does not say whether its vocabulary is lower-cased: give --cased or --uncas"):
-        InitCheckpoint.read(str(root / "tf1"))
-    assert not InitCheckpoint.read(str(root / "tf1"), cased=True).tokenizer.normalization.lower_case
+        read_init(str(root / "tf1"))
+    assert not read_init(str(root / "tf1"), cased=True).tokenizer.normalization.lower_case
 
 
 def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
     model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 16, 1.0)))
-    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path))
-    start = InitCheckpoint.read(str(tmp_path))
+    write("hf", model, TOKENIZER, str(tmp_path))
+    start = read_init(str(tmp_path))
     task = task_of("sst-2")
     tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
     tuned.build()
-    start.initialize(tuned)
+    initialize_encoder(tuned, start)
     rng = np.random.default_rng(0)
     inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
     ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
@@ -166,12 +166,12 @@ def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
 def test_an_electra_with_narrower_embeddings_is_fine_tuned_and_read_again(tmp_path, name, settings):
     """Embeddings of 8 under an encoder of 16, as in ELECTRA-small, in a task's model, its folder and the next model."""
     model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 8, 1.0)))
-    huggingface.write_huggingface(model, TOKENIZER, str(tmp_path / "hf"))
-    start = InitCheckpoint.read(str(tmp_path / "hf"))
+    write("hf", model, TOKENIZER, str(tmp_path / "hf"))
+    start = read_init(str(tmp_path / "hf"))
     task = dataclasses.replace(task_of(name), labels=("0", "1", "2"))
-    tuned = task_type_of(task).create_model(start.config, task, settings, 7, start.embedding_size)
+    tuned = task_type_of(task).create_model(start.config, task, settings, 7, start.architecture.embedding_size)
     tuned.build()
-    start.initialize(tuned)
+    initialize_encoder(tuned, start)
     rng = np.random.default_rng(0)
     inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
     ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
@@ -181,24 +181,25 @@ def test_an_electra_with_narrower_embeddings_is_fine_tuned_and_read_again(tmp_pa
     alone = {"input_ids": np.array([[2, 5, 6, 7, 3]]), "input_mask": np.ones((1, 5)), "segment_ids": np.zeros((1, 5))}
     expected = tuned.backbone(alone)["sequence_output"]
     assert_equal_but_for_rounding(served["sequence_output"], expected, depth_of(CONFIG, 5))
-    again = InitCheckpoint.read(str(tmp_path / "pushed"))
-    assert (again.family, again.embedding_size, again.config) == ("electra", 8, start.config)
-    for ours, theirs in zip(again.backbone.weights, tuned.backbone.weights, strict=True):
+    again = read_init(str(tmp_path / "pushed"))
+    assert (again.family, again.architecture.embedding_size, again.config) == ("electra", 8, start.config)
+    for ours, theirs in zip(again.encoder.weights, tuned.backbone.weights, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=theirs.path)
 
 
 def test_a_vocabulary_of_another_family_is_refused(folders, monkeypatch):
-    found = dataclasses.replace(read_any(str(folders[1] / "hf")), family="roberta")
-    monkeypatch.setattr("bert_keras.finetuning.init_checkpoint.read_any", lambda directory: found)
-    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces; a RoBERTa is fine-tuned with"):
-        InitCheckpoint.read(str(folders[1] / "hf"))
+    found = read_any(str(folders[1] / "hf"))
+    found = dataclasses.replace(found, architecture=dataclasses.replace(found.architecture, family="roberta"))
+    monkeypatch.setattr("bert_keras.finetuning.init_checkpoint.read_folder", lambda directory, cased: found)
+    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces, but it must be of byte-level"):
+        read_init(str(folders[1] / "hf"))
 
 
 def test_the_head_of_a_fine_tuned_model_is_left_out_aloud(folders, tmp_path, capsys):
     shutil.copytree(folders[1] / "hf", tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "model.safetensors")
     save_file({**tensors, "classifier.weight": np.ones((3, 8), "float32")}, tmp_path / "model.safetensors")
-    assert InitCheckpoint.read(str(tmp_path)).backbone.has_pooler
+    assert read_init(str(tmp_path)).encoder.has_pooler
     told = "model.safetensors is a fine-tuned model: its head is left out (classifier.weight)\n"
     assert capsys.readouterr().err == f"bert-tfx: {tmp_path}/{told}"
 
@@ -210,29 +211,29 @@ def test_weights_of_a_pushed_model_with_nan_are_refused(folders, tmp_path):
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
         file[names[0]][..., 0] = np.nan
     with pytest.raises(InputError, match=r"model.weights.h5: .* numbers that are NaN or infinite"):
-        InitCheckpoint.read(str(tmp_path))
+        read_init(str(tmp_path))
 
 
 def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):
-    huggingface.write_huggingface(folders[0], None, str(tmp_path))
+    write("hf", folders[0], None, str(tmp_path))
     with pytest.raises(InputError, match="has no vocabulary; put the one that the model was trained with there"):
-        InitCheckpoint.read(str(tmp_path))
+        read_init(str(tmp_path))
 
 
 def test_a_vocabulary_of_another_size_is_refused():
     with pytest.raises(InputError, match=r"vocabulary has 10 tokens, the model model\.vocab_size=11"):
-        InitCheckpoint(dataclasses.replace(CONFIG, vocab_size=11), TOKENIZER)
+        init_checkpoint(dataclasses.replace(CONFIG, vocab_size=11), TOKENIZER)
 
 
 def test_sequences_longer_than_the_positions_are_refused():
-    start = InitCheckpoint(CONFIG, TOKENIZER)
-    start.check_reads(TaskSettings(max_seq_length=12), task_of("sst-2"), FineTuningConfig())
+    start = init_checkpoint(CONFIG, TOKENIZER)
+    check_reads(start, TaskSettings(max_seq_length=12), task_of("sst-2"), FineTuningConfig())
     with pytest.raises(InputError, match=r"task\.max_seq_length is 13, but the model has positions for 12 tokens"):
-        start.check_reads(TaskSettings(max_seq_length=13), task_of("sst-2"), FineTuningConfig())
+        check_reads(start, TaskSettings(max_seq_length=13), task_of("sst-2"), FineTuningConfig())
 
 
 def test_the_trained_bert():
-    start = InitCheckpoint.read(trained_bert.DIRECTORY)
+    start = read_init(trained_bert.DIRECTORY)
     assert (start.config.num_hidden_layers, start.config.hidden_size) == (6, 384)
     assert start.tokenizer.normalization.lower_case and len(start.tokenizer.vocabulary) == 30522
 
@@ -243,7 +244,7 @@ def test_korean_comments_are_not_for_an_english_vocabulary():
     folder = os.environ["BERT_DATA_DIR"]
     with open(f"{folder}/vocab/bert-base-uncased-vocab.txt", encoding="utf-8") as file:
         tokenizer = BertTokenizer(file.read().splitlines(), True)
-    start = InitCheckpoint(BertConfig(len(tokenizer.vocabulary), 16, 2, 2, 32), tokenizer)
+    start = init_checkpoint(BertConfig(len(tokenizer.vocabulary), 16, 2, 2, 32), tokenizer)
     most = TaskDataSettings().max_unknown_fraction
 
     def rows(path, column):
@@ -252,5 +253,5 @@ def test_korean_comments_are_not_for_an_english_vocabulary():
         return [TaskRow(str(number), {"text": line[column]}) for number, line in enumerate(lines)]
 
     with pytest.raises(StageError, match=r"^\d\.\d% of the pieces of 2,000 rows are .*data.max_unknown_fraction"):
-        start.check_knows(rows("korean_tasks/hate-speech_train.tsv", 1), most)
-    start.check_knows(rows("glue/SST-2/train.tsv", 0), most)
+        check_knows(start, rows("korean_tasks/hate-speech_train.tsv", 1), most)
+    check_knows(start, rows("glue/SST-2/train.tsv", 0), most)

@@ -17,7 +17,7 @@ from bert_keras.finetuning import restarts as restarts_module
 from bert_keras.finetuning import training as training_module
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.finetune import finetune
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.restarts import train_restarts
 from bert_keras.finetuning.search import search
 from bert_keras.finetuning.training import TrainedTask
@@ -52,7 +52,7 @@ def rows(count, seed):
 @pytest.fixture
 def fine_tuner(tmp_path):
     split = {"train": rows(32, 0), "eval": rows(20, 1)}
-    return FineTuner(TASK, SETTINGS, InitCheckpoint(MODEL, TOKENIZER), split, str(tmp_path / "training"), "one", "two")
+    return FineTuner(TASK, SETTINGS, init_checkpoint(MODEL, TOKENIZER), split, str(tmp_path / "training"), "one", "two")
 
 
 @pytest.fixture

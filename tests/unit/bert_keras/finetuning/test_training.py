@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError, Preempted
 from bert_keras.finetuning import training as training_module
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.prediction import predict
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.config import BertConfig
@@ -100,7 +100,7 @@ def close(golds, answers):
 @pytest.mark.parametrize("name", CASES)
 def test_32_rows_are_learned_by_heart(name, tmp_path):
     task, rows = case(name)
-    model = fine_tune(task, SETTINGS, RUN, InitCheckpoint(CONFIG, TOKENIZER), rows, rows, str(tmp_path))
+    model = fine_tune(task, SETTINGS, RUN, init_checkpoint(CONFIG, TOKENIZER), rows, rows, str(tmp_path))
     answers = TrainedTask(model, task, SETTINGS, TOKENIZER).answers(rows, batch_size=5)
     assert close([row.gold for row in rows], answers)
     logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -123,7 +123,7 @@ def test_the_ablations_learn_too(name, settings, config, tmp_path):
     """Features of a frozen encoder under BiLSTMs (paper section 5.3), and left-to-right models (section 5.1)."""
     task, rows = case(name, 16)
     settings = dataclasses.replace(SETTINGS, **settings)
-    start = InitCheckpoint(dataclasses.replace(CONFIG, **config), TOKENIZER)
+    start = init_checkpoint(dataclasses.replace(CONFIG, **config), TOKENIZER)
     run = dataclasses.replace(RUN, num_train_epochs=60)
     model = fine_tune(task, settings, run, start, rows, rows, str(tmp_path))
     assert TrainedTask(model, task, settings, TOKENIZER).answers(rows, 8) == [row.gold for row in rows]
@@ -131,7 +131,7 @@ def test_the_ablations_learn_too(name, settings, config, tmp_path):
 
 def test_a_killed_run_ends_with_the_same_weights(tmp_path, monkeypatch):
     task, rows = case("mnli")
-    start = InitCheckpoint(dataclasses.replace(CONFIG, hidden_dropout_prob=0.1), TOKENIZER)
+    start = init_checkpoint(dataclasses.replace(CONFIG, hidden_dropout_prob=0.1), TOKENIZER)
     run = dataclasses.replace(RUN, num_train_epochs=5, save_checkpoints_steps=7)
 
     def tuned(folder):
@@ -155,7 +155,7 @@ def test_a_finished_training_keeps_its_weights_alone(tmp_path, monkeypatch, capf
     checkpoints = tmp_path / "checkpoints"
 
     def tuned():
-        return fine_tune(task, SETTINGS, run, InitCheckpoint(CONFIG, TOKENIZER), rows, rows, str(tmp_path))
+        return fine_tune(task, SETTINGS, run, init_checkpoint(CONFIG, TOKENIZER), rows, rows, str(tmp_path))
 
     def kept():
         return {path.name.partition(".")[0] for path in checkpoints.iterdir()} - {"checkpoint"}
@@ -236,7 +236,7 @@ def test_invalid_settings_are_named():
 
 def test_rows_without_golds_cannot_be_learned(tmp_path):
     task, rows = case("imdb")
-    start = InitCheckpoint(CONFIG, TOKENIZER)
+    start = init_checkpoint(CONFIG, TOKENIZER)
     unknown = [dataclasses.replace(row, gold=None) for row in rows]
     with pytest.raises(InputError, match="imdb has 0 training rows; give some"):
         fine_tune(task, SETTINGS, RUN, start, [], rows, str(tmp_path))

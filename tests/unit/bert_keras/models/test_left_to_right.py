@@ -10,14 +10,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_keras.convert.huggingface import write_huggingface
-from bert_keras.convert.tf1 import write_tf1
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.left_to_right import BiLSTM, GptBert, LeftToRightLM
 from bert_keras.objectives import gpt_bert, mlm
 from bert_keras.objectives.next_token import SUMS, example_sums, loss, next_tokens
+from tests.support.models.model_folders import write_huggingface, write_tf1
 from tests.support.models.tiny_language import least_loss, overfit, real_sequences, summed
 from tests.support.models.whole_loss import whole
 

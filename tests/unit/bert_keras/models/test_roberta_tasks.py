@@ -10,10 +10,8 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from bert_keras.convert import huggingface, keras_hub
-from bert_keras.convert.detect import read_any, tokenizer_of
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import init_checkpoint, initialize_encoder, read_init
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.config import BertConfig
 from bert_keras.models.roberta import RobertaForMaskedLM
@@ -26,6 +24,7 @@ from bert_keras.tasks.span.features import span_features
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS, ByteBpeTokenizer, byte_alphabet
+from tests.support.models.model_folders import read_any, write, write_huggingface, write_keras_hub
 from tests.support.models.tiny_byte_bpe import SENTENCES, TEXTS, tiny_byte_bpe
 
 TOKENIZER = tiny_byte_bpe()
@@ -52,9 +51,9 @@ TASKS = {
     "span": task_of("squad2.0"),
 }
 WRITERS = {
-    "hf": huggingface.write_huggingface,
+    "hf": write_huggingface,
     "keras-hub": pytest.param(
-        keras_hub.write_keras_hub,
+        write_keras_hub,
         marks=pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="an extra"),
     ),
 }
@@ -94,12 +93,12 @@ def text_rows(texts, pairs=None):
 def test_a_folder_of_a_roberta_is_read_and_its_pooler_drawn_by_the_run(write, tmp_path):
     model = pretrained()
     write(model, TOKENIZER, str(tmp_path / "folder"))
-    start = InitCheckpoint.read(str(tmp_path / "folder"))
+    start = read_init(str(tmp_path / "folder"))
     assert start.family == "roberta" and start.tokenizer.merges == TOKENIZER.merges
     tuned, other, drawn = (built(task_of("sst-2"), seed) for seed in (7, 8, 7))
     for one in (tuned, other):
-        start.initialize(one)
-    for ours, theirs in zip(tuned.backbone.weights[:-2], start.backbone.weights, strict=True):
+        initialize_encoder(one, start)
+    for ours, theirs in zip(tuned.backbone.weights[:-2], start.encoder.weights, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=ours.path)
     np.testing.assert_array_equal(tuned.backbone.embeddings.weights[0], model.backbone.embeddings.weights[0])
     np.testing.assert_array_equal(tuned.backbone.pooler.kernel, drawn.backbone.pooler.kernel)
@@ -107,17 +106,16 @@ def test_a_folder_of_a_roberta_is_read_and_its_pooler_drawn_by_the_run(write, tm
 
 
 def test_invalid_folders_are_refused(tmp_path):
-    write_huggingface = huggingface.write_huggingface
     write_huggingface(pretrained(), None, str(tmp_path / "bare"))
     with pytest.raises(InputError, match="bare: has no vocabulary; put the one that the model was trained with there"):
-        InitCheckpoint.read(str(tmp_path / "bare"))
+        read_init(str(tmp_path / "bare"))
     merges = [("ab", "c"), ("a", "b")]
     vocabulary = [*SPECIAL_TOKENS, *byte_alphabet(), "ab", "abc"]
     model = RobertaForMaskedLM(dataclasses.replace(CONFIG, vocab_size=len(vocabulary)))
     model.build()
     write_huggingface(model, ByteBpeTokenizer(vocabulary, merges), str(tmp_path / "order"))
     with pytest.raises(InputError, match="order: merge 2 makes 'ab', which merge 1 already uses; give the merges in"):
-        InitCheckpoint.read(str(tmp_path / "order"))
+        read_init(str(tmp_path / "order"))
 
 
 @pytest.mark.parametrize("is_roberta", [False, True])
@@ -125,7 +123,7 @@ def test_dropout_on_both_sides_of_the_dense_layer(is_roberta, monkeypatch):
     """If everything before the dense layer is dropped, its bias remains; BERT drops its output."""
     task = dataclasses.replace(task_of("sst-2"), labels=("a", "b", "c"))
     model = built(task)
-    InitCheckpoint(CONFIG, TOKENIZER, family="roberta" if is_roberta else "bert").initialize(model)
+    initialize_encoder(model, init_checkpoint(CONFIG, TOKENIZER, family="roberta" if is_roberta else "bert"))
     bias = np.linspace(-1, 1, 32, dtype="float32")
     model.backbone.pooler.bias.assign(bias)
     inputs = task_type_of(task).features(text_rows(TEXTS), task, SETTINGS, TOKENIZER).arrays
@@ -252,8 +250,8 @@ def test_served_answers_equal_the_model_on_features(kind, tmp_path):
 
 
 def test_a_pushed_model_is_an_initial_checkpoint(tmp_path):
-    huggingface.write_huggingface(pretrained(), TOKENIZER, str(tmp_path / "hf"))
-    start = InitCheckpoint.read(str(tmp_path / "hf"))
+    write_huggingface(pretrained(), TOKENIZER, str(tmp_path / "hf"))
+    start = read_init(str(tmp_path / "hf"))
     task = dataclasses.replace(task_of("sst-2"), labels=("neg", "pos"))
     subjects, verbs = ("The cat", "Viktor"), ("sat", "ran", "'s there", "漢字")
     rows = [
@@ -269,15 +267,15 @@ def test_a_pushed_model_is_an_initial_checkpoint(tmp_path):
     export_task_model(model, task, SETTINGS, TOKENIZER, str(pushed))
     assert_served_as_evaluated(trained, pushed, [*rows, *text_rows(TEXTS)])
 
-    again = InitCheckpoint.read(str(pushed))
+    again = read_init(str(pushed))
     assert (again.family, again.tokenizer.merges) == ("roberta", TOKENIZER.merges)
     other = built(task_of("mrpc"))
-    again.initialize(other)
+    initialize_encoder(other, again)
     for ours, theirs in zip(other.backbone.weights, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=ours.path)
     # As `bert-tfx convert --from bert-tfx --to hf`: with its pooler.
     found = read_any(str(pushed))
-    huggingface.write_huggingface(found.model, tokenizer_of(found, "", None), str(tmp_path / "out"), found.family)
-    converted = InitCheckpoint.read(str(tmp_path / "out"))
-    for ours, theirs in zip(converted.backbone.weights, model.backbone.weights, strict=True):
+    write("hf", found.model, found.tokenizer, tmp_path / "out", found.family)
+    converted = read_init(str(tmp_path / "out"))
+    for ours, theirs in zip(converted.encoder.weights, model.backbone.weights, strict=True):
         np.testing.assert_array_equal(np.array(ours), np.array(theirs), err_msg=ours.path)

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.convert.huggingface import read_huggingface
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from tests.support.models.model_folders import read_huggingface
 from tests.support.models.trained_bert import DIRECTORY, features
 
 GOLDEN = Path(__file__).parent / "golden_trained/outputs.npz"  # made by make.py beside it
@@ -25,11 +24,11 @@ def read():
 
 @pytest.fixture(scope="module")
 def inputs(read, golden):
-    return features(BertTokenizer(read.vocabulary, **read.normalization), golden["texts"].tolist(), longest=64)
+    return features(read.tokenizer, golden["texts"].tolist(), longest=64)
 
 
 def test_model_sizes(read):
-    assert (len(read.vocabulary), read.normalization["lower_case"], read.initialised) == (30522, True, ())
+    assert (len(read.tokenizer.vocabulary), read.untrained) == (30522, ()) and read.tokenizer.normalization.lower_case
     assert read.model.config.num_hidden_layers == 6 and read.model.config.hidden_act == "gelu_erf"
 
 

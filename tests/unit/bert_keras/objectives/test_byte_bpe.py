@@ -9,12 +9,10 @@ import pytest
 import tensorflow as tf
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from bert_keras.convert.detect import outline_any, read_any, tokenizer_of, write_any
-from bert_keras.convert.initial_model import initial_outline
+from bert_keras.convert.initial_weights import initial_folder
 from bert_keras.data.example_format import ExampleSpec
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
-from bert_keras.initial_model import export_initial_model
+from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.roberta import RobertaForMaskedLM
@@ -22,6 +20,8 @@ from bert_keras.pretraining import load_tokenizer, pretrain
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import MERGES_FILE
 from bert_keras.training.config import TrainingConfig
+from components.trainer.initial_model import export_initial_model
+from tests.support.models.model_folders import read_any, write
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.unit.bert_keras.objectives.test_registry import made_for
 from tests.unit.bert_keras.test_pretraining import pretrain_job
@@ -63,14 +63,14 @@ def source(tmp_path_factory):
     for number, variable in enumerate(model.weights):  # biases too, which begin as zeros
         variable.assign(np.random.default_rng(number).normal(size=variable.shape, scale=0.3))
     folder = str(tmp_path_factory.mktemp("source") / "roberta")
-    write_any("hf", model, TOKENIZER, folder, "roberta", ())
+    write("hf", model, TOKENIZER, folder, "roberta")
     return model, folder
 
 
 @pytest.fixture(scope="module")
 def exported(job, source):
     weights = export_initial_model(job, source[1])
-    assert str(weights) == "kept: encoder, masked-LM head; drawn: pooler, next-sentence head"
+    assert str(weights) == "kept: encoder, masked-LM head; untrained: pooler, next-sentence head"
     return job.output_dir
 
 
@@ -110,12 +110,12 @@ def test_before_the_first_step_a_roberta_fills_masks_as_its_source(source, expor
 @pytest.mark.slow
 def test_what_was_exported_is_a_roberta(source, exported, job, tmp_path):
     read = read_any(exported)
-    assert (read.family, read.initialised, outline_any(exported).architecture.family) == ("roberta", (), "roberta")
-    assert isinstance(tokenizer_of(read, exported, None), ByteBpeTokenizer)
+    assert (read.family, read.untrained) == ("roberta", ())
+    assert isinstance(read.tokenizer, ByteBpeTokenizer)
     for mine, theirs in zip(read.model.get_weights(), source[0].get_weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     again = dataclasses.replace(job, output_dir=str(tmp_path / "again"))
-    assert export_initial_model(again, exported).kept == ("encoder", "masked-LM head")
+    assert export_initial_model(again, exported).trained == ("encoder", "masked-LM head")
     np.testing.assert_allclose(filled(again.output_dir)[1], filled(exported)[1], rtol=1e-5)
 
 
@@ -132,13 +132,13 @@ def test_training_begins_with_it(job, exported, tmp_path):
 
 def test_another_vocabulary_is_refused(job, source, tmp_path):
     other = ByteBpeTokenizer(TOKENIZER.vocabulary, TOKENIZER.merges[:-1])
-    write_any("hf", source[0], other, str(tmp_path / "other"), "roberta", ())
+    write("hf", source[0], other, str(tmp_path / "other"), "roberta")
     with pytest.raises(InputError, match="its vocabulary is not the examples': make them with --init too"):
         export_initial_model(dataclasses.replace(job, output_dir=str(tmp_path / "model")), str(tmp_path / "other"))
     backwards = ByteBpeTokenizer(TOKENIZER.vocabulary, TOKENIZER.merges[::-1])
-    write_any("hf", source[0], backwards, str(tmp_path / "backwards"), "roberta", ())
+    write("hf", source[0], backwards, str(tmp_path / "backwards"), "roberta")
     with pytest.raises(InputError, match="give the merges in the order in which they were learned"):
-        initial_outline(str(tmp_path / "backwards"))
+        initial_folder(str(tmp_path / "backwards"))
 
 
 def test_the_merges_are_read_beside_the_examples(job):
@@ -154,11 +154,11 @@ def test_an_electra_may_have_it(tmp_path):
     model.build()
     for format in ("hf", "bert-tfx"):
         folder = str(tmp_path / format)
-        write_any(format, model, TOKENIZER, folder, "electra", ())
+        write(format, model, TOKENIZER, folder, "electra")
         read = read_any(folder)
-        assert read.family == "electra" and read.merges == list(TOKENIZER.merges)
+        assert read.family == "electra" and read.tokenizer.merges == TOKENIZER.merges
         for mine, theirs in zip(read.model.get_weights(), model.get_weights(), strict=True):
             np.testing.assert_array_equal(mine, theirs)
-    assert isinstance(InitCheckpoint.read(folder).tokenizer, ByteBpeTokenizer)
+    assert isinstance(read_init(folder).tokenizer, ByteBpeTokenizer)
     encoded = tf.saved_model.load(folder).signatures["encode"](text=tf.constant(["The cat"]))
     assert [token.decode() for token in encoded["tokens"].numpy()[0]] == ["<s>", *TOKENIZER.tokenize("The cat"), "</s>"]

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.detect import read_any, write_any
 from bert_keras.errors import InputError
-from bert_keras.initial_model import export_initial_model
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.pretraining import INITIAL_WEIGHTS_FILE, pretrain
-from bert_keras.saved_model.saved_model_files import GENERATOR_FILE
+from bert_keras.saved_model.settings import GENERATOR_FILE
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.training.config import TrainingConfig
+from components.trainer.initial_model import export_initial_model
+from tests.support.models.model_folders import read_any, write
 from tests.unit.bert_keras.conftest import VOCABULARY
 from tests.unit.bert_keras.objectives.test_registry import ELECTRA, made_for
 from tests.unit.bert_keras.test_pretraining import pretrain_job
@@ -39,7 +39,7 @@ def source(tmp_path_factory):
     model.build()
     folder = tmp_path_factory.mktemp("source") / "electra"
     for network, name in ((model.discriminator, ""), (model.generator, "generator")):
-        write_any("hf", network, BertTokenizer(VOCABULARY, True), str(folder / name), "electra", ())
+        write("hf", network, BertTokenizer(VOCABULARY, True), str(folder / name), "electra")
     return model, str(folder)
 
 
@@ -69,6 +69,7 @@ def test_before_the_first_step_it_answers_as_its_source(source, exported):
     found = encoded(exported)[:1, : ids.shape[1]]
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
     read = read_any(exported)
+    assert (read.family, read.origin) == ("electra", {"format": "hf", "name": os.path.basename(source[1])})
     for own, theirs in ((read.model, source[0].discriminator), (read.generator, source[0].generator)):
         for mine, wanted in zip(own.get_weights(), theirs.get_weights(), strict=True):
             np.testing.assert_array_equal(mine, wanted)
@@ -77,14 +78,14 @@ def test_before_the_first_step_it_answers_as_its_source(source, exported):
 @pytest.mark.slow
 def test_what_was_exported_can_be_continued(job, exported, tmp_path):
     again = dataclasses.replace(job, output_dir=str(tmp_path / "again"))
-    assert export_initial_model(again, exported).kept == ("encoder", "discriminator head", "generator")
+    assert export_initial_model(again, exported).trained == ("encoder", "discriminator head", "generator")
     before, after = sums(job, exported), sums(job, again.output_dir)
     for name, value in before.items():
         np.testing.assert_allclose(after[name], value, rtol=1e-5, err_msg=name)
     # As an earlier version pushed: without the generator, which is drawn, so that nothing can be scored.
     os.remove(os.path.join(again.output_dir, GENERATOR_FILE))
     drawn = dataclasses.replace(job, output_dir=str(tmp_path / "drawn"))
-    assert export_initial_model(drawn, again.output_dir).drawn == ("generator",)
+    assert export_initial_model(drawn, again.output_dir).untrained == ("generator",)
     assert set(tf.saved_model.load(drawn.output_dir).signatures) == {"serving_default", "encode", "encode_pair"}
     np.testing.assert_array_equal(encoded(drawn.output_dir), encoded(exported))
 
@@ -95,7 +96,7 @@ def drawn_generator(job, source, tmp_path_factory):
     folder = tmp_path_factory.mktemp("drawn")
     shutil.copytree(source[1], folder / "hf", ignore=shutil.ignore_patterns("generator"))
     begun = dataclasses.replace(job, output_dir=str(folder / "initial"))
-    assert export_initial_model(begun, str(folder / "hf")).drawn == ("generator",)
+    assert export_initial_model(begun, str(folder / "hf")).untrained == ("generator",)
     return begun.output_dir
 
 

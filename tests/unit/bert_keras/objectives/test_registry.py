@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.bert_tfx import read_pushed
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraDiscriminator
@@ -19,6 +18,7 @@ from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.pretraining import pretrain
 from tests.support.examples.shard_figures import note_shards
+from tests.support.models.model_folders import read_pushed
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 from tests.unit.bert_keras.test_pretraining import pretrain_job
 
@@ -94,7 +94,7 @@ def test_training_and_export_of_every_objective(examples, tmp_path, objective, s
     model = found.model
     assert isinstance(model, ElectraDiscriminator if settings is ELECTRA else BertForPreTraining)
     assert found.family == ("electra" if settings is ELECTRA else "bert")
-    assert set(found.initialised) == (set() if settings is ELECTRA else {"pooler", "next-sentence head"})
+    assert set(found.untrained) == (set() if settings is ELECTRA else {"pooler", "next-sentence head"})
     assert model.backbone.config.causal == (objective == "left_to_right")
     encoded = served.signatures["encode"](text=tf.constant(["the cat sat"]))
     ids = np.array([[2, 5, 6, 7, 3]])

@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.detect import read_any
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
+from bert_keras.data.truncation import truncate_pair
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.mlm_nsp import SUMS, example_sums
-from bert_keras.saved_model.pretrained import ServedBert, export_saved_model, truncate_pair
+from bert_keras.saved_model.pretrained import ServedBert, export_saved_model
 from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.tokenizers.wordpiece import BertTokenizer
+from tests.support.models.model_folders import read_any
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 T, P = 16, 3
 LAYOUT = ExampleLayout.bert(T, P)
+EMBEDDING = EmbeddingSettings("cls", False, 8)
 DEPTH = depth_of(BertConfig(1, 32, 2, 2, 64), T)
 
 
@@ -32,7 +34,7 @@ def exported(examples, tmp_path_factory):
     model.set_weights([w * 8 for w in model.get_weights()])  # sharp enough to tell answers apart
     tokenizer = BertTokenizer(examples.vocabulary, lower_case=True)
     directory = tmp_path_factory.mktemp("exported")
-    export_saved_model(model, tokenizer, str(directory), LAYOUT)
+    export_saved_model(model, tokenizer, str(directory), LAYOUT, export=ExportSettings(embedding=EMBEDDING))
     return model, tokenizer, directory, tf.saved_model.load(str(directory))
 
 
@@ -128,12 +130,12 @@ def test_encode_equals_the_model_on_the_offline_tokens(exported):
             assert_equal_but_for_rounding(answer[name][row][of_row], expected[name][0], DEPTH)
 
 
-@pytest.mark.parametrize("embedding", [EmbeddingSettings("mean"), EmbeddingSettings("cls", False, 8)])
+@pytest.mark.parametrize("embedding", [EmbeddingSettings("mean"), EMBEDDING])
 def test_embed_pools_the_vectors_of_a_text_s_tokens(exported, embedding):
     model, tokenizer, *_ = exported
     served = ServedBert(model, tokenizer, LAYOUT, mlm_nsp.OBJECTIVE, embedding=embedding)
     texts, longest = ["the cat sat", "", "cat " * 20], embedding.max_seq_length or T
-    answer = served.signatures()["embed"](text=tf.constant(texts))
+    answer = served.embed(tf.constant(texts))
     assert answer["num_tokens"].numpy().tolist() == [5, 2, longest]
     for text, vector in zip(texts, answer["embedding"].numpy(), strict=True):
         cut = " ".join(text.split()[: longest - 2])
@@ -143,16 +145,13 @@ def test_embed_pools_the_vectors_of_a_text_s_tokens(exported, embedding):
         assert_equal_but_for_rounding(vector, expected, DEPTH)
 
 
-def test_embed_is_exported_with_its_settings(exported, tmp_path):
-    """Its name in the folder makes `convert` and `from_checkpoint` keep it; by default there is none."""
+def test_embed_is_exported_with_its_settings(exported):
+    """They are recorded in the folder, so `convert` and `from_checkpoint` keep them."""
     model, tokenizer, directory, served = exported
-    assert "embed" not in served.signatures and "embedding" not in json.loads(
-        (directory / "bert_config.json").read_text()
-    )
-    embedding = EmbeddingSettings("cls", False, 8)
-    export_saved_model(model, tokenizer, str(tmp_path), LAYOUT, export=ExportSettings(embedding=embedding))
-    assert set(tf.saved_model.load(str(tmp_path)).signatures) == {*served.signatures, "embed"}
-    assert read_any(str(tmp_path)).embedding == embedding
+    text = tf.constant(["the cat sat"])
+    alone = ServedBert(model, tokenizer, LAYOUT, mlm_nsp.OBJECTIVE, embedding=EMBEDDING).embed(text)
+    assert_equal_but_for_rounding(served.signatures["embed"](text=text)["embedding"], alone["embedding"], DEPTH)
+    assert read_any(directory).embedding == EMBEDDING
 
 
 def test_pairs(exported):
@@ -218,9 +217,9 @@ def test_the_saved_model_is_self_contained(exported, tmp_path):
 def test_files_for_fine_tuning_are_written(exported, examples):
     model, _, directory, _ = exported
     assert (directory / "vocab.txt").read_text().splitlines() == examples.vocabulary
-    fields = json.loads((directory / "bert_config.json").read_text())
-    assert fields.pop("hidden_act") == "gelu"
-    again = BertForPreTraining(BertConfig(**fields))
+    text = (directory / "bert_config.json").read_text()
+    assert (json.loads(text)["hidden_act"], json.loads(text)["family"]) == ("gelu", "bert")
+    again = BertForPreTraining(BertConfig.from_json(text))
     again.build()
     again.load_weights(directory / "model.weights.h5")
     for ours, theirs in zip(again.get_weights(), model.get_weights(), strict=True):
@@ -248,4 +247,4 @@ def test_warm_up_requests_run(exported):
                 np.testing.assert_array_equal(recorded, value)
             else:
                 assert_equal_but_for_rounding(recorded, value, DEPTH)
-    assert sorted(seen) == ["encode", "encode_pair", "fill_mask", "next_sentence", "serving_default"]
+    assert sorted(seen) == ["embed", "encode", "encode_pair", "fill_mask", "next_sentence", "serving_default"]

@@ -16,8 +16,8 @@ from bert_keras.models.ensemble import Ensemble
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.task_models import BertForTokenClassification
 from bert_keras.saved_model.pretrained import export_saved_model
-from bert_keras.saved_model.saved_model_files import WEIGHTS_FILE, served_copy
-from bert_keras.saved_model.settings import ExportSettings
+from bert_keras.saved_model.saved_model_files import served_copy
+from bert_keras.saved_model.settings import WEIGHTS_FILE, ExportSettings
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.convert.huggingface import read_huggingface
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM
@@ -15,6 +14,7 @@ from bert_keras.tasks import sentence_likelihood
 from bert_keras.tasks.sentence_likelihood import log_likelihoods
 from bert_keras.tasks.sequences import TokenRuns
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import read_huggingface
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 
 GOLDEN = Path(__file__).parent / "golden_sentence_likelihood" / "log_likelihoods.json"  # made by the make.py beside it

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.convert.bert_tfx import read_pushed
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import InitCheckpoint
+from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.config import BertConfig
 from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
@@ -24,6 +23,7 @@ from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import read_pushed
 
 LETTERS = "abcdefghij"
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS)], True)
@@ -182,7 +182,7 @@ def test_the_pushed_model_embeds(task, trained, tmp_path):
         assert answer["num_tokens"].numpy().tolist() == [4, 3, 8]
     assert json.loads((tmp_path / "1" / "bert_config.json").read_text())["embedding"]["pooling"] == "cls"
     read = read_pushed(str(tmp_path / "1"))
-    assert (read.embedding, read.initialised) == (EmbeddingSettings("cls", False), ("pooler",))
+    assert (read.embedding, read.untrained) == (EmbeddingSettings("cls", False), ("pooler",))
 
     pairs = [("a b", "a c"), ("d", "e f"), ("g", "g h"), ("i j", "a"), ("b", "a c")]
     golds = [b for _, b in pairs] if task is RETRIEVAL else [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -214,7 +214,7 @@ def test_pairs_are_learned(tmp_path):
     texts = sorted({" ".join(sorted(rng.choice(list(LETTERS), 3, replace=False))) for _ in range(80)})[:48]
     pairs = rows(*((text, text.replace(" ", "")) for text in texts), golds=[text.replace(" ", "") for text in texts])
     config = FineTuningConfig(num_train_epochs=20, train_batch_size=16, learning_rate=2e-3, eval_batch_size=16)
-    init = InitCheckpoint(CONFIG, TOKENIZER)
+    init = init_checkpoint(CONFIG, TOKENIZER)
     untrained = task_type_of(RETRIEVAL).create_model(CONFIG, RETRIEVAL, SETTINGS, config.seed)
     untrained.build()
     scores = types.SimpleNamespace()

@@ -11,11 +11,11 @@ from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import encode_split_names
 from tfx.utils import proto_utils
 
-from bert_keras.convert.onnx_answers import OnnxModel
-from bert_keras.convert.onnx_folder import write_onnx
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.onnx.answers import OnnxModel
+from bert_keras.convert.onnx.folder import write_onnx
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
-from bert_keras.saved_model.settings import NO_EMBEDDING
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
@@ -67,12 +67,12 @@ SETTINGS = TaskSettings(max_seq_length=16)
 def trained(tmp_path_factory):
     """The model, its classes about as frequent, and the answers of its file in float32."""
     settings, trained, float32 = SETTINGS, model(), tmp_path_factory.mktemp("float32")
-    write_onnx(trained, TOKENIZER, str(float32), NO_EMBEDDING, "none", (), TASK, settings)
+    write_onnx(ModelFolder.in_memory(trained, TOKENIZER, task=TASK, settings=settings), str(float32), "none")
     texts = np.array([text.encode() for text in TEXTS], object)
     scores = OnnxModel(str(float32)).signatures["serving_default"].answer(texts)["scores"]
     middle = float(np.median(np.log(scores[:, 1] / scores[:, 0])))
     trained.classifier.bias.assign(np.array(trained.classifier.bias) - np.array([0.0, middle], np.float32))
-    write_onnx(trained, TOKENIZER, str(float32), NO_EMBEDDING, "none", (), TASK, settings)
+    write_onnx(ModelFolder.in_memory(trained, TOKENIZER, task=TASK, settings=settings), str(float32), "none")
     golds = OnnxModel(str(float32)).signatures["serving_default"].answer(texts)["label"]
     assert 0.2 < np.mean(golds == b"1") < 0.8
     return trained, golds
@@ -82,7 +82,7 @@ def trained(tmp_path_factory):
 def test_the_gate_judges_what_the_engine_answers(trained, quantize, is_blessed, tmp_path):
     float32, golds = trained
     judged, told = tmp_path / "model" / "Format-Serving", Nonsense()
-    write_onnx(float32, TOKENIZER, str(judged), NO_EMBEDDING, quantize, (), TASK, SETTINGS)
+    write_onnx(ModelFolder.in_memory(float32, TOKENIZER, task=TASK, settings=SETTINGS), str(judged), quantize)
     tf.saved_model.save(told, str(judged), signatures={"evaluate": told.evaluate})
     examples, evaluated_model = standard_artifacts.Examples(), standard_artifacts.Model()
     examples.uri, examples.split_names = str(tmp_path / "examples"), encode_split_names(["eval"])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tfx.types import standard_artifacts
 
-from bert_keras.convert.detect import write_any
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
@@ -29,6 +28,7 @@ from components.evaluator.minimal_pairs import (
 )
 from components.evaluator.results import gate_failures
 from pipeline.summaries.gate_failures import sentence
+from tests.support.models.model_folders import write
 
 WORDS = BertTokenizer([*SPECIAL_TOKENS, *string.ascii_lowercase, *(f"##{c}" for c in string.ascii_lowercase)], True)
 SHAPE = BertConfig(
@@ -159,7 +159,7 @@ def test_intervals_are_wilson_s():
 def written(model, directory, family="bert", tokenizer=WORDS, format_="hf"):
     if not model.built:
         model.build()
-    write_any(format_, model, tokenizer, str(directory), family, ())
+    write(format_, model, tokenizer, str(directory), family)
     return str(directory)
 
 

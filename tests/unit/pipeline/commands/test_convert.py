@@ -1,6 +1,7 @@
 """`bert-tfx convert`: equal weights in every format, or an error of one line."""
 
 import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
@@ -12,8 +13,6 @@ from safetensors.numpy import load_file, save_file
 from tensorflow_serving.apis import prediction_log_pb2
 
 import bert_keras
-from bert_keras.convert.bert_tfx import read_pushed
-from bert_keras.convert.huggingface import read_huggingface, write_huggingface
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining
@@ -23,6 +22,7 @@ from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import read_huggingface, read_pushed, write_huggingface
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 from tests.support.pipeline.command_line import bert_tfx
 
@@ -78,6 +78,8 @@ def test_a_round_trip_keeps_every_bit(model, tmp_path, lower_case):
         assert code == 0, err
         assert out.strip() == f"{tmp_path / str(number)}: 2 layers, 16 wide, 10 tokens"
         source = tmp_path / str(number)
+    pushed = json.loads((tmp_path / "1" / "bert_config.json").read_text())
+    assert (pushed["family"], pushed["origin"]) == ("bert", {"format": "tf1", "name": "0"})
     first, last = (load_file(folder / "model.safetensors") for folder in (tmp_path / "hf", source))
     assert set(first) == set(last)
     assert all(np.array_equal(first[name], last[name]) for name in first)
@@ -93,7 +95,7 @@ def test_a_converted_model_takes_raw_text(model, tmp_path):
     ids = np.array([[2, 5, 6, 8, 7, 9, 3]])
     expected = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
     assert_equal_but_for_rounding(answer["pooled_output"], expected["pooled_output"], depth_of(CONFIG, ids.size))
-    assert read_pushed(str(tmp_path / "served/1")).normalization["lower_case"] is True
+    assert read_pushed(str(tmp_path / "served/1")).tokenizer.normalization.lower_case
 
 
 def test_missing_heads_are_reported(tmp_path):
@@ -101,8 +103,8 @@ def test_missing_heads_are_reported(tmp_path):
     backbone.build()
     code, out, err = convert(write(backbone, tmp_path / "hf"), tmp_path / "out", "hf", "bert-tfx")
     assert code == 0, err
-    assert out.strip().endswith("initialised at random: masked-LM head, next-sentence head")
-    # Signatures with randomly initialised weights are left out; a server's warm-up does not ask for them either.
+    assert out.strip().endswith("untrained: masked-LM head, next-sentence head")
+    # Signatures with untrained weights are left out; a server's warm-up does not ask for them either.
     served = tf.saved_model.load(str(tmp_path / "out"))
     assert set(served.signatures) == {"serving_default", "encode", "encode_pair"}
     text = tf.constant(["The cats sat."])
@@ -114,7 +116,7 @@ def test_missing_heads_are_reported(tmp_path):
     ]
     assert requests == ["serving_default", "encode", "encode_pair"]
     found = read_pushed(str(tmp_path / "out"))
-    assert found.initialised == ("masked-LM head", "next-sentence head")
+    assert found.untrained == ("masked-LM head", "next-sentence head")
     found = found.model
     for ours, theirs in zip(found.backbone.get_weights(), backbone.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -231,7 +233,7 @@ def test_parts_without_a_counterpart_in_keras_hub_are_reported(tmp_path):
     assert code == 0, err
     head, drawn, gelu, dropped, why = out.strip().split("; ")
     assert head == f"{tmp_path / 'out'}: 2 layers, 16 wide, 10 tokens"
-    assert drawn == f"NOT in {tmp_path / 'electra'}, initialised at random: pooler"
+    assert drawn == f"NOT in {tmp_path / 'electra'}, untrained: pooler"
     assert "ElectraBackbone computes gelu_tanh, the model was trained with gelu_erf" in gelu
     assert (dropped, why) == ("dropped: discriminator head", "keras-hub has no equivalent")
 
@@ -306,7 +308,7 @@ def test_an_electra_is_served_with_its_generator_and_comes_back(tmp_path):
         assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
     shutil.rmtree(tmp_path / "hf" / "generator")
     code, out, err = convert(tmp_path / "hf", tmp_path / "alone", "hf", "bert-tfx")
-    assert code == 0 and "NOT in" in out and "initialised at random: generator" in out, out + err
+    assert code == 0 and "NOT in" in out and "untrained: generator" in out, out + err
     alone = tf.saved_model.load(str(tmp_path / "alone")).signatures
     assert set(alone) == {"serving_default", "encode", "encode_pair"}
     assert not (tmp_path / "alone" / "generator.weights.h5").exists()

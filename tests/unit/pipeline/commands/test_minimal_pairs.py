@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
-from bert_keras.convert.detect import write_any
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.model_folders import write
 from tests.support.pipeline.command_line import bert_tfx
 
 SHAPE = BertConfig(9, 16, 1, 2, 32, max_position_embeddings=10, type_vocab_size=2)
@@ -20,7 +20,7 @@ def model(tmp_path_factory):
     model = BertForPreTraining(SHAPE)
     model.build()
     folder = tmp_path_factory.mktemp("model") / "hf"
-    write_any("hf", model, BertTokenizer([*SPECIAL_TOKENS, *"abc", "##d"], True), str(folder), "bert", ())
+    write("hf", model, BertTokenizer([*SPECIAL_TOKENS, *"abc", "##d"], True), str(folder), "bert")
     return folder
 
 

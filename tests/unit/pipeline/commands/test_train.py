@@ -5,8 +5,9 @@ import json
 import pytest
 import tensorflow as tf
 
-from bert_keras import initial_model, pretraining
+from bert_keras import pretraining
 from bert_keras.errors import InputError
+from components.trainer import initial_model
 from pipeline.commands.train import train
 from pipeline.runs.run_dir import locked_run_dir
 

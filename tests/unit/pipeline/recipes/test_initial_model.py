@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 
-from bert_keras.convert.detect import write_any
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
@@ -21,6 +20,7 @@ from pipeline.runs.request import RunRequest
 from pipeline.runs.resolve import without_inputs
 from pipeline.runs.served_versions import write_labels
 from pipeline.runs.spec import RunSpec
+from tests.support.models.model_folders import write
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *"abc"]
@@ -34,7 +34,7 @@ def init(tmp_path_factory):
     model = BertBackbone(CONFIG)
     model.build()
     tokenizer = BertTokenizer(VOCABULARY, False, tokenize_chinese_chars=False)
-    write_any("hf", model, tokenizer, directory, "bert", ())
+    write("hf", model, tokenizer, directory, "bert")
     return directory
 
 
@@ -84,7 +84,7 @@ def electra(tmp_path_factory):
     shape = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
     model = ElectraDiscriminator(ElectraConfig(shape, 16, 1.0))
     model.build()
-    write_any("hf", model, BertTokenizer(VOCABULARY, False), directory, "electra", ())
+    write("hf", model, BertTokenizer(VOCABULARY, False), directory, "electra")
     return directory
 
 
@@ -110,7 +110,7 @@ def test_a_roberta_brings_its_vocabulary(tmp_path):
     model = BertBackbone(shape, has_pooler=False)
     model.build()
     init = str(tmp_path / "roberta")
-    write_any("hf", model, tokenizer, init, "roberta", ())
+    write("hf", model, tokenizer, init, "roberta")
     recipe = with_initial_model(RECIPES["continued"](), init, None, SHORT)
     assert recipe.vocabulary.algorithm == "byte_bpe" and recipe.model.vocab_size == len(tokenizer.vocabulary)
     assert with_initial_model(RECIPES["tiny_cpu"](), init, None, SHORT).vocabulary.algorithm == "byte_bpe"

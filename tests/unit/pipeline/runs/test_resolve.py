@@ -9,7 +9,7 @@ import shutil
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
-from bert_keras.convert import detect
+from bert_keras.convert import formats
 from bert_keras.errors import InputError
 from bert_keras.notices import recorded
 from components.corpus_gen.filters.leaks import LeakTable
@@ -213,7 +213,7 @@ def test_rows_are_fingerprinted(task, tmp_path):
 def test_a_fine_tuning_needs_a_model(task, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="give the initial checkpoint, --init DIR"):
         resolve(dataclasses.replace(task, init=None), "1")
-    monkeypatch.setattr(resolving, "format_of", detect.format_of)
+    monkeypatch.setattr(resolving, "format_of", formats.format_of)
     (tmp_path / "empty").mkdir()
     for init, line in (
         ("empty", "unknown model format"),

@@ -1,4 +1,4 @@
-"""A folder that ONNX Runtime and other engines load: `model.onnx` (`onnx_graph`), `tokenizer.json`, configuration.
+"""A folder that ONNX Runtime and other engines load: `model.onnx` (`graph`), `tokenizer.json`, configuration.
 
 `bert-tfx serve --engine onnxruntime` serves it; it reads this project's own vocabulary files, which are there, too.
 """
@@ -8,32 +8,35 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
-from bert_keras.convert.onnx_answers import MODEL_FILE as MODEL_FILE
-from bert_keras.convert.onnx_answers import QUANTIZED
-from bert_keras.convert.onnx_graph import onnx_model
+from bert_keras.convert.model_folder import ModelFolder, Written
+from bert_keras.convert.onnx.answers import MODEL_FILE as MODEL_FILE
+from bert_keras.convert.onnx.answers import QUANTIZED
+from bert_keras.convert.onnx.graph import OPSET, onnx_model
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
-from bert_keras.saved_model.saved_model_files import CONFIG_FILE, embedding_fields, vocabulary_spec
-from bert_keras.saved_model.settings import LENGTH_FIELD, EmbeddingSettings
-from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.saved_model.settings import (
+    CONFIG_FILE,
+    LENGTH_FIELD,
+    UNTRAINED_FIELD,
+    EmbeddingSettings,
+    embedding_fields,
+)
+from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSpec
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.vocabulary_files import (
     FAST_TOKENIZER_FILE,
     VOCABULARY_SPEC_FILE,
-    Tokenizer,
     check_tokenizer,
+    vocabulary_spec,
     write_vocabulary,
 )
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.table import Task
 
 
 def write_graph(
@@ -66,39 +69,27 @@ def write_graph(
     fast_tokenizer(tokenizer).save(os.path.join(directory, FAST_TOKENIZER_FILE))
 
 
-def write_onnx(
-    model: Any,
-    tokenizer: Tokenizer | None,
-    directory: str,
-    embedding: EmbeddingSettings,
-    quantize: str,
-    untrained: Collection[Part] = (),
-    task: Task | None = None,
-    settings: TaskSettings | None = None,
-    max_seq_length: int | None = None,
-) -> None:
+def write_onnx(folder: ModelFolder, directory: str, quantize: str) -> Written:
     """Write a new folder: `write_graph`, this project's configuration and vocabulary, and the task of a task model.
-
-    Args:
-        max_seq_length: as in `ReadModel`; a task model has it in `settings`.
 
     Raises:
         InputError: as in `write_graph`; there is no vocabulary, or it is another model's. Nothing is written.
     """
+    tokenizer, backbone = folder.tokenizer, backbone_of(folder.model)
     if tokenizer is None:
         raise InputError("tokenizer.json needs a vocabulary: give a source with one")
-    backbone = backbone_of(model)
     check_tokenizer(tokenizer, backbone.config.vocab_size)
-    further: dict[str, Any] = {"untrained_parts": list(untrained)} if untrained else {}
-    if backbone.embedding_size != backbone.config.hidden_size:
-        further["embedding_size"] = backbone.embedding_size
-    if max_seq_length:
-        further[LENGTH_FIELD] = max_seq_length
+    fields = {**folder.record(), **embedding_fields(folder.embedding)}
+    fields |= {UNTRAINED_FIELD: list(folder.untrained)} if folder.untrained else {}
+    fields |= {LENGTH_FIELD: folder.max_seq_length} if folder.max_seq_length else {}
+    if backbone.embedding_size != backbone.config.of_width().hidden_size:
+        fields["embedding_size"] = backbone.embedding_size
     with files.staged(directory) as temporary:
-        write_graph(model, tokenizer, temporary, embedding, quantize, untrained)
-        files.write_text(temporary, CONFIG_FILE, backbone.config.to_json(**further, **embedding_fields(embedding)))
+        write_graph(folder.model, tokenizer, temporary, folder.embedding, quantize, folder.untrained)
+        files.write_text(temporary, CONFIG_FILE, backbone.config.to_json(**fields))
         files.write_json(temporary, VOCABULARY_SPEC_FILE, vocabulary_spec(tokenizer))
         write_vocabulary(temporary, tokenizer)
-        if task and settings:
-            files.write_text(temporary, TASK_SPEC_FILE, TaskSpec(task, counts={}).to_json())
-            files.write_json(temporary, TASK_SETTINGS_FILE, dataclasses.asdict(settings))
+        if folder.task and folder.settings:
+            files.write_text(temporary, TASK_SPEC_FILE, TaskSpec(folder.task, counts={}).to_json())
+            files.write_json(temporary, TASK_SETTINGS_FILE, dataclasses.asdict(folder.settings))
+    return Written(remarks=(f"opset {OPSET}" + (", int8" if quantize == "int8" else ""),))

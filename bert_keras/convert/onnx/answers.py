@@ -38,7 +38,7 @@ _MOST_ROWS = 32
 _MOST_CORES = 4
 # A property of int8 models. Without it the quantizer advises, on every run, to simplify the graph first.
 QUANTIZED = "onnx.quant.pre_process", "onnxruntime.quant"
-# Of a pre-trained model whose signatures read fewer tokens than it has positions.
+# Inputs of the graph, and the names here.
 _NAMES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _TEXT, _PAIR = ("text",), ("text", "text_pair")
 
@@ -108,21 +108,21 @@ class OnnxModel:
         states: dict[str, Any] = {"sequence_output": (np.float32, (-1, -1, hidden)), "tokens": (object, (-1, -1))}
         if "pooler_output" in self._outputs:
             states["pooled_output"] = np.float32, (-1, hidden)
-        found = {"encode": Signature(_strings(_TEXT), states, self._encode)}
-        found["encode_pair"] = Signature(_strings(_PAIR), states, self._encode)
+        signatures = {"encode": Signature(_strings(_TEXT), states, self._encode)}
+        signatures["encode_pair"] = Signature(_strings(_PAIR), states, self._encode)
         if "sentence_embedding" in self._outputs:
             vectors: Tensors = {"embedding": (np.float32, (-1, hidden)), "num_tokens": (np.int32, (-1,))}
-            found["embed"] = Signature(_strings(_TEXT), vectors, self._embed)
+            signatures["embed"] = Signature(_strings(_TEXT), vectors, self._embed)
         if task:
-            return {"serving_default": found["embed"] if task.contrastive else self._of_task(task), **found}
+            return {"serving_default": signatures["embed"] if task.contrastive else self._of_task(task), **signatures}
         if "seq_relationship_logits" in self._outputs:
             next_: Tensors = {"is_next": (np.float32, (-1,))}
-            found["next_sentence"] = Signature(_strings(_PAIR), next_, self._next_sentence)
+            signatures["next_sentence"] = Signature(_strings(_PAIR), next_, self._next_sentence)
         logits: list[Any] = next((value.shape for value in self._session.get_outputs() if value.name == "logits"), [])
         if len(logits) == 3 and logits[2] == len(self._vocabulary) and not self._is_causal:
             filled: Tensors = {"tokens": (object, (-1, -1, TOP_K)), "scores": (np.float32, (-1, -1, TOP_K))}
-            found = {"fill_mask": Signature(_strings(_TEXT), filled, self._fill_mask), **found}
-        return {"serving_default": next(iter(found.values())), **found}
+            signatures = {"fill_mask": Signature(_strings(_TEXT), filled, self._fill_mask), **signatures}
+        return {"serving_default": next(iter(signatures.values())), **signatures}
 
     def _of_task(self, task: Task) -> Signature:
         texts, labels = _strings(_PAIR if task.pair else _TEXT), len(task.labels)
@@ -157,8 +157,8 @@ class OnnxModel:
             session = self._session if self._calls > 1 else self._on_all_cores
         try:
             parts = [
-                session.run(names, {n: v[at : at + _MOST_ROWS] for n, v in feed.items()}, self._run_options)
-                for at in range(0, rows, _MOST_ROWS)
+                session.run(names, {n: v[first : first + _MOST_ROWS] for n, v in feed.items()}, self._run_options)
+                for first in range(0, rows, _MOST_ROWS)
             ]
         finally:
             with self._lock:
@@ -167,7 +167,7 @@ class OnnxModel:
 
     def _pack(self, *texts: np.ndarray, most: int = 0) -> Arrays:
         """The encoder's inputs for texts or pairs, object [B] each."""
-        runs = [TokenRuns.of(self._tokenizer, _decoded(of)) for of in texts]
+        runs = [TokenRuns.of(self._tokenizer, _decoded(column)) for column in texts]
         length = min(self._settings.max_seq_length, most or self._settings.max_seq_length)
         if len(runs) == 2:
             return pair_sequences(runs[0], runs[1], length, self._tokenizer)
@@ -190,7 +190,7 @@ class OnnxModel:
 
     def _fill_mask(self, text: np.ndarray) -> Arrays:
         tokenizer, mask = self._tokenizer, self._tokenizer.vocabulary[self._tokenizer.mask_id]
-        split = [one.split(mask) for one in _decoded(text)]
+        split = [decoded.split(mask) for decoded in _decoded(text)]
         if not isinstance(tokenizer, BertTokenizer):  # its mask takes the white space before it
             split = [[*(part.rstrip() for part in parts[:-1]), parts[-1]] for parts in split]
         ids, splits = tokenizer.encode([part for parts in split for part in parts])
@@ -245,28 +245,28 @@ class OnnxModel:
         features = span_features(rows, self._settings, self._tokenizer)
         names = ("start_logits", "end_logits")
         outputs = dict(zip(names, self._run(features.arrays, *names), strict=True))
-        found = span_answers(outputs, features, rows, task, self._settings)
+        spans = span_answers(outputs, features, rows, task, self._settings)
         types = {"score": np.float32, "null_score_difference": np.float32, "start": np.int64, "end": np.int64}
-        numbers = {name: np.array([getattr(one, name) for one in found], type_) for name, type_ in types.items()}
-        return {"answer": _bytes([one.text for one in found]), **numbers}
+        numbers = {name: np.array([getattr(span, name) for span in spans], type_) for name, type_ in types.items()}
+        return {"answer": _bytes([span.text for span in spans]), **numbers}
 
     def _tag(self, task: Task, text: np.ndarray) -> Arrays:
-        words = [_words(one) for one in _decoded(text)]
-        counts = np.array([len(of) for of in words], np.int64)
-        tokens = TokenRuns.of_words(self._tokenizer, [word for of in words for word, _, _ in of])
+        words = [_words(decoded) for decoded in _decoded(text)]
+        counts = np.array([len(row_words) for row_words in words], np.int64)
+        tokens = TokenRuns.of_words(self._tokenizer, [word for row_words in words for word, _, _ in row_words])
         runs, row, word, column = first_tokens(tokens, counts, self._settings)
         packed = single_sequences(runs, self._settings.max_seq_length, self._settings.truncation, self._tokenizer)
         odds = _softmax(self._run(packed, "logits")[0][row, column])
         shape = len(words), max(counts, default=0)
-        found: Arrays = {"words": np.full(shape, b"", object), "tags": np.full(shape, b"", object)}
-        found |= {"scores": np.zeros(shape, np.float32)} | {n: np.zeros(shape, np.int64) for n in ("starts", "ends")}
-        for i, of in enumerate(words):
-            for j, (one, start, end) in enumerate(of):
-                found["words"][i, j], found["tags"][i, j] = one.encode(), b"O"
-                found["starts"][i, j], found["ends"][i, j] = start, end
-        found["tags"][row, word] = _bytes(task.labels)[np.argmax(odds, axis=1)]
-        found["scores"][row, word] = odds.max(axis=1)
-        return found
+        tagged: Arrays = {"words": np.full(shape, b"", object), "tags": np.full(shape, b"", object)}
+        tagged |= {"scores": np.zeros(shape, np.float32)} | {n: np.zeros(shape, np.int64) for n in ("starts", "ends")}
+        for i, row_words in enumerate(words):
+            for j, (text_of_word, start, end) in enumerate(row_words):
+                tagged["words"][i, j], tagged["tags"][i, j] = text_of_word.encode(), b"O"
+                tagged["starts"][i, j], tagged["ends"][i, j] = start, end
+        tagged["tags"][row, word] = _bytes(task.labels)[np.argmax(odds, axis=1)]
+        tagged["scores"][row, word] = odds.max(axis=1)
+        return tagged
 
 
 def _session(path: str, threads: int) -> onnxruntime.InferenceSession:
@@ -288,13 +288,13 @@ def _words(text: str) -> list[tuple[str, int, int]]:
     space = ((kind & ut.LENGTH_MASK) == 1) & (table.replacement[points, 0] == ut.SPACE)
     blocks = np.array(ut.IDEOGRAPH_BLOCKS)
     ideograph = ((points[:, None] >= blocks[:, 0]) & (points[:, None] <= blocks[:, 1])).any(axis=1)
-    kept = np.flatnonzero(((kind & ut.ISOLATED) == 0) | ideograph)
-    found = []
+    inner = np.flatnonzero(((kind & ut.ISOLATED) == 0) | ideograph)
+    words = []
     for start, end in np.flatnonzero(np.diff(~space, prepend=False, append=False)).reshape(-1, 2).tolist():
-        inside = kept[(kept >= start) & (kept < end)]
+        inside = inner[(inner >= start) & (inner < end)]
         edges = (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (start, end)
-        found.append((text[start:end], *edges))
-    return found
+        words.append((text[start:end], *edges))
+    return words
 
 
 def _strings(names: Sequence[str]) -> Tensors:

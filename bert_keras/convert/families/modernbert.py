@@ -1,4 +1,4 @@
-"""Hugging Face's ModernBERT (arXiv 2412.13663): fields of its `config.json`, and its tensor of query, key and value.
+"""ModernBERT (arXiv 2412.13663): fields of its `config.json`, and its tensor of query, key and value.
 
 Released files have `global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`; `transformers` 5 writes
 `layer_types` and `rope_parameters` instead, and reads both.
@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from bert_keras.convert.weight_copy import StoredTensor
+from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.weight import StoredTensor
+from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
-from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE, Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
 
-# Fields of `config.json` whose other values mean another model.
-MUST_BE: dict[str, Any] = {
-    **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
-    **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
-}
 # What every ModernBERT is.
 _ALWAYS: dict[str, Any] = {
     "type_vocab_size": 0,
@@ -49,7 +44,7 @@ _ROTARY = {"full_attention": "global_rope_theta", "sliding_attention": "local_ro
 _FUSED, _PARTS = "attn.Wqkv.", ("query.", "key.", "value.")
 
 
-def fields_here(stored: dict[str, Any]) -> dict[str, Any]:
+def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     """The fields of a `config.json` under the names of `BertConfig`.
 
     Raises:
@@ -74,12 +69,9 @@ def fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, **{here: stored[there] for here, (there, _) in _FIELDS.items()}, **_ALWAYS}
 
 
-def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | None, has_head: bool) -> dict[str, Any]:
-    """The settings of a model as fields of `config.json`; `activation` is its function's name there.
-
-    Raises:
-        InputError: it is no ModernBERT.
-    """
+def _fields_there(
+    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
     fields = dataclasses.asdict(config)
     del fields["causal"]
     for name, value in _ALWAYS.items():
@@ -96,21 +88,10 @@ def fields_there(config: BertConfig, activation: str, tokenizer: Tokenizer | Non
     return {
         **fields,
         **dict(zip(names, (*ids, *ids[:2]), strict=True)),
-        "architectures": ["ModernBertForMaskedLM" if has_head else "ModernBertModel"],
         "hidden_activation": activation,
         "classifier_activation": activation,
         "mlp_dropout": config.hidden_dropout_prob,
     }
-
-
-def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write `tokenizer.json`, the only form of a ModernBERT's tokenizer; return fields of `tokenizer_config.json`."""
-    tokens = tokenizer.vocabulary
-    fast = fast_tokenizer(tokenizer)
-    special = {name: tokens[getattr(tokenizer, f"{name}_id")] for name in ("cls", "sep", "pad", "unk", "mask")}
-    fast.add_special_tokens(list(special.values()))
-    fast.save(os.path.join(directory, FAST_TOKENIZER_FILE))
-    return {f"{name}_token": token for name, token in special.items()} | {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 def split(tensors: Iterable[StoredTensor]) -> Iterator[StoredTensor]:
@@ -140,3 +121,39 @@ def joined(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             name = name.replace(_FUSED + part, _FUSED)
         whole.setdefault(name, []).append(value)
     return {name: np.concatenate(values) if len(values) > 1 else values[0] for name, values in whole.items()}
+
+
+MODERNBERT = Family(
+    name="modernbert",
+    title="ModernBERT",
+    algorithms=(WORDPIECE, BYTE_BPE, SENTENCEPIECE),
+    heads=bert_heads,
+    prefix="model.",
+    head_prefixes=("head.", "decoder."),
+    class_stem="ModernBert",
+    tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    renamed=(
+        (r"bert\.embeddings\.word_embeddings", "model.embeddings.tok_embeddings"),
+        (r"bert\.embeddings\.LayerNorm", "model.embeddings.norm"),
+        (r"bert\.encoder\.layer", "model.layers"),
+        (r"attention\.self\.(\w+)", r"attn.Wqkv.\1"),
+        (r"attention\.output\.dense", "attn.Wo"),
+        (r"attention\.output\.LayerNorm", "attn_norm"),
+        (r"intermediate\.dense", "mlp.Wi"),
+        (r"output\.dense", "mlp.Wo"),
+        (r"output\.LayerNorm", "mlp_norm"),
+        (r"bert\.final_norm", "model.final_norm"),
+        (r"cls\.predictions\.transform\.dense", "head.dense"),
+        (r"cls\.predictions\.transform\.LayerNorm", "head.norm"),
+        (r"cls\.predictions\.bias", "decoder.bias"),
+    ),
+    must_be={
+        **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+        **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+    },
+    fields_here=_fields_here,
+    fields_there=_fields_there,
+    tensors_here=split,
+    tensors_there=joined,
+    only_fast_tokenizer=True,
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-from bert_keras.convert.initial_model import InitialWeights, initialize
+from bert_keras.convert.initial_weights import InitialWeights, initialize
 from bert_keras.data.example_format import ExampleSpec
 from bert_keras.jobs import PretrainJob
 from bert_keras.objectives.registry import pretraining_model
@@ -21,6 +21,7 @@ from bert_keras.pretraining import (
     load_tokenizer,
 )
 from bert_keras.saved_model.saved_model_files import write_texts
+from bert_keras.saved_model.settings import ORIGIN_FIELD
 
 
 def export_initial_model(job: PretrainJob, source: str, cased: bool | None = None) -> InitialWeights:
@@ -28,7 +29,7 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
 
     Args:
         job: the training.
-        source: a folder that `bert_keras.convert.initial_model.initial_outline` reads.
+        source: a folder that `bert_keras.convert.initial_weights.initial_folder` reads.
         cased: whether its vocabulary keeps case; None: as the folder says.
 
     Raises:
@@ -41,7 +42,8 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
     create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
     model = create_model()
     weights = initialize(model, source, cased, tokenizer)
-    export_with_examples(model, objective, job, examples_dir, tokenizer, weights.drawn)
+    record = {ORIGIN_FIELD: weights.origin} if weights.origin else None
+    export_with_examples(model, objective, job, examples_dir, tokenizer, weights.untrained, record)
     model.save_weights(os.path.join(job.output_dir, INITIAL_WEIGHTS_FILE))
     write_texts(job.output_dir, {LEARNED_ROWS_FILE: json.dumps(weights.learned_rows) + "\n"})
     return weights

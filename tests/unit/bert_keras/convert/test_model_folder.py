@@ -2,13 +2,14 @@
 
 import dataclasses
 import importlib.util
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras import BertForPreTraining, Checkpoint, export, from_checkpoint
-from bert_keras.convert.detect import WRITERS
+from bert_keras import BertForPreTraining, ModelFolder, export, from_checkpoint
+from bert_keras.convert.formats import FORMATS, read_folder
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks.settings import TaskSettings
@@ -25,15 +26,16 @@ TEXTS = ["the cat", "the cat sat on the mat ."]
 def bert():
     model = BertForPreTraining(CONFIG, seed=4)
     model.build()
-    return Checkpoint(model, TOKENIZER)
+    return ModelFolder.in_memory(model, TOKENIZER)
 
 
-@pytest.mark.parametrize("format_", WRITERS)
+@pytest.mark.parametrize("format_", FORMATS)
 def test_what_is_exported_is_read_again(bert, tmp_path, format_):
     if format_ == "keras-hub" and not importlib.util.find_spec("keras_hub"):
         pytest.skip("an extra")
     export(dataclasses.replace(bert, max_seq_length=10), str(tmp_path), format_)
     found = from_checkpoint(str(tmp_path), cased=False)
+    assert found.origin == (None if format_ == "bert-tfx" else {"format": format_, "name": tmp_path.name})
     assert found.max_seq_length == (10 if format_ in ("hf", "bert-tfx") else None)
     assert found.inputs(["the cat " * 20])["input_ids"].shape == (1, found.max_seq_length or 12)
     if format_ == "bert-tfx":
@@ -58,14 +60,14 @@ def test_inputs_of_texts_and_pairs(bert):
     assert pair["input_ids"].tolist() == [[2, 5, 6, 3, 5, 3]] and pair["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1]]
     assert bert.inputs(["the cat " * 20])["input_ids"].shape == (1, CONFIG.max_position_embeddings)
     with pytest.raises(InputError, match="has no vocabulary"):
-        dataclasses.replace(bert, tokenizer=None).inputs(TEXTS)
+        dataclasses.replace(bert, make_tokenizer=lambda: None).inputs(TEXTS)
 
 
 def test_a_fine_tuned_model_keeps_its_output_layer(tmp_path):
     task, settings = task_of("sst-2"), TaskSettings(max_seq_length=8)
     model = task_type_of(task).create_model(CONFIG, task, settings, 5)
     model.build()
-    tuned = Checkpoint(model, TOKENIZER, task=task, settings=settings)
+    tuned = ModelFolder.in_memory(model, TOKENIZER, task=task, settings=settings)
     with pytest.raises(InputError, match="hf has no place for a model of sst-2; write it as bert-tfx"):
         export(tuned, str(tmp_path), "hf")
     export(tuned, str(tmp_path))
@@ -73,6 +75,20 @@ def test_a_fine_tuned_model_keeps_its_output_layer(tmp_path):
     assert (found.task, found.settings) == (task, settings) and found.inputs(TEXTS)["input_ids"].shape == (2, 8)
     logits = found.model.predict(found.inputs(TEXTS), verbose=0)
     np.testing.assert_allclose(logits, model.predict(tuned.inputs(TEXTS), verbose=0), atol=1e-5)
+    # The family is recorded, not guessed, and weights are read when they are asked for.
+    config = tmp_path / "bert_config.json"
+    fields = json.loads(config.read_text())
+    assert fields["family"] == "bert"
+    config.write_text(json.dumps({**fields, "family": "gpt"}))
+    with pytest.raises(InputError, match=r"bert_config.json: family is 'gpt'; it must be one of bert, roberta"):
+        read_folder(str(tmp_path))
+    config.write_text(json.dumps({**fields, "family": "electra"}))
+    lazy = read_folder(str(tmp_path))
+    assert lazy.family == "electra"
+    (tmp_path / "model.weights.h5").unlink()
+    assert (lazy.config, lazy.task, lazy.known_tokenizer().vocabulary) == (CONFIG, task, TOKENIZER.vocabulary)
+    with pytest.raises(InputError, match=r"model.weights.h5: the weights do not fit"):
+        _ = lazy.model
 
 
 def test_an_unknown_format_is_named(bert, tmp_path):

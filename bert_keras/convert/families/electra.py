@@ -1,0 +1,42 @@
+"""ELECTRA (arXiv 2003.10555): a discriminator or a generator, with embeddings that may be narrower than the encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields
+from bert_keras.convert.weight_map import electra_heads
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
+
+if TYPE_CHECKING:
+    from bert_keras.models.config import BertConfig
+    from bert_keras.tokenizers.protocol import Tokenizer
+
+
+def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
+    if "embedding_size" not in stored:
+        raise ValueError("'embedding_size' is missing; the configuration of an ELECTRA needs it")
+    return stored
+
+
+def _fields_there(
+    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    return {**plain_fields(family, config, width, activation, tokenizer), "embedding_size": width}
+
+
+ELECTRA = Family(
+    name="electra",
+    title="ELECTRA",
+    algorithms=(WORDPIECE, BYTE_BPE, SENTENCEPIECE),
+    heads=electra_heads,
+    prefix="electra.",
+    head_prefixes=("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+    class_stem="Electra",
+    tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    in_tf1=True,
+    keras_hub=KerasHubClass("ElectraBackbone", "gelu_tanh", 1e-12, "vocab_size", tokenizer="ElectraTokenizer"),
+    exact_head=True,
+    fields_here=_fields_here,
+    fields_there=_fields_there,
+)

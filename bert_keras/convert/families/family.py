@@ -1,0 +1,98 @@
+"""What distinguishes a family of encoders in the files of other programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bert_keras.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bert_keras.convert.families.weight import StoredTensor, Weight
+    from bert_keras.models.config import BertConfig, HiddenAct
+    from bert_keras.tokenizers.protocol import Tokenizer
+
+
+def check_plain(config: BertConfig, whose: str) -> None:
+    """Raise InputError for an encoder that is not the original's (`BertConfig.variations`), which `whose` is."""
+    for name, value in config.variations().items():
+        raise InputError(f"model.{name} is {value!r}; {whose} cannot hold such an encoder; write it with --to bert-tfx")
+
+
+def plain_fields(
+    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    """The fields of `config.json` for an encoder without variations."""
+    check_plain(config, f"Hugging Face's {family.title}")
+    positions = config.max_position_embeddings + family.unused_rows
+    return {**config.stored_fields(), "hidden_act": activation, "max_position_embeddings": positions}
+
+
+@dataclasses.dataclass(frozen=True)
+class KerasHubClass:
+    """keras-hub's class of a family: its function, which is fixed, and the names of its arguments."""
+
+    backbone: str
+    hidden_act: HiddenAct
+    layer_norm_eps: float
+    vocabulary_size: str = "vocabulary_size"
+    has_segments: bool = True
+    tokenizer: str = "BertTokenizer"
+    masked_lm: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A row of the table of families.
+
+    All families have the same layers; their files differ in names, in heads and in what the configuration says.
+
+    Attributes:
+        name: `model_type` of Hugging Face's `config.json`, and `family` of a pushed folder's `bert_config.json`.
+        title: name in messages.
+        algorithms: the tokenizers that its models have.
+        heads: the weights of pooler and heads, from the encoder's configuration and the embeddings' width.
+        prefix: of Hugging Face's tensors, but for those of the heads.
+        head_prefixes: of Hugging Face's tensors of heads.
+        class_stem: of the classes of `transformers`: the stem of `BertModel` is "Bert".
+        tied: tensors that repeat another one of the file: the copy -> the tensor that it equals.
+        unused_rows: rows of Hugging Face's position embeddings before the first position. In a RoBERTa row 1 is for
+            padding, row 0 is unused (`bert_keras.models.roberta`).
+        renamed: patterns of Hugging Face's names in a BERT and their replacements; "": the names are built from `name`.
+        in_tf1: whether google-research's checkpoints name the tensors.
+        keras_hub: None: keras-hub has no such class.
+        must_be: fields of `config.json` whose other values mean another model.
+        defaults: values of fields that `config.json` may lack.
+        exact_head: whether `transformers` computes the masked-LM head with the exact gelu, whatever the encoder has.
+        fields_here: from the fields of `config.json` to those of `BertConfig`, and `embedding_size` if the file has it;
+            ValueError for an encoder that does not exist here.
+        fields_there: the inverse, from the family, the encoder, the embeddings' width, the name of its activation there
+            and the tokenizer; InputError if the family has no such encoder.
+        tensors_here: the tensors of a file of Hugging Face's, one for each weight.
+        tensors_there: the inverse.
+        only_fast_tokenizer: whether `transformers` has the tokenizer as `tokenizer.json` alone.
+    """
+
+    name: str
+    title: str
+    algorithms: tuple[str, ...]
+    heads: Callable[[BertConfig, int], Iterable[Weight]] = lambda config, width: ()
+    prefix: str = ""
+    head_prefixes: tuple[str, ...] = ()
+    class_stem: str = ""
+    tied: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unused_rows: int = 0
+    renamed: tuple[tuple[str, str], ...] = ()
+    in_tf1: bool = False
+    keras_hub: KerasHubClass | None = None
+    must_be: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    exact_head: bool = False
+    fields_here: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    fields_there: Callable[[Family, BertConfig, int, str, Tokenizer | None], dict[str, Any]] = plain_fields
+    tensors_here: Callable[[Iterable[StoredTensor]], Iterable[StoredTensor]] = iter
+    tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict
+    only_fast_tokenizer: bool = False

@@ -1,0 +1,33 @@
+"""The families of encoders that are known here."""
+
+from __future__ import annotations
+
+from bert_keras.convert.families.albert import ALBERT
+from bert_keras.convert.families.bert import BERT
+from bert_keras.convert.families.electra import ELECTRA
+from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.modernbert import MODERNBERT
+from bert_keras.convert.families.roberta import ROBERTA
+from bert_keras.errors import InputError
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
+
+# ELMo's is known to no other program.
+_BILM = Family(name="bilm", title="biLM", algorithms=(WORDPIECE, SENTENCEPIECE))
+FAMILIES = {family.name: family for family in (BERT, ROBERTA, ELECTRA, MODERNBERT, ALBERT, _BILM)}
+
+
+def check_algorithm(name: str, tokenizer: Tokenizer, where: str) -> None:
+    """Raise InputError, naming `where`, if a family's models have no such tokenizer, or its merges are out of order."""
+    family = FAMILIES[name]
+    if tokenizer.algorithm not in family.algorithms:
+        raise InputError(
+            f"{where}: is a {family.title} with a vocabulary of {TITLES[tokenizer.algorithm]}, but it must be of "
+            f"{' or '.join(TITLES[algorithm] for algorithm in family.algorithms)}; give the vocabulary that it was "
+            "trained with"
+        )
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        try:
+            check_order(tokenizer.merges)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from error

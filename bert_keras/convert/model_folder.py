@@ -1,0 +1,201 @@
+"""A model and its tokenizer, in a folder of any format or in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig, Part
+from bert_keras.saved_model.settings import FAMILY_FIELD, NO_EMBEDDING, ORIGIN_FIELD, EmbeddingSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bert_keras.models.backbone import BertBackbone
+    from bert_keras.models.electra import ElectraGenerator
+    from bert_keras.tasks.settings import TaskSettings
+    from bert_keras.tasks.table import Task
+    from bert_keras.tokenizers.protocol import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks:
+    """The weights of a folder.
+
+    Attributes:
+        model: float32, built: an encoder with the heads of the folder, or a task model.
+        untrained: the parts of `model` without weights in the folder; theirs are random.
+        generator: of an ELECTRA whose folder has both networks.
+        remarks: parts of the folder that are left out, a sentence each.
+    """
+
+    model: Any
+    untrained: tuple[Part, ...] = ()
+    generator: ElectraGenerator | None = None
+    remarks: tuple[str, ...] = ()
+
+
+class Written(NamedTuple):
+    """How a written folder differs from its model.
+
+    Attributes:
+        untrained: parts of the folder that the model lacks; they have random weights.
+        remarks: parts of the model that are left out or computed differently, a sentence each.
+    """
+
+    untrained: tuple[Part, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ModelFolder:
+    """A model and its tokenizer. The files' headers are checked; the weights are read when they are first asked for.
+
+    Attributes:
+        architecture: family, configuration of the encoder, and width of the embeddings.
+        load: reads the weights; None: there are none.
+        make_tokenizer: makes the tokenizer, None without a vocabulary; InputError if the folder does not say its case.
+        path: the folder, "" in memory.
+        generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
+        is_generator: whether it is an ELECTRA's generator alone.
+        task: of a fine-tuned model of this project: its task, with the labels; its model then is a task model.
+        settings: of a fine-tuned model: how rows become features.
+        embedding: how a text gets one vector; `none` if the folder does not say it.
+        max_seq_length: tokens of a text that a pre-trained model's signatures read; None: as many as it has positions.
+        task_head: tensors of a fine-tuned model's head in another program's file, which are left out.
+        origin: of weights that began in another program's folder: its `format` and `name`.
+        notes: what of the folder is read otherwise than by its own program, a sentence each.
+    """
+
+    architecture: Architecture
+    load: Callable[[], Networks] | None = None
+    make_tokenizer: Callable[[], Tokenizer | None] = lambda: None
+    path: str = ""
+    generator_size: float | None = None
+    is_generator: bool = False
+    task: Task | None = None
+    settings: TaskSettings | None = None
+    embedding: EmbeddingSettings = NO_EMBEDDING
+    max_seq_length: int | None = None
+    task_head: tuple[str, ...] = ()
+    origin: Mapping[str, str] | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def in_memory(
+        cls,
+        model: Any,
+        tokenizer: Tokenizer | None = None,
+        family: str | None = None,
+        untrained: Sequence[Part] = (),
+        generator: ElectraGenerator | None = None,
+        **fields: Any,
+    ) -> ModelFolder:
+        """A model that is to be written.
+
+        Args:
+            model: built; also a task model, with `task` and `settings`.
+            tokenizer: the model's; None: no vocabulary is written.
+            family: of an encoder alone; None: a BERT.
+            untrained: its parts with random weights.
+            generator: of an `ElectraDiscriminator`.
+            fields: further attributes.
+
+        Raises:
+            InputError: the model's class is of another family.
+        """
+        networks = Networks(model, tuple(untrained), generator)
+        return cls(architecture_of(model, family), lambda: networks, lambda: tokenizer, **fields)
+
+    @property
+    def family(self) -> str:
+        """The name of the family (`families.table.FAMILIES`)."""
+        return self.architecture.family
+
+    @property
+    def config(self) -> BertConfig:
+        """The configuration of the encoder."""
+        return self.architecture.encoder
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer; None without a vocabulary."""
+        return self.make_tokenizer()
+
+    @functools.cached_property
+    def networks(self) -> Networks:
+        """The weights, read once."""
+        if self.load is None:
+            raise InputError("the model has no weights; give the folder of one that has")
+        return self.load()
+
+    @property
+    def model(self) -> Any:
+        """The model: the encoder with the heads of the folder, or a task model."""
+        return self.networks.model
+
+    @property
+    def generator(self) -> ElectraGenerator | None:
+        """The generator of an ELECTRA whose folder has both networks."""
+        return self.networks.generator
+
+    @property
+    def untrained(self) -> tuple[Part, ...]:
+        """The parts of `model` with random weights."""
+        return self.networks.untrained
+
+    @property
+    def encoder(self) -> BertBackbone | None:
+        """The encoder; None without weights."""
+        return backbone_of(self.model) if self.load else None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What of the folder is left out or read otherwise, a sentence each; reads the weights."""
+        return (*self.networks.remarks, *self.notes) if self.load else self.notes
+
+    def record(self) -> dict[str, Any]:
+        """The fields of a pushed folder's `bert_config.json` that say what the model is and where it began."""
+        return {FAMILY_FIELD: self.family, **({ORIGIN_FIELD: dict(self.origin)} if self.origin else {})}
+
+    def known_tokenizer(self) -> Tokenizer:
+        """The tokenizer; InputError without a vocabulary."""
+        if self.tokenizer is None:
+            where = self.path or "the model"
+            raise InputError(f"{where}: has no vocabulary; put the one that the model was trained with there")
+        return self.tokenizer
+
+    def without_task(self) -> ModelFolder:
+        """The encoder of a fine-tuned model; any other model as it is."""
+        if self.task is None or self.settings is None:
+            return self
+        task, settings = self.task, self.settings
+        remarks = () if task.contrastive else (f"the output layer of {task.name} in {self.path} is dropped",)
+        untrained: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
+
+        def load() -> Networks:
+            return Networks(self.encoder, untrained, remarks=remarks)
+
+        return dataclasses.replace(self, load=load, task=None, settings=None)
+
+    def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.
+
+        Texts beyond the length that the model reads lose their end.
+
+        Raises:
+            InputError: the folder has no vocabulary.
+        """
+        from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
+
+        tokenizer = self.known_tokenizer()
+        positions = self.config.max_position_embeddings
+        longest = self.settings.max_seq_length if self.settings else self.max_seq_length or positions
+        first = TokenRuns.of(tokenizer, texts)
+        if text_pairs is None:
+            return single_sequences(first, longest, "head", tokenizer)
+        return pair_sequences(first, TokenRuns.of(tokenizer, text_pairs), longest, tokenizer)
