@@ -115,19 +115,20 @@ class Job:
         """The wanted outputs of all rows, padded to the width of the widest call; the error, if there is one."""
         if self._error is not None:
             raise self._error
+        order, outputs = self.order, self._answers[0][2]
+        if order is None:
+            return outputs
         if len(self._answers) == 1:
-            outputs = self._answers[0][2]
-            if self.order is None or not _have_rows(outputs, len(self.costs)):  # the model's own affair
-                return outputs
-            places = np.argsort(self.order)
-            return {name: array[places] for name, array in outputs.items()}
+            places, has_rows = np.argsort(order), _have_rows(outputs, len(order))
+            # Another number of rows is the model's own affair.
+            return {name: array[places] for name, array in outputs.items()} if has_rows else outputs
         outputs = {}
         for name in self.wanted:
             arrays = [answer.pop(name) for _, _, answer in self._answers]  # frees them one by one
             shape = (len(self.costs), *np.max([array.shape[1:] for array in arrays], axis=0).astype(int))
             whole = np.full(shape, _padding(name, arrays) if arrays[0].dtype == object else 0, arrays[0].dtype)
             for (begin, end, _), array in zip(self._answers, arrays, strict=True):
-                whole[(self.order[begin:end], *map(slice, array.shape[1:]))] = array
+                whole[(order[begin:end], *map(slice, array.shape[1:]))] = array
             outputs[name] = whole
         return outputs
 
