@@ -288,7 +288,7 @@ def test_choices(exported):
     uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
         exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))
-    with pytest.raises(ClientError, match="text 0 has no choices"):
+    with pytest.raises(ClientError, match=r"text [01] has no choices"):
         exported.client.choose(["a cat", "the"], [[], []])
     with pytest.raises(ClientError, match="rows differ in length"):
         exported.client.choose(["a", "b"], [["c"], ["d", "e"]])
