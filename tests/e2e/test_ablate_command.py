@@ -13,7 +13,7 @@ from benchmarks.ablations.results import Results
 from benchmarks.ablations.runner import PretrainingStep, jobs_of
 from benchmarks.ablations.trainer import LocalTrainer
 from bert_keras.errors import InputError
-from tests.support.pipeline.command_line import bert_tfx
+from tests.support.pipeline.command_line import bert_tfx, refusal
 
 NOUNS = ["cat", "dog", "bird", "man", "woman", "child", "king", "river", "house", "garden", "storm", "letter"]
 VERBS = ["sees", "hears", "finds", "takes", "leaves", "follows"]
@@ -121,18 +121,11 @@ def test_a_bad_row_is_reported_before_training(data, tmp_path):
     bad = tmp_path / "bad"
     bad.mkdir()
     (bad / "train.tsv").write_text("sentence\tlabel\na good day\t1\na bad day\tno\n")
-    code, _, err = bert_tfx(
-        *("tasks", "--scale", "tiny", "--corpus", data / "text.txt", "--output", tmp_path / "out"),
-        *("--task", f"sst-2={bad}"),
-        application=app,
-    )
-    assert code == 2 and "train.tsv" in err and "line 3" in err and len(err.strip().splitlines()) == 1
+    words = ("tasks", "--scale", "tiny", "--corpus", data / "text.txt", "--task", f"sst-2={bad}")
+    err = refusal(*words, "--output", tmp_path / "out", application=app)
+    assert "train.tsv" in err and "line 3" in err
     (bad / "train.tsv").write_text("sentence\tlabel\na good day\t1\na bad day\t0\n")
-    code, _, err = bert_tfx(
-        *("tasks", "--scale", "tiny", "--corpus", data / "text.txt", "--output", tmp_path / "out"),
-        *("--task", f"sst-2={bad}"),
-        application=app,
-    )
+    code, _, err = bert_tfx(*words, "--output", tmp_path / "out", application=app)
     assert code == 2 and "are not one batch of training.train_batch_size=16" in err
     assert not (tmp_path / "out" / "pretrained").exists()
 
@@ -152,6 +145,5 @@ def test_bad_input_is_one_line(data, tmp_path):
         ("tasks", "--corpus", data, "--set", "ablation.seed=1"): "the nearest one is ablation.seeds",
         ("size", "--corpus", data, "--task", f"mrpc={data}", "--set", "ablation.width_divisor=5"): "do not divide the",
     }.items():
-        code, _, err = bert_tfx(*words, "--output", tmp_path / "out", application=app)
-        assert (code, message in err, len(err.strip().splitlines())) == (2, True, 1), err
+        assert message in refusal(*words, "--output", tmp_path / "out", application=app)
     assert not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ from ml_metadata.proto import metadata_store_pb2
 from pipeline.runs.metadata_store import connection_config
 from scripts.airflow_api import AirflowApi
 from scripts.airflow_stack import AIRFLOW, ROOT, airflow_stack
-from tests.support.pipeline.command_line import SMALL
+from tests.support.pipeline.command_line import SMALL, set_words, summary_of
 from tests.support.pipeline.task_files import write_task
 
 BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not AIRFLOW.exists(), reason="no .venv-airflow (scripts/setup_airflow.sh)"),
     pytest.mark.skipif(shutil.which("mariadbd") is None, reason="no mariadbd (apt install mariadb-server)"),
 ]
-SETTINGS = [word for key, value in SMALL.items() for word in ("--set", f"{key}={value}")]
+SETTINGS = set_words(SMALL)
 RUN = "by-hand"
 ENDED = {"success", "failed", "skipped", "upstream_failed"}
 # Times and names.
@@ -115,7 +115,7 @@ def newest(run_dir, node, key, part):
 
 def figures(run_dir):
     """A figure of a run's summary, by its dotted name."""
-    summary = json.loads((run_dir / "summary.json").read_text())
+    summary = summary_of(run_dir)
     return dict(flat({key: value for key, value in summary.items() if key not in NOT_COMPARED}))
 
 
@@ -189,7 +189,7 @@ def test_a_fine_tuning_equals_a_local_run(runs, local, tmp_path):
         "gate.allow_chance": "true",
     }
     words = ["--data", write_task("sst-2", tmp_path / "data"), "--init", init]
-    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words += set_words(settings)
     subprocess.run([BERT_TFX, "finetune", "sst-2", *words, "--run-dir", tmp_path / "local"], check=True)
     environ = airflow.environ
     compiled = [BERT_TFX, "compile", "airflow", "sst-2", "--name", "tuned", *words, "--run-dir", folder / "tuned"]
@@ -201,7 +201,7 @@ def test_a_fine_tuning_equals_a_local_run(runs, local, tmp_path):
     for node, key, part in (("TaskExampleGen", "examples", "Split-*/*"), ("Trainer", "model", "**/variables/*")):
         mine, theirs = newest(folder / "tuned", node, key, part), newest(tmp_path / "local", node, key, part)
         assert mine == theirs and len(theirs) >= 2
-    mine, theirs = (json.loads((run / "summary.json").read_text()) for run in (folder / "tuned", tmp_path / "local"))
+    mine, theirs = (summary_of(run) for run in (folder / "tuned", tmp_path / "local"))
     assert mine["scores"] == theirs["scores"]
     assert mine["pushed_version"] and theirs["pushed_version"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.pipeline.command_line import bert_tfx, start
-from tests.support.pipeline.example_shards import SMALL_SHARDS, digests, make
+from tests.support.pipeline.command_line import start
+from tests.support.pipeline.example_shards import SMALL_SHARDS, check_a_bad_record_is_named, digests, make
 
 ROOT = Path(__file__).parents[2]
 UV = ROOT / ".uv" / "bin" / "uv"
@@ -106,12 +106,7 @@ def test_the_portable_runner_with_a_worker_in_this_process(made, corpus, tmp_pat
 
 
 def test_a_bad_record_is_named_through_the_job_service(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "One sentence."}\n' * 5 + '{"txt": "Another."}\n')
-    words = ("--", *EMBEDDED, "--environment_type=LOOPBACK")
-    code, _, err = bert_tfx("examples", "--corpus", path, "--output", tmp_path / "out", *words)
-    last = err.splitlines()[-1]
-    assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
+    check_a_bad_record_is_named(tmp_path, *EMBEDDED, "--environment_type=LOOPBACK")
 
 
 # Flink and Spark, each on three machines. ci/flink.sh and ci/spark.sh start them, and then these tests.
@@ -165,11 +160,7 @@ def test_workers_in_the_command_itself(made, corpus, tmp_path):
 
 @needs_cluster
 def test_a_bad_record_is_named_through_a_cluster(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "One sentence."}\n' * 5 + '{"txt": "Another."}\n')
-    code, _, err = bert_tfx("examples", "--corpus", path, "--output", tmp_path / "out", "--", *engine_args())
-    last = err.splitlines()[-1]
-    assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
+    check_a_bad_record_is_named(tmp_path, *engine_args())
 
 
 @needs_cluster

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.pipeline.command_line import arguments, bert_tfx
+from tests.support.pipeline.command_line import arguments, bert_tfx, summary_of
 from tests.support.pipeline.task_files import write_task
 
 TASK_SETTINGS = ("training.num_train_epochs=1", "task.max_seq_length=32", "gate.min_score=0", "gate.allow_chance=true")
@@ -21,9 +21,9 @@ def test_one_command_pretrains_finetunes_serves_and_asks(recipe, corpus, tmp_pat
     code, out, err = bert_tfx(*command)
     assert code == 0, out + err
 
-    summary = json.loads((run_dir / "sst-2" / "summary.json").read_text())
+    summary = summary_of(run_dir / "sst-2")
     assert summary["task"] == "sst-2" and summary["pushed_version"]
-    served = run_dir / "serving" / json.loads((run_dir / "summary.json").read_text())["pushed_version"]
+    served = run_dir / "serving" / summary_of(run_dir)["pushed_version"]
     (request,) = (run_dir / "sst-2" / "compiled").glob("*.json")
     assert json.loads(request.read_text())["init"] == str(served)
     first_row = (data / "test.tsv").read_text().splitlines()[1].split("\t")[1]

@@ -1,19 +1,13 @@
 """`export.engine=onnxruntime`: gate, ServingValidator and server ask ONNX Runtime; int8 can be refused."""
 
-import dataclasses
-import json
-
 import pytest
 
-from bert_keras.finetuning.init_checkpoint import read_init
-from bert_keras.models.backbone import BertBackbone
 from pipeline.commands.server.serve import engines
 from serving.client import Client
 from serving.models.engine_servable import EngineServable
 from serving.server import Server
 from tests.support.models import trained_bert
-from tests.support.models.model_folders import write_huggingface
-from tests.support.pipeline.command_line import bert_tfx
+from tests.support.pipeline.command_line import bert_tfx, set_words, summary_of
 from tests.support.pipeline.task_files import write_task
 
 ONNX = {"export.engine": "onnxruntime", "export.quantize": "int8", "serving.max_difference": 1.0}
@@ -31,21 +25,12 @@ def words_of(init, data, run_dir, **changes):
         **{name.replace("__", "."): value for name, value in changes.items()},
     }
     words = ["finetune", "sst-2", "--data", data, "--init", init, "--run-dir", run_dir]
-    return words + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return words + set_words(settings)
 
 
 @pytest.fixture(scope="module")
 def init(tmp_path_factory):
-    """The first layer of a trained BERT, in Hugging Face's format."""
-    read = read_init(trained_bert.DIRECTORY)
-    backbone = BertBackbone(dataclasses.replace(read.config, num_hidden_layers=1), name="bert")
-    backbone.build(None)
-    trained = {weight.path.partition("/")[2]: weight for weight in read.encoder.weights}
-    for weight in backbone.weights:
-        weight.assign(trained[weight.path.partition("/")[2]])
-    folder = tmp_path_factory.mktemp("init") / "bert"
-    write_huggingface(backbone, read.tokenizer, str(folder))
-    return folder
+    return trained_bert.write_first_layers(1, tmp_path_factory.mktemp("init") / "bert")
 
 
 @pytest.mark.slow
@@ -56,7 +41,7 @@ def test_int8_is_refused_by_a_limit_that_it_cannot_hold_and_pushed_within_one_th
     assert "from the trainer's (threshold: serving.max_difference=0.001)" in out + err
     code, out, err = bert_tfx(*words_of(init, data, run))
     assert code == 0, out + err
-    assert json.loads((run / "summary.json").read_text())["scores"]["accuracy"] > 0.9
+    assert summary_of(run)["scores"]["accuracy"] > 0.9
     with Server(run / "serving", grpc_port=0, rest_port=0, engines=engines("auto")) as server:
         assert server.wait_until_available(60)
         assert isinstance(server.store.get(), EngineServable)

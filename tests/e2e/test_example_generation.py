@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.pipeline.command_line import bert_tfx
-from tests.support.pipeline.example_shards import SMALL_SHARDS, digests, make
+from tests.support.pipeline.example_shards import SMALL_SHARDS, check_a_bad_record_is_named, digests, make
 
 BERT_TFX = Path(sys.executable).with_name("bert-tfx")
 DATA = os.environ.get("BERT_DATA_DIR")
@@ -201,13 +201,8 @@ def test_bad_input_is_one_line(corpus, tmp_path, words, message):
 
 
 def test_a_bad_record_is_named_whoever_reads_it(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "One sentence."}\n' * 5 + '{"txt": "Another."}\n')
     for mode in ("in_memory", "multi_processing"):
-        words = ("--", "--direct_num_workers=2", f"--direct_running_mode={mode}")
-        code, _, err = bert_tfx("examples", "--corpus", path, "--output", tmp_path / "out", *words)
-        last = err.splitlines()[-1]
-        assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
+        check_a_bad_record_is_named(tmp_path, "--direct_num_workers=2", f"--direct_running_mode={mode}")
 
 
 def test_a_command_starts_without_tensorflow_and_tfx(corpus, tmp_path):

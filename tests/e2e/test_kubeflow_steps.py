@@ -4,14 +4,14 @@ Each of its fifteen processes imports TFX: minutes. `pytest -m slow tests/e2e/te
 """
 
 import hashlib
-import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.pipeline.command_line import SMALL, bert_tfx
+from tests.support.pipeline.command_line import SMALL, bert_tfx, set_words, summary_of
+from tests.support.pipeline.example_shards import digests
 from tests.support.pipeline.kubeflow_steps import StepRunner
 
 PASSWORD, TOKEN = "planted-metadata-password", "planted-api-token"
@@ -47,7 +47,7 @@ def steps(corpus, tmp_path_factory):
             *("compile", "kubeflow", "tiny_cpu", "--image", "bert-tfx:0.1.0", "--output", folder / "pipeline.yaml"),
             *("--mount-path", folder / "runs", "--metadata", f"sqlite:{folder}/runs/metadata.sqlite"),
             *("--password-secret", "metadata/password"),
-            *(word for key, value in rest.items() for word in ("--set", f"{key}={value}")),
+            *set_words(rest),
         )
         assert code == 0, err
         assert "12 nodes" in out
@@ -63,16 +63,16 @@ def steps(corpus, tmp_path_factory):
 
 
 def shards(run_dir):
-    """Hashes of the only artifact of examples, by split and file."""
+    """Hashes of the only artifact of examples."""
     (examples,) = (run_dir / "artifacts/PretrainExampleGen/examples").iterdir()
-    return {(p.parent.name, p.name): hashlib.sha256(p.read_bytes()).hexdigest() for p in examples.glob("Split-*/*")}
+    return digests(examples)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_the_steps_push_a_model(steps):
     run_dir = steps / "runs/bert-pretrain"
-    summary = json.loads((run_dir / "summary.json").read_text())
+    summary = summary_of(run_dir)
     (version,) = (run_dir / "serving").iterdir()
     assert summary["pushed_version"] == version.name
     assert (version / "saved_model.pb").exists()
@@ -90,10 +90,10 @@ def weights(run_dir):
 @pytest.mark.slow
 def test_examples_weights_and_scores_are_those_of_a_local_run(steps, first_run):
     run_dir = steps / "runs/bert-pretrain"
-    assert {split for split, _ in shards(run_dir)} == {"Split-train", "Split-eval"}
+    assert {name.partition("/")[0] for name in shards(run_dir)} == {"Split-train", "Split-eval"}
     assert shards(run_dir) == shards(first_run.dir)
     assert weights(run_dir) == weights(first_run.dir)
-    ours, theirs = (json.loads((d / "summary.json").read_text()) for d in (run_dir, first_run.dir))
+    ours, theirs = (summary_of(d) for d in (run_dir, first_run.dir))
     assert {name: ours[name] for name in SAME} == {name: theirs[name] for name in SAME}
     # The Evaluator's batch sizes depend on time, and so does the rounding in float32.
     for name in SCORES:

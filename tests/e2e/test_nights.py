@@ -1,6 +1,5 @@
 """Five nights with new text, one refused: each begins with the last blessed model and reads only what is new."""
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +11,7 @@ from bert_keras.convert.bert_tfx import read_tokenizer
 from pipeline.runs.lineage import latest_run
 from scripts.airflow_stack import AIRFLOW, airflow_stack
 from tests.e2e.test_airflow import BERT_TFX, Airflow
-from tests.support.pipeline.command_line import SMALL, bert_tfx
+from tests.support.pipeline.command_line import SMALL, bert_tfx, summary_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 NIGHTS, REFUSED = range(1, 6), 3
@@ -90,7 +89,7 @@ def test_five_nights(first_run, text, run_night):
         changes = {"model.vocab_size": size} | ({"gate.max_mlm_perplexity": 1.5} if night == REFUSED else {})
         settings = [f"{key}={value}" for key, value in (SETTINGS | changes).items()]
         pushed = run(night, model if night == 1 else "latest", settings)
-        summary, done = json.loads((run_dir / "summary.json").read_text()), latest_run(str(run_dir))
+        summary, done = summary_of(run_dir), latest_run(str(run_dir))
         assert pushed == (night != REFUSED), summary["gate_failures"]
         assert summary["initial_model"]["source"] == str(last)
         corpus = Path(done.output("CorpusGen", "documents").uri)

@@ -1,6 +1,5 @@
 """Text to a pushed model through the command line, for objectives without next sentences: metrics, signatures."""
 
-import json
 import re
 
 import pytest
@@ -12,7 +11,7 @@ from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.objectives.table import PARTS
 from pipeline.recipes.pretraining import RECIPES
 from tests.support.models.model_folders import read_any
-from tests.support.pipeline.command_line import arguments, bert_tfx
+from tests.support.pipeline.command_line import arguments, bert_tfx, summary_of
 
 FILLS = ["fill_mask", "encode", "encode_pair"]
 # By the recipe, or for another: settings, metrics and pushed signatures. Embeddings of 16 under an encoder of 32.
@@ -53,7 +52,7 @@ def test_an_objective_is_pushed_and_reports_only_its_own_metrics(corpus, run_dir
     code, out, err = bert_tfx(command, case if case in RECIPES else default, *words)
     assert code == 0, out + err
 
-    summary = json.loads((run_dir / "summary.json").read_text())
+    summary = summary_of(run_dir)
     parts = PARTS[objective]
     expected = {f"{part.key}_{metric}" for part in parts for metric in part.metrics}
     assert summary["objective"] == objective

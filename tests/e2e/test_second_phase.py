@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.data.example_format import ExampleSpec
-from tests.support.pipeline.command_line import arguments, bert_tfx
+from tests.support.pipeline.command_line import arguments, bert_tfx, summary_of
 
 ROOT = Path(__file__).parents[2]
 MIXED = ["--corpus", f"prose={ROOT}/docs/*.md", "--replay", ROOT / "docs" / "decisions" / "*.md"]
@@ -58,7 +58,7 @@ def test_sigterm_in_the_second_phase_has_its_own_exit_code_and_the_command_resum
     (log,) = run_dir.glob("training/*/log.jsonl")
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines() if '"train"' in line]
     assert steps == [*range(5, 121, 5)]
-    summary = json.loads((run_dir / "summary.json").read_text())
+    summary = summary_of(run_dir)
     (second,) = (run_dir / "artifacts/PretrainExampleGen_second_phase").glob("examples/*")
     spec = ExampleSpec.load(str(second))
     assert (spec.max_seq_length, spec.train_examples) == (64, summary["examples_train"])

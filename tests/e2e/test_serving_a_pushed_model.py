@@ -1,5 +1,6 @@
-"""`bert-tfx serve` and its clients, as processes with real sockets, on the model pushed by the pipeline."""
+"""`bert-tfx serve` as a process, and its clients over real sockets, on the model pushed by the pipeline."""
 
+import json
 import re
 import shutil
 import signal
@@ -20,6 +21,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from serving.client import Client, ClientError
+from tests.support.pipeline.command_line import bert_tfx
+
 BERT_TFX = str(Path(sys.executable).with_name("bert-tfx"))
 TEXT = "The function returns a new [MASK]."
 
@@ -29,75 +33,47 @@ def server(first_run, tmp_path_factory):
     """A server process on a copy of the pushed model, so that tests can push further versions."""
     base = tmp_path_factory.mktemp("serving") / "bert"
     shutil.copytree(first_run.dir / "serving", base)
-    process = subprocess.Popen(
-        [BERT_TFX, "serve", "--model-dir", str(base), "--grpc-port", "0", "--rest-port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [BERT_TFX, "serve", "--model-dir", base, "--grpc-port", "0", "--rest-port", "0"]
+    process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     match = re.search(r"serving bert version (\d+) .*gRPC (\S+), REST (\S+)", line)
     assert match, line
-    yield types.SimpleNamespace(process=process, base=base, version=match[1], grpc=match[2], rest=match[3])
+    with Client(match[2]) as client:
+        yield types.SimpleNamespace(
+            process=process, base=base, version=match[1], grpc=match[2], rest=match[3], client=client
+        )
     process.send_signal(signal.SIGTERM)
     assert process.wait(300) == 0
     process.stdout.close()
 
 
-def client(server, *words):
-    return subprocess.run(
-        [BERT_TFX, *words, "--server", server.grpc], capture_output=True, text=True, errors="surrogateescape"
-    )
-
-
-def test_fill_mask_prints_five_tokens_with_probabilities(server):
-    result = client(server, "fill-mask", TEXT)
-    assert result.returncode == 0, result.stderr
-    text, *answers = result.stdout.splitlines()
+def test_commands_print_five_tokens_with_probabilities_and_vectors(server):
+    code, out, err = bert_tfx("fill-mask", TEXT, "--server", server.grpc)
+    assert code == 0, err
+    text, *answers = out.splitlines()
     assert text == TEXT
     scores = [float(re.fullmatch(r"  \S+ +(\d+\.\d+)%", line)[1]) for line in answers]
-    assert len(scores) == 5
-    assert 0 < sum(scores) <= 100
+    assert len(scores) == 5 and 0 < sum(scores) <= 100
     assert scores == sorted(scores, reverse=True)
+    code, out, err = bert_tfx("encode", "A text.", "Another.", "--server", server.grpc)
+    assert code == 0 and len(out.splitlines()) == 2, err
+    # Python decodes the words of a command line before `main` has them.
+    words = [BERT_TFX.encode(), b"fill-mask", b"A \xff[MASK]\xfe.", b"--server", server.grpc.encode()]
+    done = subprocess.run(words, capture_output=True)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("no mask", "text 0 has no [MASK]"),
-        ("", "text 0 has no [MASK]"),
-        ("word " * 100_000 + "[MASK]", "text 0 has a [MASK] beyond what the model reads"),
-    ],
-    ids=["none", "empty", "too far"],
-)
-def test_texts_that_cannot_be_filled_are_one_line(server, text, message):
-    if len(text) > 100_000:  # longer than a command line's argument may be
-        from serving.client import Client, ClientError
-
-        with Client(server.grpc) as python, pytest.raises(ClientError, match=re.escape(message)):
-            python.fill_mask([text])
-        return
-    result = client(server, "fill-mask", text)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+@pytest.mark.parametrize("text", ["no mask", ""])
+def test_texts_that_cannot_be_filled_are_one_line(server, text):
+    code, _, err = bert_tfx("fill-mask", text, "--server", server.grpc)
+    assert code == 2 and "text 0 has no [MASK]" in err and len(err.strip().splitlines()) == 1
 
 
-def test_a_long_text_with_an_early_mask_and_invalid_bytes_is_answered(server):
-    from serving.client import Client
-
-    with Client(server.grpc) as python:
-        (masks,) = python.fill_mask(["A [MASK] " + "word " * 100_000])
-        assert len(masks[0]) == 5
-    result = subprocess.run(
-        [BERT_TFX.encode(), b"fill-mask", b"A \xff[MASK]\xfe.", b"--server", server.grpc.encode()], capture_output=True
-    )
-    assert result.returncode == 0, result.stderr
-
-
-def test_encode_prints_a_vector(server):
-    result = client(server, "encode", "A text.", "Another.")
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 2
+def test_a_long_text_with_an_early_mask_is_answered_and_with_a_late_one_refused(server):
+    (masks,) = server.client.fill_mask(["A [MASK] " + "word " * 100_000])
+    assert len(masks[0]) == 5
+    with pytest.raises(ClientError, match=re.escape("text 0 has a [MASK] beyond what the model reads")):
+        server.client.fill_mask(["word " * 100_000 + "[MASK]"])
 
 
 def test_the_stubs_of_tensorflow_serving_work_unchanged(server):
@@ -117,17 +93,12 @@ def test_the_stubs_of_tensorflow_serving_work_unchanged(server):
     assert rest["predictions"][0]["tokens"] == [[t.decode() for t in tokens[0, 0]]]
 
 
-def test_the_server_s_answers_equal_the_pipeline_s(server, first_run):
-    """The sample predictions of the summary, computed in process, equal those over the socket."""
-    import json
-
-    from serving.client import Client
-
+def test_the_server_answers_the_samples_of_the_summary(server, first_run):
     samples = json.loads((first_run.dir / "summary.json").read_text())["samples"]
     assert samples
-    with Client(server.grpc) as python:
-        answers = python.fill_mask([sample["text"] for sample in samples])
-    assert [len(answer[0]) for answer in answers] == [5] * len(samples)
+    for sample, (answers,) in zip(samples, server.client.fill_mask([s["text"] for s in samples]), strict=True):
+        scores = [probability for _, probability in sample["predictions"]]
+        assert [score for _, score in answers] == pytest.approx(scores, abs=1e-5)
 
 
 def test_a_pushed_version_is_picked_up_without_a_restart(server):
@@ -135,18 +106,7 @@ def test_a_pushed_version_is_picked_up_without_a_restart(server):
     shutil.copytree(server.base / server.version, server.base / ".pushing")
     (server.base / ".pushing").rename(server.base / newer)
     deadline = time.monotonic() + 300
-    available: list[str] = []
-    while newer not in available:
-        assert time.monotonic() < deadline, available
+    while newer not in {str(v.version) for v in server.client.status() if v.state == "AVAILABLE"}:
+        assert time.monotonic() < deadline
         time.sleep(0.2)
-        status = httpx.get(f"{server.rest}/v1/models/bert", timeout=120).json()["model_version_status"]
-        available = [version["version"] for version in status if version["state"] == "AVAILABLE"]
-    assert client(server, "fill-mask", TEXT).returncode == 0
-    assert server.process.poll() is None
-
-
-def test_an_unreachable_server_is_one_line():
-    result = subprocess.run([BERT_TFX, "fill-mask", TEXT, "--server", "127.0.0.1:9"], capture_output=True, text=True)
-    assert result.returncode == 1
-    assert "127.0.0.1:9" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    assert server.client.fill_mask([TEXT]) and server.process.poll() is None

@@ -1,5 +1,6 @@
 """The trained BERT in a package of the test group (6 layers of 384, 30,522 wordpieces), and its inputs."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -21,3 +22,20 @@ def features(tokenizer, texts, longest=128):
         "input_mask": (input_ids > 0).astype(np.int32),
         "segment_ids": np.zeros_like(input_ids),
     }
+
+
+def write_first_layers(count, folder):
+    """A BERT of the first `count` layers, in Hugging Face's format; returns the folder."""
+    from bert_keras.finetuning.init_checkpoint import read_init
+    from bert_keras.models.backbone import BertBackbone
+    from tests.support.models.model_folders import write_huggingface
+
+    read = read_init(DIRECTORY)
+    backbone = BertBackbone(dataclasses.replace(read.config, num_hidden_layers=count), name="bert")
+    backbone.build(None)
+    # All but the name of the whole model, which is the first part of a path.
+    trained = {weight.path.partition("/")[2]: weight for weight in read.encoder.weights}
+    for weight in backbone.weights:
+        weight.assign(trained[weight.path.partition("/")[2]])
+    write_huggingface(backbone, read.tokenizer, str(folder))
+    return folder

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,11 +32,15 @@ SMALL = {
 }
 
 
+def set_words(settings):
+    """The options `--set KEY=VALUE`."""
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
 def arguments(corpus, run_dir, **changes):
     """Arguments of a `pretrain` command; `a__b=c` changes setting a.b."""
     settings = SMALL | {name.replace("__", "."): value for name, value in changes.items()}
-    words = ["pretrain", "tiny_cpu", "--corpus", str(corpus), "--run-dir", str(run_dir)]
-    return words + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return ["pretrain", "tiny_cpu", "--corpus", str(corpus), "--run-dir", str(run_dir), *set_words(settings)]
 
 
 def bert_tfx(*words, application=None):
@@ -53,6 +58,18 @@ def bert_tfx(*words, application=None):
     finally:
         sys.argv = before
     return code, out.getvalue(), err.getvalue()
+
+
+def refusal(*words, code=2, **options):
+    """The one line that a command ends with."""
+    ended, _, err = bert_tfx(*words, **options)
+    assert ended == code and len(err.strip().splitlines()) == 1, (ended, err)
+    return err
+
+
+def summary_of(run_dir):
+    """The figures of a run."""
+    return json.loads((run_dir / "summary.json").read_text())
 
 
 def start(*words):

@@ -20,3 +20,12 @@ def make(corpus, output, *words):
     code, out, err = bert_tfx("examples", "--corpus", corpus, "--output", output, *words)
     assert code == 0, err
     return json.loads(out.splitlines()[-1])
+
+
+def check_a_bad_record_is_named(folder, *beam_args):
+    """The last line of the command names the file, the record and the missing field."""
+    path = folder / "a.jsonl"
+    path.write_text('{"text": "One sentence."}\n' * 5 + '{"txt": "Another."}\n')
+    code, _, err = bert_tfx("examples", "--corpus", path, "--output", folder / "out", "--", *beam_args)
+    last = err.splitlines()[-1]
+    assert code == 2 and "a.jsonl" in last and "6" in last and "text" in last, err[-2000:]
