@@ -2,10 +2,10 @@
 
     request -> Job: its rows, short ones first -> Call: rows of like length, of one request or of several -> its answer
 
-A call has as many rows as fit in the engine's budget. So memory is bounded, short texts are not padded to long ones,
-and a large request ends between two calls when its client is gone. Sharing a call must not change an answer, but for
-vectors of padding: see `serving.scheduling.signature_shapes`. If a shared call fails, each of its requests is computed
-again alone: an invalid text fails only its own request, with its own message.
+A call has as many rows as fit in the engine's budget. So memory is bounded. Rows of a request that fit in one call are
+computed together. A larger request is divided: its short texts are not padded to its long ones, and it ends between two
+calls when its client is gone. Sharing a call must not change an answer: see `serving.scheduling.signature_shapes`. If a
+shared call fails, each of its requests is computed again alone: an invalid text fails only its own request.
 """
 
 import re
@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 @dataclass(eq=False)
 class Job:
-    """The rows of a request in one signature, and the answers so far. Calls take its rows in order of their length.
+    """The rows of a request in one signature, and the answers so far. Calls take its units one after another.
 
     Args:
         engine, name, signature: what computes the rows.
@@ -52,9 +52,10 @@ class Job:
         sizes: the sizes that calls are padded to; () for none.
 
     Attributes:
-        order: rows in order of length; None if they are not divided.
-        costs: word pieces, masks and bytes of each row, in order of length.
-        taken: number of rows that calls have taken.
+        order: rows in order of length; None if all are computed together.
+        units: what a call takes or leaves, one row of a divided request or all rows: the number of rows, word pieces
+            and masks of the largest row, and bytes.
+        taken: number of units that calls have taken.
         context: of the request; it is woken when the answer, or an error, is there.
     """
 
@@ -73,12 +74,14 @@ class Job:
     def __post_init__(self, load: Load, divides: bool) -> None:
         self.context = RequestContext()
         self.shares = self.shares and divides
-        self.order = np.argsort(load.tokens, kind="stable") if divides else None
-        columns = [
-            column[self.order].tolist() if divides else [int(column.sum())]
-            for column in (load.tokens, load.masks, load.bytes)
-        ]
-        self.costs = list(zip(*columns, strict=True))
+        count, tokens, masks = len(load.tokens), int(load.tokens.max(initial=0)), int(load.masks.max(initial=0))
+        size = int(load.bytes.sum())
+        self.order: np.ndarray | None = None
+        self.units = [(count, tokens, masks, size)]
+        if divides and not self.budget.holds(count, tokens, masks, size):
+            self.order = np.argsort(load.tokens, kind="stable")
+            columns = (column[self.order].tolist() for column in (load.tokens, load.masks, load.bytes))
+            self.units = list(zip([1] * count, *columns, strict=True))
         self.taken = 0
         self._answers: list[tuple[int, int, Arrays]] = []
         self._error: BaseException | None = None
@@ -86,7 +89,12 @@ class Job:
     @property
     def is_done(self) -> bool:
         """Whether the answer, or an error, is there."""
-        return self._error is not None or sum(end - begin for begin, end, _ in self._answers) == len(self.costs)
+        return self._error is not None or sum(end - begin for begin, end, _ in self._answers) == len(self.units)
+
+    @property
+    def waiting_rows(self) -> int:
+        """Number of rows that no call has taken."""
+        return sum(rows for rows, *_ in self.units[self.taken :])
 
     @property
     def is_over(self) -> bool:
@@ -94,13 +102,13 @@ class Job:
         return self.is_done or self.context.has_ended
 
     def answer(self, begin: int, end: int, outputs: Arrays) -> None:
-        """Keep the wanted outputs of rows that a call had taken; may be called from several threads."""
+        """Keep the wanted outputs of units that a call had taken; may be called from several threads."""
         self._answers.append((begin, end, outputs))
         if self.is_done:
             self.context.wake()
 
     def fail(self, error: BaseException, begin: int = 0) -> None:
-        """End the job with the error of a call from row `begin` on; its row numbers become the request's."""
+        """End the job with the error of a call from unit `begin` on; its row numbers become the request's."""
         if isinstance(error, errors.ServingError) and self.order is not None:
             rows = self.order[begin:]
 
@@ -118,14 +126,10 @@ class Job:
         order, outputs = self.order, self._answers[0][2]
         if order is None:
             return outputs
-        if len(self._answers) == 1:
-            places, has_rows = np.argsort(order), _have_rows(outputs, len(order))
-            # Another number of rows is the model's own affair.
-            return {name: array[places] for name, array in outputs.items()} if has_rows else outputs
         outputs = {}
         for name in self.wanted:
             arrays = [answer.pop(name) for _, _, answer in self._answers]  # frees them one by one
-            shape = (len(self.costs), *np.max([array.shape[1:] for array in arrays], axis=0).astype(int))
+            shape = (len(order), *np.max([array.shape[1:] for array in arrays], axis=0).astype(int))
             whole = np.full(shape, _padding(name, arrays) if arrays[0].dtype == object else 0, arrays[0].dtype)
             for (begin, end, _), array in zip(self._answers, arrays, strict=True):
                 whole[(order[begin:end], *map(slice, array.shape[1:]))] = array
@@ -142,15 +146,19 @@ class Job:
 
 
 class _Part(NamedTuple):
-    """Rows of a job, from `begin` to `end` in its order."""
+    """Units of a job, from `begin` to `end`."""
 
     job: Job
     begin: int
     end: int
 
+    @property
+    def row_count(self) -> int:
+        return sum(rows for rows, *_ in self.job.units[self.begin : self.end])
+
     def rows_of(self, name: str) -> np.ndarray:
-        assert self.job.order is not None
-        return self.job.inputs[name][self.job.order[self.begin : self.end]]
+        rows = self.job.inputs[name]
+        return rows if self.job.order is None else rows[self.job.order[self.begin : self.end]]
 
 
 class Call:
@@ -160,36 +168,35 @@ class Call:
         self._budget = budget
         self._parts: list[_Part] = []
         self._rows = self._narrowest = self._widest = self._masks = self._bytes = 0
+        self._is_full = False  # had no room for rows of like length
 
     @property
     def may_grow(self) -> bool:
         """Whether rows of other requests may join."""
-        return self._parts[0].job.shares and self._rows < self._budget.rows
+        return self._parts[0].job.shares and not self._is_full and self._rows < self._budget.rows
 
     def take(self, job: Job) -> None:
-        """Take the next rows of a job, as many as fit, unless it may not share this call."""
+        """Take the next units of a job, as many as fit, unless it may not share this call."""
         if self._parts:
             first = self._parts[0].job
             if not (first.shares and job.shares and first.engine is job.engine and first.name == job.name):
                 return
         begin = job.taken
-        while job.taken < len(job.costs) and self._takes(*job.costs[job.taken]):
+        while job.taken < len(job.units) and self._takes(*job.units[job.taken]):
             job.taken += 1
         if job.taken > begin:
             self._parts.append(_Part(job, begin, job.taken))
 
-    def _takes(self, tokens: int, masks: int, size: int) -> bool:
-        rows, most = self._rows + 1, self._budget
+    def _takes(self, rows: int, tokens: int, masks: int, size: int) -> bool:
+        rows += self._rows
         widest, narrowest = max(self._widest, tokens), min(self._narrowest, tokens) if self._rows else tokens
         masks, size = max(self._masks, masks), self._bytes + size
-        if self._rows and (
-            rows > most.rows
-            or rows * widest > most.tokens
-            or rows * masks > most.masks
-            or size > most.bytes
-            or widest > _SPREAD * narrowest + _SLACK
-        ):
-            return False
+        if self._rows:
+            if widest > _SPREAD * narrowest + _SLACK:
+                return False
+            if not self._budget.holds(rows, widest, masks, size):
+                self._is_full = True
+                return False
         self._rows, self._narrowest, self._widest, self._masks, self._bytes = rows, narrowest, widest, masks, size
         return True
 
@@ -216,21 +223,21 @@ def _compute(parts: Sequence[_Part]) -> None:
 def _answers(parts: Sequence[_Part]) -> list[Arrays]:
     """The wanted outputs of each part."""
     job = parts[0].job
-    if job.order is None:
+    if job.order is None and not job.shares:
         return [_wanted(job, job.engine.compute(job.name, job.inputs))]
     inputs = {name: np.concatenate([part.rows_of(name) for part in parts]) for name in job.inputs}
-    rows = sum(part.end - part.begin for part in parts)
+    rows = sum(part.row_count for part in parts)
     size = next((size for size in job.sizes if size >= rows), rows)
     if job.shares and size > rows:
         inputs = {name: np.concatenate([array, array[-1:].repeat(size - rows, 0)]) for name, array in inputs.items()}
     outputs = job.engine.compute(job.name, inputs)
     varying = [name for name, info in job.signature.outputs.items() if len(parts) > 1 and is_varying(info)]
-    if (len(parts) > 1 or rows < len(job.costs)) and not _have_rows(outputs, size):
+    if (len(parts) > 1 or job.order is not None) and not _have_rows(outputs, size):
         raise errors.ServingError(grpc.StatusCode.INTERNAL, f"{job.name} answered another number of rows than {size}")
     widths = row_widths(outputs[marker(job.signature)]) if varying else None
     answers, first = [], 0
     for part in parts:
-        last = first + part.end - part.begin
+        last = first + part.row_count
         answer = {name: array[first:last] for name, array in outputs.items()}
         if widths is not None:  # without the columns that only rows of others need
             width = widths[first:last].max()

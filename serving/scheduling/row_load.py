@@ -55,6 +55,10 @@ class Budget(NamedTuple):
     masks: int
     bytes: int
 
+    def holds(self, rows: int, tokens: int, masks: int, size: int) -> bool:
+        """Whether so many rows, of at most so many word pieces and masks and of so many bytes in all, fit."""
+        return rows <= self.rows and rows * tokens <= self.tokens and rows * masks <= self.masks and size <= self.bytes
+
 
 def budget_of(rows: int) -> Budget:
     """The limits of a call of at most `rows` rows."""

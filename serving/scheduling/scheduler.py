@@ -79,7 +79,7 @@ class Scheduler:
         if self._shares and self._settings.max_enqueued_batches is not None:
             most = self._settings.max_enqueued_batches * self._settings.max_batch_size
             alike = (other for other in self._waiting if other.engine is job.engine and other.name == job.name)
-            if (rows := sum(len(other.costs) - other.taken for other in alike)) >= most:
+            if (rows := sum(other.waiting_rows for other in alike)) >= most:
                 raise ServingError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"{rows} rows are in the queue of {job.name}, and it takes {most}: ask again later",
@@ -88,7 +88,7 @@ class Scheduler:
         for call in self._open:
             call.take(job)
         self._changed.notify_all()
-        if job.taken < len(job.costs):
+        if job.taken < len(job.units):
             self._waiting.append(job)
             if self._working < self._settings.num_batch_threads:
                 self._working += 1
@@ -120,7 +120,7 @@ class Scheduler:
 
     def _drop(self) -> None:
         """Forget requests without waiting rows, and those that have ended."""
-        self._waiting = deque(job for job in self._waiting if job.taken < len(job.costs) and not job.is_over)
+        self._waiting = deque(job for job in self._waiting if job.taken < len(job.units) and not job.is_over)
 
     def _fill(self, call: Call) -> None:
         """Let a call wait for more rows while it has room for them."""

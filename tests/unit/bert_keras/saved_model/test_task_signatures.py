@@ -264,14 +264,12 @@ def test_classify_and_regress_equal_predict(exported):
     if exported.task.kind == "classification":
         spec = protos.ModelSpec(name="bert", signature_name="classify")
         result = stub.Classify(protos.ClassificationRequest(model_spec=spec, input=given)).result
-        found = [{entry.label: entry.score for entry in row.classes} for row in result.classifications]
-        # Rows may be computed in other calls, and so with other roundings.
-        assert found == [pytest.approx(dict(row), rel=1e-5, abs=1e-6) for row in exported.client.classify(*texts)]
+        found = [[(one.label, one.score) for one in row.classes] for row in result.classifications]
+        assert [sorted(row, key=lambda one: -one[1]) for row in found] == exported.client.classify(*texts)
     else:
         spec = protos.ModelSpec(name="bert", signature_name="regress")
         result = stub.Regress(protos.RegressionRequest(model_spec=spec, input=given)).result
-        found = [row.value for row in result.regressions]
-        assert found == pytest.approx(exported.client.regress(*texts).tolist(), rel=1e-5, abs=1e-6)
+        assert [row.value for row in result.regressions] == exported.client.regress(*texts).tolist()
 
 
 def test_example_signatures_have_their_method_names(exported):
@@ -288,7 +286,7 @@ def test_choices(exported):
     uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
         exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))
-    with pytest.raises(ClientError, match=r"text [01] has no choices"):
+    with pytest.raises(ClientError, match="text 0 has no choices"):
         exported.client.choose(["a cat", "the"], [[], []])
     with pytest.raises(ClientError, match="rows differ in length"):
         exported.client.choose(["a", "b"], [["c"], ["d", "e"]])

@@ -46,7 +46,7 @@ def divided(inputs: dict[str, np.ndarray], most_rows: int = 32, divides: bool = 
     check_load(load, budget, divides)
     job = Job(None, "", SignatureDef(), [], inputs, load, 0, budget, divides, False)  # type: ignore[arg-type]
     calls = []
-    while (begin := job.taken) < len(job.costs):
+    while (begin := job.taken) < len(job.units):
         Call(budget).take(job)
         calls.append(job.order[begin : job.taken].tolist() if job.order is not None else "whole")
     return calls
@@ -76,7 +76,7 @@ def test_malformed_examples_are_reported_by_row(bad: bytes) -> None:
 
 
 def test_calls_have_similar_lengths_and_bounded_size() -> None:
-    assert divided({"text": texts("a" * 900, "a", "aa")}) == [[1, 2], [0]]
+    assert divided({"text": texts("a" * 900, "a", "aa")}) == ["whole"]
     assert divided({"text": texts("aa", "a" * 900, "a", "aaa")}, 3) == [[2, 0, 3], [1]]
     # One long text among 4,095 short ones is computed with others of its own length.
     widths = [len(rows) for rows in divided({"text": texts("a" * 1680, *["a"] * 4095)})]
@@ -96,7 +96,7 @@ def test_requests_above_the_limit_are_refused() -> None:
         divided(row)
     with pytest.raises(ServingError, match="row 0: 9 texts of up to 1000001 bytes"):
         divided({"text": texts("a" * 1_000_000), "choices": texts(["b"] * 9)})
-    assert divided({"text": texts("a"), "choices": texts(["b"] * 1000)}) == [[0]]
+    assert divided({"text": texts("a"), "choices": texts(["b"] * 1000)}) == ["whole"]
     whole = {"examples": np.array([example(text=[b"a" * 600])] * 33, object)}
     with pytest.raises(ServingError, match=r"33 rows of up to 512 word pieces .* send fewer or shorter rows") as caught:
         divided(whole, divides=False)

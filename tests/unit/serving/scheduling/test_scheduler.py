@@ -96,7 +96,7 @@ def test_requests_of_about_the_same_length_share_a_call() -> None:
     long = b"a text of many more words than the others have"
     with Busy() as busy:
         asked = [busy.ask(*texts) for texts in ([b"a b c"], [long], [b"abcde", b"a b"], [b"abcd"])]
-    assert busy.calls == [[b"a b c", b"a b", b"abcde", b"abcd"], [long]]
+    assert busy.calls == [[b"a b c", b"abcde", b"a b", b"abcd"], [long]]
     assert list(map(counts, asked)) == [[3], [10], [1, 2], [1]]
     # As wide as the request's own rows need, in their order.
     tokens = [one.result()["tokens"].tolist() for one in asked]
@@ -110,7 +110,7 @@ def test_requests_of_about_the_same_length_share_a_call() -> None:
 def test_an_error_fails_its_own_request_only() -> None:
     with Busy() as busy:
         asked = [busy.ask(*texts) for texts in ([b"one"], [b"seven", b"bad"], [b"six"])]
-    assert busy.calls == [[b"one", b"bad", b"seven", b"six"], [b"one"], [b"bad", b"seven"], [b"six"]]
+    assert busy.calls == [[b"one", b"seven", b"bad", b"six"], [b"one"], [b"seven", b"bad"], [b"six"]]
     assert counts(asked[0]) == counts(asked[2]) == [1]
     error = asked[1].exception()
     assert isinstance(error, ServingError) and str(error) == "text 1 is bad"  # the request's row, not the call's
@@ -125,10 +125,10 @@ def test_requests_of_a_call_that_cannot_be_cut_are_answered_alone() -> None:
     assert "answered another number of rows than 8" in str(asked[2].exception())
 
 
-def test_a_call_has_at_most_eight_rows_and_later_requests_do_not_wait_for_earlier_ones() -> None:
+def test_a_call_has_at_most_eight_rows_and_requests_of_fewer_are_not_divided() -> None:
     with Busy() as busy:
         asked = [busy.ask(*texts) for texts in ([b"abc"] * 7, [b"abd"] * 2, [b"abe"])]
-    assert busy.calls == [[*[b"abc"] * 7, b"abd"], [b"abd", b"abe"]]
+    assert busy.calls == [[b"abc"] * 7, [b"abd", b"abd", b"abe"]]
     assert list(map(counts, asked)) == [[1] * 7, [1] * 2, [1]]
 
 
@@ -150,7 +150,7 @@ def test_requests_that_share_no_call(settings: dict[str, bool]) -> None:
 def test_calls_are_padded_to_allowed_sizes() -> None:
     with Busy(max_batch_size=8, allowed_batch_sizes=(1, 2, 8)) as busy:
         asked = busy.ask(b"a", b"b c", b"d")
-    assert busy.calls == [[b"a", b"d", *[b"b c"] * 6]] and counts(asked) == [1, 2, 1]
+    assert busy.calls == [[b"a", b"b c", *[b"d"] * 6]] and counts(asked) == [1, 2, 1]
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
