@@ -134,7 +134,7 @@ def test_one_vector_a_text_and_the_length_are_kept_on_the_way(model, tmp_path):
     code, out, err = convert(tmp_path / "again", tmp_path / "tf1", "hf", "tf1")
     assert code == 0 and out.endswith("; tf1 has no sentence vectors\n"), err
     code, _, err = convert(source, tmp_path / "no", "hf", "bert-tfx", "--normalize")
-    assert code == 2 and "does not say how a text gets one vector; give --pooling" in err
+    assert code == 2 and "does not say how a text gets one vector; add --pooling" in err
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def learn(recipe, folder, monkeypatch):
     shape = with_settings(recipe, [f"model.vocab_size={spec.vocab_size}"]).model
     folders = {name: str(folder / name) for name in ("output_dir", "logs_dir", "training_root")}
     trained: list = []
-    monkeypatch.setattr("bert_keras.pretraining.export_with_examples", lambda model, *_: trained.append(model))
+    monkeypatch.setattr("bert_keras.pretraining.export_with_examples", lambda model, *_, **__: trained.append(model))
     job = PretrainJob(
         examples=(examples,), model=shape, training=recipe.training, pretraining=recipe.pretraining, **folders
     )

@@ -152,7 +152,7 @@ def test_example_generation_is_a_job_too(built, tmp_path):
         if transform.spec.urn == common_urns.primitives.PAR_DO.urn
     }
     for split in ("train", "eval"):
-        function, *_ = pickler.loads(functions[f"Make[{split}]/MakeShard"])
+        function, *_ = pickler.loads(functions[f"Make[{split}]"])
         assert pickle.loads(function.pickled_tokenizer).vocabulary == (*SPECIAL_TOKENS, *"abcdefghij")
 
 
