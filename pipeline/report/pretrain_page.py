@@ -19,6 +19,7 @@ from pipeline.report.figures import curves
 from pipeline.report.figures.corpus_funnel import funnel
 from pipeline.report.figures.slice_table import Column, slice_table
 from pipeline.summaries.budget import budget_line
+from pipeline.summaries.pretrain import initial_row
 
 if TYPE_CHECKING:
     from pipeline.runs.lineage import Run
@@ -52,6 +53,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         evaluations=_evaluations(curves.held_out(log), parts),
         slices=slice_table(summary, "Examples", "Lengths are in tokens, without padding.", _slice_columns(parts)),
         reference="without reading the text",
+        settings_note=f"Initial model: {initial_row(summary)}" if "initial_model" in summary else "",
         fingerprints={"Vocabulary: sha256, in the examples too": spec["vocabulary_sha256"]},
     )
     return render_frame(

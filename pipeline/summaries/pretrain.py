@@ -113,7 +113,7 @@ def rows(summary: Mapping[str, Any]) -> dict[str, str]:
     return {
         "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB"
         + (f"; {before:,} read before, left out" if before else ""),
-        **({"initial model": _initial_row(summary)} if "initial_model" in summary else {}),
+        **({"initial model": initial_row(summary)} if "initial_model" in summary else {}),
         "vocabulary": f"{summary['vocab_size']:,} word pieces",
         "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
         **({"sources": source_line(summary["sources"])} if summary["sources"] else {}),
@@ -125,7 +125,8 @@ def rows(summary: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _initial_row(summary: Mapping[str, Any]) -> str:
+def initial_row(summary: Mapping[str, Any]) -> str:
+    """The initial model in a line: its folder, what is kept of it, and its first metric."""
     initial, (first, *_) = summary["initial_model"], PARTS[summary["objective"]]
     facts = [f"{initial['source']}; kept: {initial['kept']}"]
     facts += [f"drawn: {initial['drawn']}"] if initial["drawn"] else []

@@ -98,7 +98,7 @@ def test_an_experiment_writes_a_table_a_picture_and_figures_and_resumes(data, tm
         steps = (PretrainingStep(folder, job.recipe, step) for step in (None, 24))
         exported, checkpoint = map(trainer.init_checkpoint, steps)
         assert exported.config == checkpoint.config and exported.config.causal == causal
-        for one, other in zip(exported.backbone.get_weights(), checkpoint.backbone.get_weights(), strict=True):
+        for one, other in zip(exported.encoder.get_weights(), checkpoint.encoder.get_weights(), strict=True):
             np.testing.assert_array_equal(one, other)
     drawn = trainer.init_checkpoint(PretrainingStep(folder, job.recipe, 0))
     assert drawn.config == exported.config and drawn.backbone is None

@@ -17,6 +17,7 @@ import transformers
 from keras import ops
 
 from bert_keras.convert import weight_map
+from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
@@ -108,7 +109,10 @@ def bert(hidden_act):
     ours = BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=T, hidden_act=act))
     ours.build()
     by_path = variables_by_path(ours)
-    variables = {weight.huggingface.name: by_path[weight.path] for weight in weight_map.weights(ours.config)}
+    variables = {
+        weight.huggingface.name: by_path[weight.path]
+        for weight in weight_map.weights(ours.config, FAMILIES["bert"], ours.config.hidden_size)
+    }
     features = masked_features(segments=2)
 
     def their_outputs(features):

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from bert_keras.convert import weight_map
+from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
@@ -55,7 +56,10 @@ def variables(models):
     """The encoder's, by the names of `transformers`; but for the biases of keys, whose gradient is 0."""
     ours, theirs = models
     by_path = variables_by_path(ours)
-    stored = {weight.huggingface.name: weight.path for weight in weight_map.weights(ours.config)}
+    stored = {
+        weight.huggingface.name: weight.path
+        for weight in weight_map.weights(ours.config, FAMILIES["bert"], ours.config.hidden_size)
+    }
     parameters = [name for name, _ in theirs.named_parameters() if not name.endswith("key.bias")]
     return {name: by_path[stored[name]] for name in parameters if name in stored}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_keras.convert import weight_map
+from bert_keras.convert.families.table import FAMILIES
 
 GOLDEN = Path(__file__).parent / "golden_transformers_variants"
 TOLERANCE = 2e-5
@@ -16,7 +17,9 @@ TOLERANCE = 2e-5
 
 def encoder_names(backbone, prefix):
     """{name: variable} of layers and embeddings; `prefix` stands where a BERT's tensors have `bert.`."""
-    stored = {weight.path: weight.huggingface.name for weight in weight_map.weights(backbone.config)}
+    config = backbone.config
+    table = weight_map.weights(config, FAMILIES["bert"], config.hidden_size)  # of which only the names are used
+    stored = {weight.path: weight.huggingface.name for weight in table}
     found = layer_names(backbone.embeddings_project, f"{prefix}embeddings_project")
     for part in (backbone.embeddings, *backbone.encoder_layers):
         for variable in part.weights:

@@ -156,7 +156,7 @@ def test_moved_examples_and_initial_weights_are_the_same(monkeypatch, job, tmp_p
 
 def test_a_stopped_training_goes_on_on_two_devices(monkeypatch, job, tmp_path):
     """With other intervals and code of the stage: no step is done again, and the losses are those of one device."""
-    monkeypatch.setattr(pretraining, "export_with_examples", lambda *_: None)
+    monkeypatch.setattr(pretraining, "export_with_examples", lambda *_, **__: None)
     quiet = dataclasses.replace(job.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     often = dataclasses.replace(job.training, steps_per_execution=1, save_checkpoints_steps=2)
     job = dataclasses.replace(job, model=quiet, training=often)

@@ -203,7 +203,7 @@ def exported(monkeypatch):
     """The weights of each model that would be exported."""
     weights = []
     monkeypatch.setattr(
-        "bert_keras.pretraining.export_with_examples", lambda model, *_: weights.append(model.get_weights())
+        "bert_keras.pretraining.export_with_examples", lambda model, *_, **__: weights.append(model.get_weights())
     )
     return weights
 
