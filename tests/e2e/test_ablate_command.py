@@ -101,7 +101,7 @@ def test_an_experiment_writes_a_table_a_picture_and_figures_and_resumes(data, tm
         for one, other in zip(exported.encoder.get_weights(), checkpoint.encoder.get_weights(), strict=True):
             np.testing.assert_array_equal(one, other)
     drawn = trainer.init_checkpoint(PretrainingStep(folder, job.recipe, 0))
-    assert drawn.config == exported.config and drawn.backbone is None
+    assert drawn.config == exported.config and drawn.encoder is None
     with pytest.raises(InputError, match="has no checkpoint of step 5; remove it and"):
         trainer.init_checkpoint(PretrainingStep(folder, job.recipe, 5))
 
