@@ -68,7 +68,12 @@ class Stage(base_component.BaseComponent):
 
     def __init__(self, *arguments: Any, **values: Any):
         spec = self.SPEC_CLASS
-        values.update(zip((*spec.INPUTS, *spec.PARAMETERS), arguments, strict=False))
+        names = [*spec.INPUTS, *spec.PARAMETERS]
+        given = names[: len(arguments)]
+        # TFX leaves out what it does not know.
+        if wrong := (set(values) - set(names)) | (set(values) & set(given)):
+            raise TypeError(f"{type(self).__name__}: {', '.join(sorted(wrong))}: unknown, or given twice")
+        values.update(zip(given, arguments, strict=True))
         if "code" in spec.PARAMETERS:
             values.setdefault("code", code_fingerprint(type(self).__module__))
         for name, value in values.items():

@@ -53,7 +53,7 @@ class Order(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the order holds or is reversed by more than `STANDARD_ERRORS`.
+        """The verdict: holds, or reversed, by more than `STANDARD_ERRORS`; else inconclusive.
 
         >>> a, b = Arm("a"), Arm("b")
         >>> [Order(a, b, by, 0.5, None).verdict for by in (1.5, 1.0, -1.5)]

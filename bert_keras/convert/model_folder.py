@@ -40,7 +40,7 @@ class Networks:
 
 
 class Written(NamedTuple):
-    """How a written folder differs from its model.
+    """Differences between a written folder and its model.
 
     Attributes:
         untrained: parts of the folder that the model lacks; they have random weights.
@@ -155,7 +155,7 @@ class ModelFolder:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What of the folder is left out or read otherwise, a sentence each; reads the weights."""
+        """Remarks on parts of the folder that are left out or read otherwise; reads the weights."""
         return (*self.networks.remarks, *self.notes) if self.load else self.notes
 
     def record(self) -> dict[str, Any]:

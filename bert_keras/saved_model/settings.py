@@ -62,7 +62,7 @@ NO_EMBEDDING = EmbeddingSettings()
 
 
 def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
-    """What `bert_config.json` says of the signature `embed`; nothing if there is none."""
+    """The fields of the signature `embed` in `bert_config.json`; empty without the signature."""
     return {} if embedding.pooling == "none" else {EMBEDDING_FIELD: dataclasses.asdict(embedding)}
 
 

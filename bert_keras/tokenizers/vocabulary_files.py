@@ -39,7 +39,7 @@ _SMALLEST_MULTIPLE, _LARGEST_MULTIPLE = 8, 128
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """What a tokenizer is made of.
+    """The parts of a tokenizer.
 
     Attributes:
         tokens: one for each id.

@@ -1,4 +1,4 @@
-"""What the two pipelines have in common before their end: a Trainer, and the examples and thresholds that judge it."""
+"""The end of both pipelines' own stages: a Trainer, and the examples and thresholds that judge it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What distinguishes a family of encoders in the files of other programs."""
+"""Names and rules of a family of encoders in the files of other programs."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from serving.errors import ServingError
 from serving.models.engine_servable import EngineServable
 from serving.scheduling.admission import RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.jobs import Call
 from serving.scheduling.scheduler import Scheduler
 from tests.support.serving.running import wait_for
 
@@ -151,6 +152,19 @@ def test_calls_are_padded_to_allowed_sizes() -> None:
     with Busy(max_batch_size=8, allowed_batch_sizes=(1, 2, 8)) as busy:
         asked = busy.ask(b"a", b"b c", b"d")
     assert busy.calls == [[b"a", b"b c", *[b"d"] * 6]] and counts(asked) == [1, 2, 1]
+
+
+def test_rows_of_a_request_that_ended_after_a_call_took_them_are_not_computed() -> None:
+    """A call may wait for more rows (`batch_timeout_micros`)."""
+    engine = Engine()
+    servable = EngineServable("bert", 1, Path(), {"serving_default": engine}, BatchingSettings())
+    ended, other = (servable.prepare("", {"text": np.array([text], object)}) for text in (b"one", b"two"))
+    call = Call(ended.budget)
+    call.take(ended)
+    call.take(other)
+    ended.context.cancel()
+    call.compute()
+    assert engine.calls == [[b"two"]] and other.result()["counts"].tolist() == [1]
 
 
 @pytest.mark.parametrize("code", ["DEADLINE_EXCEEDED", "CANCELLED"])
