@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,7 +11,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
+from etils import epath
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
 from bert_keras.data.masking import MaskingVocabulary
@@ -19,11 +21,10 @@ from bert_keras.jobs import PretrainJob
 from bert_keras.models.bilm import BiLM, characters_of
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.head_start import head_start
-from bert_keras.notices import notify
+from bert_keras.notices import notify, tell
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
-from bert_keras.saved_model.pretrained import export_saved_model
 from bert_keras.saved_model.settings import CONFIG_FILE, ORIGIN_FIELD
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
@@ -31,12 +32,13 @@ from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.affects import weights_of
 from bert_keras.training.budget import Budget
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
+from bert_keras.training.child import needs_child, run_child, train_in_child
 from bert_keras.training.config import TrainingConfig
+from bert_keras.training.devices import open_devices
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.mixed_examples import mixtures, text_never_read
 from bert_keras.training.optimizer import LearnedRows
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
-from bert_keras.training.strategy import create_strategy, worker_number
 
 # Of the folder of an initial model (`components.trainer.initial_model`): the weights of the model that is trained.
 INITIAL_WEIGHTS_FILE = "initial.weights.h5"
@@ -49,13 +51,17 @@ def pretrain(job: PretrainJob) -> None:
 
     The checkpoints live outside the output folder, which TFX deletes when a component fails. The objective is that of
     the examples (`bert_keras.objectives.registry`). Of several workers, which must all see the same folders, the first
-    one exports.
+    one exports. A process without TensorFlow ends with the checkpoints: the same job exports them where it is.
 
     Raises:
         InputError: the examples do not fit the model; names both numbers and the remedy.
     """
     # First of all: several workers cannot be set up after other operations.
-    strategy = create_strategy(job.training, job.second_phase, job.pretraining.rows_together)
+    devices = open_devices(job.training, job.second_phase, job.pretraining.rows_together)
+    if by_child := needs_child(job.training):
+        train_in_child(__spec__.name, dataclasses.asdict(job))
+        if devices.worker:
+            return
     loaded = {folder: _example_set(folder, job.model) for folder in job.examples}
     examples = mixtures(loaded, job.training)
     # The first ones of the last phase, whose specification the exported model has.
@@ -74,7 +80,7 @@ def pretrain(job: PretrainJob) -> None:
     inputs = [f"{folder}/{name}" for folder in by_length(job.examples) for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
     inputs += [os.path.join(job.init, name) for name in (INITIAL_WEIGHTS_FILE, LEARNED_ROWS_FILE) if job.init]
     directory = run_folder(job.training_root, depends_on, inputs)
-    if not worker_number(strategy):
+    if not devices.worker:
         tell_what_changed(directory, depends_on)
     learned_rows = _learned_rows(job.init) if job.training.freeze_initial else None
     tokenizer = load_tokenizer(judged, spec)
@@ -93,18 +99,22 @@ def pretrain(job: PretrainJob) -> None:
     def create_loop(
         training: TrainingConfig, phases: Sequence[Phase], directory: str, note: Callable[[int], None] | None = None
     ) -> TrainingLoop:
-        return TrainingLoop(create_initial_model, objective, training, phases, directory, strategy, learned_rows, note)
+        return TrainingLoop(create_initial_model, objective, training, phases, directory, devices, learned_rows, note)
 
     training, note = job.training, None
     if training.budget:
-        budget = Budget(directory, training, job.second_phase, examples, strategy)
+        budget = Budget(directory, training, job.second_phase, examples, devices)
         training, second_phase = budget.fix(create_loop)
         phases, note = phases_of(training, second_phase, examples), budget.note
-    for example_set in [] if worker_number(strategy) else examples:
+    for example_set in [] if devices.worker or by_child else examples:
         if warning := text_never_read(phases, example_set):
             notify(warning)
     model = create_loop(training, phases, directory, note).run()
-    if worker_number(strategy):
+    if devices.worker:
+        return
+    if keras.backend.backend() == "jax":
+        if importlib.util.find_spec("tensorflow") is None:
+            tell(f"trained: {directory}; where TensorFlow is installed the same command exports the model")
         return
     export_with_examples(model, objective, job, judged, tokenizer, record=_origin(job.init))
     copy_logs(directory, job.logs_dir)
@@ -114,8 +124,7 @@ def _origin(init: str) -> dict[str, Any]:
     """The field of `bert_config.json` that says where the weights of an initial model began, if it has one."""
     if not init:
         return {}
-    with tf.io.gfile.GFile(os.path.join(init, CONFIG_FILE)) as file:
-        fields = json.load(file)
+    fields = json.loads((epath.Path(init) / CONFIG_FILE).read_text())
     return {name: fields[name] for name in (ORIGIN_FIELD,) if name in fields}
 
 
@@ -123,8 +132,7 @@ def _learned_rows(init: str) -> LearnedRows:
     """What `training.freeze_initial` leaves to learn; InputError if that is nothing."""
     learned: LearnedRows = []
     if init:
-        with tf.io.gfile.GFile(os.path.join(init, LEARNED_ROWS_FILE)) as file:
-            learned = json.load(file)
+        learned = json.loads((epath.Path(init) / LEARNED_ROWS_FILE).read_text())
     if all(rows == [] for rows in learned):
         raise InputError(
             "training.freeze_initial: nothing is left to learn, no word is new and no head is drawn; add words with "
@@ -146,12 +154,14 @@ def export_with_examples(
 
     Args: as in `bert_keras.saved_model.pretrained.export_saved_model`; `examples_dir` has the examples.
     """
+    from bert_keras.saved_model.pretrained import export_saved_model
+
     spec = ExampleSpec.load(examples_dir)
     unigram = _unigram_model(spec, examples_dir)
     export_saved_model(model, tokenizer, job.output_dir, spec.layout, objective, job.export, unigram, untrained, record)
     # The examples' spec belongs to the model.
     source, target = (os.path.join(folder, EXAMPLE_SPEC_FILE) for folder in (examples_dir, job.output_dir))
-    tf.io.gfile.copy(source, target, overwrite=True)  # there if a finished `bert-tfx train` is repeated
+    epath.Path(source).copy(target, overwrite=True)  # there if a finished `bert-tfx train` is repeated
 
 
 def _unigram_model(spec: ExampleSpec, examples_dir: str) -> np.ndarray:
@@ -206,3 +216,7 @@ def load_tokenizer(examples_dir: str, spec: ExampleSpec) -> Tokenizer:
     if vocabulary["vocabulary_sha256"] != spec.vocabulary_sha256:
         raise InputError(f"{examples_dir}: the vocabulary beside the examples is not the one that made them")
     return make_tokenizer(tokens, vocabulary, vocabulary["merges"])
+
+
+if __name__ == "__main__":
+    run_child(lambda fields: pretrain(PretrainJob.from_fields(fields)))

@@ -9,11 +9,11 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 
-import tensorflow as tf
+from etils import epath
 from rich.console import Console
 
 from bert_keras.convert.model_folder import ModelFolder
-from bert_keras.data.tfrecord_batches import shard_files
+from bert_keras.data.tfrecord_batches import records_of_files, shard_files
 from bert_keras.errors import Diverged, InputError
 from bert_keras.files import atomic_write_anywhere, json_text
 from bert_keras.finetuning.init_checkpoint import check_knows, digest_of, init_checkpoint, read_init
@@ -27,6 +27,8 @@ from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
 from bert_keras.training.affects import weights_of
 from bert_keras.training.checkpoint_dir import run_folder
+from bert_keras.training.checkpoints import forget
+from bert_keras.training.devices import Devices
 
 # In the folder of a search's training: its scores on the held-out rows.
 HELD_OUT_SCORES_FILE = "held_out_scores.json"
@@ -76,13 +78,13 @@ class FineTuner:
         """The folder of a training, by which a killed one resumes and a finished one is reused."""
         return run_folder(self.root, {"fine_tuner": self.identity, "training": weights_of(config)}, ())
 
-    def train(self, config: FineTuningConfig, strategy: tf.distribute.Strategy | None = None) -> TrainedTask:
+    def train(self, config: FineTuningConfig, devices: Devices | None = None) -> TrainedTask:
         """Train a model, or load a finished training from its checkpoint."""
         # Models are in reference cycles, so the previous one would stay in memory.
         gc.collect()
         train, held_out = self.rows["train"], self.rows[EVAL]
         folder = self.folder(config)
-        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, strategy)
+        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, devices)
         return TrainedTask(model, self.task, self.settings, self.init.known_tokenizer())
 
     def scores(self, trained: TrainedTask, batch_size: int) -> dict[str, float]:
@@ -96,9 +98,9 @@ class FineTuner:
         The scores stay in its folder, even if the model is removed.
         """
         path = os.path.join(self.folder(config), f"{self.scoring}-{HELD_OUT_SCORES_FILE}")
-        if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as file:
-                return {name: math.nan if value is None else value for name, value in json.load(file).items()}
+        if epath.Path(path).exists():
+            scores = json.loads(epath.Path(path).read_text())
+            return {name: math.nan if value is None else value for name, value in scores.items()}
         try:
             scores = self.scores(self.train(config), config.eval_batch_size)
         except Diverged as error:
@@ -109,9 +111,7 @@ class FineTuner:
 
     def forget_model(self, config: FineTuningConfig) -> None:
         """Remove the checkpoints of a training; its logs and scores stay."""
-        checkpoints = os.path.join(self.folder(config), "checkpoints")
-        if tf.io.gfile.exists(checkpoints):
-            tf.io.gfile.rmtree(checkpoints)
+        forget(self.folder(config))
 
 
 def read_spec(job: FinetuneJob) -> TaskSpec:
@@ -139,4 +139,4 @@ def _init_checkpoint(job: FinetuneJob) -> ModelFolder:
 
 
 def _rows(folder: str) -> list[TaskRow]:
-    return list(read_rows(tf.data.TFRecordDataset(shard_files(folder)).as_numpy_iterator()))
+    return list(read_rows(records_of_files(shard_files(folder))))

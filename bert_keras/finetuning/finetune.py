@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+from etils import epath
 
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
@@ -26,8 +26,8 @@ from bert_keras.tasks.submissions.squad import write_details
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.training.affects import weights_of
 from bert_keras.training.checkpoint_dir import copy_logs, tell_what_changed
+from bert_keras.training.devices import open_devices
 from bert_keras.training.log import TrainingLog
-from bert_keras.training.strategy import create_strategy, worker_number
 
 
 def finetune(job: FinetuneJob) -> None:
@@ -53,13 +53,13 @@ def finetune(job: FinetuneJob) -> None:
     config = job.training
     training = config.training_config(read_spec(job).counts["train"])
     # First of all: several workers cannot be set up after other operations.
-    strategy = create_strategy(training)
+    devices = open_devices(training)
     tuner = FineTuner.from_job(job)
     folder = tuner.folder(config)
     # After a search the folder of its best training exists.
-    if not worker_number(strategy) and not tf.io.gfile.exists(folder):
+    if not devices.worker and not epath.Path(folder).exists():
         tell_what_changed(folder, {**weights_of(job), "init": job.init})
-    chosen = train_restarts(tuner, config, job.restarts, strategy)
+    chosen = train_restarts(tuner, config, job.restarts, devices)
     if chosen is None:
         return
     # Score the model in its exported precision.
@@ -76,8 +76,7 @@ def finetune(job: FinetuneJob) -> None:
     copy_logs(directory, job.logs_dir)
     reports |= {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}
     for name, figures in reports.items():
-        with tf.io.gfile.GFile(os.path.join(job.logs_dir, name), "w") as file:
-            file.write(json_text(figures, indent=2, sort_keys=True) + "\n")
+        (epath.Path(job.logs_dir) / name).write_text(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model
     record = tuner.init.record()
     export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export, record)

@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.errors import Diverged
 from bert_keras.finetuning.fine_tuner import FineTuner
@@ -19,7 +18,7 @@ from bert_keras.finetuning.training import TrainedTask
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.notices import notify
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
-from bert_keras.training.strategy import worker_number
+from bert_keras.training.devices import Devices
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,7 +48,7 @@ class Chosen:
 
 
 def train_restarts(
-    tuner: FineTuner, config: FineTuningConfig, settings: RestartSettings, strategy: tf.distribute.Strategy
+    tuner: FineTuner, config: FineTuningConfig, settings: RestartSettings, devices: Devices
 ) -> Chosen | None:
     """Train all seeds and select; return None on all workers but the first.
 
@@ -65,16 +64,16 @@ def train_restarts(
     diverged = 0
     for seed in range(config.seed, config.seed + settings.count):
         try:
-            trained = tuner.train(dataclasses.replace(config, seed=seed), strategy)
+            trained = tuner.train(dataclasses.replace(config, seed=seed), devices)
         except Diverged as error:
             diverged += 1
             if diverged == settings.count:
                 raise
-            if worker_number(strategy) == 0:
+            if devices.worker == 0:
                 notify(f"seed {seed} is left out: {error}")
             scores[seed] = dict.fromkeys(tuner.task.metrics, math.nan)
             continue
-        if worker_number(strategy):
+        if devices.worker:
             continue
         scores[seed] = tuner.scores(trained, config.eval_batch_size)
         best = sorted([*best, Restart(seed, trained, scores[seed])], key=lambda one: -_or_worst(one.scores[metric]))

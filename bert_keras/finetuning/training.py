@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
+from pydantic import TypeAdapter
 
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import check_reads, initialize_encoder
-from bert_keras.finetuning.prediction import predict
+from bert_keras.models.config import BertConfig
+from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.similarity import check_training
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.protocol import Tokenizer
-from bert_keras.training.config import SecondPhase
+from bert_keras.training.checkpoints import has_finished
+from bert_keras.training.child import needs_child, run_child, train_in_child
+from bert_keras.training.config import SecondPhase, TrainingConfig
+from bert_keras.training.devices import Devices
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import phases_of
 
@@ -34,7 +40,7 @@ def fine_tune(
     train: Sequence[TaskRow],
     held_out: Sequence[TaskRow],
     directory: str,
-    strategy: tf.distribute.Strategy | None = None,
+    devices: Devices | None = None,
 ) -> keras.Model:
     """Train a model for a task, with `bert_keras.training.loop`, and return it, float32.
 
@@ -46,7 +52,7 @@ def fine_tune(
         train: rows with golds.
         held_out: rows with golds, whose loss is logged.
         directory: where checkpoints and logs live; the same one with the same arguments resumes.
-        strategy: of `bert_keras.training.strategy.create_strategy`; None makes it.
+        devices: of `bert_keras.training.devices.open_devices`; None opens them.
 
     Raises:
         InputError: rows, settings and encoder do not fit each other.
@@ -63,25 +69,90 @@ def fine_tune(
     learned = features[0].arrays["weights"] > 0
     # As in run_squad.py, a step counts rows, not windows.
     training = config.training_config(len(np.unique(features[0].row_of[learned])))
-    arrays = {name: array[learned] for name, array in features[0].arrays.items()}
-    examples = ArrayExamples(arrays, features[1].arrays, static_shape=config.strategy == "tpu")
+    arrays = {name: array[learned] for name, array in features[0].arrays.items()}, features[1].arrays
+    recipe = _TaskModel(task, settings, init.config, config.seed, init.architecture.embedding_size, init.family)
 
     def create_model() -> keras.Model:
-        model = kind.create_model(init.config, task, settings, config.seed, init.architecture.embedding_size)
-        model.build()
+        model = recipe.create()
         initialize_encoder(model, init)
         return model
 
-    phases = phases_of(training, SecondPhase(), [examples])
-    loop = TrainingLoop(create_model, kind.objective, training, phases, directory, strategy)
-    trained = loop.run()
-    loop.drop_optimizer()
+    if needs_child(config) and not has_finished(directory):
+        _train_in_child(recipe, create_model(), training, arrays, directory)
+    trained = _train(create_model, kind.objective, training, arrays, directory, devices)
     if config.mixed_precision == "float32":
         return trained
     # Score the model that is served, in float32.
     model = create_model()
     model.set_weights(trained.get_weights())
     return model
+
+
+@dataclasses.dataclass(frozen=True)
+class _TaskModel:
+    """What makes a task model, but for its weights."""
+
+    task: Task
+    settings: TaskSettings
+    encoder: BertConfig
+    seed: int
+    embedding_size: int
+    family: str
+
+    def create(self) -> keras.Model:
+        kind = task_type_of(self.task)
+        model = kind.create_model(self.encoder, self.task, self.settings, self.seed, self.embedding_size)
+        model.build()
+        model.drops_encoder_output = self.family == "roberta"
+        return model
+
+
+_Arrays = tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
+# Of a child: its training rows, its held-out rows, and the initial weights in order.
+_CHILD_FILES = ("train.npz", "held_out.npz", "weights.npz")
+
+
+def _train(
+    create_model: Callable[[], keras.Model],
+    objective: Objective,
+    config: TrainingConfig,
+    arrays: _Arrays,
+    directory: str,
+    devices: Devices | None = None,
+) -> keras.Model:
+    """Train on arrays of training rows and held-out rows."""
+    examples = ArrayExamples(*arrays, static_shape=config.strategy == "tpu")
+    phases = phases_of(config, SecondPhase(), [examples])
+    loop = TrainingLoop(create_model, objective, config, phases, directory, devices)
+    trained = loop.run()
+    loop.drop_optimizer()
+    return trained
+
+
+def _train_in_child(
+    recipe: _TaskModel, initial: keras.Model, config: TrainingConfig, arrays: _Arrays, directory: str
+) -> None:
+    """`_train` on JAX, in a child process that finds rows and initial weights in files."""
+    with tempfile.TemporaryDirectory() as folder:
+        weights = {str(number): value for number, value in enumerate(initial.get_weights())}
+        for name, values in zip(_CHILD_FILES, (*arrays, weights), strict=True):
+            np.savez(os.path.join(folder, name), **values)
+        job = {"model": dataclasses.asdict(recipe), "training": dataclasses.asdict(config)}
+        train_in_child(__spec__.name, {**job, "folder": folder, "directory": directory})
+
+
+def _train_job(job: Mapping[str, Any]) -> None:
+    """The training of `_train_in_child`, in the child."""
+    recipe = TypeAdapter(_TaskModel).validate_python(job["model"])
+    config = TypeAdapter(TrainingConfig).validate_python(job["training"])
+    train, held_out, weights = (dict(np.load(os.path.join(job["folder"], name))) for name in _CHILD_FILES)
+
+    def create_model() -> keras.Model:
+        model = recipe.create()
+        model.set_weights([weights[str(number)] for number in range(len(weights))])
+        return model
+
+    _train(create_model, task_type_of(recipe.task).objective, config, (train, held_out), job["directory"])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,6 +173,8 @@ class TrainedTask:
 
     def outputs(self, rows: Sequence[TaskRow], batch_size: int) -> tuple[Any, TaskFeatures]:
         """The model's outputs (`predict`) for rows, and their features; golds are not used."""
+        from bert_keras.finetuning.prediction import predict
+
         unlabelled = [dataclasses.replace(row, gold=None) for row in rows]
         features = task_type_of(self.task).features(unlabelled, self.task, self.settings, self.tokenizer)
         return predict(self.model, features, batch_size), features
@@ -110,3 +183,7 @@ class TrainedTask:
         """The answers to rows, in the form of their golds, in order."""
         outputs, features = self.outputs(rows, batch_size)
         return task_type_of(self.task).answers(outputs, features, rows, self.task, self.settings)
+
+
+if __name__ == "__main__":
+    run_child(_train_job)

@@ -18,15 +18,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tensorflow as tf
+from etils import epath
 from rich.console import Console
 
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
 from bert_keras.training.config import BUDGET_FILE, SecondPhase, TrainingConfig, with_steps
+from bert_keras.training.devices import Devices
 from bert_keras.training.flops import known_training_flops
 from bert_keras.training.phases import Examples, Phase, PhaseCost, phases_of
-from bert_keras.training.strategy import num_workers, of_first_worker, worker_number
 
 if TYPE_CHECKING:
     from bert_keras.training.loop import TrainingLoop
@@ -65,7 +65,7 @@ class Budget:
         directory: the run's folder, common to all workers.
         training, second: its settings, whose numbers of steps are taken as shares.
         examples: of each phase.
-        strategy: the devices.
+        devices: those of the run.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Budget:
         training: TrainingConfig,
         second: SecondPhase,
         examples: Sequence[Examples],
-        strategy: tf.distribute.Strategy,
+        devices: Devices,
     ):
         self._path, self._directory = os.path.join(directory, BUDGET_FILE), os.path.join(directory, "measuring")
-        self._training, self._second, self._examples, self._strategy = training, second, examples, strategy
+        self._training, self._second, self._examples, self._devices = training, second, examples, devices
         self._limit, self._unit = training.budget_limit or (0.0, "")
         self._account: dict[str, Any] = {}
         read, workers = time.process_time if self._unit == "core-seconds" else time.monotonic, 1
         if self._unit == "core-seconds":
-            workers = num_workers(strategy)
+            workers = devices.workers
         started = read()
         self._clock = lambda: workers * (read() - started)
 
@@ -97,16 +97,15 @@ class Budget:
         Raises:
             InputError: too few steps fit, or the FLOPs of the model are not known.
         """
-        if tf.io.gfile.exists(self._path):
-            with tf.io.gfile.GFile(self._path) as file:
-                self._account = json.load(file)
+        if epath.Path(self._path).exists():
+            self._account = json.loads(epath.Path(self._path).read_text())
         else:
             self._measure(create_loop)
         return self._with(self._account["num_train_steps"])[0]
 
     def note(self, step: int) -> None:
         """Write what is used up to a checkpoint; what a killed process did after its last one is not counted."""
-        if worker_number(self._strategy):
+        if self._devices.worker:
             return
         (training, _), phases = self._with(self._account["num_train_steps"])
         used = self._account["used"] + self._clock()
@@ -141,7 +140,7 @@ class Budget:
             return spent + costs.of(self._training, self._with(steps)[1], steps)
 
         # All workers take the first one's number, though each has measured.
-        steps = of_first_worker(bisect.bisect_right(range(1, _MOST_STEPS), self._limit, key=cost), self._strategy)
+        steps = self._devices.of_first_worker(bisect.bisect_right(range(1, _MOST_STEPS), self._limit, key=cost))
         if steps < LEAST_STEPS:
             raise InputError(
                 f"training.budget is {self._training.budget}: {steps} steps fit into it, fewer than {LEAST_STEPS}; "
@@ -155,10 +154,10 @@ class Budget:
             "costs": {**costs._asdict(), "phases": [phase._asdict() for phase in costs.phases]},
             "used": 0.0,
         }
-        if worker_number(self._strategy) == 0:
-            if tf.io.gfile.exists(self._directory):
-                tf.io.gfile.rmtree(self._directory)
-            tf.io.gfile.makedirs(os.path.dirname(self._path))
+        if self._devices.worker == 0:
+            if epath.Path(self._directory).exists():
+                epath.Path(self._directory).rmtree()
+            epath.Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             atomic_write_anywhere(self._path, json.dumps(self._account, indent=2) + "\n")
             each = ", ".join(f"{c.step:.3g} of {c.batch_size} x {c.max_seq_length} tokens" for c in costs.phases)
             _tell(f"{steps:,} steps; {self._unit} a step: {each}")

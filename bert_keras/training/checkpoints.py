@@ -1,58 +1,59 @@
-"""Checkpoints of a training run: atomic writes; the newest intact checkpoint is restored."""
+"""Checkpoints of a training run: one file of arrays each, for every backend; the newest intact one is restored.
+
+`ckpt-STEP.npz` is an uncompressed NumPy archive of `bert_keras.training.devices.named_variables`, whose members have
+checksums. `finished.npz` is the last checkpoint of a finished run without the optimizer's state, two thirds of it.
+"""
 
 from __future__ import annotations
 
 import os
+import uuid
+import zipfile
+import zlib
+from typing import Any
 
-import tensorflow as tf
+import numpy as np
+from etils import epath
 
 from bert_keras.errors import StageError
 from bert_keras.files import check_no_pattern
 from bert_keras.notices import notify
+from bert_keras.training.devices import TrainSteps
 
-# Transient I/O errors. Any other error means that the checkpoint is corrupt.
-_TRANSIENT = (
-    tf.errors.UnavailableError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.AbortedError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnauthenticatedError,
-    tf.errors.ResourceExhaustedError,
-    MemoryError,
-    PermissionError,
-)
+# What a damaged file raises; any other error is of the file system, and may be transient.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError)
 
-# Checkpoint of a finished run: weights and step.
-_FINISHED = "finished"
+_FOLDER, _FINISHED = "checkpoints", "finished.npz"
+
+
+def has_finished(directory: str) -> bool:
+    """Whether the training in a folder is finished, and `Checkpoints.finish` was called."""
+    return bool((epath.Path(directory) / _FOLDER / _FINISHED).exists())
+
+
+def forget(directory: str) -> None:
+    """Remove the checkpoints of the training in a folder."""
+    if (folder := epath.Path(directory) / _FOLDER).exists():
+        folder.rmtree()
 
 
 class Checkpoints:
     """The checkpoints of one run, numbered by step; `finish` replaces them by one of the weights.
 
     Args:
-        checkpoint: the objects to save.
-        result: those of them that a finished run still needs.
-        directory: their folder, common to all workers.
+        steps: the state to save.
+        directory: the training's folder, common to all workers, of which the first one writes.
         max_to_keep: number of checkpoints kept.
-        worker: this worker's number. All workers must save at the same step, because distributed values are gathered;
-            only worker 0's checkpoints are kept.
+        worker: this worker's number.
 
     Raises:
-        InputError: TensorFlow could not read checkpoints in the folder.
+        InputError: TensorFlow, which exports the trained model, could not read files in the folder.
     """
 
-    def __init__(
-        self,
-        checkpoint: tf.train.Checkpoint,
-        result: tf.train.Checkpoint,
-        directory: str,
-        max_to_keep: int,
-        worker: int = 0,
-    ):
+    def __init__(self, steps: TrainSteps, directory: str, max_to_keep: int, worker: int = 0):
         check_no_pattern(directory, "train in another folder")
-        self._checkpoint, self._result, self._directory, self._worker = checkpoint, result, directory, worker
-        folder = directory if worker == 0 else os.path.join(directory, f"worker-{worker}")
-        self._manager = tf.train.CheckpointManager(checkpoint, folder, max_to_keep=max_to_keep)
+        self._steps, self._directory, self._worker = steps, os.path.join(directory, _FOLDER), worker
+        self._max_to_keep = max_to_keep
 
     def restore_newest(self) -> None:
         """Restore the newest intact checkpoint, if any, and report damaged ones.
@@ -60,22 +61,15 @@ class Checkpoints:
         Raises:
             StageError: all checkpoints are damaged.
         """
-        paths = sorted(
-            (name.removesuffix(".index") for name in tf.io.gfile.glob(os.path.join(self._directory, "ckpt-*.index"))),
-            key=lambda path: int(path.rpartition("-")[2]),
-        )
-        finished = os.path.join(self._directory, _FINISHED)
-        paths += [finished] * tf.io.gfile.exists(f"{finished}.index")
+        paths, finished = self._paths(), epath.Path(self._directory) / _FINISHED
+        paths += [finished] * finished.exists()
         for path in reversed(paths):
             try:
-                # `restore` asks for the counter of `save`, which `write` in `finish` leaves out.
-                restored = self._result.read(path) if path == finished else self._checkpoint.restore(path)
-                restored.assert_existing_objects_matched()
+                with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                    self._steps.set_arrays(dict(arrays))
                 return
-            except _TRANSIENT:
-                raise
-            except Exception as error:
-                reason = str(error).splitlines()[0]
+            except _DAMAGED as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 notify(f"the checkpoint {path} is damaged ({reason}); the one before it is used")
         if paths:
             raise StageError(
@@ -83,43 +77,64 @@ class Checkpoints:
             )
 
     def save(self, step: int) -> None:
-        """Write the checkpoint of `step`, then delete the oldest ones.
+        """Write the checkpoint of `step`, then delete the oldest ones; on all workers but the first do nothing.
 
         Raises:
             StageError: it could not be written; earlier checkpoints are unchanged.
         """
+        if self._worker:
+            return
+        before = self._paths()
         try:
-            self._manager.save(checkpoint_number=step)
-        except (tf.errors.OpError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            kept = "the one before it is intact" if self._manager.checkpoints else "it is the first, no step is kept"
+            self._write(f"ckpt-{step}.npz", self._steps.arrays())
+        except OSError as error:
+            kept = "the one before it is intact" if before else "it is the first, no step is kept"
             raise StageError(
-                f"the checkpoint of step {step} could not be written to {self._directory} ({reason}); {kept}: free "
+                f"the checkpoint of step {step} could not be written to {self._directory} ({error}); {kept}: free "
                 "space and run the command again"
             ) from error
-        if self._worker:
-            tf.io.gfile.rmtree(os.path.join(self._directory, f"worker-{self._worker}"))
+        for path in self._paths()[: -self._max_to_keep]:
+            path.unlink()
 
     def finish(self) -> None:
-        """Replace the checkpoints by one without the optimizer's state, two thirds of them.
+        """Replace the checkpoints by one without the optimizer's state.
 
         It is complete before the others are deleted; killed in between, the next call deletes them.
 
         Raises:
             StageError: it could not be written, or they could not be deleted.
         """
-        path = os.path.join(self._directory, _FINISHED)
-        # Sorted, so that the index that tells of an unfinished deletion goes last.
-        others = sorted(tf.io.gfile.glob(os.path.join(self._directory, "ckpt-*")))
-        if self._worker or not others:
+        paths = self._paths()
+        if self._worker or not paths:
             return
         try:
-            self._result.write(path)
-            for name in others:
-                tf.io.gfile.remove(name)
-        except (tf.errors.OpError, OSError) as error:
-            reason = str(error).splitlines()[0]
+            self._write(_FINISHED, self._steps.arrays(with_optimizer=False))
+            for path in paths:
+                path.unlink()
+        except OSError as error:
             raise StageError(
-                f"the checkpoints of a finished training could not be replaced by {path} ({reason}); nothing is lost: "
-                "free space and run the command again"
+                f"the checkpoints of a finished training could not be replaced by {self._directory}/{_FINISHED} "
+                f"({error}); nothing is lost: free space and run the command again"
             ) from error
+
+    def _paths(self) -> list[Any]:
+        """The checkpoints, the oldest first."""
+        folder = epath.Path(self._directory)
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        steps = sorted(int(name[5:-4]) for name in names if name.startswith("ckpt-") and name.endswith(".npz"))
+        return [folder / f"ckpt-{step}.npz" for step in steps]
+
+    def _write(self, name: str, arrays: dict[str, np.ndarray]) -> None:
+        folder = epath.Path(self._directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{uuid.uuid4().hex}.part"
+        try:
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+                file.flush()
+                if "://" not in self._directory:
+                    os.fsync(file.fileno())
+            temporary.replace(folder / name)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

@@ -51,10 +51,14 @@ class OptimizationConfig:
             for a task's official scores.
         eval_batches: number of batches of that evaluation.
         eval_every_steps: steps between two evaluations.
+        backend: `tensorflow`, or `jax`, which computes the same on GPUs and TPUs (docs/gpus.md); export, gate and
+            server are TensorFlow's.
         strategy: `one_device`, `mirrored` over the devices of this machine, `multi_worker` over several machines, or
-            `tpu` (`bert_keras.training.strategy`).
+            `tpu` (`bert_keras.training.devices`).
         mixed_precision: `float32`, or `mixed_bfloat16`.
-        jit_compile: compile the forward and backward pass with XLA.
+        jit_compile: compile the forward and backward pass with XLA; JAX always does.
+        rematerialize: compute the activations of each encoder layer again in the backward pass: less memory, a third
+            more time.
         seed: seed of the initial weights, of dropout and of the order of the examples.
     """
 
@@ -72,9 +76,11 @@ class OptimizationConfig:
     eval_batch_size: int = run(64)
     eval_batches: int = run(8)
     eval_every_steps: int = run(1000)
+    backend: Literal["tensorflow", "jax"] = run("tensorflow")
     strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = run("one_device")
     mixed_precision: Literal["float32", "mixed_bfloat16"] = weights("float32")
     jit_compile: bool = run(False)
+    rematerialize: bool = run(False)
     seed: int = weights(12345)
 
     def __post_init__(self) -> None:

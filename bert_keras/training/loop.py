@@ -7,6 +7,7 @@ exactly, and normalises and clips per replica (docs/decisions/0002-own-training-
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import time
@@ -14,33 +15,32 @@ from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
+from etils import epath
 
 from bert_keras.errors import Diverged, Preempted
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.checkpoints import Checkpoints
 from bert_keras.training.config import TrainingConfig
+from bert_keras.training.devices import Devices, open_devices
 from bert_keras.training.flops import Ceiling, known_training_flops
 from bert_keras.training.log import TrainingLog, TrainingProgress
 from bert_keras.training.optimizer import LearnedRows, create_optimizer, num_encoder_layers
 from bert_keras.training.phases import Phase, PhaseCost
 from bert_keras.training.preemption import Termination
 from bert_keras.training.schedules import create_schedule
-from bert_keras.training.step import RandomStates, TrainSteps
-from bert_keras.training.strategy import create_strategy, describe_devices, worker_number
 
 
 class TrainingLoop:
     """The training of one model.
 
     Args:
-        create_model: returns the built model; called under the strategy's scope, with the dtype policy of the run.
+        create_model: returns the built model; called in the devices' scope, with the dtype policy of the run.
         objective: the objective.
         config: settings of the run.
         phases: the examples from step 0 to `config.num_train_steps` (`bert_keras.training.phases.phases_of`).
         directory: folder of checkpoints and logs, common to all workers. The same directory with the same arguments
             resumes.
-        strategy: result of `create_strategy(config)`, which several workers must call before anything else.
+        devices: result of `open_devices(config)`, which several workers must call before anything else.
         learned_rows: of an initial model, what `config.freeze_initial` does not freeze.
         on_checkpoint: called with the step after each checkpoint.
     """
@@ -52,35 +52,29 @@ class TrainingLoop:
         config: TrainingConfig,
         phases: Sequence[Phase],
         directory: str,
-        strategy: tf.distribute.Strategy | None = None,
+        devices: Devices | None = None,
         learned_rows: LearnedRows | None = None,
         on_checkpoint: Callable[[int], None] | None = None,
     ):
         self._on_checkpoint = on_checkpoint or (lambda step: None)
         self.objective, self.config, self.phases, self.directory = objective, config, phases, directory
-        self.strategy = strategy or create_strategy(config)
+        self.devices = devices or open_devices(config)
         self._schedule = create_schedule(config)
         keras.mixed_precision.set_dtype_policy(config.mixed_precision)
         try:
-            with self.strategy.scope():
-                self.model = create_model()
-                self.optimizer = create_optimizer(config, num_encoder_layers(self.model.weights), learned_rows)
-                self.optimizer.build(self.model.trainable_variables)
+            with self.devices.scope():
+                model = create_model()
+                optimizer = create_optimizer(config, num_encoder_layers(model.weights), learned_rows)
+                optimizer.build(model.trainable_variables)
         finally:
             keras.mixed_precision.set_dtype_policy("float32")
-        self.step = tf.Variable(0, dtype=tf.int64, name="step")
-        checkpoint = tf.train.Checkpoint(model=self.model, optimizer=self.optimizer, step=self.step)
-        self._worker = worker_number(self.strategy)
-        self._has_peers = isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        # A list, because a checkpoint finds layers in lists only through their optimizer.
-        result = tf.train.Checkpoint(weights=list(self.model.weights), step=self.step)
-        self._checkpoints = Checkpoints(
-            checkpoint, result, os.path.join(directory, "checkpoints"), config.keep_checkpoint_max, self._worker
-        )
-        self._train_steps = TrainSteps(self.model, self.optimizer, objective, self.step, self.strategy, config)
-        self._request_stop = self._train_steps.request_stop
-        self._random_states = RandomStates(self.model)
-        self._eval_step = tf.function(self._eval_step_eager)
+        self.steps = self.devices.train_steps(model, optimizer, objective, config)
+        self._checkpoints = Checkpoints(self.steps, directory, config.keep_checkpoint_max, self.devices.worker)
+
+    @property
+    def model(self) -> keras.Model:
+        """The model, with the weights of the steps so far."""
+        return self.steps.model
 
     def run(self) -> keras.Model:
         """Train to `num_train_steps`, from the newest checkpoint if there is one, and return the model.
@@ -92,14 +86,16 @@ class TrainingLoop:
         """
         config = self.config
         self._checkpoints.restore_newest()
-        first = int(self.step)
-        log = TrainingLog(self.directory, first) if self._worker == 0 else None
+        first = self.steps.step
+        if first == config.num_train_steps:
+            return self.model
+        log = TrainingLog(self.directory, first) if self.devices.worker == 0 else None
         ceiling = Ceiling(
-            self.strategy.num_replicas_in_sync,
+            self.devices.replicas,
             "bfloat16" if config.mixed_precision == "mixed_bfloat16" else "float32",
         )
-        bar = TrainingProgress(config.num_train_steps, first, describe_devices(self.strategy), quiet=self._worker > 0)
-        with Termination(self._request_stop) as termination, bar:
+        bar = TrainingProgress(config.num_train_steps, first, self.devices.describe(), quiet=self.devices.worker > 0)
+        with Termination(self.steps.request_stop) as termination, bar:
             for phase in self.phases:
                 self._run_phase(phase, log, bar, termination, ceiling)
         return self.model
@@ -115,17 +111,17 @@ class TrainingLoop:
             clock: what is spent.
             enough: whether this number of steps, since then on the clock, measures a phase.
         """
-        log = TrainingLog(self.directory, 0) if self._worker == 0 else None
+        log = TrainingLog(self.directory, 0) if self.devices.worker == 0 else None
         costs = []
         for phase in self.phases:
-            laps, iterator = [clock()], iter(self._batches(phase, phase.first_step))
-            self._train_steps(iterator, 1)
+            laps, batches = [clock()], self.steps.feed(phase, phase.first_step)
+            self.steps(batches, 1)
             laps.append(clock())
             steps, stop = 0, False
             while not stop:
                 # Short calls first, because a step may take a minute.
                 count = min(self.config.steps_per_execution, max(1, steps))
-                sums, stop = self._train_steps(iterator, count, stop=enough(laps[1], steps))
+                sums, stop = self.steps(batches, count, stop=enough(laps[1], steps))
                 steps += count
                 if log:
                     log.write("train", steps, self.objective.metrics(sums))
@@ -133,7 +129,7 @@ class TrainingLoop:
             for _ in range(2):
                 if log:
                     log.write("eval", steps, self.evaluate(phase))
-                    log.write_histograms(steps, self.model)
+                    log.write_histograms(steps, self._weights())
                 laps.append(clock())
             first, rest, compiling, evaluation = np.diff(laps).tolist()
             step = rest / steps
@@ -158,18 +154,18 @@ class TrainingLoop:
         self._checkpoints.finish()
 
     def _run_phase(self, phase, log, bar, termination, ceiling) -> None:
-        step = int(self.step)
+        step = self.steps.step
         if step >= phase.end_step:
             return
         config, examples = self.config, phase.examples
         flops = known_training_flops(self.model, examples.max_seq_length, examples.max_predictions_per_seq)
-        iterator = iter(self._batches(phase, step))
+        batches = self.steps.feed(phase, step)
         while step < phase.end_step:
             started = time.monotonic()
             count = self._next_stop(step, phase) - step
-            sums, stop = self._train_steps(iterator, count)
+            sums, stop = self.steps(batches, count)
             seconds = time.monotonic() - started
-            reached, asked = int(self.step), count
+            reached, asked = self.steps.step, count
             step, count = reached, reached - step
             if count < asked and not (stop and all(map(math.isfinite, sums.values()))):
                 raise Diverged(self._not_finite(phase, step, sums))
@@ -188,42 +184,22 @@ class TrainingLoop:
                 log.write("train", step, metrics)
                 if step % config.eval_every_steps == 0 or step == config.num_train_steps:
                     log.write("eval", step, self.evaluate(phase))
-                    log.write_histograms(step, self.model)
+                    log.write_histograms(step, self._weights())
             # Several workers stop at the same step, agreed on before it; a single worker need not wait.
-            stop = stop or (bool(termination) and not self._has_peers)
+            stop = stop or (bool(termination) and self.devices.workers == 1)
             if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
                 self._checkpoints.save(step)
                 self._on_checkpoint(step)
             if stop and step < config.num_train_steps:
                 raise Preempted(f"stopped by {termination.cause} at step {step}; run the same command to resume")
 
-    def _batches(self, phase: Phase, first_step: int) -> tf.distribute.DistributedDataset:
-        """The batches of a phase from a step on, split over the workers (docs/decisions/0008)."""
-
-        def worker_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            workers = context.num_input_pipelines
-            part = {"worker": context.input_pipeline_id, "num_workers": workers}
-            return self._stream(phase, first_step, **part, replicas=context.num_replicas_in_sync // workers)
-
-        return self.strategy.distribute_datasets_from_function(worker_part)
-
-    def _stream(self, phase: Phase, first_step: int, **part: int) -> tf.data.Dataset:
-        first_example = phase.examples_read(first_step)
-        return _untuned(
-            phase.examples.train_batches(
-                batch_size=phase.batch_size, first_example=first_example, seed=self.config.seed, **part
-            )
-        )
-
     def _not_finite(self, phase: Phase, step: int, sums: dict[str, float]) -> str:
         """Save the batch of a step whose loss or gradient is not finite; return the error message."""
         path = os.path.join(self.directory, f"not_finite_at_step_{step}.npz")
-        if self._worker == 0:
-            batch = next(iter(self._stream(phase, step)))
+        if self.devices.worker == 0:
             archive = io.BytesIO()
-            np.savez(archive, **{name: value.numpy() for name, value in batch.items()})
-            with tf.io.gfile.GFile(path, "wb") as file:
-                file.write(archive.getvalue())
+            np.savez(archive, **next(phase.train_batches(step, self.config.seed)))  # type: ignore[arg-type]
+            epath.Path(path).write_bytes(archive.getvalue())
         loss = self.objective.metrics(sums)["loss"]
         problem = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
         return (
@@ -233,32 +209,14 @@ class TrainingLoop:
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
         """Metrics of the first `eval_batches` held-out batches of a phase's examples."""
-        totals = dict.fromkeys(self.objective.sums, 0.0)
-        batches = _untuned(phase.examples.eval_batches(self.config.eval_batch_size))
-        for number, batch in batches.take(self.config.eval_batches).enumerate():
-            for name, value in self._eval_step(batch, number).items():
-                totals[name] += float(value)
-        return self.objective.metrics(totals)
+        batches = phase.examples.eval_batches(self.config.eval_batch_size)
+        return self.objective.metrics(self.steps.evaluate(itertools.islice(batches, self.config.eval_batches)))
 
-    def _eval_step_eager(self, batch, number):
-        """Sums over a batch; `number`, int64, seeds random draws (ELECTRA's replacements)."""
-        with self._random_states.of(number):
-            sums = self.objective.example_sums(self.model(batch, training=False), batch)
-        return {name: tf.reduce_sum(value) for name, value in sums.items()}
+    def _weights(self) -> dict[str, np.ndarray]:
+        return {v.path: keras.ops.convert_to_numpy(v) for v in self.model.trainable_variables}
 
     def _next_stop(self, step: int, phase: Phase) -> int:
         """The next step with an evaluation, a checkpoint or a log record, or the end of the phase."""
         config = self.config
         every = (config.eval_every_steps, config.save_checkpoints_steps, config.steps_per_execution)
         return min(phase.end_step, *((step // n + 1) * n for n in every))
-
-
-def _untuned(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Turn off tf.data's autotuning: all buffers and threads have fixed numbers.
-
-    Its thread can miss the end of an iterator, which then waits for its next round: up to a minute, each time. So a
-    training stopped by SIGTERM outlived the grace period of its scheduler.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return batches.with_options(options)

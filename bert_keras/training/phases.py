@@ -10,7 +10,7 @@ A batch ramp from 64 to 256 over 3,000 of 900,000 steps, then 100,000 steps at a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bert_keras.data.example_format import ExampleSpec, Shard, read_shards
@@ -20,6 +20,8 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from bert_keras.data.array_batches import Arrays
 
 
 class Examples(Protocol):
@@ -142,6 +144,16 @@ class Phase:
     def examples_read(self, step: int) -> int:
         """Number of `examples` read before `step`, a step of this phase or its end."""
         return self.first_example + (step - self.first_step) * self.batch_size
+
+    def train_batches(self, first_step: int, seed: int, worker: int = 0, num_workers: int = 1) -> Iterator[Arrays]:
+        """The batches from a step on, endless: the rows of one of the workers."""
+        return self.examples.train_batches(
+            batch_size=self.batch_size,
+            first_example=self.examples_read(first_step),
+            seed=seed,
+            worker=worker,
+            num_workers=num_workers,
+        )
 
 
 class PhaseCost(NamedTuple):

@@ -9,17 +9,19 @@ w, n: the weights of a batch's predictions and their negative log-likelihoods; r
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.config import TrainingConfig
+from bert_keras.training.devices import COUNTS, arrays_of, assign_arrays, named_variables
+from bert_keras.training.phases import Phase
 
 _SUM = tf.distribute.ReduceOp.SUM
-# Returned by a step besides the objective's sums: positions (with padding), tokens (without), and the gradient's norm
-# before clipping.
-COUNTS = ("positions", "tokens", "gradient_norm")
 
 
 class RandomStates:
@@ -44,15 +46,14 @@ class RandomStates:
         return keras.StatelessScope(states)
 
 
-class TrainSteps:
-    """A callable that runs `count` optimizer steps in one call of a compiled loop.
+class TensorFlowSteps:
+    """`bert_keras.training.devices.TrainSteps` under a strategy: the steps of a call are one compiled loop.
 
     Args:
         model, optimizer: made under `strategy`; the optimizer must not sum over the replicas, which is done here.
-        step: int64, number of completed steps; also seeds dropout.
         objective: the objective.
-        strategy: the distribution strategy.
         config: settings of the run.
+        strategy: the distribution strategy.
     """
 
     def __init__(
@@ -60,11 +61,12 @@ class TrainSteps:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         objective: Objective,
-        step: tf.Variable,
-        strategy: tf.distribute.Strategy,
         config: TrainingConfig,
+        strategy: tf.distribute.Strategy,
     ):
-        self._model, self._optimizer, self._step = model, optimizer, step
+        self.model, self._optimizer = model, optimizer
+        # The number of completed steps; also seeds dropout.
+        self._step = tf.Variable(0, dtype=tf.int64, name="step")
         self._objective, self._strategy, self._config = objective, strategy, config
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
@@ -78,31 +80,64 @@ class TrainSteps:
             # One pass over a variable and its means instead of one per operation: 20 ms of CPU instead of 53 for the
             # mini size. With several replicas the update communicates, which XLA cannot compile.
             self._update = tf.function(self._clip_and_update, jit_compile=True)
-        self._compiled = tf.function(self._steps)
+        self._compiled, self._compiled_evaluation = tf.function(self._steps), tf.function(self._evaluated)
         # On the host: `request_stop` writes it while a device runs the loop.
         with tf.device("CPU:0"):
             self._stop = tf.Variable(0.0, trainable=False)
 
+    @property
+    def step(self) -> int:
+        return int(self._step)
+
     def request_stop(self) -> None:
-        """Let all workers stop after the step that runs; from any thread."""
         self._stop.assign(1.0)
 
-    def __call__(self, iterator, count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
-        """Run `count` steps; fewer if a stop is requested, or up to the first that is not finite.
+    def feed(self, phase: Phase, first_step: int) -> Iterator[Any]:
+        def worker_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            workers = context.num_input_pipelines
+            rows = phase.batch_size // context.num_replicas_in_sync
 
-        A step whose loss or gradient is not finite is not counted by `step`.
+            def parts():
+                for batch in phase.train_batches(
+                    first_step, self._config.seed, worker=context.input_pipeline_id, num_workers=workers
+                ):
+                    for first in range(0, phase.batch_size // workers, rows):
+                        yield {name: values[first : first + rows] for name, values in batch.items()}
 
-        Args:
-            iterator: iterator over the strategy's distributed batches.
-            count: number of steps.
-            stop: whether this worker requests all workers to stop after these steps.
+            shapes = phase.examples.row_shapes.items()
+            signature = {name: tf.TensorSpec([rows, *shape], dtype) for name, (shape, dtype) in shapes}
+            batches = tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(4)
+            # Autotuning's thread can miss the end of an iterator, which then waits for its next round: up to a minute,
+            # each time. So a training stopped by SIGTERM outlived the grace period of its scheduler.
+            options = tf.data.Options()
+            options.autotune.enabled = False
+            return batches.with_options(options)
 
-        Returns:
-            Sums over the steps of the objective's `sums` and of `COUNTS`, and whether any worker requests to stop;
-            equal on all workers.
-        """
-        sums, stops = self._compiled(iterator, tf.constant(count), tf.constant(float(stop)))
+        return iter(self._strategy.distribute_datasets_from_function(worker_part))
+
+    def __call__(self, batches: Iterator[Any], count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
+        sums, stops = self._compiled(batches, tf.constant(count), tf.constant(float(stop)))
         return dict(zip(self._returned, sums.numpy().tolist(), strict=True)), float(stops) > 0
+
+    def evaluate(self, batches: Iterable[dict[str, np.ndarray]]) -> dict[str, float]:
+        totals = dict.fromkeys(self._objective.sums, 0.0)
+        for number, batch in enumerate(batches):
+            tensors = {name: tf.constant(values) for name, values in batch.items()}
+            for name, value in self._compiled_evaluation(tensors, tf.constant(number, tf.int64)).items():
+                totals[name] += float(value)
+        return totals
+
+    def arrays(self, *, with_optimizer: bool = True) -> dict[str, np.ndarray]:
+        return arrays_of(named_variables(self.model, self._optimizer if with_optimizer else None), self.step)
+
+    def set_arrays(self, arrays: dict[str, np.ndarray]) -> None:
+        self._step.assign(assign_arrays(self.model, self._optimizer, arrays))
+
+    def _evaluated(self, batch, number):
+        """Sums over a batch; `number`, int64, seeds random draws (ELECTRA's replacements)."""
+        with self._random_states.of(number):
+            sums = self._objective.example_sums(self.model(batch, training=False), batch)
+        return {name: tf.reduce_sum(value) for name, value in sums.items()}
 
     def _steps(self, iterator, count, stop):
         totals = tf.zeros(len(self._returned))
@@ -145,7 +180,7 @@ class TrainSteps:
         gradients, norm = tf.clip_by_global_norm(gradients, self._config.clip_norm)
         if self._config.clip == "per_replica":
             gradients = tf.distribute.get_replica_context().all_reduce(_SUM, gradients)
-        self._optimizer.apply(gradients, self._model.trainable_variables)
+        self._optimizer.apply(gradients, self.model.trainable_variables)
         return norm
 
     def _accumulated(self, batch, totals, call):
@@ -159,7 +194,7 @@ class TrainSteps:
             return self._gradients(batch, totals, call)
         batch = {name: _cut(values, parts) for name, values in batch.items()}
         sums = {name: tf.constant(0.0) for name in self._objective.sums}
-        gradients = [tf.zeros(variable.shape) for variable in self._model.trainable_variables]
+        gradients = [tf.zeros(variable.shape) for variable in self.model.trainable_variables]
         for i in tf.range(parts):
             part = {name: values[i] for name, values in batch.items()}
             part_sums, part_gradients = self._gradients(part, totals, call + tf.cast(i, tf.int64))
@@ -169,9 +204,9 @@ class TrainSteps:
 
     def _micro_batch(self, batch, totals, call):
         """Sums and gradients of some rows of a batch with these totals of weights; `call` int64 seeds dropout."""
-        variables = self._model.trainable_variables
+        variables = self.model.trainable_variables
         with tf.GradientTape() as tape, self._random_states.of(call):
-            outputs = self._model(batch, training=True)
+            outputs = self.model(batch, training=True)
             if self._gathers:
                 replica = tf.distribute.get_replica_context()
                 outputs, weights = (replica.all_gather(x, axis=0) for x in (outputs, batch["weights"]))

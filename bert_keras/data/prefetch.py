@@ -1,0 +1,2 @@
+def prefetched(batches, ahead):
+    return batches

@@ -1,0 +1,1 @@
+"""Training on TensorFlow: a compiled loop under its distribution strategies."""
