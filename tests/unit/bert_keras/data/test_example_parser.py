@@ -80,7 +80,7 @@ def examples(draw):
     return serialized + draw(st.sampled_from([b"", b"", delimited(0x7A, b"an unknown field")]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(examples(), min_size=1, max_size=4))
 def test_examples_of_any_form_are_parsed_as_by_tensorflow(serialized):
     expected = tf.io.parse_example(serialized, SPEC)
