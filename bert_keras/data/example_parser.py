@@ -92,7 +92,7 @@ class ExampleParser:
 
     def _payloads(self, example: bytes) -> list[bytes]:
         """The packed values of each feature."""
-        payloads: list[bytes | None] = [None] * len(self._columns)
+        payloads = [b""] * len(self._columns)
         size, at = _varint(example, 1)
         if example[0] != _FIELD_1 or at + size != len(example):
             raise _OtherForm
@@ -108,7 +108,7 @@ class ExampleParser:
             at = values + length
             if column >= 0:
                 payloads[column] = example[values:at]
-        if at != len(example) or None in payloads:
+        if at != len(example) or b"" in payloads:
             raise _OtherForm
         return payloads
 
@@ -194,7 +194,7 @@ def _integers(payloads: Sequence[bytes], L: int) -> np.ndarray | None:
         return None
     starts = np.append(0, ends[:-1] + 1)
     # The first four digits of each as one number, most of them with digits of the next.
-    words = np.ndarray(len(data), "<u4", padded, strides=(1,)).take(starts)
+    words: np.ndarray = np.ndarray(len(data), "<u4", padded, strides=(1,)).take(starts)
     stops = ~words & np.uint32(0x80808080)
     stops &= -stops  # the highest bit of the last digit; 0: it is none of the four
     pairs = words & (2 * stops - 1) & np.uint32(0x7F7F7F7F)
