@@ -39,14 +39,20 @@ def varint(value, digits=1):
     return bytes([*written[:-1], written[-1] & 0x7F])
 
 
-def int64_list(values, packed=True, digits=1):
-    written = [varint(value, digits) for value in values]
-    return delimited(0x1A, delimited(0x0A, b"".join(written)) if packed else b"".join(b"\x08" + w for w in written))
+def values_field(written, tag, form):
+    """Field 1 of a list: its values packed, packed in two parts, or each by itself after the tag."""
+    if form == "single":
+        return b"".join(bytes([tag]) + value for value in written)
+    parts = [written] if form == "packed" else [written[:1], written[1:]]
+    return b"".join(delimited(0x0A, b"".join(part)) for part in parts)
 
 
-def float_list(values, packed=True):
-    written = [np.float32(value).tobytes() for value in values]
-    return delimited(0x12, delimited(0x0A, b"".join(written)) if packed else b"".join(b"\x0d" + w for w in written))
+def int64_list(values, form="packed", digits=1):
+    return delimited(0x1A, values_field([varint(value, digits) for value in values], 0x08, form))
+
+
+def float_list(values, form="packed"):
+    return delimited(0x12, values_field([np.float32(value).tobytes() for value in values], 0x0D, form))
 
 
 def entry(name, feature, key_first=True):
@@ -63,7 +69,7 @@ def examples(draw):
     """Serialized with all features, in any order and form, and sometimes with others."""
     entries = []
     for name, feature in FEATURES.items():
-        form = {"packed": draw(st.integers(0, 4)) > 0}
+        form = {"form": draw(st.sampled_from([*["packed"] * 6, "single", "two parts"]))}
         if feature.holds == "weights":
             values = draw(st.lists(st.floats(width=32), min_size=feature.length, max_size=feature.length))
             written = float_list(values, **form)
@@ -121,7 +127,7 @@ GOOD = {
         ({"flag": float_list([1])}, "feature 'flag' holds float_list, not int64_list"),
         ({"weights": int64_list([1, 0])}, "feature 'weights' holds int64_list, not float_list"),
         ({"weights": float_list([1])}, "feature 'weights' has 1 values, not 2"),
-        ({"weights": float_list([1, 0, 1], packed=False)}, "feature 'weights' has 3 values, not 2"),
+        ({"weights": float_list([1, 0, 1], "single")}, "feature 'weights' has 3 values, not 2"),
         ({"ids": int64_list([1, 2])}, "feature 'ids' has 2 values, not 3"),
         ({"ids": int64_list([1, 300, 3, 4])}, "feature 'ids' has 4 values, not 3"),
         ({"ids": int64_list([])}, "feature 'ids' has 0 values, not 3"),
