@@ -17,7 +17,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import tensorflow as tf
+
+from bert_keras.data.example_parser import Arrays, RowShapes
 
 # Arrays whose last axis is T; `token_labels` are -1 for tokens without a prediction.
 SEQUENCES = ("input_ids", "input_mask", "segment_ids", "token_labels")
@@ -25,8 +26,6 @@ TOKEN_LABELS = "token_labels"
 WEIGHTS = "weights"
 # Batches are cut to a multiple of this, so that few shapes are compiled.
 LENGTH_MULTIPLE = 16
-
-Arrays = dict[str, np.ndarray]
 
 
 class ArrayExamples:
@@ -59,53 +58,47 @@ class ArrayExamples:
     def max_seq_length(self) -> int:
         return self._train["input_ids"].shape[-1]
 
+    @property
+    def row_shapes(self) -> RowShapes:
+        """Shape and type of a row of a training batch, by name; None: T, cut to the batch's longest sequence."""
+        return {
+            name: (
+                (*values.shape[1:-1], None) if name in SEQUENCES and not self._static_shape else values.shape[1:],
+                values.dtype,
+            )
+            for name, values in self._train.items()
+        }
+
     def train_batches(
-        self,
-        *,
-        batch_size: int,
-        first_example: int,
-        seed: int,
-        worker: int = 0,
-        num_workers: int = 1,
-        replicas: int = 1,
-    ) -> tf.data.Dataset:
-        """Endless shuffled batches, each a dict of [batch_size / num_workers / replicas, ...].
+        self, *, batch_size: int, first_example: int, seed: int, worker: int = 0, num_workers: int = 1
+    ) -> Iterator[Arrays]:
+        """Endless shuffled batches, each a dict of [batch_size / num_workers, ...].
 
         Args:
-            batch_size: size of the global batch, a multiple of `num_workers * replicas`; its longest sequence
-                determines the length of all its parts.
+            batch_size: size of the global batch, a multiple of `num_workers`; its longest sequence determines the
+                length of all its parts.
             first_example: number of examples consumed before.
             seed: seed of the order.
             worker, num_workers: the worker whose rows are kept.
-            replicas: devices of this worker; its rows of a batch are split into that many batches.
         """
-        rows = batch_size // num_workers // replicas
+        rows = batch_size // num_workers
+        for chosen in self._chosen(batch_size, first_example, seed):
+            batch = self._batch(self._train, self._train_lengths, chosen)
+            yield {name: values[worker * rows : (worker + 1) * rows] for name, values in batch.items()}
 
-        def parts() -> Iterator[Arrays]:
-            for chosen in self._chosen(batch_size, first_example, seed):
-                batch = self._batch(self._train, self._train_lengths, chosen)
-                for part in range(worker * replicas, (worker + 1) * replicas):
-                    yield {name: values[part * rows : (part + 1) * rows] for name, values in batch.items()}
-
-        return self._dataset(parts, self._train, rows).prefetch(4)
-
-    def eval_batches(self, batch_size: int) -> tf.data.Dataset:
+    def eval_batches(self, batch_size: int) -> Iterator[Arrays]:
         """The held-out examples once, in order; rows of weight 0, without token labels, fill up the last batch.
 
         So every example counts once, and all batches have `batch_size` rows.
         """
-
-        def batches() -> Iterator[Arrays]:
-            for first in range(0, self.eval_examples, batch_size):
-                chosen = np.arange(first, first + batch_size)
-                batch = self._batch(self._held_out, self._held_out_lengths, np.minimum(chosen, self.eval_examples - 1))
-                added = chosen >= self.eval_examples
-                batch[WEIGHTS] = np.where(added, np.float32(0), batch[WEIGHTS])
-                if TOKEN_LABELS in batch:
-                    batch[TOKEN_LABELS] = np.where(added[:, None], np.int32(-1), batch[TOKEN_LABELS])
-                yield batch
-
-        return self._dataset(batches, self._held_out, batch_size).prefetch(2)
+        for first in range(0, self.eval_examples, batch_size):
+            chosen = np.arange(first, first + batch_size)
+            batch = self._batch(self._held_out, self._held_out_lengths, np.minimum(chosen, self.eval_examples - 1))
+            added = chosen >= self.eval_examples
+            batch[WEIGHTS] = np.where(added, np.float32(0), batch[WEIGHTS])
+            if TOKEN_LABELS in batch:
+                batch[TOKEN_LABELS] = np.where(added[:, None], np.int32(-1), batch[TOKEN_LABELS])
+            yield batch
 
     def _chosen(self, batch_size: int, first_example: int, seed: int) -> Iterator[np.ndarray]:
         """The rows of each batch, int [batch_size]."""
@@ -122,15 +115,6 @@ class ArrayExamples:
             longest = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
             batch |= {name: batch[name][..., :longest] for name in SEQUENCES if name in batch}
         return batch
-
-    def _dataset(self, batches, arrays: Arrays, rows: int) -> tf.data.Dataset:
-        signature = {}
-        for name, values in arrays.items():
-            shape: list[int | None] = [rows, *values.shape[1:]]
-            if name in SEQUENCES and not self._static_shape:
-                shape[-1] = None
-            signature[name] = tf.TensorSpec(shape, values.dtype)
-        return tf.data.Dataset.from_generator(batches, output_signature=signature)
 
 
 def epoch_order(seed: int, examples: int, epoch: int) -> np.ndarray:

@@ -10,28 +10,50 @@ workers (docs/decisions/0015-an-epoch-is-a-pass-over-the-documents.md):
 
 A resumed run skips earlier groups by their counts and reads its group from the start.
 
-Sources that are mixed are each a stream of their own (`bert_keras.data.mixture`).
+The records of a group are those of `READ_AHEAD_FILES` of its files in turns, where the next file takes the place of one
+that has ended. They pass through a buffer: each next record takes the place of a random one, which is read.
+
+Sources that are mixed are each a stream of their own (`bert_keras.data.mixture`). Nothing here needs TensorFlow or JAX,
+so every backend reads the same batches.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import tensorflow as tf
+from etils import epath
 
-from bert_keras.data.example_format import ExampleLayout, Shard, feature_spec
+from bert_keras.data.example_format import ExampleLayout, Shard
+from bert_keras.data.example_parser import Arrays, ExampleParser
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.data.mixture import Source, choices, examples_by_source
+from bert_keras.data.tfrecord import read_records
+from bert_keras.errors import InputError
 from bert_keras.files import files_in
 
 SHUFFLE_BUFFER = 20_000
 READ_AHEAD_FILES = 8
+# Bytes read at a time from each file: an object store takes tens of milliseconds to answer.
+BLOCK_BYTES = 1 << 20
 # Minimum records of a group: read in a second, and many times the shuffle buffer, which each group fills again.
 GROUP_RECORDS = 10 * SHUFFLE_BUFFER
+# Rows of a batch whose masks are drawn together. Each worker masks all blocks in which it has rows: a small batch is
+# one block for all workers; of a large batch none masks much more than its own rows.
+MASKED_TOGETHER = 256
+
+
+class Record(NamedTuple):
+    """A serialized tf.Example, and its file and its number there, for errors."""
+
+    data: bytes
+    path: str
+    number: int
 
 
 def shard_files(folder: str) -> list[str]:
@@ -42,71 +64,93 @@ def shard_files(folder: str) -> list[str]:
     return files
 
 
-def records_of_files(files: list[str] | tf.Tensor) -> tf.data.Dataset:
-    """The records of files, read in parallel with read-ahead, in a deterministic order."""
-    return tf.data.Dataset.from_tensor_slices(files).interleave(
-        tf.data.TFRecordDataset, cycle_length=READ_AHEAD_FILES, num_parallel_calls=READ_AHEAD_FILES, deterministic=True
-    )
+class _ReadAhead(io.RawIOBase):
+    """A file whose next block is read by a thread."""
+
+    def __init__(self, file: BinaryIO, threads: Executor):
+        self._file, self._threads, self._block = file, threads, memoryview(b"")
+        self._next = threads.submit(file.read, BLOCK_BYTES)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._block:
+            self._block = memoryview(self._next.result())
+            if self._block:  # not the end
+                self._next = self._threads.submit(self._file.read, BLOCK_BYTES)
+        size = min(len(buffer), len(self._block))
+        buffer[:size], self._block = self._block[:size], self._block[size:]
+        return size
+
+    def close(self) -> None:
+        wait([self._next])
+        super().close()
 
 
-# Rows of a batch whose masks are drawn together. Each worker masks all blocks in which it has rows: a small batch is
-# one block for all workers; of a large batch none masks much more than its own rows.
-MASKED_TOGETHER = 256
+def _records_of_file(path: str, threads: Executor) -> Iterator[Record]:
+    with epath.Path(path).open("rb") as file, io.BufferedReader(_ReadAhead(file, threads), BLOCK_BYTES) as buffered:
+        try:
+            for number, data in enumerate(read_records(buffered)):
+                yield Record(data, path, number)
+        except ValueError as error:
+            raise InputError(f"{path}, {error}; restore the file, or make the examples again") from error
 
-# The features that masking changes or adds, in the order in which `DynamicMasking` returns them to TensorFlow.
-_MASKED = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+def records_of_files(paths: Iterable[str]) -> Iterator[Record]:
+    """The records of files: one of each of `READ_AHEAD_FILES` files in turn, which are read ahead.
+
+    The next file takes the place of one that has ended, in the following turn (as of `tf.data.Dataset.interleave`).
+
+    Raises:
+        InputError: a record is truncated or damaged; names its file and number.
+    """
+    with ThreadPoolExecutor(READ_AHEAD_FILES, "records") as threads:
+        waiting = (_records_of_file(path, threads) for path in paths)
+        files = list(itertools.islice(waiting, READ_AHEAD_FILES))
+        while files:
+            following: list[Iterator[Record]] = []
+            for file in files:
+                if record := next(file, None):
+                    yield record
+                    following.append(file)
+                else:
+                    following += itertools.islice(waiting, 1)
+            files = following
 
 
-def _parse(layout: ExampleLayout, *, masked: bool):
-    spec = feature_spec(layout, masked=masked)
-
-    def parse(serialized):
-        features = tf.io.parse_example(serialized, spec)
-        return {k: tf.cast(v, tf.int32) if v.dtype == tf.int64 else v for k, v in features.items()}
-
-    return parse
+def shuffled(records: Iterator[Record], seed: int) -> Iterator[Record]:
+    """The records in random order: each next one takes the place of a random one of `SHUFFLE_BUFFER`, which is read."""
+    rng = np.random.default_rng(seed)
+    buffer = list(itertools.islice(records, SHUFFLE_BUFFER))
+    while block := list(itertools.islice(records, SHUFFLE_BUFFER)):
+        for place, record in zip(rng.integers(len(buffer), size=len(block)).tolist(), block, strict=True):
+            yield buffer[place]
+            buffer[place] = record
+    for place in rng.permutation(len(buffer)).tolist():
+        yield buffer[place]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DynamicMasking:
-    """Masking of batches during reading, different each time.
-
-    `tf.numpy_function` calls `mask_tokens`, the code that masks stored examples. So masking runs on the host, in this
-    process, as input pipelines do, and is never exported; Python's lock admits one batch at a time. That is
-    sufficient: two cores read and mask 70,000 to 90,000 examples of 128 tokens per second in batches of 256, 26,000 to
-    37,000 in batches of 32; eight A100 GPUs train 4,600 of BERT-large.
-    """
+    """Masking of batches during reading, different each time, by the code that masks stored examples."""
 
     settings: MaskingSettings
     vocabulary: MaskingVocabulary
 
-    def mask(self, features: dict[str, tf.Tensor], P: int, seed: int, first: tf.Tensor) -> dict[str, tf.Tensor]:
+    def mask(self, features: Arrays, P: int, seed: int, first: int) -> Arrays:
         """Mask rows, a dict of int32 [B, T]; add masked_lm_* [B, P].
 
-        Row 0 is example `first` (int64) of the stream, and begins a block of `MASKED_TOGETHER` rows.
+        Row 0 is example `first` of the stream, and begins a block of `MASKED_TOGETHER` rows.
         """
-
-        def mask(first, input_ids, input_mask, sequence_ids=None):
-            blocks = []
-            for start in range(0, len(input_ids), MASKED_TOGETHER):
-                ids, mask, sequences = (
-                    None if rows is None else rows[start : start + MASKED_TOGETHER]
-                    for rows in (input_ids, input_mask, sequence_ids)
-                )
-                # Seeds must be non-negative.
-                rng = np.random.default_rng([seed % 2**64, int(first) + start])
-                blocks.append(mask_tokens(ids, mask, rng, self.settings, self.vocabulary, P, sequences))
-            return [np.concatenate([block[name] for block in blocks]) for name in _MASKED]
-
-        arguments = [first, features["input_ids"], features["input_mask"]]
-        if "sequence_ids" in features:
-            arguments.append(features["sequence_ids"])
-        types = [tf.int32, tf.int32, tf.int32, tf.float32]
-        masked = dict(zip(_MASKED, tf.numpy_function(mask, arguments, types, stateful=False), strict=True))
-        for name, values in masked.items():
-            rows, columns = features["input_ids"].shape
-            values.set_shape([rows, columns if name == "input_ids" else P])
-        return {**features, **masked}
+        blocks = []
+        for start in range(0, len(features["input_ids"]), MASKED_TOGETHER):
+            rows = {name: values[start : start + MASKED_TOGETHER] for name, values in features.items()}
+            # Seeds must be non-negative.
+            rng = np.random.default_rng([seed % 2**64, first + start])
+            arrays = rows["input_ids"], rows["input_mask"], rng, self.settings, self.vocabulary, P
+            blocks.append(mask_tokens(*arrays, rows.get("sequence_ids")))
+        return features | {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 class Group(NamedTuple):
@@ -155,21 +199,14 @@ def _cut(shards: list[Shard]) -> Iterator[list[Shard]]:
             start, records = end, 0
 
 
-def _examples(shards: Sequence[Shard], first_example: int, seed: int) -> tf.data.Dataset:
-    """The endless serialized examples of shards, from one on."""
-    groups = tf.data.Dataset.from_generator(
-        lambda: groups_of_shards(shards, first_example, seed),
-        output_signature=Group(tf.TensorSpec([None], tf.string), *[tf.TensorSpec([], tf.int64)] * 2),
-    )
+def _records(shards: Sequence[Shard], first_example: int, seed: int) -> Iterator[Record]:
+    """The endless records of shards, from an example on."""
+    for group in groups_of_shards(shards, first_example, seed):
+        yield from itertools.islice(shuffled(records_of_files(group.paths), group.seed), group.skip, None)
 
-    def examples(group: Group):
-        # The seed is fixed per group, so `reshuffle_each_iteration` has no use.
-        shuffled = records_of_files(group.paths).shuffle(
-            SHUFFLE_BUFFER, seed=group.seed, reshuffle_each_iteration=False
-        )
-        return shuffled.skip(group.skip)
 
-    return groups.flat_map(examples)
+def _parsed(parser: ExampleParser, records: Sequence[Record]) -> Arrays:
+    return parser([record.data for record in records], lambda row: f"{records[row].path}, record {records[row].number}")
 
 
 def train_batches(
@@ -182,60 +219,54 @@ def train_batches(
     dynamic_masking: DynamicMasking | None,
     worker: int = 0,
     num_workers: int = 1,
-    replicas: int = 1,
-) -> tf.data.Dataset:
-    """Endless shuffled batches, each a dict of int32/float32 [batch_size / num_workers / replicas, ...].
+) -> Iterator[Arrays]:
+    """Endless shuffled batches, each a dict of int32/float32 [batch_size / num_workers, ...].
 
     Every worker reads all examples and keeps its rows of each batch before parsing, so the batches do not depend on
     the number of workers (docs/decisions/0008-every-worker-reads-the-whole-stream.md).
 
     Args:
         sources: examples in the same layout, which share each batch by their weights; one or more.
-        batch_size: size of the global batch, a multiple of `num_workers * replicas`.
+        batch_size: size of the global batch, a multiple of `num_workers`.
         first_example: number of examples consumed before.
         dynamic_masking: masking for examples stored unmasked; None for examples stored masked.
         worker, num_workers: the worker whose rows are kept.
-        replicas: devices of this worker; its rows of a batch are split into that many batches.
+
+    Raises:
+        InputError: a record is damaged or has other features; names its file and number.
     """
     rows = batch_size // num_workers
     weights = [source.weight for source in sources]
     read = examples_by_source(weights, first_example).tolist()
-    streams = [_examples(source.shards, before, seed) for source, before in zip(sources, read, strict=True)]
-    examples = streams[0]
+    streams = [_records(source.shards, before, seed) for source, before in zip(sources, read, strict=True)]
+    records = streams[0]
     if len(streams) > 1:
-        chosen = tf.data.Dataset.from_generator(
-            lambda: choices(weights, first_example), output_signature=tf.TensorSpec([None], tf.int64)
-        )
-        examples = tf.data.Dataset.choose_from_datasets(streams, chosen.unbatch())
-    parse = _parse(layout, masked=dynamic_masking is None)
+        chosen = itertools.chain.from_iterable(block.tolist() for block in choices(weights, first_example))
+        records = (next(streams[source]) for source in chosen)
+    parser = ExampleParser(layout.features(masked=dynamic_masking is None))
     start, end = worker * rows, (worker + 1) * rows
     if dynamic_masking is not None:  # whole blocks
         start, end = start // MASKED_TOGETHER * MASKED_TOGETHER, -(-end // MASKED_TOGETHER) * MASKED_TOGETHER
         end = min(end, batch_size)
     before = worker * rows - start
-
-    def features(number, serialized):
-        parsed = parse(tf.ensure_shape(serialized[start:end], [end - start]))
+    for first in itertools.count(first_example, batch_size):
+        batch = _parsed(parser, list(itertools.islice(records, batch_size))[start:end])
         if dynamic_masking is not None:
-            first_row = first_example + number * batch_size + start
-            parsed = dynamic_masking.mask(parsed, layout.max_predictions_per_seq, seed, first_row)
-        return {name: values[before : before + rows] for name, values in parsed.items()}
-
-    batches = (
-        examples.batch(batch_size, drop_remainder=True)
-        .enumerate()
-        .map(features, num_parallel_calls=2, deterministic=True)
-    )
-    if replicas > 1:
-        batches = batches.unbatch().batch(rows // replicas, drop_remainder=True)
-    return batches.prefetch(4)
+            batch = dynamic_masking.mask(batch, layout.max_predictions_per_seq, seed, first + start)
+        yield {name: values[before : before + rows] for name, values in batch.items()}
 
 
-def eval_batches(files: list[str], layout: ExampleLayout, *, batch_size: int, masked: bool = True) -> tf.data.Dataset:
+def eval_batches(
+    files: Sequence[str], layout: ExampleLayout, *, batch_size: int, masked: bool = True
+) -> Iterator[Arrays]:
     """The examples of `files` once, in order; the last batch may be smaller.
 
     Args:
         masked: whether they are stored masked, as held-out examples always are; otherwise there is no masked_lm_*.
+
+    Raises:
+        InputError: as of `train_batches`.
     """
-    parse = _parse(layout, masked=masked)
-    return records_of_files(files).batch(batch_size).map(parse, num_parallel_calls=2).prefetch(2)
+    parser, records = ExampleParser(layout.features(masked=masked)), records_of_files(files)
+    while batch := list(itertools.islice(records, batch_size)):
+        yield _parsed(parser, batch)

@@ -5,13 +5,18 @@ Legend: B examples, P predictions, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
+from typing import TYPE_CHECKING
+
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleSpec
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
 from bert_keras.objectives.mlm_nsp import PAIR_KEYS
 from bert_keras.objectives.next_token import DIRECTIONS, next_tokens
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 BATCH = 4096
 # Only the first training examples are counted: documents are hashed to shards, so these are a random sample.
@@ -27,13 +32,12 @@ def unigram_model(spec: ExampleSpec, train_dir: str) -> np.ndarray:
     counts = np.ones(spec.vocab_size)
     stored_masked = spec.objective != "left_to_right" and spec.masking.when == "static"
     batches = eval_batches(shard_files(train_dir), spec.layout, batch_size=BATCH, masked=stored_masked)
-    for batch in batches.take(COUNTED_EXAMPLES // BATCH):
-        ids = batch["input_ids"].numpy()
+    for batch in itertools.islice(batches, COUNTED_EXAMPLES // BATCH):
+        ids = batch["input_ids"]
         if stored_masked:
-            rows, columns = np.nonzero(batch["masked_lm_weights"].numpy())
-            labels = batch["masked_lm_ids"].numpy()[rows, columns]
-            ids[rows, batch["masked_lm_positions"].numpy()[rows, columns]] = labels
-        counts += np.bincount(ids[batch["input_mask"].numpy() > 0], minlength=spec.vocab_size)
+            rows, columns = np.nonzero(batch["masked_lm_weights"])
+            ids[rows, batch["masked_lm_positions"][rows, columns]] = batch["masked_lm_ids"][rows, columns]
+        counts += np.bincount(ids[batch["input_mask"] > 0], minlength=spec.vocab_size)
     return np.log(counts / counts.sum()).astype("float32")
 
 
@@ -48,6 +52,8 @@ def guessed_sums(objective: str, features: dict[str, tf.Tensor], log_p: np.ndarr
         features: features of stored, masked examples.
         log_p: result of `unigram_model`.
     """
+    import tensorflow as tf  # the training needs `unigram_model` alone
+
     if objective == "left_to_right":
         guessed = {"lm": next_tokens(features)}
     elif objective == "bidirectional":

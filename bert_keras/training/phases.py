@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from bert_keras.data.example_format import ExampleSpec, Shard, read_shards
+from bert_keras.data.example_parser import Arrays, RowShapes, row_shapes
 from bert_keras.data.mixture import Source
 from bert_keras.data.tfrecord_batches import DynamicMasking, eval_batches, train_batches
 from bert_keras.training.config import SecondPhase, TrainingConfig
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-    from bert_keras.data.array_batches import Arrays
 
 
 class Examples(Protocol):
@@ -46,22 +42,19 @@ class Examples(Protocol):
     def max_predictions_per_seq(self) -> int:
         """P; 0: the objective predicts no masked tokens."""
 
+    @property
+    def row_shapes(self) -> RowShapes:
+        """Shape and type of a row of a training batch, by name; None: an axis whose length differs between batches."""
+
     def train_batches(
-        self,
-        *,
-        batch_size: int,
-        first_example: int,
-        seed: int,
-        worker: int = 0,
-        num_workers: int = 1,
-        replicas: int = 1,
-    ) -> tf.data.Dataset:
-        """Endless shuffled batches from an example on, each a dict of [batch_size / num_workers / replicas, ...].
+        self, *, batch_size: int, first_example: int, seed: int, worker: int = 0, num_workers: int = 1
+    ) -> Iterator[Arrays]:
+        """Endless shuffled batches from an example on, each a dict of [batch_size / num_workers, ...].
 
         Args: as in `bert_keras.data.tfrecord_batches.train_batches`.
         """
 
-    def eval_batches(self, batch_size: int) -> tf.data.Dataset:
+    def eval_batches(self, batch_size: int) -> Iterator[Arrays]:
         """The held-out rows once, in order."""
 
 
@@ -114,11 +107,15 @@ class ExampleSet:
         """The sources of the batches, at least one."""
         return self.mixture or [Source("", self.train_shards)]
 
-    def train_batches(self, **part: int) -> tf.data.Dataset:
+    @property
+    def row_shapes(self) -> RowShapes:
+        return row_shapes(self.spec.layout.features(masked=True))
+
+    def train_batches(self, **part: int) -> Iterator[Arrays]:
         """`bert_keras.data.tfrecord_batches.train_batches` of the sources."""
         return train_batches(self.sources, self.spec.layout, dynamic_masking=self.dynamic_masking, **part)
 
-    def eval_batches(self, batch_size: int) -> tf.data.Dataset:
+    def eval_batches(self, batch_size: int) -> Iterator[Arrays]:
         """`bert_keras.data.tfrecord_batches.eval_batches` of the held-out shards; the last one may be smaller."""
         files = [shard.path for shard in self.eval_shards]
         return eval_batches(files, self.spec.layout, batch_size=batch_size)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from bert_keras.data.tfrecord import is_tfrecord
 from bert_keras.errors import InputError
 from components.corpus_gen.plain_text import assemble, read_lines, read_text, text_lines
 from components.corpus_gen.records import read_jsonl, read_parquet, read_table, read_tfrecords, read_wikiextractor
@@ -16,7 +17,6 @@ from components.corpus_gen.settings import CorpusSettings
 from components.io.archives import ARCHIVE_ERRORS, archive_kind, members
 from components.io.compression import READ_ERRORS, compression_of, decompressed, extension, peekable
 from components.io.shards import is_hidden, open_file, open_for_ranges
-from components.io.tfrecord import is_tfrecord
 
 # Counts made while reading files; corpus.json has the sums.
 COUNTS = {

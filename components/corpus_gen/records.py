@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from bert_keras.data.tfrecord import Example, read_records
 from bert_keras.errors import InputError
 from components.io.line_ranges import lines_between
-from components.io.tfrecord import Example, read_records
 
 _PARQUET_ROWS = 256
 # Maximum size of a CSV field, as large as a record in memory.

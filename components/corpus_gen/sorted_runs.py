@@ -20,10 +20,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from bert_keras.data.tfrecord import FRAME_BYTES, frame, read_records
 from bert_keras.errors import InputError
 from components.corpus_gen.settings import CorpusSettings
 from components.io.shards import open_for_ranges, whole_file
-from components.io.tfrecord import FRAME_BYTES, frame, read_records
 
 SPLITS = ("train", "eval")
 # Slots of a split: its maximum number of shards, and the granularity with which they are filled.

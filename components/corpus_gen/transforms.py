@@ -22,6 +22,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 
+from bert_keras.data.tfrecord import Example, bytes_example
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
 from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
 from components.corpus_gen.filters.passages import PASSAGES
@@ -55,7 +56,6 @@ from components.io.shards import (
     whole_file,
     write_shard,
 )
-from components.io.tfrecord import Example, bytes_example
 
 ID_BYTES = 16
 # Ids of all documents that were read, also by the runs that this one continues; in the order of their bytes.

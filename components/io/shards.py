@@ -24,9 +24,9 @@ from apache_beam.io.filesystemio import Downloader, DownloaderStream
 from apache_beam.io.filesystems import BeamIOError, FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_keras.data.tfrecord import Example, frame, read_records
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
-from components.io.tfrecord import Example, frame, read_records
 
 # Minimum size of a read from a file that was opened for ranges.
 RANGE_BYTES = 1 << 12

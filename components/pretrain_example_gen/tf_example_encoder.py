@@ -17,7 +17,7 @@ The encoding of {"next_sentence_labels": [[1]], "weights": [[1.0]]} (one example
 
 Rows differ in length only by the size of each varint. So all rows are placed in one matrix, in which every varint has
 room for the longest, with a mask of the bytes that are present. Each row includes the length and the checksums of a
-record (`components.io.tfrecord`), so a block is written by one call.
+record (`bert_keras.data.tfrecord`), so a block is written by one call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from components.io.tfrecord import checksum
+from bert_keras.data.tfrecord import checksum
 
 # Tags of the wire format: field number << 3 | 2 (length-delimited).
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A

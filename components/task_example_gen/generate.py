@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from bert_keras.data.tfrecord import bytes_example
 from bert_keras.errors import InputError
 from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
 from components.io.shards import shard_name, whole_file, write_shard
-from components.io.tfrecord import bytes_example
 from components.task_example_gen.readers import LocatedRow, ReadReport, read_located
 from components.task_example_gen.settings import TaskDataSettings
 from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN

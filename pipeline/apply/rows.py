@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from pyarrow import parquet
 
+from bert_keras.data.tfrecord import Example, read_records
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import SNIFFED_BYTES, ReadUnit, cannot_be_read, format_of, in_threads, packed
@@ -25,7 +26,6 @@ from components.io.archives import ARCHIVE_ERRORS
 from components.io.compression import READ_ERRORS, compression_of, decompressed, peekable
 from components.io.line_ranges import lines_between
 from components.io.shards import open_file, open_for_ranges
-from components.io.tfrecord import Example, read_records
 from components.task_example_gen.readers.records import RowError, by_name, csv_records, decoded
 from components.task_example_gen.readers.table import json_object
 from serving.api.json_tensors import b64_value, text_value

@@ -10,11 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bert_keras.data.tfrecord import Example, read_records
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, SCORES_FILE
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.prediction_files import official_name, read_written
 from bert_keras.tasks.table import Task, task_of
-from components.io.tfrecord import Example, read_records
 from pipeline import stages
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame

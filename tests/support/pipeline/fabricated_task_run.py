@@ -5,13 +5,13 @@ import json
 import os
 import types
 
+from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.files import json_text
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
 from bert_keras.tasks.table import task_of
 from components.io.shards import write_json
-from components.io.tfrecord import bytes_example, frame
 from pipeline.report import base_page as page_frame
 from pipeline.report.page import write_report
 from pipeline.runs import lineage

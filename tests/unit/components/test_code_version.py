@@ -169,6 +169,7 @@ STAGES = [
 HARMLESS = {
     *(
         "apache_beam",
+        "etils",
         "google",
         "google_crc32c",
         "grpc",

@@ -1,18 +1,20 @@
 """The stream of batches, and of dynamic masks, is a function of the seed and the step."""
 
 import dataclasses
+import io
 import itertools
 import math
 import shutil
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_keras.data import tfrecord_batches
-from bert_keras.data.example_format import ExampleLayout, ExampleSpec, feature_spec, read_shards
+from bert_keras.data.example_format import ExampleLayout, ExampleSpec, read_shards
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.data.mixture import Source
 from bert_keras.data.tfrecord_batches import (
@@ -20,24 +22,22 @@ from bert_keras.data.tfrecord_batches import (
     eval_batches,
     records_of_files,
     shard_files,
+    shuffled,
     train_batches,
 )
+from bert_keras.errors import InputError
 from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.training.phases import ExampleSet
 
 T, P = 16, 3
 LAYOUT = ExampleLayout.bert(T, P)
+SETTINGS = {"batch_size": 8, "first_example": 0, "seed": 1, "dynamic_masking": None}
 
 
 def stream(examples, steps, **change):
-    settings = {
-        "batch_size": 8,
-        "first_example": 0,
-        "seed": 1,
-        "dynamic_masking": None,
-    } | change
+    settings = SETTINGS | change
     sources = settings.pop("sources", None) or [Source("", read_shards(examples.dir, "train"))]
-    batches = train_batches(sources, LAYOUT, **settings).take(steps)
-    return [{k: v.numpy() for k, v in batch.items()} for batch in batches]
+    return list(itertools.islice(train_batches(sources, LAYOUT, **settings), steps))
 
 
 def rows(batches):
@@ -71,9 +71,8 @@ def test_each_epoch_has_its_own_order_of_files_and_within_them(examples, monkeyp
 
     def two_epochs(shards):
         count = sum(shard.records for shard in shards)
-        settings = {"batch_size": 20, "first_example": 0, "seed": 1, "dynamic_masking": None}
-        batches = train_batches([Source("", shards)], LAYOUT, **settings).take(count // 10)
-        found = rows(list(batches.as_numpy_iterator()))
+        batches = train_batches([Source("", shards)], LAYOUT, **{**SETTINGS, "batch_size": 20})
+        found = rows(list(itertools.islice(batches, count // 10)))
         return found[:count], found[count:]
 
     first, second = two_epochs(shards[:1])  # one file: the shuffle alone
@@ -91,17 +90,13 @@ def test_resuming_at_a_step_gives_the_batches_of_an_unbroken_run(examples, first
     assert rows(unbroken) == rows(resumed)
 
 
-@pytest.mark.parametrize(("workers", "replicas"), [(2, 1), (1, 4), (2, 2)])
-def test_workers_and_devices_share_the_batches_of_one(examples, workers, replicas):
-    """Rows 0 to 7 of each batch: worker 0 has the first half, its first device the first half of that."""
-    parts = [
-        np.stack([batch["input_ids"] for batch in stream(examples, 20 * replicas, worker=worker, **shares)])
-        for shares in [{"num_workers": workers, "replicas": replicas}]
-        for worker in range(workers)
-    ]
-    shape = (workers, 20, replicas, 8 // workers // replicas, T)
-    joined = np.reshape(parts, shape).swapaxes(0, 1).reshape(20, 8, T)
-    np.testing.assert_array_equal(joined, [batch["input_ids"] for batch in stream(examples, 20)])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_share_the_batches_of_one(examples, workers):
+    """Rows 0 to 7 of each batch: of two workers the first has the first half."""
+    parts = [stream(examples, 20, worker=worker, num_workers=workers) for worker in range(workers)]
+    for batch, shares in zip(stream(examples, 20), zip(*parts, strict=True), strict=True):
+        for name, values in batch.items():
+            np.testing.assert_array_equal(np.concatenate([share[name] for share in shares]), values, err_msg=name)
 
 
 def three_sources(examples):
@@ -153,28 +148,60 @@ def test_files_are_read_ahead_side_by_side_in_the_order_of_one_thread(tmp_path, 
     reading, most = [], []
     delays = np.random.default_rng(0).uniform(0.001, 0.01, 1000).tolist()
 
-    def read(record):
-        reading.append(record)
-        most.append(len(reading))
-        time.sleep(delays.pop())
-        reading.remove(record)
-        return record
+    class SlowFile(io.BytesIO):
+        def read(self, size):
+            reading.append(self)
+            most.append(len(reading))
+            time.sleep(delays.pop())
+            reading.remove(self)
+            return super().read(size)
 
-    original = tf.data.TFRecordDataset
-    monkeypatch.setattr(tf.data, "TFRecordDataset", lambda path: original(path).map(slowly(read)))
-    assert list(records_of_files(files).as_numpy_iterator()) == expected and len(expected) > 50
+    class SlowPath(type(tmp_path)):
+        def open(self, mode):
+            return SlowFile(super().open(mode).read())
+
+    monkeypatch.setattr(tfrecord_batches, "epath", types.SimpleNamespace(Path=SlowPath))
+    monkeypatch.setattr(tfrecord_batches, "BLOCK_BYTES", 7)  # less than a record
+    assert [record.data for record in records_of_files(files)] == expected and len(expected) > 50
     assert max(most) > 1
 
 
-def slowly(read):
-    return lambda record: tf.ensure_shape(tf.numpy_function(read, [record], tf.string), [])
+def test_the_buffer_shuffles_all_records_and_repeats(monkeypatch):
+    monkeypatch.setattr(tfrecord_batches, "SHUFFLE_BUFFER", 50)
+    once = [list(shuffled(iter(range(500)), seed)) for seed in (1, 1, 2)]
+    assert once[0] == once[1] != once[2]
+    assert sorted(once[0]) == list(range(500)) != once[0]
+    assert all(value <= place + 50 for place, value in enumerate(once[0]))  # none before it is in the buffer
+    assert np.mean(np.abs(np.subtract(once[0], range(500)))) > 20
+    assert [list(shuffled(iter(range(count)), 1)) for count in (0, 1)] == [[], [0]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda data: data[:-3], "record 39: is cut off"),
+        (lambda data: data[:200] + b"?" + data[201:], "record 0: is damaged"),
+    ],
+)
+def test_a_damaged_record_is_named_with_its_file(examples, tmp_path, damage, problem):
+    shard = read_shards(examples.dir, "train")[0]
+    (tmp_path / "shard").write_bytes(damage(Path(shard.path).read_bytes()))
+    batches = train_batches([Source("", [shard._replace(path=str(tmp_path / "shard"))])], LAYOUT, **SETTINGS)
+    with pytest.raises(InputError, match=rf"/shard, {problem}; restore the file, or make the examples again"):
+        list(itertools.islice(batches, 5))
+
+
+def test_a_record_of_another_layout_is_named_with_its_file(examples):
+    path = sorted(shard_files(examples.eval))[0]
+    with pytest.raises(InputError, match=rf"{path}, record 0: feature 'input_ids' has 16 values, not 8; make"):
+        next(eval_batches([path], ExampleLayout.bert(8, P), batch_size=4))
 
 
 def test_held_out_examples_come_once_in_order_with_the_rest(examples):
     batches = list(eval_batches(shard_files(examples.eval), LAYOUT, batch_size=8))
     assert [len(b["input_ids"]) for b in batches] == [8, 8, 4]
     raw = itertools.chain.from_iterable(tf.data.TFRecordDataset(f) for f in shard_files(examples.eval))
-    ids = [tf.io.parse_single_example(r, feature_spec(LAYOUT, masked=True))["input_ids"].numpy() for r in raw]
+    ids = [tf.train.Example.FromString(r.numpy()).features.feature["input_ids"].int64_list.value for r in raw]
     np.testing.assert_array_equal(np.concatenate([b["input_ids"] for b in batches]), ids)
 
 
@@ -204,14 +231,9 @@ def dynamic(unmasked, steps, **change):
 def test_dynamic_masks_have_the_shapes_and_types_of_stored_ones(examples, unmasked):
     (ours,), (stored,) = dynamic(unmasked, 1), stream(examples, 1)
     assert {k: (v.shape, v.dtype) for k, v in ours.items()} == {k: (v.shape, v.dtype) for k, v in stored.items()}
-    settings = {"batch_size": 8, "first_example": 0, "seed": 1}
-    specs = [
-        train_batches(
-            [Source("", read_shards(x.dir, "train"))], LAYOUT, **settings, dynamic_masking=masking
-        ).element_spec
-        for x, masking in ((examples, None), (unmasked, unmasked.masking))
-    ]
-    assert specs[0] == specs[1]  # static shapes too, which compiled steps need
+    for stored_unmasked in (False, True):
+        examples_set = ExampleSet.load(unmasked.dir if stored_unmasked else examples.dir)
+        assert examples_set.row_shapes == {name: (v.shape[1:], v.dtype) for name, v in stored.items()}
 
 
 def test_dynamic_masks_are_those_of_mask_tokens(unmasked):
@@ -280,7 +302,7 @@ def test_unmasked_examples_are_read_without_masks(unmasked):
     files = shard_files(unmasked.train)
     (batch,) = eval_batches(files, LAYOUT, batch_size=100, masked=False)
     assert set(batch) == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
-    assert not (batch["input_ids"].numpy() == unmasked.masking.vocabulary.mask_id).any()
+    assert not (batch["input_ids"] == unmasked.masking.vocabulary.mask_id).any()
 
 
 def test_the_name_of_a_folder_is_no_pattern(examples, tmp_path):

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.errors import InputError
 from components.corpus_gen import readers, records
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import COUNTS, ReadUnit, read_unit, read_units
 from components.corpus_gen.settings import CorpusSettings
 from components.io import line_ranges
-from components.io.tfrecord import bytes_example, frame
 from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, read, refusal, write
 
 DATA = os.environ.get("BERT_DATA_DIR")

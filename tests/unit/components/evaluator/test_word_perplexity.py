@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from tfx.types import standard_artifacts
 
+from bert_keras.data.tfrecord import frame
 from components.evaluator import word_perplexity
 from components.evaluator.component import _withdraw
 from components.evaluator.gate_failures import FORGETTING
 from components.evaluator.results import gate_failures
-from components.io.tfrecord import frame
 from pipeline.summaries.gate_failures import sentence
 
 # Four held-out examples in two shards, and the loss that the toy model has for each: its number, of two tokens.

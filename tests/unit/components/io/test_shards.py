@@ -11,6 +11,7 @@ from apache_beam.io import hadoopfilesystem
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from bert_keras.data.tfrecord import frame
 from components.io.shards import (
     open_file,
     remove_file,
@@ -20,7 +21,6 @@ from components.io.shards import (
     write_json,
     write_shard,
 )
-from components.io.tfrecord import frame
 from tests.support.examples.object_stores import SCHEMES, in_memory
 
 

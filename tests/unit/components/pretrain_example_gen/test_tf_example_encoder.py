@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from components.io.tfrecord import read_records
+from bert_keras.data.tfrecord import read_records
 from components.pretrain_example_gen.tf_example_encoder import encode_records
 
 

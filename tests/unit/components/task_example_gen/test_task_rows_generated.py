@@ -13,13 +13,13 @@ from tfx.orchestration.metadata import Metadata, sqlite_metadata_connection_conf
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types.artifact_utils import decode_split_names
 
+from bert_keras.data.tfrecord import bytes_example, read_records
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.settings import TaskSpec
 from bert_keras.tasks.table import TASKS
 from components.corpus_gen.inputs import fingerprint
 from components.io.shards import shard_paths
-from components.io.tfrecord import bytes_example, read_records
 from components.task_example_gen import generate
 from components.task_example_gen.component import TaskExampleGen
 from components.task_example_gen.generate import generate_rows

@@ -11,8 +11,8 @@ import httpx
 import pytest
 import tensorflow as tf
 
+from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.errors import InputError
-from components.io.tfrecord import bytes_example, frame
 from pipeline.apply import handler, row_model, rows, run
 from pipeline.examples import output_claim
 from serving.models.servable import GraphServable as Servable

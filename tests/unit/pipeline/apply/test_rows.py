@@ -7,10 +7,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import InputFile
 from components.corpus_gen.readers import ReadUnit
-from components.io.tfrecord import bytes_example, frame
 from pipeline.apply import rows
 from pipeline.apply.rows import plan, read_rows
 

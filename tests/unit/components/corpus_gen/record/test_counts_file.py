@@ -15,6 +15,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from bert_keras.data.tfrecord import bytes_example, frame
 from components.corpus_gen.filters.leaks import EvaluationSet, make_table
 from components.corpus_gen.record.counts_file import COUNTS_FILE
 from components.corpus_gen.record.tally import KEPT
@@ -27,7 +28,6 @@ from components.corpus_gen.settings import (
     QualitySettings,
 )
 from components.io.shards import read_documents
-from components.io.tfrecord import bytes_example, frame
 from tests.support.examples.made_documents import make_documents
 
 # `every_filter` adds the filter that needs a file: leaks.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.io.tfrecord import Example, bytes_example, frame, read_records
+from bert_keras.data.tfrecord import Example, bytes_example, frame, read_records
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))
