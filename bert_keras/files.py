@@ -1,4 +1,7 @@
-"""Text and JSON files; files and folders written as a whole or not at all."""
+"""Text and JSON files; files and folders written as a whole or not at all.
+
+`epath.Path` opens local paths, and gs://, s3:// and az:// by TensorFlow if it is installed, otherwise by fsspec.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
+
+from etils import epath
 
 from bert_keras.errors import InputError
 
@@ -39,14 +44,24 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def files_in(folder: str) -> list[str]:
-    """Sorted paths of what is in a folder, on any of TensorFlow's file systems; none if there is no folder.
+    """Sorted paths of what is in a folder, local or in a store; none if there is no folder.
 
-    TensorFlow's `glob` would read a `[`, `*` or `?` in the folder's name as a pattern.
+    A `glob` would read a `[`, `*` or `?` in the folder's name as a pattern.
     """
-    import tensorflow as tf
-
-    names = sorted(tf.io.gfile.listdir(folder)) if tf.io.gfile.isdir(folder) else []
+    path = epath.Path(folder)
+    names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     return [os.path.join(folder, name) for name in names]
+
+
+def files_below(folder: str) -> list[str]:
+    """Paths of all files below a folder, also those of linked folders, which `epath.Path.walk` leaves out."""
+    paths = [(path, epath.Path(path).is_dir()) for path in files_in(folder)]
+    return [file for path, is_folder in paths for file in (files_below(path) if is_folder else [path])]
+
+
+def size_of(path: str) -> int:
+    """Size of a file in bytes (a local `epath.Path.stat` needs a user's name, which a container may not have)."""
+    return epath.Path(path).stat().length if "://" in path else os.path.getsize(path)
 
 
 def check_no_pattern(path: str, remedy: str) -> None:
@@ -100,13 +115,16 @@ def atomic_write(path: str) -> Iterator[TextIO]:
         os.fsync(file.fileno())
 
 
-def atomic_write_anywhere(path: str, text: str) -> None:
-    """The same on any of TensorFlow's file systems."""
-    import tensorflow as tf
-
-    with tf.io.gfile.GFile(path + ".part", "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(path + ".part", path, overwrite=True)
+def atomic_write_anywhere(path: str, content: str | bytes) -> None:
+    """Write a file, local or in a store: `path` holds all of the content, or what it held before."""
+    data = content.encode() if isinstance(content, str) else content
+    if "://" in path:  # an object of a store appears when it is closed
+        epath.Path(path).write_bytes(data)
+        return
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -57,9 +57,11 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from etils import epath
+
 from bert_keras.data.masking import MaskingSettings
 from bert_keras.errors import InputError
-from bert_keras.files import files_in
+from bert_keras.files import files_in, size_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -197,11 +199,8 @@ class ExampleSpec:
         Raises:
             ValueError: a field is missing (spec of an older version).
         """
-        import tensorflow as tf
-
         path = f"{directory}/{EXAMPLE_SPEC_FILE}"
-        with tf.io.gfile.GFile(path) as file:
-            spec = json.load(file)
+        spec = json.loads(epath.Path(path).read_text())
         masking_fields = {field.name for field in dataclasses.fields(MaskingSettings)}
         try:
             masking = {"max_predictions_per_seq": spec["max_predictions_per_seq"], **spec.get("masking", {})}
@@ -252,20 +251,17 @@ def read_shards(directory: str, split: str) -> list[Shard]:
     Raises:
         InputError: the figures are missing or differ from the files; names the first such file.
     """
-    import tensorflow as tf
-
-    path = f"{directory}/{SHARDS_FILE}"
-    if not tf.io.gfile.exists(path):
+    path = epath.Path(f"{directory}/{SHARDS_FILE}")
+    if not path.exists():
         raise InputError(f"{directory} has no {SHARDS_FILE}: make the examples again with this version")
-    with tf.io.gfile.GFile(path) as file:
-        shards = [Shard(**figures) for figures in json.load(file)]
+    shards = [Shard(**figures) for figures in json.loads(path.read_text())]
     folder = f"{directory}/Split-{split}"
     located = [shard._replace(path=f"{directory}/{shard.path}") for shard in shards]
     recorded = {shard.path: shard for shard in located if shard.path.startswith(f"{folder}/")}
-    files = {path for path in files_in(folder) if not path.rpartition("/")[2].startswith(".")}
+    files = {name for name in files_in(folder) if not name.rpartition("/")[2].startswith(".")}
     # An object store takes tens of milliseconds per file.
     with concurrent.futures.ThreadPoolExecutor(64) as threads:
-        sizes = dict(zip(files, threads.map(lambda name: tf.io.gfile.stat(name).length, files), strict=True))
+        sizes = dict(zip(files, threads.map(size_of, files), strict=True))
     for name in sorted(files | set(recorded)):
         if name not in recorded or sizes.get(name) != recorded[name].size:
             expected = f"{recorded[name].size} bytes" if name in recorded else "not listed"

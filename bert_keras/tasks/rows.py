@@ -23,7 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 
+from bert_keras.data.tfrecord import Example, bytes_example, frame
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
 
@@ -91,24 +93,19 @@ def write_rows(directory: str, task: Task, splits: Mapping[str, Sequence[TaskRow
         task: with its labels.
         splits: `train` and `eval`, whose golds are known, and any others, by name.
     """
-    import tensorflow as tf
-
+    root = epath.Path(directory)
     for split, rows in splits.items():
-        tf.io.gfile.makedirs(f"{directory}/Split-{split}")
-        with tf.io.TFRecordWriter(f"{directory}/Split-{split}/examples-00000-of-00001.tfrecord") as writer:
+        folder = root / f"Split-{split}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "examples-00000-of-00001.tfrecord").open("wb") as file:
             for row in rows:
-                example = tf.train.Example()
-                for name, values in row.to_features().items():
-                    example.features.feature[name].bytes_list.value.extend(values)
-                writer.write(example.SerializeToString())
-    with tf.io.gfile.GFile(f"{directory}/{TASK_SPEC_FILE}", "w") as file:
-        file.write(TaskSpec(task, {split: len(rows) for split, rows in splits.items()}).to_json())
+                file.write(frame(bytes_example(row.to_features())))
+    counts = {split: len(rows) for split, rows in splits.items()}
+    (root / TASK_SPEC_FILE).write_text(TaskSpec(task, counts).to_json())
 
 
 def read_rows(examples: Iterable[bytes]) -> Iterator[TaskRow]:
     """The rows of serialized `tf.Example`s."""
-    import tensorflow as tf
-
     for serialized in examples:
-        features = tf.train.Example.FromString(serialized).features.feature
+        features = Example.FromString(serialized).features.feature
         yield TaskRow.from_features({name: list(value.bytes_list.value) for name, value in features.items()})

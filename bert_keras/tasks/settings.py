@@ -8,6 +8,8 @@ import os
 import typing
 from typing import Any, Literal
 
+from etils import epath
+
 from bert_keras import files
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task, task_of
@@ -209,9 +211,6 @@ class TaskSpec:
     @classmethod
     def load(cls, directory: str) -> TaskSpec:
         """Read `DIRECTORY/task_spec.json`."""
-        import tensorflow as tf
-
-        with tf.io.gfile.GFile(f"{directory}/{TASK_SPEC_FILE}") as file:
-            fields = json.load(file)
+        fields = json.loads(epath.Path(f"{directory}/{TASK_SPEC_FILE}").read_text())
         task = dataclasses.replace(task_of(fields["task"]), labels=tuple(fields["labels"]))
         return cls(task, fields["counts"], fields["skipped"])

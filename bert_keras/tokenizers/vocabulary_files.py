@@ -13,6 +13,8 @@ import os
 from collections.abc import Collection, Mapping, Set
 from typing import Any
 
+from etils import epath
+
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.notices import notify
@@ -97,20 +99,15 @@ def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
     Raises:
         ValueError: the sha256 of `vocab.txt` differs from the spec's.
     """
-    import tensorflow as tf
-
     path = f"{directory}/{VOCABULARY_FILE}"
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    with tf.io.gfile.GFile(f"{directory}/{VOCABULARY_SPEC_FILE}") as file:
-        spec = json.load(file)
+    content = epath.Path(path).read_bytes()
+    spec = json.loads(epath.Path(f"{directory}/{VOCABULARY_SPEC_FILE}").read_text())
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
     merges: list[tuple[str, str]] = []
     if spec["algorithm"] == BYTE_BPE:
         path = f"{directory}/{MERGES_FILE}"
-        with tf.io.gfile.GFile(path) as file:
-            merges = _read_merges(file.read(), path)
+        merges = _read_merges(epath.Path(path).read_text(), path)
     return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 

@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
+from etils import epath
 from rich.console import Console
 
-from bert_keras.files import atomic_write_anywhere, files_in
+from bert_keras.files import atomic_write_anywhere, files_below, files_in
 from bert_keras.training.config import BUDGET_FILE
 from bert_keras.training.log import LOG_FILE
 
@@ -34,15 +34,15 @@ def digest_of(path: str) -> str:
     """Hash of the content of a file, or of the names and contents of all files below a folder.
 
     Raises:
-        tf.errors.NotFoundError: there is no such file or folder.
+        FileNotFoundError: there is no such file or folder.
     """
-    if not tf.io.gfile.isdir(path):
+    if not epath.Path(path).is_dir():
         digest = hashlib.sha256()
-        with tf.io.gfile.GFile(path, "rb") as file:
+        with epath.Path(path).open("rb") as file:
             while chunk := file.read(1 << 22):
                 digest.update(chunk)
         return digest.hexdigest()
-    files = sorted(os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(path) for name in names)
+    files = sorted(files_below(path))
     return hashlib.sha256(
         json.dumps([[os.path.relpath(file, path), digest_of(file)] for file in files]).encode()
     ).hexdigest()
@@ -58,14 +58,14 @@ def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
         settings: the settings passed to `run_folder`.
     """
     path = os.path.join(folder, SETTINGS_FILE)
-    if tf.io.gfile.exists(path):
+    if epath.Path(path).exists():
         return
     current, differences = _flat(settings), {}
     for earlier in files_in(os.path.dirname(folder)):
-        if not tf.io.gfile.exists(os.path.join(earlier, SETTINGS_FILE)):
+        file = epath.Path(earlier) / SETTINGS_FILE
+        if not file.exists():
             continue
-        with tf.io.gfile.GFile(os.path.join(earlier, SETTINGS_FILE)) as file:
-            previous = _flat(json.load(file))
+        previous = _flat(json.loads(file.read_text()))
         differences[earlier] = [
             "the code" if name == "code" else f"{name} was {previous.get(name)}, is {current.get(name)}"
             for name in sorted({*current, *previous})
@@ -77,7 +77,6 @@ def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
         Console(highlight=False, soft_wrap=True).print(
             f"training starts at step 0, not from {nearest}; changed since: {changed}", markup=False
         )
-    tf.io.gfile.makedirs(folder)
     atomic_write_anywhere(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
@@ -91,12 +90,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def copy_logs(source: str, target: str) -> None:
     """Copy the curves into the Trainer's `model_run` artifact (`log.jsonl`, TensorBoard's event files, the budget)."""
-    tf.io.gfile.makedirs(target)
-    tf.io.gfile.copy(os.path.join(source, LOG_FILE), os.path.join(target, LOG_FILE), overwrite=True)
-    if tf.io.gfile.exists(os.path.join(source, BUDGET_FILE)):
-        tf.io.gfile.copy(os.path.join(source, BUDGET_FILE), os.path.join(target, BUDGET_FILE), overwrite=True)
-    for folder, _, names in tf.io.gfile.walk(os.path.join(source, "tensorboard")):
-        copied = os.path.join(target, os.path.relpath(folder, source))
-        tf.io.gfile.makedirs(copied)
-        for name in names:
-            tf.io.gfile.copy(os.path.join(folder, name), os.path.join(copied, name), overwrite=True)
+    files = [os.path.join(source, LOG_FILE), *files_below(os.path.join(source, "tensorboard"))]
+    if epath.Path(source, BUDGET_FILE).exists():
+        files.append(os.path.join(source, BUDGET_FILE))
+    for file in files:
+        copied = epath.Path(target, os.path.relpath(file, source))
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        epath.Path(file).copy(copied, overwrite=True)

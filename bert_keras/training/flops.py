@@ -70,15 +70,21 @@ class Ceiling:
 
 def matmul_flops_per_second(dtype: str) -> float:
     """Speed of one device on a large square matrix product: best of three, after a warm-up."""
-    import tensorflow as tf
+    if keras.backend.backend() == "jax":
+        import jax
 
-    size = 8192 if tf.config.list_logical_devices("GPU") else 1024
-    matrix = tf.ones((size, size), dtype)
-    product = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
-    product(matrix).numpy()
+        compiled, accelerated = jax.jit, jax.default_backend() != "cpu"
+    else:
+        import tensorflow as tf
+
+        compiled, accelerated = tf.function, bool(tf.config.list_logical_devices("GPU"))
+    size = 8192 if accelerated else 1024
+    matrix = keras.ops.ones((size, size), dtype)
+    product = compiled(lambda x: keras.ops.sum(keras.ops.matmul(x, x)))
+    float(product(matrix))
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
-        product(matrix).numpy()
+        float(product(matrix))  # waits for the device
         best = min(best, time.perf_counter() - started)
     return 2.0 * size**3 / best

@@ -1,5 +1,6 @@
 """What a training run says: a JSON-lines file, TensorBoard's event files, and its progress.
 
+Event files are TFRecords of `Event` messages (tensorboard/compat/proto/event.proto), the first of which is a version.
 Progress is a bar on a terminal, otherwise a line every 20 seconds.
 """
 
@@ -8,15 +9,21 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import socket
 import time
+from collections.abc import Mapping
 
-import keras
 import numpy as np
-import tensorflow as tf
+from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.histogram import metadata as histogram_metadata
+from tensorboard.plugins.scalar import metadata as scalar_metadata
+from tensorboard.util.tensor_util import make_tensor_proto
 
+from bert_keras.data.tfrecord import frame
 from bert_keras.files import atomic_write_anywhere, json_text
 
 LOG_FILE = "log.jsonl"
@@ -24,47 +31,66 @@ HISTOGRAM_BUCKETS = 30
 SECONDS_BETWEEN_LINES = 20.0
 
 
+class _GrowingFile:
+    """A file to which records are appended; each is on the disk, or in the store, when `append` returns."""
+
+    def __init__(self, path: str, content: bytes):
+        atomic_write_anywhere(path, content)
+        self._path, self._content = path, content
+        self._file = None if "://" in path else open(path, "ab")  # noqa: SIM115
+
+    def append(self, record: bytes) -> None:
+        if self._file:
+            self._file.write(record)
+            self._file.flush()
+        else:  # nothing can be appended to an object of a store
+            self._content += record
+            atomic_write_anywhere(self._path, self._content)
+
+
+class _EventFile:
+    """A new event file of TensorBoard, which reads those of a folder in the order of their names."""
+
+    def __init__(self, directory: str):
+        epath.Path(directory).mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}.v2"
+        version = Event(wall_time=time.time(), file_version="brain.Event:2")
+        self._file = _GrowingFile(os.path.join(directory, name), frame(version.SerializeToString()))
+
+    def write(self, step: int, values: Mapping[str, np.ndarray], metadata: SummaryMetadata) -> None:
+        summary = Summary()
+        for tag, value in values.items():
+            summary.value.add(tag=tag, tensor=make_tensor_proto(value), metadata=metadata)
+        self._file.append(frame(Event(wall_time=time.time(), step=step, summary=summary).SerializeToString()))
+
+
 class TrainingLog:
     """Writer of the log; drops records of a killed run after its checkpoint at `first_step`."""
 
     def __init__(self, directory: str, first_step: int):
-        tf.io.gfile.makedirs(directory)
         path = os.path.join(directory, LOG_FILE)
-        kept: list[str] = []
-        if tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as file:
-                # A kill may have truncated the last line, which is then after the checkpoint.
-                lines = [line for line in file if line.endswith("\n")]
-            kept = [line for line in lines if json.loads(line)["step"] <= first_step]
-        atomic_write_anywhere(path, "".join(kept))
-        self._file = tf.io.gfile.GFile(path, "a")
-        self._writers = {
-            kind: tf.summary.create_file_writer(os.path.join(directory, "tensorboard", kind))
-            for kind in ("train", "eval")
-        }
+        lines: list[bytes] = []
+        if epath.Path(path).exists():
+            # A kill may have truncated the last line, which is then after the checkpoint.
+            lines = [line for line in epath.Path(path).read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        self._file = _GrowingFile(path, b"".join(line for line in lines if json.loads(line)["step"] <= first_step))
+        self._events = {kind: _EventFile(os.path.join(directory, "tensorboard", kind)) for kind in ("train", "eval")}
 
     def write(self, kind: str, step: int, metrics: dict[str, float]) -> None:
         record = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
-        self._file.write(json_text(record) + "\n")
-        self._file.flush()
-        with self._writers[kind].as_default():
-            for name, value in metrics.items():
-                tf.summary.scalar(name, value, step=step)
-            self._writers[kind].flush()
+        self._file.append((json_text(record) + "\n").encode())
+        scalars = {name: np.float32(value) for name, value in metrics.items()}
+        self._events[kind].write(step, scalars, scalar_metadata.create_summary_metadata("", ""))
 
-    def write_histograms(self, step: int, model: keras.Model) -> None:
-        """Write histograms of all weights of the model for TensorBoard.
-
-        NumPy counts them: `tf.summary.histogram` needs 240 bytes per value, 6 GB for BERT-base's word embeddings.
-        """
-        metadata = histogram_metadata.create_summary_metadata(display_name=None, description=None)
-        with self._writers["train"].as_default():
-            for variable in model.trainable_variables:
-                values = keras.ops.convert_to_numpy(variable)
-                # The training loop reports weights that are not finite at the next step.
-                counts, edges = np.histogram(values[np.isfinite(values)], HISTOGRAM_BUCKETS)
-                buckets = np.stack([edges[:-1], edges[1:], counts], axis=1)  # rows: (from, to, count)
-                tf.summary.write(variable.path, buckets.astype("float64"), step=step, metadata=metadata)
+    def write_histograms(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a histogram of the values of each array for TensorBoard, by the path of its variable."""
+        metadata = histogram_metadata.create_summary_metadata("", "")
+        histograms = {}
+        for path, values in arrays.items():
+            # The training loop reports weights that are not finite at the next step.
+            counts, edges = np.histogram(values[np.isfinite(values)], HISTOGRAM_BUCKETS)
+            histograms[path] = np.stack([edges[:-1], edges[1:], counts], axis=1).astype("float64")  # (from, to, count)
+        self._events["train"].write(step, histograms, metadata)
 
 
 class TrainingProgress:

@@ -1,7 +1,16 @@
 """Files that are written whole or not at all."""
 
-import pytest
+import concurrent.futures
+import os
+import pwd
+from pathlib import Path
 
+import pytest
+import tensorflow as tf
+from etils import epath
+from etils.epath import gpath
+
+from bert_keras import files
 from bert_keras.files import atomic_write, replacing
 
 
@@ -32,3 +41,58 @@ def test_a_writer_of_its_own_gets_a_path_with_the_suffix(tmp_path):
         with open(temporary, "w") as file:
             file.write("a: 1")
     assert path.read_text() == "a: 1"
+
+
+def test_writers_of_one_file_do_not_collide(tmp_path):
+    """Each has a temporary file of its own; an error removes it and leaves what another one wrote."""
+    path = str(tmp_path / "new" / "account.json")
+    texts = [character * 100_000 for character in "abcdefgh"]
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: files.atomic_write_anywhere(path, text), texts * 5))
+    assert Path(path).read_text() in texts
+    with pytest.raises(UnicodeEncodeError):
+        files.atomic_write_anywhere(path, "\udc80")
+    os.mkdir(tmp_path / "folder")
+    with pytest.raises(IsADirectoryError):
+        files.atomic_write_anywhere(str(tmp_path / "folder"), b"new")
+    assert Path(path).read_text() in texts and files.files_below(str(tmp_path)) == [path]
+
+
+def test_files_of_a_folder_whatever_its_name_is(tmp_path):
+    """`*?[` in a name are no pattern, a linked folder is read, and a missing folder has no files."""
+    folder, linked = tmp_path / "a[b]*?", tmp_path / "linked"
+    for file in (folder / "one~.txt", folder / "sub" / "two", linked / "three"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("12345")
+    (tmp_path / "ab").mkdir()
+    (folder / "link").symlink_to(linked)
+    here = f"{tmp_path}/./a[b]*?"
+    assert files.files_in(here) == [f"{here}/link", f"{here}/one~.txt", f"{here}/sub"]
+    assert files.files_below(here) == [f"{here}/link/three", f"{here}/one~.txt", f"{here}/sub/two"]
+    assert files.files_in(str(tmp_path / "none")) == []
+    assert files.size_of(f"{here}/one~.txt") == 5
+
+
+def test_a_files_size_needs_no_name_of_the_user(tmp_path, monkeypatch):
+    """Containers run with numbers of users that have no name; `epath.Path.stat` fails on their files."""
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    (tmp_path / "file").write_text("12345")
+    with pytest.raises(KeyError):
+        epath.Path(tmp_path / "file").stat()
+    assert files.size_of(str(tmp_path / "file")) == 5
+
+
+def test_files_of_a_store(monkeypatch):
+    """The same on a store's paths, here TensorFlow's file system in memory in the place of gs://."""
+    monkeypatch.setattr(gpath, "_is_zonal_gcs_bucket", lambda bucket: False)
+    for name in ("isdir", "listdir", "makedirs", "stat", "GFile"):
+        real = getattr(tf.io.gfile, name)
+        monkeypatch.setattr(
+            tf.io.gfile, name, lambda path, *args, real=real: real(str(path).replace("gs://", "ram://"), *args)
+        )
+    epath.Path("gs://bucket/runs/a").mkdir(parents=True, exist_ok=True)
+    files.atomic_write_anywhere("gs://bucket/runs/a/one", b"12345")
+    files.atomic_write_anywhere("gs://bucket/runs/two", "ü")
+    assert files.files_in("gs://bucket/runs") == ["gs://bucket/runs/a", "gs://bucket/runs/two"]
+    assert files.files_below("gs://bucket/runs") == ["gs://bucket/runs/a/one", "gs://bucket/runs/two"]
+    assert files.size_of("gs://bucket/runs/a/one") == 5 and files.size_of("gs://bucket/runs/two") == 2

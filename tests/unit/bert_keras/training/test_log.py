@@ -1,35 +1,79 @@
 """TensorBoard's histograms, and the lines of a training that is not on a terminal."""
 
 import io
+import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import STORE_EVERYTHING_SIZE_GUIDANCE, EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from bert_keras.training import log
 from bert_keras.training.log import TrainingLog
 
 
+def events_of(folder):
+    """What TensorBoard reads: by tag, its plugin and `{step: array}`; TensorFlow reads as many events."""
+    accumulator = EventAccumulator(str(folder), STORE_EVERYTHING_SIZE_GUIDANCE).Reload()
+    tags = accumulator.Tags()["tensors"]
+    files = sorted(map(str, folder.glob("events*")))
+    messages = [tf.compat.v1.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(files)]
+    assert [message.file_version for message in messages].count("brain.Event:2") == len(files)
+    assert sum(len(message.summary.value) for message in messages) == sum(len(accumulator.Tensors(t)) for t in tags)
+    return {
+        tag: (
+            accumulator.SummaryMetadata(tag).plugin_data.plugin_name,
+            {event.step: make_ndarray(event.tensor_proto) for event in accumulator.Tensors(tag)},
+        )
+        for tag in tags
+    }
+
+
+def test_scalars_and_lines_of_a_resumed_run(tmp_path):
+    """Each record is there at once; a resume drops lines after its checkpoint, and the line that a kill cut off."""
+    killed = TrainingLog(str(tmp_path), 0)
+    for step in (10, 20, 30):
+        killed.write("train", step, {"loss": 2.5 + step, "accuracy": float("nan")})
+    killed.write("eval", 20, {"loss": 7})
+    with open(tmp_path / "log.jsonl", "a") as file:
+        file.write('{"kind": "train", "st')
+    resumed = TrainingLog(str(tmp_path), 20)
+    resumed.write("train", 40, {"loss": 1})
+    records = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    expected = [("train", 10, 12.5), ("train", 20, 22.5), ("eval", 20, 7), ("train", 40, 1)]
+    assert [(record["kind"], record["step"], record["loss"]) for record in records] == expected
+    assert records[0]["accuracy"] is None
+    scalars = events_of(tmp_path / "tensorboard" / "train")
+    assert scalars["loss"] == ("scalars", {10: 12.5, 20: 22.5, 30: 32.5, 40: 1})
+    assert np.isnan(scalars["accuracy"][1][10]) and scalars["loss"][1][10].dtype == np.float32
+    assert events_of(tmp_path / "tensorboard" / "eval") == {"loss": ("scalars", {20: 7})}
+
+
 def test_histograms_count_every_weight(tmp_path):
-    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(100)])
-    kernel, bias = model.layers[0].weights
-    kernel.assign(np.linspace(-1.5, 1.5, 300).reshape(3, 100))
-    bias.assign([np.inf] + 99 * [0])
-    TrainingLog(str(tmp_path), 0).write_histograms(7, model)
-    (file,) = (tmp_path / "tensorboard" / "train").glob("events*")
-    found = {}
-    for record in tf.data.TFRecordDataset(str(file)):
-        event = tf.compat.v1.Event.FromString(record.numpy())
-        for value in event.summary.value:
-            assert event.step == 7 and value.metadata.plugin_data.plugin_name == "histograms"
-            found[value.tag] = tf.make_ndarray(value.tensor)
-    assert found.keys() == {kernel.path, bias.path}
-    np.testing.assert_allclose(found[kernel.path], [[-1.5 + i / 10, -1.4 + i / 10, 10] for i in range(30)], atol=1e-6)
+    kernel = np.linspace(-1.5, 1.5, 300, dtype=np.float32).reshape(3, 100)
+    TrainingLog(str(tmp_path), 0).write_histograms(7, {"dense/kernel": kernel, "dense/bias": np.r_[np.inf, [0] * 99]})
+    events = events_of(tmp_path / "tensorboard" / "train")
+    assert {tag: (plugin, *arrays) for tag, (plugin, arrays) in events.items()} == {
+        "dense/kernel": ("histograms", 7),
+        "dense/bias": ("histograms", 7),
+    }
+    buckets, bias = events["dense/kernel"][1][7], events["dense/bias"][1][7]
+    np.testing.assert_allclose(buckets, [[-1.5 + i / 10, -1.4 + i / 10, 10] for i in range(30)], atol=1e-6)
     # All are 0, somewhere.
-    start, end, count = found[bias.path][found[bias.path][:, 2] > 0][0]
+    start, end, count = bias[bias[:, 2] > 0][0]
     assert start <= 0 <= end and count == 99
+
+
+def test_a_store_gets_each_record_at_once(monkeypatch):
+    """Nothing can be appended to an object: it is written anew."""
+    objects = {}
+    monkeypatch.setattr(log, "atomic_write_anywhere", objects.__setitem__)
+    growing = log._GrowingFile("gs://bucket/log.jsonl", b"1\n")
+    for line, content in ((b"2\n", b"1\n2\n"), (b"3\n", b"1\n2\n3\n")):
+        growing.append(line)
+        assert objects == {"gs://bucket/log.jsonl": content}
 
 
 METRICS = {"loss": 2.5, "mlm_accuracy": 0.25, "tokens_per_second": 9000.0, "useful_tokens_per_second": 8000.0}
