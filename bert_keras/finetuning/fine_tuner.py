@@ -139,4 +139,4 @@ def _init_checkpoint(job: FinetuneJob) -> ModelFolder:
 
 
 def _rows(folder: str) -> list[TaskRow]:
-    return list(read_rows(records_of_files(shard_files(folder))))
+    return list(read_rows(record.data for record in records_of_files(shard_files(folder))))

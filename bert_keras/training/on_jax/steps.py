@@ -22,7 +22,7 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_keras.data.prefetch import prefetched
+from bert_keras.data.prefetching import prefetched
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.devices import COUNTS, arrays_of, assign_arrays, named_variables
