@@ -165,12 +165,23 @@ def test_rows_whose_wrong_lengths_cancel_out_are_refused():
         PARSER(rows)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 5, 30, -1])
+OTHER = entry("other", int64_list([1]))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 5, 30, -1, -len(OTHER)])
 def test_what_is_cut_off_or_no_example_is_refused(cut):
-    whole = example(*[entry(name, feature) for name, feature in GOOD.items()])
+    whole = example(*[entry(name, feature) for name, feature in GOOD.items()], OTHER)
     problem = "is no tf.Example" if cut else "feature 'ids' is missing"
     with pytest.raises(InputError, match=f"example 1: {problem}"):
         PARSER([whole, whole[:cut]])
+
+
+def test_a_known_header_is_not_read_again(monkeypatch):
+    serialized = example(*[entry(name, feature) for name, feature in GOOD.items()])
+    parser = ExampleParser(FEATURES)
+    first = parser([serialized])
+    monkeypatch.setattr(ExampleParser, "_read_header", None)
+    assert parser([serialized])["ids"].tolist() == first["ids"].tolist()
 
 
 def test_many_headers_take_no_more_memory(monkeypatch):
