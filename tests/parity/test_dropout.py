@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from bert_keras.training.step import RandomStates
 from transformers import AutoModelForSequenceClassification
 
 from bert_keras.convert import weight_map
@@ -15,7 +16,6 @@ from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
-from bert_keras.training.step import RandomStates
 from tests.support.models.model_folders import write_huggingface
 from tests.support.models.variants_of_transformers import as_here
 

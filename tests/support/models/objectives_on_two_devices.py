@@ -2,8 +2,9 @@
 
 python -m tests.support.models.objectives_on_two_devices OUT OBJECTIVE...
 
-Several MirroredStrategies in a process take each other's messages, so all objectives here share one. Writes to OUT what
-the step took off each weight, by objective and devices, and what each device's half of the batch divides by.
+KERAS_BACKEND chooses the backend. Several MirroredStrategies in a process take each other's messages, so all objectives
+here share one. Writes to OUT what the step took off each weight, by objective and devices, and what each device's half
+of the batch divides by.
 """
 
 import dataclasses
@@ -12,9 +13,10 @@ import sys
 from unittest import mock
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
+import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.models.bilm import BiLM
@@ -27,9 +29,8 @@ from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.tasks import similarity
 from bert_keras.training.config import SecondPhase
+from bert_keras.training.devices import open_devices
 from bert_keras.training.phases import phases_of
-from bert_keras.training.step import TrainSteps
-from bert_keras.training.strategy import create_strategy
 from tests.support.models.every_model import (
     BILM,
     ELECTRA,
@@ -89,15 +90,19 @@ def create_model(make, used_pooler):
 
 
 def main(out, *names):
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        )
     configs = {
-        count: dataclasses.replace(RUN, strategy=strategy, clip_norm=1e9)
+        count: dataclasses.replace(RUN, strategy=strategy, clip_norm=1e9, backend=backend)
         for count, strategy in ((1, "one_device"), (2, "mirrored"))
     }
-    strategies = {count: create_strategy(config) for count, config in configs.items()}
-    assert strategies[2].num_replicas_in_sync == 2
+    opened = {count: open_devices(config) for count, config in configs.items()}
+    assert opened[2].replicas == 2
     numbers = {}
     for name in names:
         make, objective, arrays = CASES[name]
@@ -105,23 +110,22 @@ def main(out, *names):
         rows = len(arrays["input_ids"])
         examples = ArrayExamples(arrays, arrays)
         (phase,) = phases_of(dataclasses.replace(RUN, train_batch_size=rows), SecondPhase(), [examples])
-        for count, strategy in strategies.items():
-            with strategy.scope():
+        for count, devices in opened.items():
+            with devices.scope():
                 model = create_model(make, used_pooler=objective is mlm_nsp.OBJECTIVE)
                 sgd = Descent(1.0)
                 sgd.build(model.trainable_variables)
-            before = [v.numpy() for v in model.trainable_variables]
-            stream = strategy.distribute_datasets_from_function(
-                lambda context, phase=phase: phase.examples.train_batches(
-                    batch_size=phase.batch_size, first_example=0, seed=SEED, replicas=context.num_replicas_in_sync
-                )
-            )
-            steps = TrainSteps(model, sgd, objective, tf.Variable(0, dtype=tf.int64), strategy, configs[count])
+            before = [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
+            steps = devices.train_steps(model, sgd, objective, dataclasses.replace(configs[count], seed=SEED))
             with mock.patch("bert_keras.models.electra.sample", best_guess):
-                steps(iter(stream), 1)
-            for variable, old in zip(model.trainable_variables, before, strict=True):
-                numbers[f"{name}: {count}: {variable.path.split('/', 1)[1]}"] = old - variable.numpy()
-        halves = examples.train_batches(batch_size=rows, first_example=0, seed=SEED, replicas=2).take(2)
+                steps(steps.feed(phase, 0), 1)
+            for variable, old in zip(steps.model.trainable_variables, before, strict=True):
+                new = keras.ops.convert_to_numpy(variable)
+                numbers[f"{name}: {count}: {variable.path.split('/', 1)[1]}"] = old - new
+        batch = next(examples.train_batches(batch_size=rows, first_example=0, seed=SEED))
+        halves = [
+            {key: values[half] for key, values in batch.items()} for half in (np.s_[: rows // 2], np.s_[rows // 2 :])
+        ]
         numbers[f"{name}: totals"] = np.array([[float(x) for x in objective.totals(half)] for half in halves])
     np.savez(out, **numbers)
 

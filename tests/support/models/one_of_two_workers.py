@@ -10,6 +10,7 @@ import functools
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from bert_keras.errors import Preempted
@@ -18,10 +19,9 @@ from bert_keras.objectives import mlm_nsp
 from bert_keras.training import budget as budget_module
 from bert_keras.training.budget import Budget
 from bert_keras.training.config import SecondPhase, TrainingConfig
+from bert_keras.training.devices import open_devices
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import ExampleSet, phases_of
-from bert_keras.training.step import TrainSteps
-from bert_keras.training.strategy import create_strategy, worker_number
 from tests.support.models.small_training import QUIET, RUN, Descent, built
 
 FIFTY = dataclasses.replace(
@@ -30,41 +30,41 @@ FIFTY = dataclasses.replace(
 CLIP_NORM = 0.25
 
 
-def make_loop(examples: Path, directory: Path, config: TrainingConfig, strategy=None) -> TrainingLoop:
+def make_loop(examples: Path, directory: Path, config: TrainingConfig, devices=None) -> TrainingLoop:
     phases = phases_of(config, SecondPhase(), [ExampleSet.load(str(examples))])
     create_model = functools.partial(built, BertForPreTraining, QUIET, seed=config.seed)
-    return TrainingLoop(create_model, mlm_nsp.OBJECTIVE, config, phases, str(directory), strategy)
+    return TrainingLoop(create_model, mlm_nsp.OBJECTIVE, config, phases, str(directory), devices)
 
 
 def main() -> None:
     examples, out = map(Path, sys.argv[1:])
-    config = dataclasses.replace(FIFTY, strategy="multi_worker")
-    strategy = create_strategy(config)
-    assert strategy.num_replicas_in_sync == 2
-    make_loop(examples, out / "curve", config, strategy).run()
+    config = dataclasses.replace(FIFTY, strategy="multi_worker", backend=keras.backend.backend())
+    devices = open_devices(config)
+    assert (devices.replicas, devices.workers) == (2, 2)
+    make_loop(examples, out / "curve", config, devices).run()
 
     loop = make_loop(
-        examples, out / "none", dataclasses.replace(config, clip="per_replica", clip_norm=CLIP_NORM), strategy
+        examples, out / "none", dataclasses.replace(config, clip="per_replica", clip_norm=CLIP_NORM), devices
     )
-    with strategy.scope():
+    with devices.scope():
         sgd = Descent(1.0)
         sgd.build(loop.model.trainable_variables)
     before = loop.model.get_weights()
-    steps = TrainSteps(loop.model, sgd, loop.objective, loop.step, strategy, loop.config)
-    steps(iter(loop._batches(loop.phases[0], 0)), 1)
-    if worker_number(strategy) == 0:
-        np.savez(out / "clipped.npz", *[old - new for old, new in zip(before, loop.model.get_weights(), strict=True)])
+    steps = devices.train_steps(loop.model, sgd, loop.objective, loop.config)
+    steps(steps.feed(loop.phases[0], 0), 1)
+    if devices.worker == 0:
+        np.savez(out / "clipped.npz", *[old - new for old, new in zip(before, steps.model.get_weights(), strict=True)])
 
     read = [ExampleSet.load(str(examples))]
     limited = dataclasses.replace(config, budget="300s")
     budget_module._SHARE = 0.0  # the fewest steps are measured
-    budget = Budget(str(out / "budget"), limited, SecondPhase(), read, strategy)
-    fixed, _ = budget.fix(lambda training, _, folder: make_loop(examples, Path(folder), training, strategy))
+    budget = Budget(str(out / "budget"), limited, SecondPhase(), read, devices)
+    fixed, _ = budget.fix(lambda training, _, folder: make_loop(examples, Path(folder), training, devices))
     print(f"fixed {fixed.num_train_steps}", flush=True)
 
     endless = dataclasses.replace(config, num_train_steps=1_000_000, eval_every_steps=1_000_000)
     try:
-        make_loop(examples, out / "stopped", endless, strategy).run()
+        make_loop(examples, out / "stopped", endless, devices).run()
     except Preempted as error:
         print(error, flush=True)
         sys.exit(4)

@@ -6,6 +6,7 @@ import typing
 from pathlib import Path
 
 import pytest
+from bert_keras.training.step import TrainSteps
 
 from bert_keras import pretraining
 from bert_keras.finetuning.fine_tuner import FineTuner
@@ -21,7 +22,6 @@ from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.affects import weights_of
 from bert_keras.training.config import SecondPhase, TrainingConfig
-from bert_keras.training.step import TrainSteps
 from tests.support.models.model_folders import write_huggingface
 from tests.support.models.small_training import log
 from tests.unit.bert_keras.conftest import VOCABULARY

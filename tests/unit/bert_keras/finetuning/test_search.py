@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from bert_keras.training.strategy import create_strategy
 
 from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.finetuning import fine_tuner as fine_tuner_module
@@ -31,7 +32,6 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
-from bert_keras.training.strategy import create_strategy
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]

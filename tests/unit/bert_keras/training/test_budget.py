@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from bert_keras.training.strategy import create_strategy
 
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -19,7 +20,6 @@ from bert_keras.training.config import SecondPhase, TrainingConfig, with_steps
 from bert_keras.training.flops import training_flops
 from bert_keras.training.log import TrainingLog
 from bert_keras.training.phases import PhaseCost, phases_of
-from bert_keras.training.strategy import create_strategy
 from tests.support.models.small_training import QUIET, built, loop
 from tests.unit.bert_keras.test_pretraining import pretrain_job
 

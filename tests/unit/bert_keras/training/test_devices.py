@@ -8,16 +8,16 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.strategy import create_strategy, describe_devices
-from tests.support.models.small_training import QUIET, loop, losses, resume_from
+from bert_keras.training.devices import open_devices
+from tests.support.models.small_training import QUIET, RUN, loop, losses, resume_from
 
 
 @pytest.mark.parametrize("optimizer", ["bert_adam", pytest.param("lamb", marks=pytest.mark.slow)])
 def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer, quiet_losses):
     """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
     mirrored = loop(examples, tmp_path, QUIET, optimizer=optimizer, strategy="mirrored")
-    assert mirrored.strategy.num_replicas_in_sync == 2
-    assert describe_devices(mirrored.strategy) == "2 CPU, no GPU is visible (docs/gpus.md)"
+    assert mirrored.devices.replicas == 2
+    assert mirrored.devices.describe() == "2 CPU, no GPU is visible (docs/gpus.md)"
     mirrored.run()
     assert losses(tmp_path) == pytest.approx(quiet_losses(optimizer), abs=1e-4)
 
@@ -26,7 +26,7 @@ def test_trainings_with_other_numbers_of_totals_share_a_process():
     """As the pre-training and the fine-tuning of a demo: the runtime keeps the shape of each sum over the devices."""
 
     def summed(count):
-        strategy = create_strategy(TrainingConfig(strategy="mirrored", train_batch_size=16))
+        strategy = open_devices(TrainingConfig(strategy="mirrored", train_batch_size=16)).strategy
 
         def totals():
             ones = [tf.ones([])] * count
@@ -46,9 +46,10 @@ def test_trainings_with_other_numbers_of_totals_share_a_process():
     ],
 )
 def test_devices_are_described(devices, described):
-    strategy = mock.Mock()
-    strategy.extended.worker_devices = devices
-    assert describe_devices(strategy) == described
+    opened = open_devices(RUN)
+    opened.strategy = mock.Mock()
+    opened.strategy.extended.worker_devices = devices
+    assert opened.describe() == described
 
 
 def summed_in_a_step(run):
@@ -60,8 +61,8 @@ def summed_in_a_step(run):
         return all_reduce(self, operation, values, *options)
 
     with mock.patch.object(tf.distribute.ReplicaContext, "all_reduce", counted):
-        batches = iter(run._batches(run.phases[0], 0))
-        run._train_steps._compiled.get_concrete_function(batches, tf.constant(1), tf.constant(0.0))
+        batches = run.steps.feed(run.phases[0], 0)
+        run.steps._compiled.get_concrete_function(batches, tf.constant(1), tf.constant(0.0))
     return sum(summed)
 
 
@@ -80,17 +81,17 @@ def test_a_step_reads_no_variable_from_outside_the_strategy(examples, tmp_path, 
         compiled.append(tf.function(function))
         return strategy_run(compiled[-1], args=args)
 
-    strategy_run = run.strategy.run
-    monkeypatch.setattr(run.strategy, "run", traced)
-    batches = iter(run._batches(run.phases[0], 0))
-    run._train_steps._compiled.get_concrete_function(batches, tf.constant(1), tf.constant(0.0))
+    strategy_run = run.devices.strategy.run
+    monkeypatch.setattr(run.devices.strategy, "run", traced)
+    batches = run.steps.feed(run.phases[0], 0)
+    run.steps._compiled.get_concrete_function(batches, tf.constant(1), tf.constant(0.0))
     read = {
         variable.ref()
         for function in compiled
         for concrete in function._list_all_concrete_functions()
         for variable in concrete.graph.variables
     }
-    own = {variable.value.ref() for variable in (*run.model.variables, *run.optimizer.variables)}
+    own = {variable.value.ref() for variable in (*run.model.variables, *run.steps._optimizer.variables)}
     assert {variable.value.ref() for variable in run.model.trainable_variables} <= read <= own
 
 
