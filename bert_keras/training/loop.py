@@ -87,9 +87,9 @@ class TrainingLoop:
         config = self.config
         self._checkpoints.restore_newest()
         first = self.steps.step
+        log = TrainingLog(self.directory, first) if self.devices.worker == 0 else None
         if first == config.num_train_steps:
             return self.model
-        log = TrainingLog(self.directory, first) if self.devices.worker == 0 else None
         ceiling = Ceiling(
             self.devices.replicas,
             "bfloat16" if config.mixed_precision == "mixed_bfloat16" else "float32",

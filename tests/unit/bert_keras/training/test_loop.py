@@ -110,7 +110,7 @@ def test_checkpoints_are_kept_by_policy(unbroken):
 
 
 def test_a_folder_that_tensorflow_reads_as_a_pattern_is_refused(examples, tmp_path):
-    with pytest.raises(InputError, match=r"a\[b\]/checkpoints: TensorFlow reads .*; train in another folder"):
+    with pytest.raises(InputError, match=r"a\[b\]: TensorFlow reads .*; train in another folder"):
         loop(examples, tmp_path / "a[b]")
 
 

@@ -63,12 +63,12 @@ def test_two_workers_give_the_curve_of_one_device(examples, out, tmp_path):
 def test_per_replica_clipping_sums_what_each_replica_clips(examples, out, tmp_path):
     """Each replica's gradient is of the mean over its own part, and at most `clip_norm` long before the sum."""
     loop = make_loop(Path(examples.dir), tmp_path, FIFTY)
-    batch = next(iter(loop._batches(loop.phases[0], 0)))
+    batch = next(loop.phases[0].train_batches(0, loop.config.seed))
     expected = [0.0] * len(loop.model.trainable_variables)
     for rows in (slice(0, 8), slice(8, 16)):
-        part = {name: value[rows] for name, value in batch.items()}
+        part = {name: tf.constant(value[rows]) for name, value in batch.items()}
         totals = [tf.reduce_sum(value) for value in weights(part)]
-        _, gradients = loop._train_steps._gradients(part, totals, tf.constant(0, tf.int64))
+        _, gradients = loop.steps._gradients(part, totals, tf.constant(0, tf.int64))
         clipped, norm = tf.clip_by_global_norm(gradients, CLIP_NORM)
         assert norm > CLIP_NORM
         expected = [x + y for x, y in zip(expected, clipped, strict=True)]
