@@ -29,8 +29,6 @@ RowShapes = dict[str, tuple[tuple[int | None, ...], np.dtype]]
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
 # A foreign writer may have any number of them.
 _MAX_HEADERS = 1 << 16
-# Payload bits of the first four digits of a varint of n digits.
-_DIGITS = np.array([0, 0x7F, 0x7F7F, 0x7F7F7F, *[0x7F7F7F7F] * 7], np.uint32)
 
 
 def row_shapes(features: Mapping[str, Feature]) -> RowShapes:
@@ -94,7 +92,7 @@ class ExampleParser:
 
     def _payloads(self, example: bytes) -> list[bytes]:
         """The packed values of each feature."""
-        payloads: list[bytes | None] = [None] * len(self._columns)
+        payloads = [b""] * len(self._columns)
         size, at = _varint(example, 1)
         if example[0] != _FIELD_1 or at + size != len(example):
             raise _OtherForm
@@ -110,7 +108,7 @@ class ExampleParser:
             at = values + length
             if column >= 0:
                 payloads[column] = example[values:at]
-        if at != len(example) or None in payloads:
+        if at != len(example) or b"" in payloads:
             raise _OtherForm
         return payloads
 
@@ -185,7 +183,7 @@ def _integers(payloads: Sequence[bytes], L: int) -> np.ndarray | None:
     A varint has seven bits a digit, the lowest digit first; the last digit is below 0x80.
     """
     sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    padded = np.frombuffer(b"".join([*payloads, b"\0" * 4]), np.uint8)
+    padded = np.frombuffer(b"".join([*payloads, bytes(4)]), np.uint8)
     data = padded[:-4]
     last = data < 0x80
     if (sizes == L).all() and last.all():
@@ -194,17 +192,16 @@ def _integers(payloads: Sequence[bytes], L: int) -> np.ndarray | None:
     # Each row's last value ends where its bytes end.
     if len(ends) != len(sizes) * L or (ends[L - 1 :: L] != np.cumsum(sizes) - 1).any():
         return None
-    digits = np.diff(ends, prepend=-1)
-    most = int(digits.max())
-    if most >= len(_DIGITS):
+    starts = np.append(0, ends[:-1] + 1)
+    # The first four digits of each as one number, most of them with digits of the next.
+    words: np.ndarray = np.ndarray(len(data), "<u4", padded, strides=(1,)).take(starts)
+    stops = ~words & np.uint32(0x80808080)
+    stops &= -stops  # the highest bit of the last digit; 0: it is none of the four
+    pairs = words & (2 * stops - 1) & np.uint32(0x7F7F7F7F)
+    pairs = pairs & np.uint32(0x007F007F) | (pairs & np.uint32(0x7F007F00)) >> np.uint32(1)
+    values = pairs & np.uint32(0x3FFF) | (pairs & np.uint32(0x3FFF0000)) >> np.uint32(2)
+    longer = np.flatnonzero(stops == 0)
+    if (ends[longer] - starts[longer] >= 10).any():
         return None
-    starts = ends - digits + 1
-    # The first four digits of each as one number, from which the bits between them are then removed.
-    words = np.ndarray(len(data), "<u4", padded, strides=(1,))[starts] & _DIGITS[digits]
-    values = words & np.uint32(0x7F)
-    for digit in range(1, min(most, 4)):
-        values |= words >> np.uint32(digit) & np.uint32(0x7F << 7 * digit)
-    if most > 4:  # higher digits are above 32 bits
-        longer = np.flatnonzero(digits > 4)
-        values[longer] |= padded[starts[longer] + 4].astype(np.uint32) << np.uint32(28)
+    values[longer] |= padded[starts[longer] + 4].astype(np.uint32) << np.uint32(28)  # higher digits: above 32 bits
     return values.view(np.int32).reshape(-1, L)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TypeVar, cast
 
 T = TypeVar("T")
 _END = object()
@@ -21,7 +21,7 @@ def prefetched(values: Iterator[T], ahead: int) -> Iterator[T]:
             waiting = collections.deque(thread.submit(next, values, _END) for _ in range(ahead))
             while (value := waiting.popleft().result()) is not _END:
                 waiting.append(thread.submit(next, values, _END))
-                yield value
+                yield cast(T, value)
         finally:
             # No queue is ever full, so nothing blocks the thread: it ends after the value that it computes now.
             thread.shutdown(cancel_futures=True)

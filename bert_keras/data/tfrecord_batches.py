@@ -107,14 +107,16 @@ def records_of_files(paths: Iterable[str]) -> Iterator[Record]:
     """
     with ThreadPoolExecutor(READ_AHEAD_FILES, "records") as threads:
         waiting = (_records_of_file(path, threads) for path in paths)
-        files: list[Iterator[Record] | None] = list(itertools.islice(waiting, READ_AHEAD_FILES))
+        files = list(itertools.islice(waiting, READ_AHEAD_FILES))
         while files:
-            for place, file in enumerate(files):
+            following: list[Iterator[Record]] = []
+            for file in files:
                 if record := next(file, None):
                     yield record
+                    following.append(file)
                 else:
-                    files[place] = next(waiting, None)
-            files = [file for file in files if file]
+                    following += itertools.islice(waiting, 1)
+            files = following
 
 
 def shuffled(records: Iterator[Record], seed: int) -> Iterator[Record]:

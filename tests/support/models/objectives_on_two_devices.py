@@ -121,7 +121,8 @@ def main(out, *names):
                 steps(iter(stream), 1)
             for variable, old in zip(model.trainable_variables, before, strict=True):
                 numbers[f"{name}: {count}: {variable.path.split('/', 1)[1]}"] = old - variable.numpy()
-        halves = examples.train_batches(batch_size=rows, first_example=0, seed=SEED, replicas=2).take(2)
+        batch = next(examples.train_batches(batch_size=rows, first_example=0, seed=SEED))
+        halves = [{n: values[half] for n, values in batch.items()} for half in np.split(np.arange(rows), 2)]
         numbers[f"{name}: totals"] = np.array([[float(x) for x in objective.totals(half)] for half in halves])
     np.savez(out, **numbers)
 

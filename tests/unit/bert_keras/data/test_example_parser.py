@@ -39,14 +39,20 @@ def varint(value, digits=1):
     return bytes([*written[:-1], written[-1] & 0x7F])
 
 
-def int64_list(values, packed=True, digits=1):
-    written = [varint(value, digits) for value in values]
-    return delimited(0x1A, delimited(0x0A, b"".join(written)) if packed else b"".join(b"\x08" + w for w in written))
+def values_field(written, tag, form):
+    """Field 1 of a list: its values packed, packed in two parts, or each by itself after the tag."""
+    if form == "single":
+        return b"".join(bytes([tag]) + value for value in written)
+    parts = [written] if form == "packed" else [written[:1], written[1:]]
+    return b"".join(delimited(0x0A, b"".join(part)) for part in parts)
 
 
-def float_list(values, packed=True):
-    written = [np.float32(value).tobytes() for value in values]
-    return delimited(0x12, delimited(0x0A, b"".join(written)) if packed else b"".join(b"\x0d" + w for w in written))
+def int64_list(values, form="packed", digits=1):
+    return delimited(0x1A, values_field([varint(value, digits) for value in values], 0x08, form))
+
+
+def float_list(values, form="packed"):
+    return delimited(0x12, values_field([np.float32(value).tobytes() for value in values], 0x0D, form))
 
 
 def entry(name, feature, key_first=True):
@@ -63,7 +69,7 @@ def examples(draw):
     """Serialized with all features, in any order and form, and sometimes with others."""
     entries = []
     for name, feature in FEATURES.items():
-        form = {"packed": draw(st.integers(0, 4)) > 0}
+        form = {"form": draw(st.sampled_from([*["packed"] * 4, "single"]))}
         if feature.holds == "weights":
             values = draw(st.lists(st.floats(width=32), min_size=feature.length, max_size=feature.length))
             written = float_list(values, **form)
@@ -80,7 +86,7 @@ def examples(draw):
     return serialized + draw(st.sampled_from([b"", b"", delimited(0x7A, b"an unknown field")]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(examples(), min_size=1, max_size=4))
 def test_examples_of_any_form_are_parsed_as_by_tensorflow(serialized):
     expected = tf.io.parse_example(serialized, SPEC)
@@ -94,6 +100,16 @@ def test_examples_of_any_form_are_parsed_as_by_tensorflow(serialized):
 
 # One, so that it knows headers of other examples.
 PARSER = ExampleParser(FEATURES)
+
+
+def test_values_in_two_parts_are_read():
+    """Legal, but `tf.io.parse_example` refuses it."""
+    ids, weights = [1, 300, 70000], [0.5, 1.0]
+    parts = {"ids": int64_list(ids, "two parts"), "weights": float_list(weights, "two parts")}
+    serialized = example(*[entry(name, feature) for name, feature in (GOOD | parts).items()])
+    assert tf.train.Example.FromString(serialized).features.feature["ids"].int64_list.value == ids
+    parsed = PARSER([serialized])
+    assert parsed["ids"].tolist() == [ids] and parsed["weights"].tolist() == [weights]
 
 
 def test_real_examples_are_parsed_without_protobuf(examples, monkeypatch):
@@ -121,7 +137,7 @@ GOOD = {
         ({"flag": float_list([1])}, "feature 'flag' holds float_list, not int64_list"),
         ({"weights": int64_list([1, 0])}, "feature 'weights' holds int64_list, not float_list"),
         ({"weights": float_list([1])}, "feature 'weights' has 1 values, not 2"),
-        ({"weights": float_list([1, 0, 1], packed=False)}, "feature 'weights' has 3 values, not 2"),
+        ({"weights": float_list([1, 0, 1], "single")}, "feature 'weights' has 3 values, not 2"),
         ({"ids": int64_list([1, 2])}, "feature 'ids' has 2 values, not 3"),
         ({"ids": int64_list([1, 300, 3, 4])}, "feature 'ids' has 4 values, not 3"),
         ({"ids": int64_list([])}, "feature 'ids' has 0 values, not 3"),
@@ -149,12 +165,23 @@ def test_rows_whose_wrong_lengths_cancel_out_are_refused():
         PARSER(rows)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 2, 5, 30, -1])
+OTHER = entry("other", int64_list([1]))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 5, 30, -1, -len(OTHER)])
 def test_what_is_cut_off_or_no_example_is_refused(cut):
-    whole = example(*[entry(name, feature) for name, feature in GOOD.items()])
+    whole = example(*[entry(name, feature) for name, feature in GOOD.items()], OTHER)
     problem = "is no tf.Example" if cut else "feature 'ids' is missing"
     with pytest.raises(InputError, match=f"example 1: {problem}"):
         PARSER([whole, whole[:cut]])
+
+
+def test_a_known_header_is_not_read_again(monkeypatch):
+    serialized = example(*[entry(name, feature) for name, feature in GOOD.items()])
+    parser = ExampleParser(FEATURES)
+    first = parser([serialized])
+    monkeypatch.setattr(ExampleParser, "_read_header", None)
+    assert parser([serialized])["ids"].tolist() == first["ids"].tolist()
 
 
 def test_many_headers_take_no_more_memory(monkeypatch):
