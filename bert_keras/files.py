@@ -19,6 +19,8 @@ from etils import epath
 
 from bert_keras.errors import InputError
 
+STORES = ("gs://", "s3://", "az://")
+
 
 def read_text(path: str) -> str:
     """Read a text file, without its byte order mark; InputError if it is missing or not UTF-8."""
@@ -68,8 +70,10 @@ def check_no_pattern(path: str, remedy: str) -> None:
     """Refuse a path with `*`, `?` or `[`: TensorFlow and TFX open checkpoints and artifacts by patterns.
 
     Raises:
-        InputError: it has one.
+        InputError: it has one, or is in a store that `epath` does not know: it would make local folders.
     """
+    if "://" in path and not path.startswith(STORES):
+        raise InputError(f"{path}: the stores are {', '.join(STORES)}; {remedy}")
     if glob.escape(path) != path:
         raise InputError(f"{path}: TensorFlow reads * ? and [ in a path as a pattern and finds no file there; {remedy}")
 

@@ -7,7 +7,7 @@ CRC-32C, rotated and offset, so that the checksum of data that contains checksum
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 import google_crc32c
@@ -97,7 +97,7 @@ def _example_class():
 Example = _example_class()
 
 
-def bytes_example(features: dict[str, Iterable[bytes]]) -> bytes:
+def bytes_example(features: Mapping[str, Iterable[bytes]]) -> bytes:
     """Serialized tf.Example with bytes features; the same features give the same bytes."""
     example = Example()
     for name, values in features.items():

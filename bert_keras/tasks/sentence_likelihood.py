@@ -24,7 +24,6 @@ from typing import Literal
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.tasks.sequences import TokenRuns, each_place, single_sequences
@@ -115,6 +114,8 @@ def _mask(ids: np.ndarray, positions: np.ndarray, tokenizer: Tokenizer, scoring:
 
 def _scorer(model: keras.Model, reads_left: bool) -> Callable:
     """(inputs int32 [B, T], positions int32 [B, P]), targets int32 [B, P] -> negative log-likelihoods [B, P]."""
+    import tensorflow as tf
+
     matrix = tf.TensorSpec([None, None], tf.int32)
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", *(["reads_left"] if reads_left else []))
 

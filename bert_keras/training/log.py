@@ -79,7 +79,7 @@ class TrainingLog:
     def write(self, kind: str, step: int, metrics: dict[str, float]) -> None:
         record = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
         self._file.append((json_text(record) + "\n").encode())
-        scalars = {name: np.float32(value) for name, value in metrics.items()}
+        scalars = {name: np.asarray(value, np.float32) for name, value in metrics.items()}
         self._events[kind].write(step, scalars, scalar_metadata.create_summary_metadata("", ""))
 
     def write_histograms(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:

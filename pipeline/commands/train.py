@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from etils import epath
 
 from bert_keras.errors import InputError
 from bert_keras.files import check_no_pattern
@@ -41,15 +42,13 @@ def train(
     On several machines (docs/gpus.md): the same command on each, with `--set training.strategy=multi_worker`. Exit
     code 4: stopped by SIGTERM, a checkpoint is written. The examples determine the size of the vocabulary.
     """
-    import tensorflow as tf
-
     from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
     from pipeline.recipes.initial_model import with_initial_model
     from pipeline.recipes.pretraining import recipe_of
 
     chosen = with_initial_model(recipe_of(recipe), init, cased, settings or [])
     for directory in examples:
-        if not tf.io.gfile.exists(os.path.join(directory, EXAMPLE_SPEC_FILE)):
+        if not epath.Path(directory, EXAMPLE_SPEC_FILE).exists():
             raise InputError(f"{directory} has no {EXAMPLE_SPEC_FILE}; give the output of `bert-tfx examples`")
 
     if len({*examples}) < len(examples):
@@ -93,8 +92,6 @@ def train(
 
 def _initial_model(job: PretrainJob, init: str, cased: bool | None, root: str) -> str:
     """The folder of the exported initial model below `root`; an interrupted command finds it again."""
-    import tensorflow as tf
-
     from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
     from bert_keras.pretraining import LEARNED_ROWS_FILE
     from bert_keras.training.checkpoint_dir import run_folder
@@ -114,7 +111,7 @@ def _initial_model(job: PretrainJob, init: str, cased: bool | None, root: str) -
     }
     folder = run_folder(root, depends_on, [init, *(os.path.join(path, EXAMPLE_SPEC_FILE) for path in job.examples)])
     # Written last: a folder without it is of an interrupted command.
-    if not tf.io.gfile.exists(os.path.join(folder, LEARNED_ROWS_FILE)):
+    if not epath.Path(folder, LEARNED_ROWS_FILE).exists():
         weights = export_initial_model(dataclasses.replace(job, output_dir=folder), init, cased)
         typer.echo(f"initial model {init}: {weights}")
     return folder

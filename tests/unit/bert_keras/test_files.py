@@ -6,12 +6,12 @@ import pwd
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 from etils import epath
-from etils.epath import gpath
 
 from bert_keras import files
+from bert_keras.errors import InputError
 from bert_keras.files import atomic_write, replacing
+from tests.support.stores import gs_in_memory
 
 
 def test_a_file_is_there_when_it_is_whole(tmp_path):
@@ -84,15 +84,16 @@ def test_a_files_size_needs_no_name_of_the_user(tmp_path, monkeypatch):
 
 def test_files_of_a_store(monkeypatch):
     """The same on a store's paths, here TensorFlow's file system in memory in the place of gs://."""
-    monkeypatch.setattr(gpath, "_is_zonal_gcs_bucket", lambda bucket: False)
-    for name in ("isdir", "listdir", "makedirs", "stat", "GFile"):
-        real = getattr(tf.io.gfile, name)
-        monkeypatch.setattr(
-            tf.io.gfile, name, lambda path, *args, real=real: real(str(path).replace("gs://", "ram://"), *args)
-        )
+    gs_in_memory(monkeypatch)
     epath.Path("gs://bucket/runs/a").mkdir(parents=True, exist_ok=True)
     files.atomic_write_anywhere("gs://bucket/runs/a/one", b"12345")
     files.atomic_write_anywhere("gs://bucket/runs/two", "ü")
     assert files.files_in("gs://bucket/runs") == ["gs://bucket/runs/a", "gs://bucket/runs/two"]
     assert files.files_below("gs://bucket/runs") == ["gs://bucket/runs/a/one", "gs://bucket/runs/two"]
     assert files.size_of("gs://bucket/runs/a/one") == 5 and files.size_of("gs://bucket/runs/two") == 2
+
+
+def test_an_unknown_store_is_not_a_local_folder():
+    files.check_no_pattern("gs://bucket/runs", "give another")
+    with pytest.raises(InputError, match=r"^hdfs://runs: the stores are gs://, s3://, az://; give another$"):
+        files.check_no_pattern("hdfs://runs", "give another")

@@ -174,6 +174,7 @@ HARMLESS = {
         "google_crc32c",
         "grpc",
         "h5py",
+        "jax",
         "keras",
         "keras_hub",
         "ml_dtypes",

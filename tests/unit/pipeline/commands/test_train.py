@@ -10,6 +10,7 @@ from bert_keras.errors import InputError
 from components.trainer import initial_model
 from pipeline.commands.train import train
 from pipeline.runs.run_dir import locked_run_dir
+from tests.support.stores import gs_in_memory
 
 COUNTS = {split: {"instances": 1} for split in ("train", "eval")}
 SPEC = {"max_seq_length": 64, "max_predictions_per_seq": 10, "vocab_size": 8000, "counts": COUNTS}
@@ -46,7 +47,7 @@ def test_a_folder_has_one_training_at_a_time(jobs, examples, tmp_path):
         # Workers share it.
         train("tiny_cpu", [str(examples)], output, MULTI_WORKER)
     train("tiny_cpu", [str(examples)], output)
-    train("tiny_cpu", [str(examples)], "ram://lock/out")
+    train("tiny_cpu", [str(examples)], "gs://lock/out")
     assert len(jobs) == 3
     with pytest.raises(InputError, match=r"a\[b\]: TensorFlow reads .* give another --output"):
         train("tiny_cpu", [str(examples)], str(tmp_path / "a[b]"))
@@ -64,9 +65,10 @@ def test_an_initial_model_is_exported_once_to_any_file_system(jobs, examples, tm
                 file.write("")
 
     def run():
-        train("continued", [str(examples)], "ram://initial/out", None, str(init))
+        train("continued", [str(examples)], "gs://initial/out", None, str(init))
         return jobs[-1].init
 
+    gs_in_memory(monkeypatch)
     monkeypatch.setattr(initial_model, "export_initial_model", export)
     monkeypatch.setattr("pipeline.recipes.initial_model.with_initial_model", lambda recipe, *_: recipe)
     init, complete = tmp_path / "bert[a]" / "variables", False
