@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import json
 import math
 import os
@@ -139,4 +140,6 @@ def _init_checkpoint(job: FinetuneJob) -> ModelFolder:
 
 
 def _rows(folder: str) -> list[TaskRow]:
-    return list(read_rows(record.data for record in records_of_files(shard_files(folder))))
+    # One file after another: the order of the predictions.
+    records = itertools.chain.from_iterable(records_of_files([path]) for path in shard_files(folder))
+    return list(read_rows(record.data for record in records))
