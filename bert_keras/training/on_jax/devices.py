@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 from collections import Counter
@@ -76,9 +77,8 @@ class JaxDevices:
         return JaxSteps(model, optimizer, objective, config, self.mesh)
 
 
+@functools.cache  # a process joins once, whatever it trains
 def _join(coordinator: str, workers: int, worker: int) -> None:
-    if jax.distributed.global_state.client is not None:
-        return  # an earlier training of this process joined
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(coordinator, workers, worker)
