@@ -54,6 +54,9 @@ class JaxDevices:
             )
         if strategy == "tpu" and platform != "tpu":
             raise InputError("training.strategy=tpu finds no TPU; run on a TPU VM with jax[tpu]")
+        if platform != "cpu" and not jax.config.jax_compilation_cache_dir:
+            # A program is compiled once a machine; so a resumed training has the kernels that it began with.
+            jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/bert-tfx/jax"))
         chosen = devices[:1] if strategy == "one_device" else devices
         self.mesh = jax.sharding.Mesh(np.array(chosen), ("replica",))
         self.replicas, self._local = len(chosen), [d for d in chosen if d.process_index == jax.process_index()]
