@@ -322,7 +322,7 @@ def drawn():
     for name, case in ON_JAX.items():
         model = case.make()
         model.build()
-        numbers |= {f"{name}'s weight {i}, {v.path}": v.numpy() for i, v in enumerate(model.weights)}
+        numbers |= {f"{name}'s weight {i}": v.numpy() for i, v in enumerate(model.weights)}
     generator = keras.random.SeedGenerator(3)
     logits = np.random.default_rng(0).normal(0, 2, (500, V)).astype("float32")
     numbers["sampled"] = ops.convert_to_numpy(electra_model.sample(logits, generator))
