@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
+from bert_keras.models.initializers import GlorotUniform
 from bert_keras.models.layers import (
     MASKED_SCORE,
     BertEmbeddings,
+    Dense,
     EncoderLayer,
+    has_kernel,
     in_blocks,
     initializer,
     layer_norm,
@@ -20,6 +24,27 @@ from bert_keras.models.layers import (
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
+
+
+def _rematerialized(layer: keras.layers.Layer) -> Callable:
+    """The call of a built layer whose backward pass calls it again, with the same random draws."""
+    trained, others = layer.trainable_variables, layer.non_trainable_variables
+
+    def call(x, *arguments, training):
+        def stateless(x, *values):
+            states = values[: len(trained)], values[len(trained) :]
+            output, states = layer.stateless_call(*states, x, *arguments, training=training)
+            return [output, *states]
+
+        # A copy: TensorFlow's variable would have changed when the backward pass reads it.
+        output, *states = keras.remat(stateless)(x, *(variable.value * 1 for variable in (*trained, *others)))
+        for variable, state in zip(others, states, strict=True):
+            # The others are frozen weights.
+            if keras.backend.is_int_dtype(variable.dtype):
+                variable.assign(state)
+        return output
+
+    return call
 
 
 class ConfiguredModel(keras.Model):
@@ -76,9 +101,15 @@ class BertBackbone(ConfiguredModel):
         embeddings: embeddings shared with another model, which saves them; None makes new ones.
         embedding_size: E, the width of new embeddings; None: that of `config`. A dense layer without activation
             projects embeddings of another width to H (ELECTRA, ALBERT).
+
+    Attributes, which are not saved, and which a training sets before its first call:
+        rematerializes: computes what is inside an encoder layer again in the backward pass, instead of storing it.
+        pads_on_the_right: promises that every row of `input_mask` is ones, then zeros, which a compiled model cannot
+            check. Attention then reads lengths in the place of a mask where `has_kernel`.
     """
 
     arguments = ("has_pooler", "embedding_size")
+    rematerializes = pads_on_the_right = False
 
     def __init__(
         self,
@@ -97,10 +128,10 @@ class BertBackbone(ConfiguredModel):
         self.embeddings_project = None
         if self.embedding_size != config.hidden_size:
             # ELECTRA's code has Glorot's uniform here, ALBERT's what all other matrices have.
-            draw = keras.initializers.GlorotUniform(seed + SEEDS_PER_LAYER - 2)
+            draw: keras.initializers.Initializer = GlorotUniform(seed + SEEDS_PER_LAYER - 2)
             if config.embedding_width:
                 draw = initializer(config, seed + SEEDS_PER_LAYER - 2)
-            self.embeddings_project = keras.layers.Dense(
+            self.embeddings_project = Dense(
                 config.hidden_size, use_bias=config.use_bias, kernel_initializer=draw, name="embeddings_project"
             )
         layers = [
@@ -113,7 +144,7 @@ class BertBackbone(ConfiguredModel):
         self.final_layer_norm = layer_norm(config, "final_layer_norm") if config.norm_place == "pre" else None
         self.pooler = keras.layers.Identity()
         if has_pooler:
-            self.pooler = keras.layers.Dense(
+            self.pooler = Dense(
                 config.hidden_size,
                 activation="tanh",
                 kernel_initializer=initializer(config, seed + SEEDS_PER_LAYER - 1),
@@ -130,10 +161,11 @@ class BertBackbone(ConfiguredModel):
         if self.embeddings_project is not None:
             x = self.embeddings_project(x)
         embedding_output = x
-        views = self._views(inputs)
+        views = self._views(inputs, training)
         outputs = []
         for index, layer in enumerate(self.encoder_layers):
-            x = layer(x, *views[self.config.is_local(index)], training=training)
+            run = _rematerialized(layer) if self.rematerializes and training else layer
+            x = run(x, *views[self.config.is_local(index)], training=training)
             outputs.append(x)
         if self.final_layer_norm is not None:
             x = outputs[-1] = self.final_layer_norm(x)
@@ -145,13 +177,16 @@ class BertBackbone(ConfiguredModel):
             "pooled_output": pooled_output,
         }
 
-    def _views(self, inputs):
+    def _views(self, inputs, training: bool):
         """What global layers (False) and local ones (True) see: `score_bias` and `rotary` of `EncoderLayer`.
 
         Local layers read only the blocks of keys that their window reaches, if the length is known and long enough.
         """
         config, index = self.config, ops.arange(ops.shape(inputs["input_ids"])[1])
         window, length = config.local_attention // 2, inputs["input_ids"].shape[1]
+        only_padding = not config.causal and not {"sequence_ids", "reads_left"} & inputs.keys()
+        drops = training and config.attention_probs_dropout_prob > 0
+        has_lengths = self.pads_on_the_right and only_padding and not drops and has_kernel(self.compute_dtype)
 
         def view(base: float, is_local: bool):
             block = window if is_local and length and length > 3 * window else 0
@@ -177,6 +212,9 @@ class BertBackbone(ConfiguredModel):
             if config.position_embedding == "rotary":
                 # Only distances count: positions in the row serve each sequence that is packed in it.
                 rotary = rotary_table(index, config.hidden_size // config.num_attention_heads, base)
+            if has_lengths and not is_local:
+                # cuDNN may give NaN for a row without any key.
+                return ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1), 1), rotary
             return (1.0 - attended) * MASKED_SCORE, rotary
 
         local = {True: view(config.local_rotary_base, True)} if window else {}

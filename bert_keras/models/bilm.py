@@ -17,6 +17,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.backbone import ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
+from bert_keras.models.initializers import GlorotUniform, Normal, Uniform
 from bert_keras.models.layers import MASKED_SCORE
 
 # The CNN draws its initial weights from the first range of seeds, each direction from a further one.
@@ -49,8 +50,8 @@ class CharacterEmbeddings(keras.layers.Layer):
     def __init__(self, config: BertConfig, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.vocab_size = config.vocab_size
-        glorot = (keras.initializers.GlorotUniform(seed + number) for number in range(SEEDS_PER_PART))
-        uniform = keras.initializers.RandomUniform(-1.0, 1.0, seed=seed + SEEDS_PER_PART - 1)
+        glorot = (GlorotUniform(seed + number) for number in range(SEEDS_PER_PART))
+        uniform = Uniform(seed + SEEDS_PER_PART - 1, 1.0)
         self.table = keras.layers.Embedding(PAD + 1, CHARACTER_SIZE, embeddings_initializer=uniform, name="characters")
         times = max(1, config.intermediate_size // UNITS_PER_FILTER)
         self.filters = [times * count for count in FILTERS]
@@ -115,12 +116,11 @@ class _ProjectedCell(keras.layers.Layer):
     def __init__(self, units: int, size: int, seed: int, **kwargs):
         super().__init__(**kwargs)
         self.state_size, self.output_size = [size, units], size
-        glorot = keras.initializers.GlorotUniform
         self.recurrent = keras.layers.Dense(
-            4 * units, use_bias=False, kernel_initializer=glorot(seed), name="recurrent"
+            4 * units, use_bias=False, kernel_initializer=GlorotUniform(seed), name="recurrent"
         )
         self.projection = keras.layers.Dense(
-            size, use_bias=False, kernel_initializer=glorot(seed + 1), name="projection"
+            size, use_bias=False, kernel_initializer=GlorotUniform(seed + 1), name="projection"
         )
 
     def build(self, input_shape):
@@ -148,9 +148,7 @@ class _LSTM(keras.layers.Layer):
         self.supports_masking = True  # avoids Keras' warning about the timestep mask
         self.go_backwards = go_backwards
         self.dropout = Dropout(config.hidden_dropout_prob, seed=seed)
-        self.gates = keras.layers.Dense(
-            4 * units, kernel_initializer=keras.initializers.GlorotUniform(seed + 1), name="gates"
-        )
+        self.gates = keras.layers.Dense(4 * units, kernel_initializer=GlorotUniform(seed + 1), name="gates")
         cell = _ProjectedCell(units, self.size, seed + 2, name="cell")
         self.steps = keras.layers.RNN(cell, return_sequences=True, go_backwards=go_backwards, name="steps")
 
@@ -229,7 +227,7 @@ class BiLM(ConfiguredModel):
         self.backbone = BiLMBackbone(config, seed, name="bilm")
         head_seed = seed + 3 * SEEDS_PER_PART
         self.dropout = Dropout(config.hidden_dropout_prob, seed=head_seed)
-        initializer = keras.initializers.RandomNormal(stddev=(config.hidden_size // 2) ** -0.5, seed=head_seed + 1)
+        initializer = Normal(head_seed + 1, (config.hidden_size // 2) ** -0.5)
         self.lm_head = keras.layers.Dense(config.vocab_size, kernel_initializer=initializer, name="predictions")
 
     @property

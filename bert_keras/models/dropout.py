@@ -33,7 +33,7 @@ def random_bits(shape, seed):
 
     Args:
         shape: at least one axis; integers, or on TensorFlow scalars.
-        seed: integer [2]; all bits of both are used.
+        seed: integer [2]; the low 32 bits of both are used, so call 2^32 draws what call 0 drew.
     """
     seed = ops.cast(seed, "uint32")
     first = _hash(seed[0] + _hash(seed[1]))

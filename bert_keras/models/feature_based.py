@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
+from bert_keras.models.initializers import GlorotUniform, Orthogonal
 
 # Names of single layers; others by number: 0 = embeddings, 1 .. L = encoder layers, -1 = last.
 SINGLE_LAYERS = {"embeddings": 0, "last": -1, "second_to_last": -2}
@@ -108,8 +109,8 @@ def _bilstm(units: int, seed: int, name: str) -> keras.layers.Bidirectional:
         return keras.layers.LSTM(
             units,
             return_sequences=True,
-            kernel_initializer=keras.initializers.GlorotUniform(seed),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 1),
+            kernel_initializer=GlorotUniform(seed),
+            recurrent_initializer=Orthogonal(seed + 1),
             **kwargs,
         )
 

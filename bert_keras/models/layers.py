@@ -13,6 +13,7 @@ from keras import ops
 
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
+from bert_keras.models.initializers import TruncatedNormal
 
 # A program that imported Keras before this package has the type in its ~/.keras/keras.json.
 keras.config.set_floatx("float32")
@@ -21,9 +22,25 @@ keras.config.set_floatx("float32")
 MASKED_SCORE = -10000.0
 
 
-def initializer(config: BertConfig, seed: int) -> keras.initializers.Initializer:
+def initializer(config: BertConfig, seed: int) -> TruncatedNormal:
     """Truncated normal, cut at two standard deviations; its actual deviation is 0.88 `initializer_range`."""
-    return keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=seed)
+    return TruncatedNormal(seed, config.initializer_range)
+
+
+def add_bias(x, bias):
+    """x + bias in the type of x, but added in float32, so that the gradient of `bias` is a float32 sum over the tokens.
+
+    JAX sums in the type of the addition: in bfloat16 the gradients of biases were up to 22 % off.
+    """
+    return ops.cast(ops.cast(x, "float32") + ops.cast(bias, "float32"), x.dtype)
+
+
+class Dense(keras.layers.Dense):
+    """`keras.layers.Dense` with `add_bias`."""
+
+    def call(self, inputs, training=None):
+        x = ops.matmul(inputs, self.kernel)
+        return self.activation(add_bias(x, self.bias) if self.use_bias else x)
 
 
 def gelu(x):
@@ -122,16 +139,31 @@ class BertEmbeddings(keras.layers.Layer):
                 positions = ops.cast(self.position_embeddings.embeddings, x.dtype)[: ops.shape(input_ids)[1]]
             else:
                 positions = self.position_embeddings(position_ids)
-            x = x + positions
+            x = add_bias(x, positions)
         return self.dropout(self.layer_norm(x), training=training)
 
 
-def _in_one_kernel(query, key, value, score_bias):
-    """Attention without dropout, [B, A, T, D] -> [B, T, A, D]; `score_bias` as `SelfAttention` has it, not in blocks.
+def has_kernel(dtype) -> bool:
+    """Whether attention without dropout is one kernel, cuDNN's, which stores no scores: on a GPU with bfloat16, by JAX.
 
-    On a GPU in bfloat16 it is cuDNN's kernel, which stores no scores; on other devices JAX computes it in parts.
+    A TPU has none that would do: that of `keras.ops.dot_product_attention` ignores its `bias`, so padding, without a
+    word, and takes one mask for the whole batch.
     """
+    if keras.backend.backend() != "jax" or keras.backend.standardize_dtype(dtype) != "bfloat16":
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu"
+
+
+def _in_one_kernel(query, key, value, score_bias):
+    """Attention without dropout, [B, A, T, D] -> [B, T, A, D]; a `score_bias` of `SelfAttention`, not in blocks."""
     query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    if len(score_bias.shape) == 1:
+        import jax
+
+        lengths = {"key_value_seq_lengths": score_bias, "implementation": "cudnn"}
+        return jax.nn.dot_product_attention(query, key, value, scale=1.0, **lengths)
     length = query.shape[1]
     bias = ops.broadcast_to(score_bias, (*score_bias.shape[:2], length, length))
     return ops.dot_product_attention(query, key, value, bias=ops.cast(bias, query.dtype), scale=1.0)
@@ -143,6 +175,7 @@ class SelfAttention(keras.layers.Layer):
     Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] (0, or `MASKED_SCORE` at a key hidden from the
     query: padding, another sequence of the row), `rotary` a `rotary_table` or None -> float [B, T, H]. Padded queries
     are computed too. A `score_bias` [B, 1, blocks, size, 3 size] has the keys of `in_blocks`: the others are not read.
+    Where `has_kernel` and nothing drops out, it may be lengths, int32 [B]: the keys from there on are hidden.
 
     Attributes:
         is_fused: if set before `build`, the layer has one kernel and one bias for query, key and value, as `fuse` gives
@@ -156,7 +189,7 @@ class SelfAttention(keras.layers.Layer):
         self.config, self.seed = config, seed
 
         def dense(seed: int, name: str) -> keras.layers.Dense:
-            return keras.layers.Dense(
+            return Dense(
                 config.hidden_size, use_bias=config.use_bias, kernel_initializer=initializer(config, seed), name=name
             )
 
@@ -195,7 +228,8 @@ class SelfAttention(keras.layers.Layer):
         parts = (self.query, self.key, self.value)
         projected = ops.matmul(x, self.kernel if self.is_fused else self._side_by_side(*(p.kernel for p in parts)))
         if self.config.use_bias:
-            projected = projected + (self.bias if self.is_fused else self._side_by_side(*(p.bias for p in parts)))
+            biases = self.bias if self.is_fused else self._side_by_side(*(p.bias for p in parts))
+            projected = add_bias(projected, biases)
         projected = ops.reshape(projected, (batch, length, 3, heads, size))
         query, key, value = ops.unstack(ops.transpose(projected, (2, 0, 3, 1, 4)), 3)  # [B, A, T, D]
         if rotary is not None:
@@ -204,7 +238,7 @@ class SelfAttention(keras.layers.Layer):
             block = score_bias.shape[3]
             query, key, value = in_blocks(query, block), in_blocks(key, block, True), in_blocks(value, block, True)
         drops = training and self.dropout.rate > 0
-        if keras.backend.backend() == "jax" and not is_blocked and not drops:
+        if has_kernel(query.dtype) and not is_blocked and not drops:
             context = _in_one_kernel(query, key, value, score_bias)
         else:
             scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, A, T, T], or [B, A, blocks, size, 3 size]
@@ -239,14 +273,14 @@ class EncoderLayer(keras.layers.Layer):
         if is_first and config.norm_place == "pre" and not config.shared_layers:
             self.attention_layer_norm = keras.layers.Identity()
         self.activation = activation(config)
-        self.intermediate = keras.layers.Dense(
+        self.intermediate = Dense(
             config.intermediate_size * (2 if config.gated_feed_forward else 1),
             activation=None if config.gated_feed_forward else self.activation,
             use_bias=config.use_bias,
             kernel_initializer=initializer(config, seed + 6),
             name="intermediate",
         )
-        self.output_dense = keras.layers.Dense(
+        self.output_dense = Dense(
             config.hidden_size,
             use_bias=config.use_bias,
             kernel_initializer=initializer(config, seed + 7),

@@ -11,6 +11,7 @@ from keras import ops
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import put
+from bert_keras.models.initializers import GlorotUniform, Orthogonal
 from bert_keras.models.pretraining_heads import BertForPreTraining, MaskedLMHead
 
 
@@ -101,8 +102,8 @@ class BiLSTM(keras.layers.Layer):
                 hidden_size // 2,
                 return_sequences=True,
                 go_backwards=go_backwards,
-                kernel_initializer=keras.initializers.GlorotUniform(seed),
-                recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 1),
+                kernel_initializer=GlorotUniform(seed),
+                recurrent_initializer=Orthogonal(seed + 1),
             )
 
         self.lstm = keras.layers.Bidirectional(

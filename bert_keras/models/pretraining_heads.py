@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import activation, initializer, layer_norm
+from bert_keras.models.layers import Dense, activation, add_bias, initializer, layer_norm
 
 
 class MaskedLMHead(keras.layers.Layer):
@@ -22,7 +22,7 @@ class MaskedLMHead(keras.layers.Layer):
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
-        self.dense = keras.layers.Dense(
+        self.dense = Dense(
             config.of_width().hidden_size,
             activation=activation(config),
             use_bias=config.use_bias,
@@ -43,7 +43,7 @@ class MaskedLMHead(keras.layers.Layer):
         transformed = self.layer_norm(self.dense(sequence_output))
         word_embeddings = ops.cast(word_embeddings, transformed.dtype)
         logits = ops.matmul(transformed, ops.transpose(word_embeddings))  # [B, P, V]
-        return logits + ops.cast(self.output_bias, logits.dtype)
+        return add_bias(logits, self.output_bias)
 
 
 class MaskedLanguageModel(ConfiguredModel):
@@ -80,9 +80,7 @@ class BertForPreTraining(MaskedLanguageModel):
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(config, seed, **kwargs)
-        self.nsp_head = keras.layers.Dense(
-            2, kernel_initializer=initializer(config, self.head_seed + 1), name="seq_relationship"
-        )
+        self.nsp_head = Dense(2, kernel_initializer=initializer(config, self.head_seed + 1), name="seq_relationship")
 
     def call(self, inputs, training=False):
         outputs = super().call(inputs, training=training)

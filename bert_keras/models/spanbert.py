@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import activation, initializer, layer_norm
+from bert_keras.models.layers import Dense, activation, add_bias, initializer, layer_norm
 from bert_keras.models.pretraining_heads import MaskedLanguageModel
 
 # Width of the embedding of a token's place in its span.
@@ -101,7 +101,7 @@ class SpanBoundaryHead(keras.layers.Layer):
             name="position_embeddings",
         )
         self.dense = [
-            keras.layers.Dense(
+            Dense(
                 width,
                 activation=activation(config),
                 kernel_initializer=initializer(config, seed + index),
@@ -128,7 +128,7 @@ class SpanBoundaryHead(keras.layers.Layer):
         for dense, norm in zip(self.dense, self.layer_norms, strict=True):
             x = norm(dense(x))
         logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
-        return logits + ops.cast(self.output_bias, logits.dtype)
+        return add_bias(logits, self.output_bias)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

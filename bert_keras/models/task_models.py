@@ -13,7 +13,7 @@ from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, Configured
 from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.feature_based import FeatureReader
-from bert_keras.models.layers import MASKED_SCORE, initializer
+from bert_keras.models.layers import MASKED_SCORE, Dense, initializer
 from bert_keras.models.left_to_right import BiLSTM
 
 # Before the output layer; run_classifier.py hard-codes keep_prob=0.9, independent of the configuration.
@@ -64,7 +64,7 @@ class _TaskModel(ConfiguredModel):
         self.backbone.trainable = not self.features
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
-        self.classifier = keras.layers.Dense(
+        self.classifier = Dense(
             outputs, use_bias=self.has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )
         self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None

@@ -18,9 +18,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from bert_keras.models import electra as electra_model
 from bert_keras.models import task_models as heads
 from bert_keras.models.bilm import MAX_CHARACTERS, PAD, BiLM
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import random_bits
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -271,7 +273,7 @@ def named(outputs):
 
 
 def best_guess(logits, seed):
-    """In the place of `bert_keras.models.electra.sample`: backends draw different numbers."""
+    """In the place of `bert_keras.models.electra.sample`, so that each call gives the same."""
     return ops.cast(ops.argmax(logits, axis=-1), "int32")
 
 
@@ -314,12 +316,29 @@ def _on_tensorflow(case, model, x, jit_compile):
     return tf.function(run, jit_compile=True)(x) if jit_compile else run(x)
 
 
+def drawn():
+    """What the first weights, dropout and ELECTRA draw: equal on every backend."""
+    numbers = {}
+    for name, case in ON_JAX.items():
+        model = case.make()
+        model.build()
+        numbers |= {f"{name}'s weight {i}": v.numpy() for i, v in enumerate(model.weights)}
+    generator = keras.random.SeedGenerator(3)
+    logits = np.random.default_rng(0).normal(0, 2, (500, V)).astype("float32")
+    numbers["sampled"] = ops.convert_to_numpy(electra_model.sample(logits, generator))
+    for call in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 5):
+        state = np.array([3, call]).astype(generator.state.dtype)
+        numbers[f"bits of call {call}"] = ops.convert_to_numpy(random_bits((2, 3), ops.convert_to_tensor(state)))
+    return numbers
+
+
 def main(path):
     numbers, with_tensorflow = {}, []
     for name, case in ON_JAX.items():
         found = outputs_and_gradients(case, random_model(case), case.features())
         numbers |= {f"{name}: {key}": value for key, value in found.items()}
         with_tensorflow += [name] * ("tensorflow" in sys.modules)
+    numbers |= {f"drawn: {key}": value for key, value in drawn().items()}
     np.savez(path, backend=keras.backend.backend(), with_tensorflow=with_tensorflow, **numbers)
 
 

@@ -1,5 +1,6 @@
 """The same weights give the same outputs, losses and gradients on TensorFlow, here, and on JAX, in another process."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.support.models import every_model
+from bert_keras.models.dropout import random_bits
+from tests.support.models import accelerator, every_model
 
 TOLERANCE = 1e-5
 
@@ -17,18 +19,46 @@ TOLERANCE = 1e-5
 def on_jax(tmp_path_factory):
     """Every number of every model."""
     path = tmp_path_factory.mktemp("jax") / "numbers.npz"
+    run_on_jax(every_model.__file__, path)
+    return np.load(path)
+
+
+@pytest.fixture(scope="module")
+def checks(tmp_path_factory):
+    """{check of accelerator.py: its error, or ""}."""
+    path = tmp_path_factory.mktemp("jax") / "checks.json"
+    run_on_jax(accelerator.__file__, path)
+    return json.loads(path.read_text())
+
+
+def run_on_jax(program, path):
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     # Half the time to compile; what is computed is small.
     environment["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-    subprocess.run([sys.executable, every_model.__file__, str(path)], env=environment, check=True)
-    return np.load(path)
+    subprocess.run([sys.executable, program, str(path)], env=environment, check=True)
+
+
+@pytest.mark.parametrize("name", accelerator.CHECKS)
+def test_on_an_accelerator(checks, name):
+    assert not checks[name], checks[name]
 
 
 def test_jax_runs_without_tensorflow(on_jax):
     """Except for the last models: Keras' Bidirectional serialises its layers, which imports TensorFlow."""
     assert on_jax["backend"] == "jax"
     assert set(on_jax["with_tensorflow"]) <= {"features", "bilm's features"}
+
+
+def test_both_backends_draw_the_same(on_jax):
+    """Initial weights, ELECTRA's samples, and dropout's bits in calls that an int32 or uint32 cannot count."""
+    ours = every_model.drawn()
+    assert [f"drawn: {key}" for key in ours] == [key for key in on_jax if key.startswith("drawn: ")]
+    for key, value in ours.items():
+        np.testing.assert_array_equal(value, on_jax[f"drawn: {key}"], err_msg=key)
+    first_call = np.asarray(random_bits((2, 3), np.array([3, 0])))
+    np.testing.assert_array_equal(ours[f"bits of call {2**32}"], first_call)
+    assert (ours[f"bits of call {2**31}"] != first_call).all()
 
 
 @pytest.mark.parametrize("name", every_model.ON_JAX)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from bert_keras.models import electra
 from bert_keras.models.electra import put, sample
 from bert_keras.objectives.electra import SUMS, example_sums, loss
 from tests.support.models.rounding import EPSILON
@@ -24,6 +25,23 @@ def test_samples_follow_the_softmax():
     logits = np.tile(np.log([1.0, 2.0, 3.0, 4.0]).astype("float32"), (20_000, 1))
     shares = np.bincount(np.asarray(sample(logits, keras.random.SeedGenerator(1))), minlength=4) / 20_000
     np.testing.assert_allclose(shares, [0.1, 0.2, 0.3, 0.4], atol=4 * 0.0035)
+
+
+@pytest.mark.parametrize(("bits", "noise"), [(0, 22.87), (2**32 - 1, -2.81)])
+def test_the_noise_is_finite_at_both_ends_of_the_bits(bits, noise, monkeypatch):
+    """The least and the largest bits: -log(-log(1 - u)) at u = 2^-33, and at 1 - 2^-24, the last float32 below 1."""
+    monkeypatch.setattr(electra, "random_bits", lambda shape, seed: np.full(shape, bits, "uint32"))
+    monkeypatch.setattr(electra.ops, "argmax", lambda noisy, axis: noisy)
+    monkeypatch.setattr(electra.ops, "cast", lambda x, dtype: np.asarray(x, dtype if dtype != "int32" else "float32"))
+    drawn = sample(np.zeros((2, 3), "float32"), keras.random.SeedGenerator(1))
+    np.testing.assert_allclose(drawn, noise, atol=0.01)
+
+
+def test_equal_logits_of_a_large_vocabulary_are_drawn_alike():
+    """Halves of 30,522 tokens, 4,000 draws; float32 noise that ties would prefer the first. Four deviations."""
+    drawn = np.asarray(sample(np.zeros((4000, 30_522), "float32"), keras.random.SeedGenerator(1)))
+    assert abs((drawn < 30_522 // 2).mean() - 0.5) < 4 * 0.5 / 4000**0.5
+    assert len(np.unique(drawn)) > 3700  # expected: 3,750 of 30,522 at 4,000 draws
 
 
 def test_the_seed_determines_the_samples_and_calls_differ():
