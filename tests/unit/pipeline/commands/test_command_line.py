@@ -81,6 +81,27 @@ def test_another_backend_of_keras_is_ignored_aloud(monkeypatch):
     assert bert_tfx("recipes")[2] == ""
 
 
+@pytest.fixture
+def only_jax(monkeypatch):
+    """TensorFlow cannot be found."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "tensorflow" else find(name))
+
+
+def test_keras_computes_with_jax_where_tensorflow_is_missing(monkeypatch, only_jax):
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    assert bert_tfx("recipes")[2] == "" and os.environ["KERAS_BACKEND"] == "jax"
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    assert bert_tfx("recipes")[2].startswith("bert-tfx: KERAS_BACKEND=tensorflow is ignored")
+
+
+def test_a_command_without_its_packages_names_the_extra(monkeypatch, only_jax):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    code, out, err = bert_tfx("convert", "--help")
+    assert code == 0
+
+
 def test_an_unknown_recipe_is_refused_with_the_known_ones():
     code, out, err = bert_tfx("recipes", "demo")
     assert (code, out, err.count("\n")) == (2, "", 1)
