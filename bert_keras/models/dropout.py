@@ -1,4 +1,4 @@
-"""Initial weights by NumPy, and dropout from a counter-based hash, in `keras.ops` only: equal masks on every backend, at low cost.
+"""Random draws that are equal on every backend: initial weights by NumPy, dropout by a counter-based hash, at low cost.
 
 A BERT draws more random numbers than it has activations: 18 million in a step of the mini size at 32 rows of 128. On
 a CPU they take 13 % of its time with Philox, more with Threefry (JAX).
