@@ -128,13 +128,13 @@ def tensorflow_steps(case: Case) -> Steps:
     """The product's own training step, compiled and distributed as in its loop."""
     import keras
     import tensorflow as tf
+    from bert_keras.training.step import TrainSteps
+    from bert_keras.training.strategy import create_strategy
 
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.objectives.mlm_nsp import OBJECTIVE
     from bert_keras.training.config import TrainingConfig
     from bert_keras.training.optimizer import create_optimizer
-    from bert_keras.training.step import TrainSteps
-    from bert_keras.training.strategy import create_strategy
 
     xla, devices = case.variant == "xla", 2 if case.variant == "mirrored" else 1
     strategy_name: Literal["mirrored", "one_device"] = "mirrored" if devices > 1 else "one_device"
