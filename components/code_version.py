@@ -27,8 +27,11 @@ _NO_WEIGHTS = (
     *("bert_keras.convert", "bert_keras.errors", "bert_keras.files", "bert_keras.jobs", "bert_keras.notices"),
     *("bert_keras.saved_model", "bert_keras.training.affects", "bert_keras.training.budget"),
     *("bert_keras.training.checkpoint_dir", "bert_keras.training.checkpoints", "bert_keras.training.flops"),
-    *("bert_keras.training.log", "bert_keras.training.preemption", "bert_keras.training.strategy"),
+    *("bert_keras.training.log", "bert_keras.training.preemption", "bert_keras.training.child"),
+    *("bert_keras.training.devices", "bert_keras.training.on_tensorflow.devices", "bert_keras.training.on_jax.devices"),
 )
+# Imported by those alone.
+_STEPS = ("bert_keras.training.on_tensorflow.steps", "bert_keras.training.on_jax.steps")
 _NO_WEIGHTS_OF = {
     # Examples are tokens already.
     PRETRAINING: tuple(
@@ -44,6 +47,7 @@ _NO_WEIGHTS_OF = {
     ),
     # Rows are in memory; the trained model answers.
     FINETUNING: (
+        *("bert_keras.data.example_parser", "bert_keras.data.tfrecord"),
         *("bert_keras.data.example_format", "bert_keras.data.mixture", "bert_keras.data.tfrecord_batches"),
         *("bert_keras.finetuning.prediction", "bert_keras.tasks.answers", "bert_keras.tasks.span.answers"),
     ),
@@ -79,7 +83,7 @@ def weights_fingerprint(training: str) -> str:
 
 def weight_modules(training: str) -> dict[str, Path]:
     """The modules that `weights_fingerprint` hashes, by name."""
-    files = _closure((training,), without=(*_NO_WEIGHTS, *_NO_WEIGHTS_OF[training]))
+    files = _closure((training, *_STEPS), without=(*_NO_WEIGHTS, *_NO_WEIGHTS_OF[training]))
     return {name: path for name, path in files.items() if name != "bert_keras"}  # a list of public names
 
 
@@ -148,7 +152,20 @@ def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
                 node.exc = node.cause = None
             elif isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
                 node.body = []
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), list(_imports(tree))
+    return hashlib.sha256(_dumped(tree).encode()).hexdigest(), list(_imports(tree))
+
+
+def _dumped(value: object) -> str:
+    """A syntax tree as text, the same on every Python: `ast.dump` prints fields that older ones lack, or empty ones.
+
+    A training in an environment of JAX and its export beside TensorFlow may be of two Pythons.
+    """
+    if isinstance(value, list):
+        return "".join(f"[{_dumped(element)}]" for element in value)
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    fields = ((name, field) for name, field in ast.iter_fields(value) if field is not None and field != [])
+    return f"{type(value).__name__}({' '.join(f'{name}={_dumped(field)}' for name, field in fields)})"
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.initializers import GlorotUniform
+from bert_keras.models.dropout import GlorotUniform
 from bert_keras.models.layers import (
     MASKED_SCORE,
     BertEmbeddings,

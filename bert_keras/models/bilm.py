@@ -16,8 +16,7 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.dropout import Dropout
-from bert_keras.models.initializers import GlorotUniform, Normal, Uniform
+from bert_keras.models.dropout import Dropout, GlorotUniform, Normal, Uniform
 from bert_keras.models.layers import MASKED_SCORE
 
 # The CNN draws its initial weights from the first range of seeds, each direction from a further one.

@@ -14,8 +14,7 @@ from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.dropout import random_bits
-from bert_keras.models.initializers import GlorotUniform
+from bert_keras.models.dropout import GlorotUniform, random_bits
 from bert_keras.models.layers import BertEmbeddings, Dense, activation, initializer
 from bert_keras.models.pretraining_heads import MaskedLanguageModel, MaskedLMHead
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.initializers import GlorotUniform, Orthogonal
+from bert_keras.models.dropout import GlorotUniform, Orthogonal
 
 # Names of single layers; others by number: 0 = embeddings, 1 .. L = encoder layers, -1 = last.
 SINGLE_LAYERS = {"embeddings": 0, "last": -1, "second_to_last": -2}

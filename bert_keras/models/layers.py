@@ -12,8 +12,7 @@ import numpy as np
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.dropout import Dropout
-from bert_keras.models.initializers import TruncatedNormal
+from bert_keras.models.dropout import Dropout, TruncatedNormal
 
 # A program that imported Keras before this package has the type in its ~/.keras/keras.json.
 keras.config.set_floatx("float32")

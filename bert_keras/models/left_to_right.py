@@ -10,8 +10,8 @@ from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import GlorotUniform, Orthogonal
 from bert_keras.models.electra import put
-from bert_keras.models.initializers import GlorotUniform, Orthogonal
 from bert_keras.models.pretraining_heads import BertForPreTraining, MaskedLMHead
 
 

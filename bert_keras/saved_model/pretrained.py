@@ -57,7 +57,7 @@ from bert_keras.saved_model.settings import (
 )
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, mask_tokenizer_of, refuse, text_specs
 from bert_keras.tokenizers.protocol import Tokenizer
-from bert_keras.training.step import RandomStates
+from bert_keras.training.on_tensorflow.steps import RandomStates
 
 TOP_K = 5
 # Trained only by prediction of next sentences or of their order.

@@ -18,6 +18,7 @@ import numpy as np
 from etils import epath
 
 from bert_keras.errors import Diverged, Preempted
+from bert_keras.models.backbone import BertBackbone
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.checkpoints import Checkpoints
 from bert_keras.training.config import TrainingConfig
@@ -64,6 +65,9 @@ class TrainingLoop:
         try:
             with self.devices.scope():
                 model = create_model()
+                for layer in model._flatten_layers():
+                    if isinstance(layer, BertBackbone):
+                        layer.rematerializes, layer.pads_on_the_right = config.rematerialize, True
                 optimizer = create_optimizer(config, num_encoder_layers(model.weights), learned_rows)
                 optimizer.build(model.trainable_variables)
         finally:

@@ -46,7 +46,7 @@ INSTRUCTIONS = {"avx": "AVX", "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16
 KERAS_BACKEND, TENSORFLOW = "KERAS_BACKEND", "tensorflow"
 CHOOSES_BACKEND = "training.backend=jax trains on JAX, all else computes with TensorFlow"
 # Prints the platform of the devices that JAX takes, and their kinds. It must not take their memory.
-_JAX_DEVICES = "import jax; d = jax.devices(); print(d[0].platform, *(x.device_kind for x in d), sep='\n')"
+_JAX_DEVICES = "import jax; d = jax.devices(); print(d[0].platform, *(x.device_kind for x in d), sep=chr(10))"
 _LOCKS = Path(__file__).parents[2] / "requirements"
 
 

@@ -1,14 +1,13 @@
 """Dropout: gradients scatter as those of `transformers` do, around the same mean.
 
 Draws cannot be equal, but their distribution can. It is over calls of one batch, each with masks of its own as
-`bert_keras.training.step` gives them; a dropout that is missing, elsewhere or of another rate changes it.
+the training gives them; a dropout that is missing, elsewhere or of another rate changes it.
 """
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from bert_keras.training.step import RandomStates
 from transformers import AutoModelForSequenceClassification
 
 from bert_keras.convert import weight_map
@@ -16,6 +15,7 @@ from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
+from bert_keras.training.on_tensorflow.steps import RandomStates
 from tests.support.models.model_folders import write_huggingface
 from tests.support.models.variants_of_transformers import as_here
 

@@ -34,6 +34,10 @@ class JaxDevices:
     """
 
     def __init__(self, strategy: str):
+        if jax.__version_info__ < (0, 5):
+            # On CPUs it returns some gradients in bfloat16 transposed.
+            flags = os.environ.get("XLA_FLAGS", "")
+            os.environ["XLA_FLAGS"] = f"{flags} --xla_disable_hlo_passes=simplify-fp-conversions"
         self.worker, self.workers = 0, 1
         if strategy == "multi_worker":
             addresses, self.worker = cluster()

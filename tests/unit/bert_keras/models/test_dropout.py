@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_keras.training.step import RandomStates
 
 from bert_keras.models.dropout import Dropout, random_bits
+from bert_keras.training.on_tensorflow.steps import RandomStates
 from tests.support.models import every_model
 
 SHAPE = (64, 2, 64, 128)

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_keras.training.step import RandomStates
 
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.models import dropout
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.objectives.electra import example_sums, loss, replaced_tokens
+from bert_keras.training.on_tensorflow.steps import RandomStates
 from bert_keras.training.optimizer import layer_multiplier
 from tests.support.models import electra_sizes
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_keras.models import initializers
+from bert_keras.models import dropout as initializers
 
 GOLDEN = [[0.003697181586176157, 0.0028552513103932142], [-0.010253733955323696, -0.0019342161249369383]]
 DRAWS = {

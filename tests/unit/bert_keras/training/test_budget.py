@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_keras.training.strategy import create_strategy
 
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -17,6 +16,7 @@ from bert_keras.pretraining import pretrain
 from bert_keras.training import budget as module
 from bert_keras.training.budget import Budget, Costs
 from bert_keras.training.config import SecondPhase, TrainingConfig, with_steps
+from bert_keras.training.devices import open_devices
 from bert_keras.training.flops import training_flops
 from bert_keras.training.log import TrainingLog
 from bert_keras.training.phases import PhaseCost, phases_of
@@ -66,7 +66,7 @@ def test_what_is_counted_in_steps_keeps_its_share():
 
 def opened(directory, text, **changes):
     config = dataclasses.replace(SHARES, budget=text, **changes)
-    return Budget(str(directory), config, LONGER, EXAMPLES, create_strategy(SHARES))
+    return Budget(str(directory), config, LONGER, EXAMPLES, open_devices(SHARES))
 
 
 def read(directory):

@@ -39,9 +39,8 @@ def weights(root):
 
 def test_pre_training(examples, tmp_path, monkeypatch, capfd):
     """The weights that are exported are those of TensorFlow; the same job again trains nothing."""
-    monkeypatch.setattr(
-        "bert_keras.saved_model.pretrained.export_saved_model", not_exported_with_weights(exported := [])
-    )
+    exported = []
+    monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", collecting(exported))
     for name in ("tensorflow", "jax", "jax"):
         job = pretrain_job(examples.dir, tmp_path / name)
         if name == "jax":
@@ -57,7 +56,7 @@ def test_pre_training(examples, tmp_path, monkeypatch, capfd):
         np.testing.assert_allclose(first, second, atol=2e-5)
 
 
-def not_exported_with_weights(exported):
+def collecting(exported):
     def export(model, tokenizer, directory, *_):
         exported.append(model.get_weights())
         Path(directory).mkdir(exist_ok=True)
@@ -82,7 +81,7 @@ def test_errors_are_those_of_the_child(examples, tmp_path):
     job = pretrain_job(examples.dir, tmp_path)
     with pytest.raises(Diverged, match=r"at step 1 \(learning rate .*lower training"):
         pretrain(dataclasses.replace(job, training=on_jax(job.training, learning_rate=1e30, num_warmup_steps=0)))
-    with pytest.raises(InputError, match="a vocabulary of 24 tokens, the model has model.vocab_size=25"):
+    with pytest.raises(InputError, match=r"a vocabulary of 24 tokens, the model has model\.vocab_size=25"):
         model = dataclasses.replace(job.model, vocab_size=25)
         pretrain(dataclasses.replace(job, model=model, training=on_jax(job.training)))
 
