@@ -12,6 +12,7 @@ from keras import ops
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import Dropout
 from bert_keras.models.feature_based import FeatureReader
 from bert_keras.models.layers import MASKED_SCORE, Dense, initializer
 from bert_keras.models.left_to_right import BiLSTM
@@ -63,7 +64,7 @@ class _TaskModel(ConfiguredModel):
         self.features, self.lstm_units = features or ("scalar_mix" if is_bilm else ""), lstm_units
         self.backbone.trainable = not self.features
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
-        self.dropout = keras.layers.Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
+        self.dropout = Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
         self.classifier = Dense(
             outputs, use_bias=self.has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
         )

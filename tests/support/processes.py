@@ -19,9 +19,10 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **changes}
 
 
-def run_python(*words: object) -> None:
-    """Run `python WORDS`; AssertionError with the last of its errors if it fails."""
-    done = subprocess.run([sys.executable, *map(str, words)], env=environment(), capture_output=True, text=True)
+def run_python(*words: object, **variables: str) -> None:
+    """Run `python WORDS` with environment variables; AssertionError with the last of its errors if it fails."""
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, env=environment(**variables), capture_output=True, text=True)
     assert not done.returncode, done.stderr[-3000:]
 
 

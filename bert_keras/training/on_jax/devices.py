@@ -58,7 +58,7 @@ class JaxDevices:
             )
         if strategy == "tpu" and platform != "tpu":
             raise InputError("training.strategy=tpu finds no TPU; run on a TPU VM with jax[tpu]")
-        if platform != "cpu" and not jax.config.jax_compilation_cache_dir:
+        if platform != "cpu" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
             # A program is compiled once a machine; so a resumed training has the kernels that it began with.
             jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/bert-tfx/jax"))
         chosen = devices[:1] if strategy == "one_device" else devices

@@ -11,7 +11,13 @@ import pytest
 from tests.support.models.small_training import log, loop, losses, resume_from
 from tests.support.processes import environment
 
-MANY = {"num_train_steps": 200, "num_warmup_steps": 20, "save_checkpoints_steps": 200, "eval_every_steps": 100}
+MANY = {
+    "num_train_steps": 200,
+    "learning_rate": 5e-4,
+    "num_warmup_steps": 20,
+    "save_checkpoints_steps": 200,
+    "eval_every_steps": 100,
+}
 # Changes of the run of twelve steps on two devices.
 ON_TWO = {
     "with dropout": {},
