@@ -32,6 +32,15 @@ def test_the_packages_of_setup_py_are_copied():
         assert ["COPY", package, package] in INSTRUCTIONS
 
 
+def test_the_gpu_image_adds_to_the_environment():
+    """What both locks have is the same release, so pip installs it no second time."""
+    locks = [(ROOT / f"requirements/py313-{name}.txt").read_text() for name in ("image", "gpu")]
+    image, gpu = (dict(re.findall(r"^([a-z0-9._-]+)==([^ ]+)", lock, re.MULTILINE)) for lock in locks)
+    assert {"jax", "jax-cuda12-plugin", "nvidia-cudnn-cu12"} <= gpu.keys()
+    common = gpu.keys() & image.keys()
+    assert "numpy" in common and all(gpu[name] == image[name] for name in common)
+
+
 def test_the_boot_program_is_of_the_locked_beam():
     beam = re.search(r"^apache-beam==([^ ]+)", (ROOT / "requirements/py313-image.txt").read_text(), re.MULTILINE)[1]
     assert ["ARG", f"BEAM_SDK=apache/beam_python3.13_sdk:{beam}"] in INSTRUCTIONS
@@ -44,13 +53,15 @@ def test_every_stage_is_on_an_image_that_the_user_names():
         "environment": "${BASE}",
         "worker": "environment",
         "pipeline": "environment",
+        "gpu": "pipeline",
     }
 
 
 def test_the_images_run_as_any_user():
     environment = DOCKERFILE.partition("AS environment")[2].partition("\nFROM")[0]
     assert "\nUSER 10001:10001\n" in environment
-    assert "USER" not in DOCKERFILE.partition("AS worker")[2]
+    users = re.findall(r"^USER (.*)$", DOCKERFILE.partition("AS worker")[2], re.MULTILINE)
+    assert users == ["0", "10001:10001"]  # the GPU's packages are installed as root
     assert "AS build" not in environment and "g++" not in environment
 
 
