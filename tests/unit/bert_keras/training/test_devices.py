@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import open_devices
 from tests.support.models.small_training import QUIET, RUN, loop, losses, resume_from
 
 
