@@ -153,7 +153,20 @@ def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
                 node.exc = node.cause = None
             elif isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
                 node.body = []
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), list(_imports(tree))
+    return hashlib.sha256(_dumped(tree).encode()).hexdigest(), list(_imports(tree))
+
+
+def _dumped(value: object) -> str:
+    """A syntax tree as text, the same on every Python: `ast.dump` prints fields that older ones lack, or empty ones.
+
+    A training in an environment of JAX and its export beside TensorFlow may be of two Pythons.
+    """
+    if isinstance(value, list):
+        return "".join(f"[{_dumped(element)}]" for element in value)
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    fields = ((name, field) for name, field in ast.iter_fields(value) if field is not None and field != [])
+    return f"{type(value).__name__}({' '.join(f'{name}={_dumped(field)}' for name, field in fields)})"
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:

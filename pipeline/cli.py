@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import re
@@ -23,7 +24,7 @@ from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
-from pipeline.commands.doctor import KERAS_BACKEND, TENSORFLOW
+from pipeline.commands.doctor import CHOOSES_BACKEND, KERAS_BACKEND, keras_backend
 from pipeline.commands.server import ask, deploy, load_test, models, predict, serve
 from pipeline.runs.exit_codes import Exit, storage_trouble
 
@@ -54,9 +55,10 @@ def _options(
     """Declare the program's own options; the help text is that of `app`. Set Keras' backend."""
     if context.invoked_subcommand == "doctor":  # which reports the variable
         return
-    if (backend := os.environ.get(KERAS_BACKEND) or TENSORFLOW) != TENSORFLOW:
-        notify(f"{KERAS_BACKEND}={backend} is ignored: bert-tfx computes with TensorFlow; unset the variable")
-    os.environ[KERAS_BACKEND] = TENSORFLOW
+    backend = keras_backend()
+    if (given := os.environ.get(KERAS_BACKEND) or backend) != backend:
+        notify(f"{KERAS_BACKEND}={given} is ignored: {CHOOSES_BACKEND}; unset the variable")
+    os.environ[KERAS_BACKEND] = backend
 
 
 # Width of help that goes to a file or another program, so that names of options are not cut.
@@ -185,6 +187,14 @@ def main(application: typer.Typer = app) -> None:
         message = str(error)
     except Preempted as error:
         code, message = Exit.PREEMPTED, str(error)
+    except ModuleNotFoundError as error:
+        # Where TensorFlow is, whatever else is missing is a defect.
+        if importlib.util.find_spec("tensorflow"):
+            raise
+        message = (
+            f"this command needs {error.name}, which is not installed: pip install 'bert-tfx[pipeline]', or "
+            "'bert-tfx[jax]' for `train` (bert-tfx doctor)"
+        )
     except SystemExit as exit_:
         # Typer prints nothing on Ctrl-C.
         if not isinstance(getattr(exit_.__context__, "__cause__", None), KeyboardInterrupt):

@@ -7,7 +7,7 @@
 Variants take turns in one process, so that disturbances of the machine affect all of them. Printed are medians over the
 rounds, without compilation and warm-up. CPU seconds are those of all threads: on a busy machine only they are
 comparable. The floor of a step is its matrix products at the rate of a large one, which is measured in each round; the
-share is the floor's part of the step. With KERAS_BACKEND=jax the step is compiled by JAX and runs on its device.
+share is the floor's part of the step. With KERAS_BACKEND=jax the product trains on JAX, on its first device.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 if TYPE_CHECKING:
     from bert_keras.models.config import BertConfig
+    from bert_keras.training.devices import TrainSteps
 
 Steps = Callable[[int], Any]  # runs a number of steps
 
-# Layers, width; modern: `modern_base`'s.
-SIZES = {"mini": (4, 256), "base": (12, 768), "large": (24, 1024), "modern": (22, 768)}
+# Layers, width; `modern` is `modern_base`'s.
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "base": (12, 768), "large": (24, 1024)}
+SIZES |= {"modern_tiny": (3, 128), "modern": (22, 768)}
 VOCAB_SIZE = 30_522
 # Rows of `packed` and `padded` cases hold sequences of 16 tokens up to the length, all lengths equally often.
 SHORTEST, MAX_SEQUENCES = 16, 8
@@ -109,10 +111,13 @@ class Case:
         from bert_keras.models.config import BertConfig
         from pipeline.recipes.relatives import modern_base
 
-        if self.size == "modern":
-            return dataclasses.replace(modern_base().model, vocab_size=VOCAB_SIZE)
+        layers, width = SIZES[self.size]
+        if self.size.startswith("modern"):
+            shape = {"hidden_size": width, "num_attention_heads": width // 64, "intermediate_size": width * 3 // 2}
+            return dataclasses.replace(modern_base().model, vocab_size=VOCAB_SIZE, num_hidden_layers=layers, **shape)
         return BertConfig.size(
-            *SIZES[self.size],
+            layers,
+            width,
             max_position_embeddings=max(512, self.length),
             attention_probs_dropout_prob=self.attention_dropout,
         )
@@ -124,91 +129,47 @@ class Case:
         return self.batch * training_flops(self.config(), self.length, self.predictions)
 
 
-def tensorflow_steps(case: Case) -> Steps:
-    """The product's own training step, compiled and distributed as in its loop."""
-    import keras
-    import tensorflow as tf
-    from bert_keras.training.step import TrainSteps
-    from bert_keras.training.strategy import create_strategy
+class OneBatch:
+    """One batch again and again: `bert_keras.training.phases.Examples`, as far as a feed needs it."""
 
+    def __init__(self, batch: dict[str, np.ndarray]):
+        self.batch = batch
+        self.row_shapes = {name: (values.shape[1:], values.dtype) for name, values in batch.items()}
+
+    def train_batches(self, **_: int) -> Iterator[dict[str, np.ndarray]]:
+        return itertools.repeat(self.batch)
+
+
+def product_steps(case: Case, **settings: Any) -> tuple[TrainSteps, Iterator[Any]]:
+    """The product's own compiled steps on Keras' backend, and batches for them; `settings` are of `TrainingConfig`."""
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.objectives.mlm_nsp import OBJECTIVE
     from bert_keras.training.config import TrainingConfig
-    from bert_keras.training.optimizer import create_optimizer
+    from bert_keras.training.loop import TrainingLoop
+    from bert_keras.training.phases import Phase
 
-    xla, devices = case.variant == "xla", 2 if case.variant == "mirrored" else 1
-    strategy_name: Literal["mirrored", "one_device"] = "mirrored" if devices > 1 else "one_device"
     config = TrainingConfig(
-        train_batch_size=case.batch, mixed_precision=case.policy, jit_compile=xla, strategy=strategy_name
+        train_batch_size=case.batch,
+        mixed_precision=case.policy,
+        jit_compile=case.variant == "xla",
+        strategy="mirrored" if case.variant == "mirrored" else "one_device",
+        backend="jax" if ON_JAX else "tensorflow",
+        **settings,
     )
-    strategy = create_strategy(config)
-    keras.mixed_precision.set_dtype_policy(case.policy)
-    with strategy.scope():
+
+    def create_model():
         model = BertForPreTraining(case.config())
         model.build()
-    inputs = case.inputs()
-    with strategy.scope():
-        optimizer = create_optimizer(config, model.config.num_hidden_layers)
-        optimizer.build(model.trainable_variables)
-        step = tf.Variable(0, dtype=tf.int64)
-    steps = TrainSteps(model, optimizer, OBJECTIVE, step, strategy, config)
-    # Each device gets its part of the rows, as in the loop.
-    parts = {name: value.reshape(devices, -1, *value.shape[1:]) for name, value in inputs.items()}
-    dataset = tf.data.Dataset.from_tensor_slices(parts).repeat()
-    iterator = iter(strategy.distribute_datasets_from_function(lambda context: dataset))
-    return lambda count: steps(iterator, count)[0]["mlm_nll"]
+        return model
+
+    phase = Phase(OneBatch(case.inputs()), 0, config.num_train_steps, case.batch, 0)  # type: ignore[arg-type]
+    steps = TrainingLoop(create_model, OBJECTIVE, config, [phase], "no folder").steps
+    return steps, steps.feed(phase, 0)
 
 
-def jax_steps(case: Case) -> Steps:
-    """The product's model, objective and optimizer in a step that JAX compiles, its buffers donated."""
-    import jax
-    import keras
-
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.objectives.mlm_nsp import OBJECTIVE
-    from bert_keras.training.config import TrainingConfig
-    from bert_keras.training.optimizer import create_optimizer
-
-    keras.mixed_precision.set_dtype_policy(case.policy)
-    model = BertForPreTraining(case.config())
-    model.build()
-    inputs = jax.device_put(case.inputs())
-    trained, others = ([v.value for v in x] for x in (model.trainable_variables, model.non_trainable_variables))
-
-    def loss(outputs, batch):
-        sums = {name: value.sum() for name, value in OBJECTIVE.example_sums(outputs, batch).items()}
-        return OBJECTIVE.loss(sums, OBJECTIVE.totals(batch))
-
-    optimizer = create_optimizer(TrainingConfig(), case.config().num_hidden_layers)
-    optimizer.build(model.trainable_variables)
-    compiled = jax.jit(jax_train_step(model, optimizer, loss), donate_argnums=(0, 1, 2))
-    state = [(trained, others, [v.value for v in optimizer.variables])]
-
-    def run(count: int):
-        for _ in range(count):
-            value, state[0] = compiled(*state[0], inputs)
-        return float(value)
-
-    return run
-
-
-def jax_train_step(model, optimizer, loss, clip_norm: float = 1.0) -> Callable:
-    """(trained, other, optimizer's variables, inputs) -> (loss, the three after a step), for JAX to compile."""
-    import jax
-    import jax.numpy as jnp
-
-    def forward(trained, others, inputs):
-        outputs, others = model.stateless_call(trained, others, inputs, training=True)
-        return loss(outputs, inputs), others
-
-    def step(trained, others, slots, inputs):
-        (value, others), gradients = jax.value_and_grad(forward, has_aux=True)(trained, others, inputs)
-        norm = jnp.sqrt(sum(jnp.sum(jnp.square(gradient)) for gradient in gradients))
-        gradients = [gradient * jnp.minimum(1.0, clip_norm / norm) for gradient in gradients]
-        trained, slots = optimizer.stateless_apply(slots, gradients, trained)
-        return value, (trained, others, slots)
-
-    return step
+def run_of(case: Case) -> Steps:
+    steps, batches = product_steps(case)
+    return lambda count: steps(batches, count)[0]["mlm_nll"]
 
 
 def matrix_products(precision: str) -> tuple[Steps, float]:
@@ -246,7 +207,7 @@ def seconds_a_step(run: Steps, count: int) -> tuple[float, float]:
 
 
 def main(
-    size: Annotated[str, typer.Option(help="mini, base, large, modern.")] = "mini",
+    size: Annotated[str, typer.Option(help="tiny, mini, base, large, modern.")] = "mini",
     length: Annotated[int, typer.Option(help="Tokens of a row.")] = 128,
     batch: Annotated[int, typer.Option(help="Rows.")] = 32,
     precision: Annotated[list[str], typer.Option(help="float32, bfloat16.")] = ["float32"],  # noqa: B006
@@ -264,7 +225,7 @@ def main(
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
     combinations = itertools.product(precision, rows, variant, attention_dropout)
     cases = [Case(size, length, batch, p, r, v, dropout) for p, r, v, dropout in combinations]
-    contestants = [(jax_steps if ON_JAX else tensorflow_steps)(case) for case in cases]
+    contestants = [run_of(case) for case in cases]
     machines = {name: matrix_products(name) for name in precision}
     runs = [*contestants, *(run for run, _ in machines.values())]
     for run in runs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -14,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,14 +35,18 @@ MEMORY, DISK = 4, 5
 PORTS = {8500: "--grpc-port", 8501: "--rest-port"}
 # What the commands need which an extra brings; the extra's first package stands for it.
 EXTRAS = {
-    "pipeline": ("tfx", "all but examples and tokenize"),
+    "pipeline": ("tfx", "all but examples, tokenize and train on JAX"),
+    "jax": ("jax", "training.backend=jax"),
     "keras-hub": ("keras-hub", "convert from and to keras-hub"),
     "onnx": ("onnx", "convert to onnx and serve with onnxruntime"),
     "kubeflow": ("kfp", "compile kubeflow"),
 }
 INSTRUCTIONS = {"avx": "AVX", "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX512-BF16", "amx_bf16": "AMX"}
-# Programs that use Keras read the variable; bert-tfx always computes with TensorFlow.
+# Programs that use Keras read the variable; bert-tfx sets it (`keras_backend`).
 KERAS_BACKEND, TENSORFLOW = "KERAS_BACKEND", "tensorflow"
+CHOOSES_BACKEND = "training.backend=jax trains on JAX, all else computes with TensorFlow"
+# Prints the platform of the devices that JAX takes, and their kinds. It must not take their memory.
+_JAX_DEVICES = "import jax; d = jax.devices(); print(d[0].platform, *(x.device_kind for x in d), sep=chr(10))"
 _LOCKS = Path(__file__).parents[2] / "requirements"
 
 
@@ -57,7 +63,8 @@ class Finding(NamedTuple):
 class Machine:
     """A machine; `packages` are versions by canonical name, memory and disk bytes, `gpus` nvidia-smi's lines.
 
-    `keras_backend` is the environment's.
+    `given_backend` is the environment's KERAS_BACKEND, `jax_devices` the platform and the kinds of the devices that JAX
+    takes, or its error alone; empty without JAX.
     """
 
     python: tuple[int, int]
@@ -72,6 +79,8 @@ class Machine:
     gpus: tuple[str, ...]
     packages: Mapping[str, str]
     keras_backend: str = TENSORFLOW
+    given_backend: str = ""
+    jax_devices: tuple[str, ...] = ()
 
     @classmethod
     def here(cls) -> Machine:
@@ -91,7 +100,9 @@ class Machine:
             used_ports=tuple(filter(_is_used, PORTS)),
             gpus=_gpus(),
             packages={canonicalize_name(package.metadata["Name"]): package.version for package in packages},
-            keras_backend=os.environ.get(KERAS_BACKEND) or TENSORFLOW,
+            keras_backend=keras_backend(),
+            given_backend=os.environ.get(KERAS_BACKEND, ""),
+            jax_devices=_jax_devices() if importlib.util.find_spec("jax") else (),
         )
 
 
@@ -116,8 +127,9 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
     locked = re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", lock, re.MULTILINE)
     if others := sorted(name for name, wanted in locked if machine.packages.get(name) != wanted):
         yield _finding("lock", _named("missing or another version", others), "make setup installs the lock")
-    remedy = f"bert-tfx computes with TensorFlow all the same; unset {KERAS_BACKEND}"
-    yield _finding("Keras' backend", machine.keras_backend, remedy if machine.keras_backend != TENSORFLOW else "")
+    given = machine.given_backend or machine.keras_backend
+    remedy = f"it is ignored: {CHOOSES_BACKEND}; unset {KERAS_BACKEND}"
+    yield _finding("Keras' backend", given, remedy if given != machine.keras_backend else "")
     yield from _hardware(machine)
     for port, option in PORTS.items():
         used = port in machine.used_ports
@@ -169,6 +181,13 @@ def _hardware(machine: Machine) -> Iterator[Finding]:
     remedy = "" if libraries or not machine.gpus else "TensorFlow does not see it: docs/gpus.md installs the libraries"
     for gpu in machine.gpus or ("none; all runs on the processor",):
         yield _finding("GPU", gpu, remedy)
+    if machine.jax_devices:
+        platform_name, *kinds = machine.jax_devices
+        counts = ", ".join(f"{count} x {kind}" for kind, count in Counter(kinds).items())
+        remedy = "" if kinds else "JAX finds no device: unset JAX_PLATFORMS, or install its plugin (docs/gpus.md)"
+        if machine.gpus and platform_name == "cpu":
+            remedy = "JAX does not use the GPU: pip install 'jax[cuda12]' (docs/gpus.md), unset JAX_PLATFORMS"
+        yield _finding("JAX's devices", f"{platform_name}: {counts}" if kinds else platform_name, remedy)
 
 
 def _named(what: str, names: Sequence[str], most: int = 5) -> str:
@@ -199,6 +218,22 @@ def _gpus() -> tuple[str, ...]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.splitlines()) if done.returncode == 0 else ()
+
+
+def _jax_devices() -> tuple[str, ...]:
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    words = [sys.executable, "-c", _JAX_DEVICES]
+    try:
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return ("no answer in 120 s",)
+    lines = done.stdout.splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()[-1:]
+    return tuple(lines) or ("no answer",)
+
+
+def keras_backend() -> str:
+    """The backend that the commands give Keras: TensorFlow; JAX where only JAX is installed."""
+    return "jax" if importlib.util.find_spec("jax") and not importlib.util.find_spec("tensorflow") else TENSORFLOW
 
 
 def doctor() -> None:

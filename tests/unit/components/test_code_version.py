@@ -1,5 +1,6 @@
 """Changes of code change the fingerprint; changes of docstrings and comments do not."""
 
+import ast
 import importlib.metadata
 import sys
 
@@ -222,3 +223,12 @@ def test_another_release_of_a_text_library_is_another_fingerprint(monkeypatch, s
             changed.add(name)
     code_version._release.cache_clear()
     assert changed == libraries
+
+
+def test_a_fingerprint_is_the_same_on_every_python():
+    """`ast.dump` prints `type_params=[]` on Python 3.12 alone, and `args=[]` before 3.13."""
+    text = code_version._dumped(ast.parse("def f(x, y=None):\n    return [x, '', 0]"))
+    arguments = "arguments(args=[arg(arg='x')][arg(arg='y')] defaults=[Constant()])"
+    values = "[Name(id='x' ctx=Load())][Constant(value='')][Constant(value=0)]"
+    body = f"[Return(value=List(elts={values} ctx=Load()))]"
+    assert text == f"Module(body=[FunctionDef(name='f' args={arguments} body={body})])"

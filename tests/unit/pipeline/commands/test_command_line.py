@@ -1,12 +1,14 @@
 """`bert-tfx` in a shell: help, version, and output to a file or another program."""
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+import typer
 from rich.console import Console
 from typer.main import get_command
 
@@ -79,6 +81,32 @@ def test_another_backend_of_keras_is_ignored_aloud(monkeypatch):
     assert (code, err.count("\n"), os.environ["KERAS_BACKEND"]) == (0, 1, "tensorflow")
     assert err.startswith("bert-tfx: KERAS_BACKEND=torch is ignored")
     assert bert_tfx("recipes")[2] == ""
+
+
+@pytest.fixture
+def only_jax(monkeypatch):
+    """TensorFlow cannot be found."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "tensorflow" else find(name))
+
+
+def test_keras_computes_with_jax_where_tensorflow_is_missing(monkeypatch, only_jax):
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    assert bert_tfx("recipes")[2] == "" and os.environ["KERAS_BACKEND"] == "jax"
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    assert bert_tfx("recipes")[2].startswith("bert-tfx: KERAS_BACKEND=tensorflow is ignored")
+
+
+def test_a_command_without_its_packages_names_the_extra(only_jax):
+    application = typer.Typer()
+
+    @application.command()
+    def serve():
+        raise ModuleNotFoundError("No module named 'tfx'", name="tfx")
+
+    code, _, err = bert_tfx(application=application)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("bert-tfx: this command needs tfx") and "pip install 'bert-tfx[pipeline]'" in err
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones():

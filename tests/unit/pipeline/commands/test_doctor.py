@@ -33,6 +33,7 @@ MACHINE = Machine(
     gpus=(),
     packages={"bert-tfx": "0.1.0", "typer": "0.20", "apache-beam": "2.77.0", "tfx": "1.21.0", "keras-tuner": "1.4.8"},
 )
+L4 = "NVIDIA L4, 23034 MiB, 550.54"
 
 
 def judged(lock="", **facts):
@@ -42,7 +43,7 @@ def judged(lock="", **facts):
 def test_a_machine_that_fits_says_what_is_missing_only():
     found = judged()
     assert [f.subject for f in found.values() if f.level != OK] == [
-        f"bert-tfx[{extra}]" for extra in ("keras-hub", "onnx", "kubeflow")
+        f"bert-tfx[{extra}]" for extra in ("jax", "keras-hub", "onnx", "kubeflow")
     ]
     assert found["bert-tfx[kubeflow]"].remedy.endswith("pip install 'bert-tfx[kubeflow]'")
     assert found["bert-tfx"].value == "bert-tfx 0.1.0; all packages fit"
@@ -64,10 +65,16 @@ def test_a_machine_that_fits_says_what_is_missing_only():
         ({"memory": 2_000_000_000}, "memory", NOTE, "4 GB"),
         ({"disk": 1_000_000_000}, "free disk", NOTE, "5 GB"),
         ({"used_ports": (8501,)}, "port 8501", NOTE, "--rest-port"),
-        ({"gpus": ("NVIDIA L4, 23034 MiB, 550.54",)}, "GPU", NOTE, "docs/gpus.md"),
+        ({"gpus": (L4,)}, "GPU", NOTE, "docs/gpus.md"),
         ({"packages": {**MACHINE.packages, "keras-tuner": "1.4.6"}}, "bert-tfx[pipeline]", FAILS, "pip install"),
         ({"packages": {"bert-tfx": "0.1.0", "typer": "0.20"}}, "bert-tfx", FAILS, "pip install"),
-        ({"keras_backend": "torch"}, "Keras' backend", NOTE, "unset KERAS_BACKEND"),
+        ({"given_backend": "torch"}, "Keras' backend", NOTE, "training.backend=jax"),
+        ({"given_backend": "jax"}, "Keras' backend", NOTE, "unset KERAS_BACKEND"),
+        ({"given_backend": "jax", "keras_backend": "jax"}, "Keras' backend", OK, ""),
+        ({"jax_devices": ("cpu", "cpu")}, "JAX's devices", OK, ""),
+        ({"jax_devices": ("cpu", "cpu"), "gpus": (L4,)}, "JAX's devices", NOTE, "jax[cuda12]"),
+        ({"jax_devices": ("gpu", "NVIDIA L4"), "gpus": (L4,)}, "JAX's devices", OK, ""),
+        ({"jax_devices": ("RuntimeError: no backend",)}, "JAX's devices", NOTE, "unset JAX_PLATFORMS"),
         ({"lock": "typer==0.20 \\\n    --hash=sha256:0\nabsl-py==2.0\n"}, "lock", NOTE, "make setup"),
     ],
 )
@@ -107,6 +114,22 @@ def test_a_port_in_use_is_seen():
     assert not doctor._is_used(port)
 
 
+def test_devices_of_jax_are_counted_by_kind(monkeypatch):
+    kinds = ("gpu", "NVIDIA L4", "NVIDIA L4")
+    assert judged(jax_devices=kinds)["JAX's devices"].value == "gpu: 2 x NVIDIA L4"
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert doctor._jax_devices() == ("cpu", "cpu")
+    monkeypatch.setenv("JAX_PLATFORMS", "abacus")
+    (error,) = doctor._jax_devices()
+    assert "abacus" in error
+
+
+def test_keras_computes_with_jax_only_where_tensorflow_is_missing(monkeypatch):
+    for installed, backend in ({"jax", "tensorflow"}, "tensorflow"), ({"jax"}, "jax"), (set(), "tensorflow"):
+        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name, names=installed: name in names)
+        assert doctor.keras_backend() == backend
+
+
 def test_every_extra_has_its_commands():
     requires = importlib.metadata.metadata("bert-tfx").get_all("Provides-Extra")
     assert doctor.EXTRAS.keys() == set(requires)
@@ -115,4 +138,4 @@ def test_every_extra_has_its_commands():
 def test_it_imports_nothing_heavy():
     code = "import sys; from pipeline.commands.doctor import Machine; print(Machine.here()); print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert not {"tensorflow", "tfx", "keras", "apache_beam", "numpy"} & set(told.splitlines()[-1].split())
+    assert not {"tensorflow", "tfx", "keras", "jax", "apache_beam", "numpy"} & set(told.splitlines()[-1].split())
