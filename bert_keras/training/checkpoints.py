@@ -7,7 +7,6 @@ of a finished run without the optimizer's state, two thirds of it.
 from __future__ import annotations
 
 import os
-import uuid
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy as np
 from etils import epath
 
 from bert_keras.errors import StageError
-from bert_keras.files import check_no_pattern
+from bert_keras.files import check_no_pattern, replacing
 from bert_keras.notices import notify
 
 if TYPE_CHECKING:
@@ -128,19 +127,15 @@ class Checkpoints:
         return [folder / f"ckpt-{step}.npz" for step in steps]
 
     def _write(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        folder = epath.Path(self._directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{uuid.uuid4().hex}.part"
-        try:
-            with temporary.open("wb") as file:
+        path = os.path.join(self._directory, name)
+        if "://" in path:  # an object of a store appears when it is closed
+            with epath.Path(path).open("wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                if "://" not in self._directory:
-                    os.fsync(file.fileno())
-            temporary.replace(folder / name)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            return
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def arrays_of(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, step: int) -> dict[str, np.ndarray]:
