@@ -1,0 +1,59 @@
+"""The questions for a GPU, small, on a CPU."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import gpu
+from tests.support.models.tiny_language import SENTENCES
+from tests.support.processes import environment
+
+
+def ask(examples, out, *words):
+    """Run the program; the lines of its table and its results."""
+    command = [sys.executable, "-m", "benchmarks.gpu.gpu", str(examples), str(out), "--small", *words]
+    variables = environment(JAX_PLATFORMS="cpu", TMPDIR=str(out.parent))
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    return done.stdout.splitlines()[2:], {result["question"]: result for result in results}
+
+
+def test_a_question_that_fails_costs_only_itself(tmp_path):
+    rows, results = ask(tmp_path / "none", tmp_path / "out", "--only", "host", "--only", "packed")
+    assert list(results) == ["host", "packed"] and len(rows) == 2
+    assert "none/example_spec.json" in results["host"]["error"] and "**ended with 1: " in rows[0]
+    packed = results["packed"]
+    assert packed["rows"] == 4 and len(packed["turns_ms"]) == 3
+    assert packed["useful_tokens_s"] > 100 and "650,000" in rows[1]
+
+
+def test_rates_are_of_the_median_turn_and_of_useful_tokens():
+    case = gpu.Given("", None, 0, small=False).case()
+    found = gpu.rates(case, 31_000, [0.05, 0.9, 0.04])
+    assert found["useful_tokens_s"] == pytest.approx(31_000 / 0.05)
+    # Six FLOPs a weight and token, 110 million weights less the embeddings' 24 million, which predict 80 tokens of 512.
+    products = 6 * 64 * 512 * (85e6 + 24.4e6 * 80 / 512)
+    assert found["share_of_peak"] == pytest.approx(products / 0.05 / 989e12, rel=0.15)
+
+
+@pytest.mark.slow
+def test_all_questions_are_answered(tmp_path):
+    sentences, rng = SENTENCES.read_text().splitlines(), np.random.default_rng(0)
+    documents = ["\n".join(rng.choice(sentences, 12)) for _ in range(400)]
+    (tmp_path / "text.txt").write_text("\n\n".join(documents))
+    command = [sys.executable, "-c", "from pipeline.cli import main; main()", "examples", "--vocab-size", "300"]
+    command += ["--corpus", tmp_path / "text.txt", "--output", tmp_path / "examples", "--max-seq-length", "32"]
+    command += ["--set", "examples.masking.when=dynamic", "--set", "corpus.eval_fraction=0.1"]
+    subprocess.run(list(map(str, command)), check=True, env=environment())
+    _, results = ask(tmp_path / "examples", tmp_path / "out", "--seconds", "1500")
+    failed = {name for name, result in results.items() if "error" in result}
+    assert failed <= {"transformers"} and len(results) == len(gpu.QUESTIONS) - len(gpu.NOT_SMALL)  # no torch here
+    assert results["log"]["cpu"] == results["log"]["device"] and results["resume"]["equal"]
+    errors = results["precision"]["errors"].values()
+    assert 1e-4 < max(errors) < 0.1
+    held_out = list(results["curve"]["held_out"].values())
+    assert held_out[-1] < held_out[0]
