@@ -30,11 +30,11 @@ from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
 from bert_keras.training.affects import weights_of
+from bert_keras.training.backends.child import needs_child, run_child, train_in_child
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.budget import Budget
 from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
-from bert_keras.training.child import needs_child, run_child, train_in_child
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import open_devices
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.mixed_examples import mixtures, text_never_read
 from bert_keras.training.optimizer import LearnedRows

@@ -27,11 +27,12 @@ _NO_WEIGHTS = (
     *("bert_keras.convert", "bert_keras.errors", "bert_keras.files", "bert_keras.jobs", "bert_keras.notices"),
     *("bert_keras.saved_model", "bert_keras.training.affects", "bert_keras.training.budget"),
     *("bert_keras.training.checkpoint_dir", "bert_keras.training.checkpoints", "bert_keras.training.flops"),
-    *("bert_keras.training.log", "bert_keras.training.preemption", "bert_keras.training.child"),
-    *("bert_keras.training.devices", "bert_keras.training.on_tensorflow.devices", "bert_keras.training.on_jax.devices"),
+    *("bert_keras.training.log", "bert_keras.training.preemption", "bert_keras.training.backends.child"),
+    *("bert_keras.training.backends.opening", "bert_keras.training.backends.devices"),
+    *("bert_keras.training.backends.on_tensorflow.devices", "bert_keras.training.backends.on_jax.devices"),
 )
 # Imported by those alone.
-_STEPS = ("bert_keras.training.on_tensorflow.steps", "bert_keras.training.on_jax.steps")
+_STEPS = ("bert_keras.training.backends.on_tensorflow.steps", "bert_keras.training.backends.on_jax.steps")
 _NO_WEIGHTS_OF = {
     # Examples are tokens already.
     PRETRAINING: tuple(

@@ -27,9 +27,9 @@ from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
 from bert_keras.training.affects import weights_of
+from bert_keras.training.backends.devices import Devices
 from bert_keras.training.checkpoint_dir import run_folder
 from bert_keras.training.checkpoints import forget
-from bert_keras.training.devices import Devices
 
 # In the folder of a search's training: its scores on the held-out rows.
 HELD_OUT_SCORES_FILE = "held_out_scores.json"

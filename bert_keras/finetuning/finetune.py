@@ -25,8 +25,8 @@ from bert_keras.tasks.submissions.prediction_files import official_name, write_p
 from bert_keras.tasks.submissions.squad import write_details
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.training.affects import weights_of
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.checkpoint_dir import copy_logs, tell_what_changed
-from bert_keras.training.devices import open_devices
 from bert_keras.training.log import TrainingLog
 
 

@@ -18,7 +18,7 @@ from bert_keras.finetuning.training import TrainedTask
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.notices import notify
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
-from bert_keras.training.devices import Devices
+from bert_keras.training.backends.devices import Devices
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

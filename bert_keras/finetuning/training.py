@@ -24,10 +24,10 @@ from bert_keras.tasks.similarity import check_training
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.training.backends.child import needs_child, run_child, train_in_child
+from bert_keras.training.backends.devices import Devices
 from bert_keras.training.checkpoints import has_finished
-from bert_keras.training.child import needs_child, run_child, train_in_child
 from bert_keras.training.config import SecondPhase, TrainingConfig
-from bert_keras.training.devices import Devices
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import phases_of
 
@@ -52,7 +52,7 @@ def fine_tune(
         train: rows with golds.
         held_out: rows with golds, whose loss is logged.
         directory: where checkpoints and logs live; the same one with the same arguments resumes.
-        devices: of `bert_keras.training.devices.open_devices`; None opens them.
+        devices: of `bert_keras.training.backends.opening.open_devices`; None opens them.
 
     Raises:
         InputError: rows, settings and encoder do not fit each other.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -45,6 +46,29 @@ def random_bits(shape, seed):
     # Each row starts at a hash of its number, so rows are independent of each other, and so are calls.
     rows = _hash(_hash(rows + first) ^ second)
     return ops.reshape(_hash(rows[:, None] + columns), shape)
+
+
+class RandomStates:
+    """Dropout and other random draws of a model as a function of its seeds and a call number only.
+
+    A generator's state is two words: its seed and its number of draws. So a resumed run draws the same numbers as an
+    uninterrupted one, on any number of devices, without a state in the checkpoint; and replicas draw different numbers.
+    A generator draws at most `draws_per_call` times per call of the model (an attribute of layers, default 1).
+    """
+
+    def __init__(self, model: keras.Model):
+        layers = [model, *model._flatten_layers(include_self=False)]
+        generators = [getattr(layer, "seed_generator", None) for layer in layers]
+        states = [generator.state for generator in generators if generator is not None]
+        self._draws = max(getattr(layer, "draws_per_call", 1) for layer in layers)
+        self._states = [(state, ops.convert_to_numpy(state)[0]) for state in states]
+
+    def of(self, call) -> list[tuple[keras.Variable, Any]]:
+        """For `keras.StatelessScope`: the states with which the draws are those of `call`, an integer scalar."""
+        return [
+            (state, ops.stack([ops.convert_to_tensor(seed, state.dtype), ops.cast(call, state.dtype) * self._draws]))
+            for state, seed in self._states
+        ]
 
 
 def _hash(x):

@@ -30,6 +30,7 @@ import tensorflow as tf
 from bert_keras.data.example_format import ExampleLayout, feature_spec
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.config import BertConfig, Part
+from bert_keras.models.dropout import RandomStates
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -57,7 +58,6 @@ from bert_keras.saved_model.settings import (
 )
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, mask_tokenizer_of, refuse, text_specs
 from bert_keras.tokenizers.protocol import Tokenizer
-from bert_keras.training.on_tensorflow.steps import RandomStates
 
 TOP_K = 5
 # Trained only by prediction of next sentences or of their order.
@@ -167,7 +167,7 @@ class ServedBert(tf.Module):
         """Sums and weights of each serialized pre-training example, float [B]."""
         features = tf.io.parse_example(examples, feature_spec(self._layout, masked=True))
         # ELECTRA's generator samples in evaluation too; a fixed call number makes it deterministic.
-        with self._random_states.of(tf.constant(0, tf.int64)):
+        with keras.StatelessScope(self._random_states.of(0)):
             sums = self._objective.example_sums(self._model()(features, training=False), features)
         return sums if self._unigram is None else sums | guessed_sums(self._objective.name, features, self._unigram)
 

@@ -23,8 +23,8 @@ from rich.console import Console
 
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
+from bert_keras.training.backends.devices import Devices
 from bert_keras.training.config import BUDGET_FILE, SecondPhase, TrainingConfig, with_steps
-from bert_keras.training.devices import Devices
 from bert_keras.training.flops import known_training_flops
 from bert_keras.training.phases import Examples, Phase, PhaseCost, phases_of
 

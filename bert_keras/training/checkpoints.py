@@ -1,24 +1,26 @@
 """Checkpoints of a training run: one file of arrays each, for every backend; the newest intact one is restored.
 
-`ckpt-STEP.npz` is an uncompressed NumPy archive of `bert_keras.training.devices.named_variables`, whose members have
-checksums. `finished.npz` is the last checkpoint of a finished run without the optimizer's state, two thirds of it.
+`ckpt-STEP.npz` is a NumPy archive of `arrays_of`, whose members have checksums. `finished.npz` is the last checkpoint
+of a finished run without the optimizer's state, two thirds of it.
 """
 
 from __future__ import annotations
 
 import os
-import uuid
 import zipfile
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 from etils import epath
 
 from bert_keras.errors import StageError
-from bert_keras.files import check_no_pattern
+from bert_keras.files import check_no_pattern, replacing
 from bert_keras.notices import notify
-from bert_keras.training.devices import TrainSteps
+
+if TYPE_CHECKING:
+    from bert_keras.training.backends.devices import TrainSteps
 
 # What a damaged file raises; any other error is of the file system, and may be transient.
 _DAMAGED = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError)
@@ -125,16 +127,46 @@ class Checkpoints:
         return [folder / f"ckpt-{step}.npz" for step in steps]
 
     def _write(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        folder = epath.Path(self._directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{uuid.uuid4().hex}.part"
-        try:
-            with temporary.open("wb") as file:
+        path = os.path.join(self._directory, name)
+        if "://" in path:  # an object of a store appears when it is closed
+            with epath.Path(path).open("wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
-                file.flush()
-                if "://" not in self._directory:
-                    os.fsync(file.fileno())
-            temporary.replace(folder / name)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            return
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def arrays_of(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, step: int) -> dict[str, np.ndarray]:
+    """The step, the weights and the optimizer's variables by name, in this order.
+
+    Names do not depend on the backend or the process: paths without their first part, which counts instances, behind
+    numbers, because paths may repeat.
+    """
+    values = {name: keras.ops.convert_to_numpy(v) for name, v in _variables(model, optimizer).items()}
+    return {"step": np.asarray(step, np.int64), **values}
+
+
+def _variables(model: keras.Model, optimizer: keras.optimizers.Optimizer | None) -> dict[str, keras.Variable]:
+    named = {f"model/{number}/{v.path.partition('/')[2]}": v for number, v in enumerate(model.weights)}
+    slots = optimizer.variables if optimizer else ()
+    return {**named, **{f"optimizer/{number}/{v.name.rpartition('_')[2]}": v for number, v in enumerate(slots)}}
+
+
+def assign_arrays(model: keras.Model, optimizer: keras.optimizers.Optimizer, arrays: dict[str, np.ndarray]) -> int:
+    """Assign arrays of `arrays_of`, with or without the optimizer's; return the step.
+
+    Raises:
+        ValueError: the names, their order or a shape differ; nothing is assigned.
+    """
+    has_slots = any(name.startswith("optimizer/") for name in arrays)
+    variables = _variables(model, optimizer if has_slots else None)
+    wanted = [("step", ()), *((name, tuple(v.shape)) for name, v in variables.items())]
+    given = [(name, array.shape) for name, array in arrays.items()]
+    if wanted != given:
+        number = next((i for i, pair in enumerate(zip(wanted, given, strict=False)) if pair[0] != pair[1]), -1)
+        raise ValueError(f"it holds {given[number]} where the model has {wanted[number]}")
+    for name, variable in variables.items():
+        variable.assign(arrays[name].astype(variable.dtype))
+    return int(arrays["step"])

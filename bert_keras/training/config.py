@@ -54,7 +54,7 @@ class OptimizationConfig:
         backend: `tensorflow`, or `jax`, which computes the same on GPUs and TPUs (docs/gpus.md); export, gate and
             server are TensorFlow's.
         strategy: `one_device`, `mirrored` over the devices of this machine, `multi_worker` over several machines, or
-            `tpu` (`bert_keras.training.devices`).
+            `tpu` (`bert_keras.training.backends.devices`).
         mixed_precision: `float32`, or `mixed_bfloat16`.
         jit_compile: compile the forward and backward pass with XLA; JAX always does.
         rematerialize: compute the activations of each encoder layer again in the backward pass: less memory, a third

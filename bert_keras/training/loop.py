@@ -20,9 +20,10 @@ from etils import epath
 from bert_keras.errors import Diverged, Preempted
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.objectives.objective import Objective
+from bert_keras.training.backends.devices import Devices
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.checkpoints import Checkpoints
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import Devices, open_devices
 from bert_keras.training.flops import Ceiling, known_training_flops
 from bert_keras.training.log import TrainingLog, TrainingProgress
 from bert_keras.training.optimizer import LearnedRows, create_optimizer, num_encoder_layers

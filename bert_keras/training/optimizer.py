@@ -76,7 +76,7 @@ def num_encoder_layers(variables: Iterable[keras.Variable]) -> int:
 class DecoupledAdam(keras.optimizers.Optimizer):
     """Base of the optimizers below: running means, decoupled weight decay and layer-wise rates.
 
-    All replicas must pass the same gradients, already summed over the replicas (`bert_keras.training.devices`).
+    All replicas must pass the same gradients, already summed over the replicas.
 
         m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
         w = w - rate (direction(m, v) + decay w)

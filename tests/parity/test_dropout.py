@@ -4,6 +4,7 @@ Draws cannot be equal, but their distribution can. It is over calls of one batch
 the training gives them; a dropout that is missing, elsewhere or of another rate changes it.
 """
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,8 +15,8 @@ from bert_keras.convert import weight_map
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import RandomStates
 from bert_keras.models.task_models import BertForSequenceClassification
-from bert_keras.training.on_tensorflow.steps import RandomStates
 from tests.support.models.model_folders import write_huggingface
 from tests.support.models.variants_of_transformers import as_here
 
@@ -77,7 +78,7 @@ def our_gradients(model, variables, features):
 
     @tf.function
     def gradients(call):
-        with tf.GradientTape() as tape, states.of(call):
+        with tf.GradientTape() as tape, keras.StatelessScope(states.of(call)):
             logits = model(features, training=True)
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits))
         return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, watched)]

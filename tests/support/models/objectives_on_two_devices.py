@@ -28,8 +28,8 @@ from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.tasks import similarity
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import SecondPhase
-from bert_keras.training.devices import open_devices
 from bert_keras.training.phases import phases_of
 from tests.support.models.every_model import (
     BILM,

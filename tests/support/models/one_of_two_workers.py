@@ -17,9 +17,9 @@ from bert_keras.errors import Preempted
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.training import budget as budget_module
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.budget import Budget
 from bert_keras.training.config import SecondPhase, TrainingConfig
-from bert_keras.training.devices import open_devices
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import ExampleSet, phases_of
 from tests.support.models.small_training import QUIET, RUN, Descent, built

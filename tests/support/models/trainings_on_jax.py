@@ -13,7 +13,7 @@ from pathlib import Path
 
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={os.environ.get('DEVICES', '1')}"
 
-from bert_keras.training.on_jax.steps import JaxSteps
+from bert_keras.training.backends.on_jax.steps import JaxSteps
 from tests.support.models.small_training import MODEL, QUIET, loop
 
 

@@ -80,13 +80,13 @@ def test_a_missing_module_is_an_error(project):
     [
         (
             "components.trainer.pretrain",
-            {"bert_keras.pretraining", "bert_keras.training.on_tensorflow.steps", "bert_keras.models.layers"},
+            {"bert_keras.pretraining", "bert_keras.training.backends.on_tensorflow.steps", "bert_keras.models.layers"},
             {"bert_keras.convert.huggingface", "bert_keras.finetuning.finetune"},
         ),
         (
             "components.trainer.finetune",
             {
-                "bert_keras.training.on_tensorflow.steps",
+                "bert_keras.training.backends.on_tensorflow.steps",
                 "bert_keras.convert.weight_map",
                 "bert_keras.finetuning.search",
             },
@@ -95,12 +95,12 @@ def test_a_missing_module_is_an_error(project):
         (
             "components.corpus_gen.component",
             {"components.io.shards", "bert_keras.tokenizers.normalize"},
-            {"bert_keras.training.on_tensorflow.steps"},
+            {"bert_keras.training.backends.on_tensorflow.steps"},
         ),
         (
             "components.pretrain_example_gen.component",
             {"bert_keras.data.masking"},
-            {"bert_keras.training.on_tensorflow.steps"},
+            {"bert_keras.training.backends.on_tensorflow.steps"},
         ),
         # The engine of ONNX files answers by the code of the task types, which has their losses too.
         (
@@ -126,8 +126,8 @@ ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
         ("bert_keras/objectives/electra.py", "", "x = 1", {PRETRAINING}),
         ("bert_keras/objectives/labels.py", "", "x = 1", {FINETUNING}),
         ("bert_keras/models/layers.py", "", "x = 1", ANEW),
-        ("bert_keras/training/on_tensorflow/steps.py", "tf.clip_by_global_norm", "tf.clip_by_norm", ANEW),
-        ("bert_keras/training/on_jax/steps.py", "jax.lax.psum(gradients", "jax.lax.pmean(gradients", ANEW),
+        ("bert_keras/training/backends/on_tensorflow/steps.py", "tf.clip_by_global_norm", "tf.clip_by_norm", ANEW),
+        ("bert_keras/training/backends/on_jax/steps.py", "jax.lax.psum(gradients", "jax.lax.pmean(gradients", ANEW),
         ("bert_keras/training/optimizer.py", "", "x = 1", ANEW),
         ("bert_keras/training/schedules.py", "", "x = 1", ANEW),
         ("bert_keras/training/phases.py", "self.examples_read(first_step)", "self.examples_read(0)", ANEW),
@@ -143,7 +143,7 @@ ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
         ("bert_keras/saved_model/pretrained.py", "", "x = 1", KEPT),
         ("bert_keras/training/checkpoints.py", "", "x = 1", KEPT),
         ("bert_keras/training/log.py", "", "x = 1", KEPT),
-        ("bert_keras/training/on_jax/devices.py", "", "x = 1", KEPT),
+        ("bert_keras/training/backends/on_jax/devices.py", "", "x = 1", KEPT),
         ("bert_keras/training/budget.py", "", "x = 1", KEPT),
         ("bert_keras/training/config.py", "it must be at least 1", "give 1 or more", KEPT),
         ("bert_keras/tasks/metrics/scores.py", "", "x = 1", KEPT),

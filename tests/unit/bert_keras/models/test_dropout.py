@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.models.dropout import Dropout, random_bits
-from bert_keras.training.on_tensorflow.steps import RandomStates
+from bert_keras.models.dropout import Dropout, RandomStates, random_bits
 from tests.support.models import every_model
 
 SHAPE = (64, 2, 64, 128)
@@ -88,14 +87,14 @@ def test_a_compiled_call_draws_the_same_and_stops_the_gradient_where_it_drops(ji
 
 @pytest.mark.parametrize("name", every_model.CASES)
 def test_draws_per_call_is_an_upper_bound(name, monkeypatch):
-    """Otherwise a step would reuse the masks of the next one (`bert_keras.training.step.RandomStates`)."""
+    """Otherwise a step would reuse the masks of the next one (`RandomStates`)."""
     init, case = keras.layers.Dropout.__init__, every_model.CASES[name]
     # Of the cases none drops out.
     monkeypatch.setattr(keras.layers.Dropout, "__init__", lambda self, rate, **other: init(self, 0.1, **other))
     model = case.make()
     model.build()
     states, call = RandomStates(model), 5
-    with states.of(tf.constant(call, tf.int64)) as scope:
+    with keras.StatelessScope(states.of(tf.constant(call, tf.int64))) as scope:
         model(case.features(), training=True)
     draws = states._draws
     drawn = [int(scope.get_current_value(state)[1]) - call * draws for state, _ in states._states]

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,9 +10,9 @@ import tensorflow as tf
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.models import dropout
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import RandomStates
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.objectives.electra import example_sums, loss, replaced_tokens
-from bert_keras.training.on_tensorflow.steps import RandomStates
 from bert_keras.training.optimizer import layer_multiplier
 from tests.support.models import electra_sizes
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
@@ -82,7 +83,7 @@ def test_dropout_differs_between_steps_and_encoders_and_resumes_exactly(monkeypa
         monkeypatch.setattr(
             dropout, "random_bits", lambda shape, seed: drawn.append(bits := random_bits(shape, seed)) or bits
         )
-        with states.of(tf.constant(call, tf.int64)):
+        with keras.StatelessScope(states.of(tf.constant(call, tf.int64))):
             model(batch(), training=True)
         return [np.asarray(bits).tobytes() for bits in drawn]
 

@@ -14,9 +14,9 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.pretraining import pretrain
 from bert_keras.training import budget as module
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.budget import Budget, Costs
 from bert_keras.training.config import SecondPhase, TrainingConfig, with_steps
-from bert_keras.training.devices import open_devices
 from bert_keras.training.flops import training_flops
 from bert_keras.training.log import TrainingLog
 from bert_keras.training.phases import PhaseCost, phases_of

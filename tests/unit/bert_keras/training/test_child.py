@@ -14,7 +14,7 @@ from bert_keras.errors import Diverged, InputError, Preempted
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.training import fine_tune
 from bert_keras.pretraining import pretrain
-from bert_keras.training.child import needs_child
+from bert_keras.training.backends.child import needs_child
 from bert_keras.training.config import TrainingConfig
 from tests.unit.bert_keras.finetuning.test_training import CONFIG, RUN, SETTINGS, TOKENIZER, case
 from tests.unit.bert_keras.test_pretraining import not_exported, pretrain_job

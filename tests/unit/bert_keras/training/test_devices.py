@@ -7,8 +7,10 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
+from bert_keras.errors import InputError
+from bert_keras.training.backends.on_jax import devices as on_jax
+from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import open_devices
 from tests.support.models.small_training import QUIET, RUN, loop, losses, resume_from
 
 
@@ -111,3 +113,24 @@ def test_another_number_of_devices_resumes_at_the_same_example(examples, tmp_pat
     first.run()
     loop(examples, tmp_path, QUIET).run()
     assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-4)
+
+
+def test_jax_does_not_train_on_a_processor_beside_a_gpu_by_mistake(monkeypatch):
+    monkeypatch.setattr(on_jax, "_has_gpu", lambda: True)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    with pytest.raises(
+        InputError, match=r"an NVIDIA GPU, but JAX has no plugin for it: pip install 'jax\[cuda12\]'"
+    ):
+        on_jax.JaxDevices("one_device")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert on_jax.JaxDevices("one_device").describe() == "1 CPU, no GPU is visible (docs/gpus.md)"
+    with pytest.raises(InputError, match=r"training\.strategy=tpu finds no TPU; run on a TPU VM with jax\[tpu\]"):
+        on_jax.JaxDevices("tpu")
+
+
+def test_the_encoder_computes_layers_again_if_the_settings_say_so(examples, tmp_path, quiet_losses):
+    """And gives the same losses; tests/unit/bert_keras/models has the gradients."""
+    run = loop(examples, tmp_path, QUIET, rematerialize=True)
+    assert run.model.backbone.rematerializes and run.model.backbone.pads_on_the_right
+    run.run()
+    assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-5)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.objectives.mlm_nsp import weights
-from bert_keras.training.devices import open_devices
+from bert_keras.training.backends.opening import open_devices
 from tests.support.models.one_of_two_workers import CLIP_NORM, FIFTY, make_loop
 from tests.support.models.small_training import RUN, losses
 from tests.support.processes import environment, free_ports

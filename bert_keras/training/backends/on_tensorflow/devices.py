@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.objectives.objective import Objective
+from bert_keras.training.backends.devices import cluster, described
+from bert_keras.training.backends.on_tensorflow.steps import TensorFlowSteps
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import cluster, described
-from bert_keras.training.on_tensorflow.steps import TensorFlowSteps
 
 
 class TensorFlowDevices:
-    """`bert_keras.training.devices.Devices` under a distribution strategy; the compiled loop is the same under each.
+    """The devices of a distribution strategy; the compiled loop is the same under each.
 
     `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG. `tpu`: on a TPU VM,
     or with TPU_NAME set; NOT covered by tests, for lack of a TPU.

@@ -8,7 +8,6 @@ w, n: the weights of a batch's predictions and their negative log-likelihoods; r
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,38 +15,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.models.dropout import RandomStates
 from bert_keras.objectives.objective import Objective
+from bert_keras.training.backends.devices import COUNTS
+from bert_keras.training.checkpoints import arrays_of, assign_arrays
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import COUNTS, arrays_of, assign_arrays, named_variables
 from bert_keras.training.phases import Phase
 
 _SUM = tf.distribute.ReduceOp.SUM
 
 
-class RandomStates:
-    """Dropout and other random draws of a model as a function of its seeds and a call number only.
-
-    A generator's state is two words: its seed and its number of draws. So a resumed run draws the same numbers as an
-    uninterrupted one, on any number of devices, without a state in the checkpoint; and replicas draw different numbers.
-    A generator draws at most `draws_per_call` times per call of the model (an attribute of layers, default 1).
-    """
-
-    def __init__(self, model: keras.Model):
-        layers = [model, *model._flatten_layers(include_self=False)]
-        generators = [getattr(layer, "seed_generator", None) for layer in layers]
-        states = [generator.state for generator in generators if generator is not None]
-        self._draws = max(getattr(layer, "draws_per_call", 1) for layer in layers)
-        self._states = [(state, int(keras.ops.convert_to_numpy(state)[0])) for state in states]
-
-    def of(self, call: tf.Tensor) -> contextlib.AbstractContextManager:
-        """A context in which the random draws are those of `call`, an int64 scalar."""
-        first = call * self._draws
-        states = [(state, tf.stack([tf.cast(seed, tf.int64), first])) for state, seed in self._states]
-        return keras.StatelessScope(states)
-
-
 class TensorFlowSteps:
-    """`bert_keras.training.devices.TrainSteps` under a strategy: the steps of a call are one compiled loop.
+    """`bert_keras.training.backends.devices.TrainSteps` under a strategy: the steps of a call are one compiled loop.
 
     Args:
         model, optimizer: made under `strategy`; the optimizer must not sum over the replicas, which is done here.
@@ -128,14 +107,14 @@ class TensorFlowSteps:
         return totals
 
     def arrays(self, *, with_optimizer: bool = True) -> dict[str, np.ndarray]:
-        return arrays_of(named_variables(self.model, self._optimizer if with_optimizer else None), self.step)
+        return arrays_of(self.model, self._optimizer if with_optimizer else None, self.step)
 
     def set_arrays(self, arrays: dict[str, np.ndarray]) -> None:
         self._step.assign(assign_arrays(self.model, self._optimizer, arrays))
 
     def _evaluated(self, batch, number):
         """Sums over a batch; `number`, int64, seeds random draws (ELECTRA's replacements)."""
-        with self._random_states.of(number):
+        with keras.StatelessScope(self._random_states.of(number)):
             sums = self._objective.example_sums(self.model(batch, training=False), batch)
         return {name: tf.reduce_sum(value) for name, value in sums.items()}
 
@@ -205,7 +184,7 @@ class TensorFlowSteps:
     def _micro_batch(self, batch, totals, call):
         """Sums and gradients of some rows of a batch with these totals of weights; `call` int64 seeds dropout."""
         variables = self.model.trainable_variables
-        with tf.GradientTape() as tape, self._random_states.of(call):
+        with tf.GradientTape() as tape, keras.StatelessScope(self._random_states.of(call)):
             outputs = self.model(batch, training=True)
             if self._gathers:
                 replica = tf.distribute.get_replica_context()

@@ -1,4 +1,4 @@
-"""The compiled step of training on JAX: the mathematics of `bert_keras.training.on_tensorflow.steps`, line by line.
+"""The compiled step of training on JAX: the mathematics of `on_tensorflow.steps`, line by line.
 
     TensorFlow                        JAX
     strategy.run                      shard_map over the axis "replica"
@@ -23,9 +23,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_keras.data.prefetching import prefetched
+from bert_keras.models.dropout import RandomStates
 from bert_keras.objectives.objective import Objective
+from bert_keras.training.backends.devices import COUNTS
+from bert_keras.training.checkpoints import arrays_of, assign_arrays
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import COUNTS, arrays_of, assign_arrays, named_variables
 from bert_keras.training.phases import Phase
 
 _AXIS = "replica"
@@ -35,24 +37,8 @@ _WHOLE, _ROWS = PartitionSpec(), PartitionSpec(_AXIS)
 _READ_AHEAD, _STEPS_AHEAD = 4, 2
 
 
-class RandomStates:
-    """`bert_keras.training.on_tensorflow.steps.RandomStates` for JAX, whose states are uint32 [seed, first draw]."""
-
-    def __init__(self, model: keras.Model):
-        layers = [model, *model._flatten_layers(include_self=False)]
-        generators = [getattr(layer, "seed_generator", None) for layer in layers]
-        self._draws = max(getattr(layer, "draws_per_call", 1) for layer in layers)
-        states = [generator.state for generator in generators if generator is not None]
-        self._states = [(state, np.uint32(int(keras.ops.convert_to_numpy(state)[0]) % 2**32)) for state in states]
-
-    def of(self, call: jax.Array) -> list[tuple[keras.Variable, jax.Array]]:
-        """The states that a call of the model has; `call` is an integer scalar."""
-        first = jnp.asarray(call, jnp.uint32) * self._draws
-        return [(state, jnp.stack([seed, first])) for state, seed in self._states]
-
-
 class JaxSteps:
-    """`bert_keras.training.devices.TrainSteps` over a mesh of devices: one compiled step.
+    """`bert_keras.training.backends.devices.TrainSteps` over a mesh of devices: one compiled step.
 
     Args:
         model, optimizer: built.
@@ -131,7 +117,7 @@ class JaxSteps:
         return totals
 
     def arrays(self, *, with_optimizer: bool = True) -> dict[str, np.ndarray]:
-        return arrays_of(named_variables(self.model, self._optimizer if with_optimizer else None), self.step)
+        return arrays_of(self.model, self._optimizer if with_optimizer else None, self.step)
 
     def set_arrays(self, arrays: dict[str, np.ndarray]) -> None:
         self._state = self._state_of_variables(assign_arrays(self._model, self._optimizer, arrays))

@@ -15,15 +15,15 @@ from jax.experimental import multihost_utils
 
 from bert_keras.errors import InputError
 from bert_keras.objectives.objective import Objective
+from bert_keras.training.backends.devices import cluster, described
+from bert_keras.training.backends.on_jax.steps import JaxSteps
 from bert_keras.training.config import TrainingConfig
-from bert_keras.training.devices import cluster, described
-from bert_keras.training.on_jax.steps import JaxSteps
 
 _HALF = 31
 
 
 class JaxDevices:
-    """`bert_keras.training.devices.Devices` of JAX.
+    """`bert_keras.training.backends.devices.Devices` of JAX.
 
     `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG, whose first worker
     coordinates the others at its address.
