@@ -90,6 +90,8 @@ def listed() -> dict[Package, str]:
 
 def note(name: str, text: str) -> str:
     """The note on a licence; KeyError if NOTES lacks a required one."""
+    if name.startswith("nvidia-"):
+        return "NVIDIA's own terms; the GPU image alone has it"
     return NOTES[name] if text == UNKNOWN or COPYLEFT.search(text) else ""
 
 

@@ -36,7 +36,7 @@ from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE
-from bert_keras.training.optimizer import create_optimizer, num_encoder_layers
+from bert_keras.training.checkpoints import assign_arrays
 from components.code_version import PRETRAINING, weights_fingerprint
 from components.corpus_gen.inputs import InputFile, find_inputs, fingerprint, list_files
 from components.evaluator import minimal_pairs
@@ -221,18 +221,14 @@ class LocalTrainer:
         model = create_model()
         if recipe.pretraining.head_start:
             head_start(model, np.zeros(spec.vocab_size, np.float32))  # for the variables that are trained with one
-        files = glob.glob(os.path.join(glob.escape(start.folder), _TRAINING, "*", "checkpoints", "ckpt-*.index"))
-        path = next((path for path in files if path.endswith(f"-{start.step}.index")), None)
+        files = glob.glob(os.path.join(glob.escape(start.folder), _TRAINING, "*", "checkpoints", "ckpt-*.npz"))
+        path = next((path for path in files if path.endswith(f"-{start.step}.npz")), None)
         if path is None:
             raise InputError(
                 f"{start.folder} has no checkpoint of step {start.step}; remove it and {start.folder}.json to train "
                 "again"
             )
-        # Same objects as in the training loop: layers in lists are only found through their optimizer.
-        optimizer = create_optimizer(recipe.training, num_encoder_layers(model.weights))
-        optimizer.build(model.trainable_variables)
-        step = tf.Variable(0, dtype=tf.int64)
-        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, step=step)
-        checkpoint.restore(path.removesuffix(".index")).assert_existing_objects_matched()
+        with np.load(path) as arrays:
+            assign_arrays(model, None, {name: arrays[name] for name in arrays if not name.startswith("optimizer/")})
         encoder = (model.discriminator if isinstance(model, ElectraForPreTraining) else model).backbone
         return init_checkpoint(encoder.config, load_tokenizer(examples, spec), encoder)

@@ -154,7 +154,9 @@ def _variables(model: keras.Model, optimizer: keras.optimizers.Optimizer | None)
     return {**named, **{f"optimizer/{number}/{v.name.rpartition('_')[2]}": v for number, v in enumerate(slots)}}
 
 
-def assign_arrays(model: keras.Model, optimizer: keras.optimizers.Optimizer, arrays: dict[str, np.ndarray]) -> int:
+def assign_arrays(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer | None, arrays: dict[str, np.ndarray]
+) -> int:
     """Assign arrays of `arrays_of`, with or without the optimizer's; return the step.
 
     Raises:
