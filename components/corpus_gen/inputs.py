@@ -158,11 +158,7 @@ def read_input_list(path: str) -> list[InputFile]:
 
 
 def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputFile]:
-    """Files that `patterns` match, each once, sorted by path.
-
-    Raises:
-        InputError: a pattern matches nothing; names it and `option`.
-    """
+    """Files that `patterns` match, each once, sorted by path; InputError, with `option`, if one matches nothing."""
     files = {
         file.path: file for matches in in_threads(lambda pattern: _match(pattern, option), patterns) for file in matches
     }

@@ -106,11 +106,7 @@ def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]
 
 
 def packed(files: Iterable, size: int, starts_of: Callable[[Any], Sequence[int]]) -> list[list[ReadUnit]]:
-    """Units of work of about `size` bytes, in the order of the files (`inputs.InputFile`).
-
-    Args:
-        starts_of: positions, from 0, at which a file is divided.
-    """
+    """Units of work of about `size` bytes, in the order of the files, divided at the positions `starts_of(file)`."""
     pieces: list[list[ReadUnit]] = [[]]
     filled = 0
     for file in files:
@@ -151,14 +147,9 @@ def _can_be_cut(path: str, settings: CorpusSettings) -> bool:
 def read_unit(
     unit: ReadUnit, settings: CorpusSettings, counts: Counter[str], opened: Callable[[str], BinaryIO] = open_file
 ) -> Iterator[RawDocument]:
-    """Documents of a unit, in order; one at a time is in memory.
+    """Documents of a unit, in order; one at a time is in memory. COUNTS are added to `counts`.
 
-    Args:
-        counts: COUNTS are added to it.
-        opened: opens the file; `open_for_ranges` if little of it is read.
-
-    Raises:
-        InputError: the file is damaged or not text, or a record is malformed; names file and record.
+    InputError: the file is damaged or not text, or a record is malformed; names file and record.
     """
     try:
         with opened(unit.path) as file:

@@ -115,11 +115,8 @@ class Figure:
 def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLimits) -> list[Figure]:
     """All figures of the data with their limits; training may start if none has a `problem`.
 
-    The limits hold for all text together and for each source that has a name.
-
-    Args:
-        spec: content of `example_spec.json`.
-        corpus: content of `corpus.json`.
+    The limits hold for all text together and for each source that has a name. `spec` and `corpus` are the contents of
+    `example_spec.json` and `corpus.json`.
     """
     figures = _figures(spec, corpus, limits)
     for name, counts in spec.get("sources", {}).items():

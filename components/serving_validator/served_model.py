@@ -95,11 +95,7 @@ class ServedModel:
         self._folder.cleanup()
 
     def predict(self, request: predict_pb2.PredictRequest, seconds: float) -> predict_pb2.PredictResponse:
-        """Send a request for any signature.
-
-        Raises:
-            NotServable: there is no answer within `seconds`; gives the reason.
-        """
+        """Send a request for any signature; NotServable, with the reason, if there is no answer within `seconds`."""
         named = predict_pb2.PredictRequest()
         named.CopyFrom(request)
         named.model_spec.name = _MODEL

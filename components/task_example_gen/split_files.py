@@ -124,12 +124,8 @@ def find_splits(
 ) -> dict[str, list[str]]:
     """Find the files of each split, in the order of SPLITS, for `components.task_example_gen.readers.read_rows`.
 
-    Args:
-        data: the official folder or archive, or a single training file.
-        explicit: files by split, which replace those found in `data`.
-
-    Raises:
-        InputError: there is no training file, a file does not exist, or belongs to two splits.
+    `data` is the official folder or archive, or a training file; `explicit` files by split replace those found in it.
+    InputError: there is no training file, or a file does not exist or belongs to two splits.
     """
     named = {split: list(paths) for split, paths in (explicit or {}).items() if paths}
     splits = (_find(task, data.rstrip("/"), required=TRAIN not in named) if data else {}) | named

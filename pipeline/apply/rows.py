@@ -50,12 +50,9 @@ class Row(NamedTuple):
 
 
 def plan(files: Sequence[InputFile]) -> list[list[ReadUnit]]:
-    """Ranges of the files, in order; the number of workers does not change them.
+    """Ranges of the files, in order; the number of workers does not change them. InputError: a file has another format.
 
     Uncompressed lines are divided at any line, Parquet at row groups, other files not at all; small files are combined.
-
-    Raises:
-        InputError: a file has another format; names it.
     """
     size = min(MAX_RANGE_BYTES, max(MIN_RANGE_BYTES, sum(file.size for file in files) // RANGES))
     starts = dict(zip(files, in_threads(lambda file: _starts(file, size), files), strict=True))
@@ -63,14 +60,7 @@ def plan(files: Sequence[InputFile]) -> list[list[ReadUnit]]:
 
 
 def read_rows(unit: ReadUnit, columns: Collection[str]) -> Iterator[Row]:
-    """Rows of a range, one at a time.
-
-    Args:
-        columns: the needed ones.
-
-    Raises:
-        InputError: the file is damaged, or its header lacks a column; names it.
-    """
+    """Rows of a range, one at a time; InputError if the file is damaged, or its header lacks one of the `columns`."""
     try:
         kind, _ = _kind(unit.path)
         with open_file(unit.path) as file:

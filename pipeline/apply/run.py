@@ -56,8 +56,6 @@ def apply(
         patterns: files, folders or globs.
         columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
         keep: columns to copy; NAME=COLUMN copies under another name.
-        beam_args: Beam's arguments for runner and workers.
-        tell: prints a line for the user.
 
     Raises:
         InputError: unusable model, signature, files or columns; a folder with other answers; no row was answered.

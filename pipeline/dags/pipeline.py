@@ -27,12 +27,7 @@ from pipeline.runs.spec import RunSpec
 
 
 def create_pipeline(spec: RunSpec, beam_pipeline_args: Sequence[str]) -> Pipeline:
-    """The pipeline of a run; an equal spec is served from the cache. Without inputs the graph of nodes is the same.
-
-    Args:
-        spec: the run.
-        beam_pipeline_args: runner and workers of the Beam stages.
-    """
+    """The pipeline of a run; an equal spec is served from the cache. Without inputs the graph of nodes is the same."""
     recipe = spec.recipe
     trained = pretraining_stages(spec, recipe) if isinstance(recipe, Recipe) else finetuning_stages(spec, recipe)
     return Pipeline(

@@ -147,8 +147,7 @@ def _other_examples(
 ) -> list[BaseComponent]:
     """The stages from other text to its examples; the first makes the documents.
 
-    Args:
-        kind: `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
+    `kind` is `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
     """
     replay = kind == stages.REPLAY
     corpus = dataclasses.replace(corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)

@@ -50,11 +50,7 @@ class SentJobs:
 def beam_pipeline(
     beam_args: Sequence[str], noted: Callable[[PipelineResult], None] = lambda result: None
 ) -> Iterator[beam.Pipeline]:
-    """A pipeline that runs at the end of the block.
-
-    Args:
-        noted: receives Beam's result object when the job was sent.
-    """
+    """A pipeline that runs at the end of the block; `noted` receives Beam's result object when the job was sent."""
     pipeline = beam.Pipeline(options=beam_options(beam_args))
     run = pipeline.run
 

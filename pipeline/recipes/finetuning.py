@@ -197,9 +197,5 @@ TASK_RECIPES: dict[str, Callable[[str], FineTuneRecipe]] = {
 
 
 def finetuning(task: str) -> FineTuneRecipe:
-    """Look up the recipe of a task.
-
-    Raises:
-        InputError: no such task; names the known ones.
-    """
+    """The recipe of a task; InputError, which names the known ones, if there is no such task."""
     return TASK_RECIPES[task_of(task).reader](task)

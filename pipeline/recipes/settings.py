@@ -209,13 +209,8 @@ def with_settings(
 ) -> _Settings:
     """Apply each `section.field=value` to a recipe (or another dataclass of settings), strictly.
 
-    Args:
-        recipe: the recipe.
-        settings: changes from the command line.
-        given: changes by their dotted names, which `settings` change again.
-
-    Raises:
-        InputError: an unknown key (names the nearest known one), a value of the wrong type, or one out of range.
+    `given` are changes by their dotted names, which `settings` change again. InputError: an unknown key (names the
+    nearest known one), a value of the wrong type, or one out of range.
     """
     known = _keys(recipe)
     changes: dict[str, object] = {**given}

@@ -12,12 +12,12 @@ from bert_keras.objectives.table import PARTS, Part, perplexity_text
 from bert_keras.tokenizers.byte_bpe import SPACE
 from components.vocab_gen.settings import MASKS
 from pipeline import stages
-from pipeline.report import data_gate, gate
+from pipeline.report import gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
 from pipeline.report.figures.corpus_funnel import funnel
-from pipeline.report.figures.slice_table import Column, slice_table
+from pipeline.report.figures.tables import Column, slice_table
 from pipeline.summaries.budget import budget_line
 from pipeline.summaries.pretrain import initial_row
 
@@ -64,7 +64,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         frame,
         parts=parts,
         budget_line=budget_line,
-        data_rows=data_gate.data_rows(summary["data_figures"]),
+        data_rows=gate.data_rows(summary["data_figures"]),
         perplexity_text=perplexity_text,
         samples=_samples(summary, set(pieces)) if "samples" in summary else None,
         corpus=load(documents, "corpus.json"),

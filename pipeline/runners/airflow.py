@@ -95,11 +95,7 @@ class FinishOperator(CommandOperator):
     """The last task: it succeeds if a model was pushed, and is skipped otherwise."""
 
     def execute(self, context: Any) -> None:
-        """Run the command.
-
-        Raises:
-            AirflowSkipException: the gate refused the model, or there was no new text.
-        """
+        """Run the command; AirflowSkipException if the gate refused the model, or there was no new text."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "outcome")
             self._run([*self._command(context), "--outcome", str(path)])
@@ -111,8 +107,7 @@ class FinishOperator(CommandOperator):
 def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
     """The DAG of a plan: `compile`, a task for each node, `finish`.
 
-    Args:
-        options: arguments of Airflow's `DAG` in place of those set here, such as `on_failure_callback` or `deadline`.
+    `options` replace arguments of Airflow's `DAG`, such as `on_failure_callback` or `deadline`.
     """
     defaults: dict[str, Any] = {
         "description": f"bert-tfx: {plan.recipe}",

@@ -109,11 +109,7 @@ class AirflowPlan:
         return Path(self.run_dir, "serving").as_uri()
 
     def compile_words(self, parameters: Mapping[str, Any], run_id: str) -> list[str]:
-        """The first task's command.
-
-        Raises:
-            ValueError: an unknown parameter.
-        """
+        """The first task's command; ValueError for an unknown parameter."""
         if unknown := sorted(set(parameters) - set(self.parameters)):
             known = ", ".join(self.parameters)
             raise ValueError(f"{', '.join(unknown)}: no such run parameter; there are {known}")
@@ -142,11 +138,7 @@ class AirflowPlan:
 
     @classmethod
     def read(cls, path: Path) -> AirflowPlan:
-        """Read a plan.
-
-        Raises:
-            ValueError: another version of this program wrote it.
-        """
+        """Read a plan; ValueError if another version of this program wrote it."""
         fields = json.loads(path.read_text())
         try:
             fields["tasks"] = AirflowTaskPolicy(**fields["tasks"])

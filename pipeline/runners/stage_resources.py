@@ -71,14 +71,10 @@ DEFAULTS = {
 
 
 def resources_of(path: str | None, steps: Iterable[str]) -> dict[str, StageResources]:
-    """The resources of each step: the defaults, overridden by a file.
+    """The resources of each step: the defaults, overridden by a YAML file, `Trainer: {cpu: "16", memory: 32Gi}`.
 
-    Args:
-        path: a YAML file of resources by step, such as `Trainer: {cpu: "16", accelerator: nvidia.com/gpu}`; an entry
-            for a stage applies to its second phase too.
-
-    Raises:
-        InputError: the file cannot be read, or names an unknown step or resource.
+    An entry for a stage applies to its second phase too. InputError: the file cannot be read, or names an unknown
+    step or resource.
     """
     steps = list(steps)
     given = {} if path is None else _read(path, {*steps, *map(stages.stage_of, steps)})

@@ -69,13 +69,9 @@ def connection_config(uri: str) -> metadata_store_pb2.ConnectionConfig | metadat
 
 @contextlib.contextmanager
 def reachable(uri: str, all_errors: bool = False) -> Iterator[None]:
-    """Turn errors of ML Metadata that no program can mend into one line.
+    """Turn errors of ML Metadata that no program can mend into one line, a StageError.
 
-    Args:
-        all_errors: turn every other error too, where nothing but the connection can be wrong.
-
-    Raises:
-        StageError: ML Metadata cannot be reached, or its disk is full or read-only.
+    `all_errors`: every other error too, where nothing but the connection can be wrong.
     """
     try:
         yield
@@ -94,9 +90,6 @@ def check_sqlite(uri: str, artifacts_dir: str) -> None:
     """Refuse a file of ML Metadata that is damaged, or missing although it has artifacts; ignore other stores.
 
     Without the records nothing could be cached, and new artifacts would reuse the folders of existing ones.
-
-    Raises:
-        InputError: includes the remedy (docs/trouble.md).
     """
     path = _sqlite_file(uri)
     if path is None:

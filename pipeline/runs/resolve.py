@@ -40,11 +40,7 @@ from pipeline.runs.spec import InitialFiles, RunInputs, RunSpec
 
 
 def resolve(request: RunRequest, run_id: str) -> RunSpec:
-    """Resolve a run that begins now; its notices are recorded.
-
-    Raises:
-        InputError: an unusable recipe, setting or path.
-    """
+    """Resolve a run that begins now; its notices are recorded. InputError: an unusable recipe, setting or path."""
     spec = without_inputs(with_version(request))
     request, recipe = spec.request, spec.recipe
     with recording(notices_file(request.run_dir, request.run_name(run_id))):
@@ -57,8 +53,7 @@ def resolve(request: RunRequest, run_id: str) -> RunSpec:
 def without_inputs(request: RunRequest) -> RunSpec:
     """The spec of a request whose files are on another machine: nothing is read but the folder of --init, if it exists.
 
-    Raises:
-        InputError: no such recipe or task, or an invalid setting.
+    InputError: no such recipe or task, or an invalid setting.
     """
     if request.recipe not in RECIPES:
         recipe: Recipe | FineTuneRecipe = with_settings(finetuning(request.recipe), request.settings)

@@ -112,11 +112,7 @@ class RunSpec:
 
     @classmethod
     def read(cls, run_dir: str, run_id: str) -> RunSpec:
-        """Read the spec of a run.
-
-        Raises:
-            InputError: no such run is compiled in the directory, or another version of this program compiled it.
-        """
+        """Read the spec of a run; InputError if it is not compiled, or by another version of this program."""
         path = _path(run_dir, run_id, "json")
         try:
             with open(path, encoding="utf-8") as file:

@@ -38,8 +38,7 @@ _NO_PAIRS = (
 def advice(summary: Mapping[str, Any]) -> list[str]:
     """One line of advice per problem of a refused model; none for a blessed one.
 
-    Args:
-        summary: content of `summary.json`. Advice on chance replaces that on values; divergence replaces all.
+    Advice on chance replaces that on values; divergence replaces all.
     """
     failures, pretrained = failures_of(summary), summary["workflow"] == "pretrain"
     at_chance = {failure.metric for failure in failures if failure.kind == CHANCE}

@@ -12,7 +12,7 @@ from tfx.utils import path_utils
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
-from components.corpus_gen.record.counts_file import COUNTS_FILE, READ
+from components.corpus_gen.record.card import COUNTS_FILE, READ
 from components.evaluator.chance import STANDARD_ERRORS
 from components.evaluator.results import BASELINE, chances, evaluated, pair_figures, word_figures
 from components.evaluator.word_perplexity import tokens_per_word, word_perplexity

@@ -13,10 +13,7 @@ from pipeline.recipes.settings import Recipe
 def read_by_source(folders: Sequence[str], recipe: Recipe) -> list[dict[str, Any]]:
     """The figures of each source (`bert_keras.training.mixed_examples.SourceFigures`) in each phase, by length.
 
-    Empty if nothing is mixed.
-
-    Args:
-        folders: the artifacts of the examples that the Trainer read.
+    Empty if nothing is mixed. `folders` are the examples that the Trainer read.
     """
     examples = mixtures({folder: ExampleSet.load(folder) for folder in folders}, recipe.training)
     phases = phases_of(recipe.training, recipe.second_phase, examples)

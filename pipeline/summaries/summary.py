@@ -35,10 +35,9 @@ _MOST_SLICES = 10
 def summarize(run: Run, spec: RunSpec, run_dir: str) -> dict[str, Any]:
     """Collect the figures of a finished run, write them to `summary.json` in `run_dir`, and return them."""
     recipe, initial = spec.recipe, spec.inputs.initial_model
-    if isinstance(recipe, Recipe):
-        figures = pretrain.figures(run, recipe, initial)
-    else:
-        figures = task.figures(run, recipe, initial, run_dir)
+    figures = (
+        pretrain.figures(run, recipe, initial) if isinstance(recipe, Recipe) else task.figures(run, recipe, initial)
+    )
     summary = {
         "run": run.id,
         "workflow": recipe.workflow,

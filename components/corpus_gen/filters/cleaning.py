@@ -36,10 +36,7 @@ class Cleaner:
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
         """Clean a document; returns its lines and the rule that drops it: one of RULES, "" if it is kept.
 
-        The filters apply to the cleaned text. Line ends do not count as characters.
-
-        Args:
-            lines: non-blank lines without blanks at their ends; the same holds for the returned lines.
+        The filters apply to the cleaned text. Line ends do not count as characters. All lines are stripped.
         """
         if not self.on:
             return lines, ""

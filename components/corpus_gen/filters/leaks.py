@@ -196,12 +196,9 @@ class LeakFilter:
         return remaining, "" if remaining else LEAK
 
     def find(self, hashes: np.ndarray) -> list[tuple[int, int, int]]:
-        """Leaks among the words of a document: (first word, word after the last, set), sorted by set and place.
+        """Leaks among the words of a document, by their hashes, uint64 [words]; those of one set that overlap are one.
 
-        Overlapping leaks of the same set are one.
-
-        Args:
-            hashes: hashes of the words, uint64 [words].
+        (first word, word after the last, set), sorted by set and place.
         """
         table, size = self._table, self._settings.ngram_words
         places, rows = self._ngrams(hash_ngrams(hashes, size))

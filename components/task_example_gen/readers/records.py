@@ -85,11 +85,7 @@ class ReadReport:
         self.notes[path, note.text] += 1
 
     def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
-        """Count a malformed row, or stop.
-
-        Raises:
-            InputError: on_bad_row is "fail"; one line with file, line, reason and remedy.
-        """
+        """Count a malformed row; InputError, with file, line, reason and remedy, if `on_bad_row` is "fail"."""
         if on_bad_row == "fail":
             raise InputError(
                 f"{path}, {bad.where}: {bad.why}; correct it, or skip such rows with --set data.on_bad_row=skip"
@@ -147,12 +143,7 @@ def decoded(content: bytes) -> str:
 
 
 def tab_columns(content: bytes, count: int, whose: str) -> list[str]:
-    """Columns of a TSV line; quotes are ordinary characters.
-
-    Args:
-        count: expected number of columns.
-        whose: origin of that number, for the error.
-    """
+    """Columns of a TSV line, `count` of them as in `whose` header; quotes are ordinary characters."""
     columns = decoded(content).split("\t")
     if len(columns) != count:
         raise RowError(f"has {len(columns)} columns, not {whose} {count}")

@@ -42,11 +42,9 @@ class Restarts:
 
 
 def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Restarts | None:
-    """Table and picture of the restarts; None for a single training.
+    """Table and picture of the restarts (`bert_keras.finetuning.restarts`); None for a single training.
 
-    Args:
-        report: JSON of `bert_keras.finetuning.restarts`; its seeds are strings.
-        forms: the task's scores by name; the first is the main score.
+    `forms` are those of the task's scores by name; the first is the main score.
     """
     scores = dict(sorted(report["scores"].items(), key=lambda item: int(item[0])))
     if len(scores) < 2:

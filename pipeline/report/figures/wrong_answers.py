@@ -65,8 +65,7 @@ class WrongAnswers:
 def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -> WrongAnswers:
     """Up to `SHOWN` wrongly answered rows; for a regression those with the largest differences.
 
-    Args:
-        answers: the rows' answers, as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
+    `answers` are as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
     """
     pairs = list(zip(rows, answers, strict=True))
     if task.kind in ("regression", "similarity"):

@@ -138,7 +138,7 @@ class FabricatedTask:
             {**dict(zip(GRID, of, strict=True)), "score": value} for of, value in zip(values, scores, strict=True)
         ]
         best = max(trainings, key=lambda training: training["score"] or 0)
-        self.summary["search"] = {"metric": self.metric, "trainings": trainings, "best": best, "files": []}
+        self.summary["search"] = {"metric": self.metric, "trainings": trainings, "best": best}
 
     def file(self, key, name, content):
         """Write a file of an artifact."""

@@ -7,11 +7,9 @@ from tfx.dsl.components.base import base_beam_executor
 from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import decode_split_names
 
-from components.corpus_gen.component import CorpusGen
-from components.corpus_gen.executor import Executor
+from components.corpus_gen.component import CorpusGen, Executor
 from components.corpus_gen.inputs import InputList, find_inputs
-from components.corpus_gen.record.card import CARD_FILE
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import READ_FILE
 from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS

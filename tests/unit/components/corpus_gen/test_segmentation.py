@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from components.corpus_gen.segmentation import SPLITTER_CHARACTERS, segment, sentences
+from components.corpus_gen.plain_text import SPLITTER_CHARACTERS, segment, sentences
 from components.corpus_gen.settings import CorpusSettings
 
 LINES = CorpusSettings(segments="lines")

@@ -13,8 +13,7 @@ import tensorflow as tf
 from bert_keras.errors import InputError
 from components.corpus_gen import readers, transforms
 from components.corpus_gen.filters import chain
-from components.corpus_gen.record.card import CARD_FILE
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import READ_FILE, document_id

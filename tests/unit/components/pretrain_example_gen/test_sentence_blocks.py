@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_keras.data.masking import MaskingSettings
-from components.pretrain_example_gen.instances import plan_passes
-from components.pretrain_example_gen.sentence_blocks import choose_blocks
+from components.pretrain_example_gen.instances import choose_blocks, plan_passes
 from components.pretrain_example_gen.settings import ExampleSettings
 from tests.support.examples.numbered_documents import make_bucket
 

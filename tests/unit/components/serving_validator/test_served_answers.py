@@ -6,8 +6,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from components.serving_validator import check
-from components.serving_validator.check import differences
+from components.serving_validator import component as check
+from components.serving_validator.component import differences
 from components.serving_validator.limits import ServingLimits
 
 SCORES, TOKENS = np.array([[0.5, 20.0]], np.float32), np.array([b"a"], object)

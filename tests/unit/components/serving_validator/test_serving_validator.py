@@ -21,7 +21,8 @@ from bert_keras.errors import StageError
 from bert_keras.saved_model.saved_model_files import write_warmup_requests
 from bert_keras.saved_model.servable_ops import save_servable
 from components import processes
-from components.serving_validator import check, served_model
+from components.serving_validator import component as check
+from components.serving_validator import served_model
 from components.serving_validator.component import Executor
 from components.serving_validator.limits import ServingLimits
 from components.serving_validator.served_model import NotServable

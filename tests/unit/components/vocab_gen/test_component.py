@@ -12,8 +12,7 @@ from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
 from components.corpus_gen.inputs import InputFile
 from components.io.shards import write_shard
-from components.vocab_gen.component import VocabGen
-from components.vocab_gen.executor import Executor
+from components.vocab_gen.component import Executor, VocabGen
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.report.data_gate import data_rows
+from pipeline.report.gate import data_rows
 
 
 def figure(value, minimum=None, maximum=None, name="some_fraction"):

@@ -10,8 +10,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import task_of
-from pipeline.report.figures.confusion import confusion
-from pipeline.report.figures.search_map import search_map
+from pipeline.report.figures.tables import confusion, search_map
 from pipeline.report.figures.wrong_answers import MAX_CHARACTERS, MAX_WORDS, _neighbourhood, shortened, wrong_answers
 from pipeline.report.score_format import figure, score_form
 from tests.support.golden import check_golden

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.corpus_gen.filters.leaks import EvaluationSet, LeakFilter, LeakTable, _may_change, make_table
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import COUNTS_FILE
 from components.corpus_gen.settings import CorpusSettings, LeakSettings
 from components.corpus_gen.words import hash_words, words_of
 from components.io.shards import read_documents, read_json

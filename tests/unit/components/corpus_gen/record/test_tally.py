@@ -5,8 +5,16 @@ import pytest
 
 from components.corpus_gen.filters.chain import RULES
 from components.corpus_gen.languages import UNDETERMINED
-from components.corpus_gen.record.dropped import DroppedFile
-from components.corpus_gen.record.tally import FATES, KEPT, MAX_SOURCES, READ_BEFORE, SourceNames, Tally, nested
+from components.corpus_gen.record.tally import (
+    FATES,
+    KEPT,
+    MAX_SOURCES,
+    READ_BEFORE,
+    DroppedFile,
+    SourceNames,
+    Tally,
+    nested,
+)
 
 GERMAN = "Alle Menschen sind frei und an Würde und Rechten gleich geboren, sie sind mit Vernunft und Gewissen begabt."
 
