@@ -56,12 +56,7 @@ _Result = TypeVar("_Result")
 
 
 class RawDocument(NamedTuple):
-    """A document as read from a file.
-
-    Attributes:
-        source: path of the file; "archive.zip!member" in an archive.
-        lines: stripped, non-blank lines, at least one.
-    """
+    """A document as read from a file, or "archive.zip!member": stripped, non-blank lines, at least one."""
 
     source: str
     lines: list[str]
@@ -69,11 +64,7 @@ class RawDocument(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReadUnit:
-    """A unit of reading: the documents in bytes [start, end) of a divisible file; end None: to its end.
-
-    Attributes:
-        source_name: name of the file's source, of several that are mixed; "": it has none.
-    """
+    """The documents in bytes [start, end) of a divisible file; end None: to its end."""
 
     path: str
     start: int = 0

@@ -40,15 +40,10 @@ _MOST_SHOWN = 3
 
 @dataclasses.dataclass(frozen=True)
 class ServingVerdict:
-    """Content of `verdict.json`.
+    """Content of `verdict.json`; a model that the quality gate did not bless is not served, and so not `checked`.
 
-    Attributes:
-        blessed: whether the model may be pushed.
-        checked: False if the model was not served, because the quality gate did not bless it.
-        problems: reasons for not blessing it, a clause each.
-        latency_ms: 95th percentile of each signature.
-        memory_mb, load_seconds: as in `ServingLimits`.
-        answers: number of compared and timed answers.
+    `problems` are reasons for not blessing it, a clause each; `latency_ms` is the 95th percentile of each signature,
+    `answers` the number of compared and timed answers; `memory_mb` and `load_seconds` are as in `ServingLimits`.
     """
 
     blessed: bool
@@ -191,12 +186,9 @@ def _percentile_95(values: list[float]) -> float:
 
 
 class Executor(base_executor.BaseExecutor):
-    """Serves the model for a check, unless the quality gate has refused it.
+    """Serves the model for a check, unless the quality gate has refused it; StageError if the server does not start.
 
     A model that fails the check is a result, not an error: the verdict is kept and reported, and Pusher pushes nothing.
-
-    Raises:
-        StageError: the server cannot be started.
     """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:

@@ -58,10 +58,9 @@ def read_signature(model: str, name: str = DEFAULT_SIGNATURE) -> SignatureDef:
 
 
 class RowModel:
-    """A signature of a loaded model. Thread-safe; rows of similar length are computed together (`serving.scheduling`).
+    """A signature of a model loaded from a folder, local or in a store. Thread-safe.
 
-    Args:
-        model: folder of a SavedModel, local or in a store.
+    Rows of similar length are computed together (`serving.scheduling`).
     """
 
     def __init__(self, model: str, signature_name: str):

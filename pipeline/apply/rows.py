@@ -38,11 +38,9 @@ _PARQUET_ROWS = 256
 
 
 class Row(NamedTuple):
-    """A row of a range.
+    """A row; its number in its range, from 1, is that of its last line, or of the record in Parquet and TFRecords.
 
-    Attributes:
-        number: in its range, from 1: of its last line in JSON lines, CSV and TSV, else of the record.
-        values: by column; None for a blank line, or the reason why there are none.
+    Values are by column; None for a blank line, or the reason why there are none.
     """
 
     number: int

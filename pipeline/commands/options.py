@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from pipeline.runs.options import CASED_OPTION, INIT_OPTION, SET_OPTION, VOCAB_OPTION
+from pipeline.runs.request import CASED_OPTION, INIT_OPTION, SET_OPTION, VOCAB_OPTION
 
 Settings = Annotated[list[str] | None, SET_OPTION]
 Vocab = Annotated[str | None, VOCAB_OPTION]

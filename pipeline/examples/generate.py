@@ -53,8 +53,14 @@ from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
-from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors, peak_memory_bytes
-from pipeline.examples.beam_progress import StageProgress
+from pipeline.examples.beam_jobs import (
+    SentJobs,
+    StageProgress,
+    beam_options,
+    beam_pipeline,
+    input_errors,
+    peak_memory_bytes,
+)
 from pipeline.examples.output_claim import locked_output_dir
 
 _MOVED_AT_A_TIME = 100
@@ -62,13 +68,7 @@ _MOVED_AT_A_TIME = 100
 
 @dataclasses.dataclass(frozen=True)
 class ExampleJob:
-    """Settings of `bert-tfx examples`.
-
-    Attributes:
-        corpus: text -> documents.
-        vocabulary: documents -> vocabulary.
-        examples: documents and vocabulary -> examples.
-    """
+    """Settings of `bert-tfx examples`: text -> documents -> vocabulary -> examples."""
 
     corpus: CorpusSettings = dataclasses.field(default_factory=CorpusSettings)
     vocabulary: VocabularySettings = dataclasses.field(default_factory=VocabularySettings)

@@ -33,13 +33,8 @@ class Evaluations:
 class Frame:
     """Content of the sections that all pages have.
 
-    Attributes:
-        gate_rows: every threshold.
-        judged_on: the data that the gate measured on, in words.
-        slices: metrics of slices of the held-out split.
-        reference: legend of the curves' dashed line; empty if there is none.
-        settings_note: a note below the versions; may be empty.
-        fingerprints: hashes beside those of `summary.json`.
+    `judged_on` says on which data; `reference` is the legend of the curves' dashed line, "" without one;
+    `settings_note` stands below the versions, and `fingerprints` beside those of `summary.json`.
     """
 
     gate_rows: list[gate.GateRow]

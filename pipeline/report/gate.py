@@ -11,8 +11,7 @@ from components.evaluator.gate_failures import CHANCE, CHANGE, FORGETTING, VALUE
 from components.example_gate.limits import Figure
 from pipeline.recipes.finetuning import TaskGate
 from pipeline.report.score_format import MINUS, NO_SCORE, ScoreForm
-from pipeline.summaries.advice import advice
-from pipeline.summaries.gate_failures import failures_of, reasons
+from pipeline.summaries.gate_failures import advice, failures_of, reasons
 
 # A row's scale ends at this multiple of its last limit.
 MARGIN = 1.25
@@ -22,12 +21,7 @@ Threshold = tuple[str | None, tuple[str, str] | None, str]
 
 @dataclasses.dataclass(frozen=True)
 class GateRow:
-    """A threshold with its measurement.
-
-    Attributes:
-        kind: `VALUE`, which includes chance, `CHANGE` against the last blessed model, or `FORGETTING`.
-        passed: None if there was nothing to check.
-    """
+    """A threshold of a kind (`VALUE`, which includes chance, `CHANGE`, `FORGETTING`); `passed` is None if unchecked."""
 
     metric: str
     kind: str

@@ -40,7 +40,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     """Render the page's HTML."""
     documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
     vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri
-    examples = run.output(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, summary["phase"]), stages.EXAMPLES).uri
+    examples = run.output(stages.PRETRAIN_EXAMPLE_GEN + summary["phase"], stages.EXAMPLES).uri
     spec = load(examples, "example_spec.json")
     with open(os.path.join(vocabulary, "vocab.txt"), encoding="utf-8") as file:
         pieces = file.read().splitlines()

@@ -43,12 +43,9 @@ DOUBLED = True if getattr(BaseOperator, "retry_exponential_backoff", False) is F
 
 
 class CommandOperator(BaseOperator):
-    """A task that runs a command; the exit code determines the task's state.
+    """A task that runs the words that `command` makes of its context; the exit code determines the task's state.
 
-    Args:
-        command: maps the task's context to the command's words.
-        password_connection: an Airflow connection whose password the command receives as ML Metadata's; none: it has
-            that of the worker's environment.
+    The command receives the password of `password_connection` as ML Metadata's; without one, that of the environment.
     """
 
     ui_color = "#e8f0fe"

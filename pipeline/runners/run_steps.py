@@ -29,7 +29,7 @@ from pipeline.report.page import write_report
 from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, run_named
-from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy, reachable
+from pipeline.runs.metadata_store import check_sqlite, connection_config, keep_copy, reachable
 from pipeline.runs.notices import keep_notices, notices_file
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir
@@ -48,7 +48,7 @@ def compile_run(spec: RunSpec, run_id: str) -> list[str]:
     InputError: an unusable file, model or location of ML Metadata. StageError: ML Metadata cannot be reached.
     """
     request = spec.request
-    check_metadata_uri(request.metadata_uri)
+    connection_config(request.metadata_uri)
     check_sqlite(request.metadata_uri, artifacts_dir(request.run_dir))
     ir = _compiled(spec)
     runtime_parameter_utils.substitute_runtime_parameter(

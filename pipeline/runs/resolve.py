@@ -32,8 +32,7 @@ from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, with_settings
 from pipeline.runs.corpus_checks import checked_sets, leak_warning
 from pipeline.runs.notices import notices_file
-from pipeline.runs.options import LATEST
-from pipeline.runs.request import RunRequest
+from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, serving_dir
 from pipeline.runs.served_versions import hint_at_version, served_version
 from pipeline.runs.spec import InitialFiles, RunInputs, RunSpec

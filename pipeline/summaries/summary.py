@@ -25,8 +25,7 @@ from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE, serving_dir
 from pipeline.runs.served_versions import served_version
 from pipeline.runs.spec import RunSpec
 from pipeline.summaries import pretrain, task
-from pipeline.summaries.advice import advice
-from pipeline.summaries.gate_failures import reasons
+from pipeline.summaries.gate_failures import advice, reasons
 
 # With more labels or sources, only the file and the page list the slices.
 _MOST_SLICES = 10

@@ -22,11 +22,7 @@ RULES = {
 
 
 class Cleaner:
-    """The filter of `CleaningSettings`; plain data, so Beam can pickle it.
-
-    Raises:
-        ValueError: `settings.languages` has an unknown language; lists the known ones.
-    """
+    """The filter of `CleaningSettings`; plain data, so Beam can pickle it."""
 
     def __init__(self, settings: CleaningSettings):
         self._settings = settings

@@ -41,11 +41,7 @@ _HASH = np.dtype("<u8")
 
 
 class Passages:
-    """Drops repeated passages; a filter (`chain`).
-
-    Args:
-        settings: `passages.unit` is not "none".
-    """
+    """Drops repeated passages; a filter (`chain`) that is made only where `passages.unit` is not "none"."""
 
     def __init__(self, settings: CorpusSettings):
         self._settings, self._language = settings.passages, settings.language

@@ -63,11 +63,6 @@ class SourceNames:
 
         a/wiki/0.txt, a/wiki/1.txt, a/news.jsonl -> wiki/0.txt, wiki/1.txt, news.jsonl
         a/wiki/AA/000 .. a/wiki/ZZ/999, a/news.jsonl -> wiki, news.jsonl
-
-    Attributes:
-        given: the names that a user gives, or "".
-        shared: number of folders that all files share.
-        depth: number of parts of a path up to the end of the name.
     """
 
     given: tuple[str, ...] = ("",)
@@ -96,10 +91,7 @@ class SourceNames:
 class DroppedFile:
     """A file of dropped documents, which is made with the first of them, and exists once it is closed.
 
-    Args:
-        path: path of the file; None: nothing is written.
-        temporary_dir: folder of the unfinished file.
-        personal: replaces personal data, which a document that another filter has dropped still has.
+    Without a path nothing is written. `personal` replaces personal data, which documents that others drop still have.
     """
 
     def __init__(self, path: str | None, temporary_dir: str, personal: Callable | None = None):
@@ -133,11 +125,7 @@ def dropped_file(settings: CorpusSettings, documents_dir: str, name: str, tempor
 
 
 class Tally:
-    """Counts documents, and writes those that are dropped to a file.
-
-    Args:
-        languages: whether documents are counted by language, too; the detector takes more time than all other counts.
-    """
+    """Counts documents, also by language if asked, which takes the most time; and writes those that are dropped."""
 
     def __init__(self, names: SourceNames, languages: bool, dropped: DroppedFile):
         self._names, self._languages, self._dropped = names, languages, dropped

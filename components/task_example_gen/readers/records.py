@@ -20,12 +20,9 @@ _MAX_FIELD = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class LocatedRow:
-    """A row with its location.
+    """A row, and where it is in its file ("line 7").
 
-    Attributes:
-        where: location in the file ("line 7").
-        row: content of the row.
-        group: key of rows that belong together (the questions on an article) when rows are held out; "": none.
+    `group` is the key of rows that belong together (the questions on an article) when rows are held out; "": none.
     """
 
     where: str
@@ -35,11 +32,7 @@ class LocatedRow:
 
 @dataclasses.dataclass(frozen=True)
 class BadRow:
-    """A malformed row, and the reason.
-
-    Attributes:
-        record: its content, as the reader of the file gives it; None: it cannot be read.
-    """
+    """A malformed row, and the reason; `record` is its content as the reader gives it, None if it cannot be read."""
 
     where: str
     why: str
@@ -48,11 +41,7 @@ class BadRow:
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A valid row worth reporting; notes are counted by their text.
-
-    Attributes:
-        record: its content, if the row is left out.
-    """
+    """A valid row worth reporting; notes are counted by their text. `record` is the content of a row left out."""
 
     where: str
     text: str
@@ -68,13 +57,7 @@ class RowError(ValueError):
 
 @dataclasses.dataclass
 class ReadReport:
-    """Counts of malformed rows and notes.
-
-    Attributes:
-        skipped: number of malformed rows skipped, by file.
-        first: the first of them, by file.
-        notes: number of notes, by (file, text).
-    """
+    """Counts of malformed rows that were skipped, the first of them, by file; and of notes, by (file, text)."""
 
     skipped: Counter[str] = dataclasses.field(default_factory=Counter)
     first: dict[str, BadRow] = dataclasses.field(default_factory=dict)

@@ -28,12 +28,7 @@ TICKS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Restarts:
-    """Scores by seed.
-
-    Attributes:
-        rows: model (a seed, or the ensemble), whether it is chosen, and its scores.
-        mean: mean and standard deviation of the main score.
-    """
+    """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
 
     titles: list[str]
     rows: list[tuple[str, bool, list[str]]]

@@ -26,12 +26,9 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Confusion:
-    """A confusion matrix, or the most frequent mistakes.
+    """A confusion matrix, a line a true label with the cells of the predicted ones and the number of rows.
 
-    Attributes:
-        labels: in the order of their ids; empty if there are too many.
-        lines: true label, its cells by predicted label, number of rows.
-        pairs: replace the matrix for many labels: true label, predicted label, number of rows.
+    With too many labels it has the most frequent mistakes instead: `pairs` of labels and their number of rows.
     """
 
     labels: list[str]
@@ -97,12 +94,7 @@ class SearchCell:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """Tables of a search.
-
-    Attributes:
-        maps: batch size and its lines: epochs, and one cell per learning rate.
-        ranking: batch, learning rate, epochs and score of all trainings, the best first.
-    """
+    """Tables of a search: for each batch size lines of epochs with a cell per learning rate; and a ranking."""
 
     headline: str
     rates: list[str]

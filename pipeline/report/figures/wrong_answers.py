@@ -49,13 +49,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class WrongAnswers:
-    """Wrong answers of a model.
-
-    Attributes:
-        headline: their number.
-        note: which of them are shown.
-        rows: id and fields of each row.
-    """
+    """The number of a model's wrong answers, which of them are shown, and id and fields of each of these rows."""
 
     headline: str
     note: str
