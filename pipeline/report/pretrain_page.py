@@ -46,6 +46,8 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         pieces = file.read().splitlines()
     made = load(vocabulary, "vocab_spec.json")
     log, parts = curves.read_log(run.output(stages.TRAINER, stages.MODEL_RUN).uri), PARTS[summary["objective"]]
+    figures = [f"{part.key}_{figure}" for part in parts for figure in part.metrics]
+    summary = {**summary, **{name: math.nan for name in figures if summary[name] is None}}  # JSON has no NaN
     frame = Frame(
         gate_rows=gate.gate_rows(summary, baseline),
         judged_on=f"{summary['examples_eval']:,} held-out examples",

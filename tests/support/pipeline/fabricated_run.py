@@ -7,6 +7,7 @@ import os
 import types
 
 from components.evaluator.gate_failures import GateFailure
+from components.io.shards import write_json
 from pipeline.report import base_page
 from pipeline.report.page import write_report
 from pipeline.runs import lineage
@@ -133,8 +134,7 @@ class FinishedRun:
 
     def write(self):
         """Write the report from the current `summary`."""
-        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
-            json.dump(self.summary, file)
+        write_json(os.path.join(self.run_dir, "summary.json"), self.summary)
         with open(write_report(self.run_dir), encoding="utf-8") as file:
             return file.read()
 
