@@ -19,8 +19,7 @@ UNTIL_PARENT_ENDS = ("setpriv", "--pdeathsig", "KILL", "--")
 def end_with_parent(parent: int) -> None:
     """Let the kernel kill this process when its parent ends, however that ends.
 
-    Args:
-        parent: the parent's process id, given by the parent itself: it may have ended before this call.
+    The parent gives its process id itself: it may have ended before this call.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

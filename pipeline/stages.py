@@ -1,7 +1,7 @@
 """Names of the pipelines' stages and of their artifacts' keys, as in ML Metadata. Imports nothing.
 
-A second phase of pre-training has its own examples: `of_phase(PRETRAIN_EXAMPLE_GEN, SECOND_PHASE)`. So has the
-reference corpus, which is not trained on: `of_phase(CORPUS_GEN, REFERENCE)`; and the text that is mixed in: REPLAY.
+The id of a second phase's stage is `PRETRAIN_EXAMPLE_GEN + SECOND_PHASE`; of the reference corpus, which is not trained
+on, `CORPUS_GEN + REFERENCE`; of text that is mixed in, `PRETRAIN_EXAMPLE_GEN + REPLAY` + one of `PHASES`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,6 @@ IMPORTED = "result"
 
 FIRST_PHASE, SECOND_PHASE = PHASES = ("", "_second_phase")
 REFERENCE, REPLAY = "_reference", "_replay"
-
-
-def of_phase(stage: str, phase: str) -> str:
-    """The id of a stage in one of `PHASES`, or of `REFERENCE`, or of `REPLAY` + one of `PHASES`.
-
-    >>> of_phase(EXAMPLE_GATE, SECOND_PHASE)
-    'ExampleGate_second_phase'
-    """
-    return stage + phase
 
 
 def stage_of(node: str) -> str:

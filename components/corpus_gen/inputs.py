@@ -38,13 +38,10 @@ _SECONDS_BETWEEN_LINES = 15.0
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """An input file.
+    """An input file, local or in a store; its size is in bytes, compressed if it is.
 
-    Attributes:
-        path: local path, or address in a store.
-        size: size in bytes (compressed, if it is).
-        updated: time of writing as recorded by the store, in seconds since 1970; None: its content is hashed.
-        source_name: name of its source, of several that are mixed; "": it has none.
+    `updated` is the time of writing, in seconds since 1970, that the store records; None: its content is hashed.
+    `source_name` is the name of its source, of several that are mixed; "": it has none.
     """
 
     path: str
@@ -158,11 +155,7 @@ def read_input_list(path: str) -> list[InputFile]:
 
 
 def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputFile]:
-    """Files that `patterns` match, each once, sorted by path.
-
-    Raises:
-        InputError: a pattern matches nothing; names it and `option`.
-    """
+    """Files that `patterns` match, each once, sorted by path; InputError, with `option`, if one matches nothing."""
     files = {
         file.path: file for matches in in_threads(lambda pattern: _match(pattern, option), patterns) for file in matches
     }

@@ -34,11 +34,7 @@ def detectable_languages() -> frozenset[str]:
 
 
 def parse_languages(languages: str) -> frozenset[str]:
-    """Parse a list of language codes such as "en, de"; "" is the empty set.
-
-    Raises:
-        ValueError: a language cannot be detected; lists those that can be.
-    """
+    """Parse a list of language codes such as "en, de"; ValueError, which lists all, if one cannot be detected."""
     if not languages.strip():
         return frozenset()
     codes = frozenset(code.strip() for code in languages.split(","))
@@ -73,11 +69,7 @@ def _detect(text: str) -> list[tuple[str, int]]:
 
 
 def parse_regions(regions: str) -> frozenset[str]:
-    """Parse a list of countries such as "us, DE"; "" is the empty set.
-
-    Raises:
-        ValueError: a country's phone numbers are unknown.
-    """
+    """Parse a list of countries such as "us, DE"; ValueError if a country's phone numbers are unknown."""
     if not regions.strip():
         return frozenset()
     from phonenumbers import SUPPORTED_REGIONS

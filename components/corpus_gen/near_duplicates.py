@@ -113,7 +113,7 @@ def signature(segments: list[str], settings: CleaningSettings) -> bytes:
 
 
 class FindNearDuplicates(beam.PTransform):
-    """(run's path, rows) of `write_bands` -> paths of the tables with the ids of documents to drop (`read_dropped`).
+    """(run's path, rows) of `write_bands` -> paths of the tables, in `folder`, with the ids to drop (`read_dropped`).
 
     Of a group of similar documents the smallest id is kept. Exactly: in every bucket of documents with an equal band
     the smallest id is the leader; documents similar to it are dropped; the smallest remaining id is the next leader, up
@@ -121,9 +121,6 @@ class FindNearDuplicates(beam.PTransform):
     a is not similar to c, then c may be kept along with a. A document that occurs twice is not a duplicate of itself.
 
     The runs take `bands` rows of 88 bytes per document: 1.4 kB at a similarity of 0.8.
-
-    Args:
-        folder: where the tables are written.
     """
 
     def __init__(self, settings: CorpusSettings, folder: str):

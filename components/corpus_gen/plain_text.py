@@ -1,4 +1,4 @@
-"""Splits plain text into documents, in constant memory, starting at any byte of a file.
+"""Splits plain text into documents, in constant memory, starting at any byte of a file; and documents into segments.
 
 A file can be cut anywhere into ranges that are read independently. Documents end at blank lines. A range [start, end)
 contains the documents after the first blank line that begins at or after `start`, up to the first blank line that
@@ -17,6 +17,8 @@ from typing import BinaryIO
 from components.corpus_gen.settings import CorpusSettings
 
 BLOCK_BYTES = 1 << 20
+# The sentence splitter's time grows faster than the text (quadratically for Chinese), so it gets pieces.
+SPLITTER_CHARACTERS = 4096
 BYTE_ORDER_MARK = "\ufeff"
 # Code points that `surrogateescape` substitutes for bytes that are not UTF-8; JSON can contain others as escapes.
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
@@ -44,12 +46,7 @@ class TextDecoder:
 def read_text(
     file: BinaryIO, source: str, settings: CorpusSettings, counts: Counter[str], start: int = 0, end: int | None = None
 ) -> Iterator[list[str]]:
-    """Documents of a range of plain text, as lists of lines; see `assemble`.
-
-    Args:
-        file: positioned at byte `start`.
-        start, end: the range in bytes; None: to the end of the file.
-    """
+    """Documents of bytes [start, end) of plain text, as lists of lines (`assemble`); `file` is at `start`."""
     lines: Iterator[str | None] = read_lines(file, settings.max_document_characters, counts, start, end)
     if settings.documents == "files":
         lines = (line or None for line in lines)
@@ -57,11 +54,7 @@ def read_text(
 
 
 def assemble(lines: Iterable[str | None], settings: CorpusSettings, counts: Counter[str]) -> Iterator[list[str]]:
-    """Assemble lines to documents, cut if longer than `max_document_characters`.
-
-    Args:
-        lines: stripped; "" ends a document; None is skipped.
-    """
+    """Assemble stripped lines to documents, cut above the maximum length; "" ends a document, None is skipped."""
     document: list[str] = []
     size, limit, continued = 0, settings.max_document_characters, False
 
@@ -178,12 +171,9 @@ def _pieces(line: str, limit: int) -> Iterator[str]:
 
 
 def _cut(line: str, limit: int) -> tuple[str, str]:
-    """First piece and remainder of a long line (or its beginning), both stripped on the left.
+    """First piece and remainder of a line (or its beginning) above `limit` characters, both stripped on the left.
 
     Only the first `limit` + 1 characters matter, so that a line is cut the same way as a whole and while being read.
-
-    Args:
-        line: more than `limit` characters; the first is not blank.
     """
     window = line[: limit + 1]
     end = limit
@@ -192,3 +182,30 @@ def _cut(line: str, limit: int) -> tuple[str, str]:
     elif len(words := window.rsplit(None, 1)) == 2:
         end -= len(words[1]) - 1
     return window[:end].rstrip(), line[end:].lstrip()
+
+
+def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
+    """Segments of one document: its lines, or its sentences."""
+    if settings.segments == "lines":
+        return lines
+    segments = sentences(" ".join(lines), settings.language)
+    return [s for s in (s.strip() for s in segments) if s]
+
+
+def sentences(text: str, language: str) -> list[str]:
+    """Sentences of a text with the blanks around them: together they are the text."""
+    from sentencex import segment as split
+
+    start, whole = 0, []
+    while len(text) - start > SPLITTER_CHARACTERS:
+        piece = text[start : start + SPLITTER_CHARACTERS]
+        complete = list(split(language, piece))
+        if len(complete) > 1:
+            # The last sentence may continue in the next piece.
+            complete.pop()
+        else:
+            # A sentence without an end is cut at a blank.
+            complete = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
+        whole += complete
+        start += sum(map(len, complete))
+    return [*whole, *split(language, text[start:])]

@@ -56,12 +56,7 @@ _Result = TypeVar("_Result")
 
 
 class RawDocument(NamedTuple):
-    """A document as read from a file.
-
-    Attributes:
-        source: path of the file; "archive.zip!member" in an archive.
-        lines: stripped, non-blank lines, at least one.
-    """
+    """A document as read from a file, or "archive.zip!member": stripped, non-blank lines, at least one."""
 
     source: str
     lines: list[str]
@@ -69,11 +64,7 @@ class RawDocument(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ReadUnit:
-    """A unit of reading: the documents in bytes [start, end) of a divisible file; end None: to its end.
-
-    Attributes:
-        source_name: name of the file's source, of several that are mixed; "": it has none.
-    """
+    """The documents in bytes [start, end) of a divisible file; end None: to its end."""
 
     path: str
     start: int = 0
@@ -106,11 +97,7 @@ def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]
 
 
 def packed(files: Iterable, size: int, starts_of: Callable[[Any], Sequence[int]]) -> list[list[ReadUnit]]:
-    """Units of work of about `size` bytes, in the order of the files (`inputs.InputFile`).
-
-    Args:
-        starts_of: positions, from 0, at which a file is divided.
-    """
+    """Units of work of about `size` bytes, in the order of the files, divided at the positions `starts_of(file)`."""
     pieces: list[list[ReadUnit]] = [[]]
     filled = 0
     for file in files:
@@ -151,14 +138,9 @@ def _can_be_cut(path: str, settings: CorpusSettings) -> bool:
 def read_unit(
     unit: ReadUnit, settings: CorpusSettings, counts: Counter[str], opened: Callable[[str], BinaryIO] = open_file
 ) -> Iterator[RawDocument]:
-    """Documents of a unit, in order; one at a time is in memory.
+    """Documents of a unit, in order; one at a time is in memory. COUNTS are added to `counts`.
 
-    Args:
-        counts: COUNTS are added to it.
-        opened: opens the file; `open_for_ranges` if little of it is read.
-
-    Raises:
-        InputError: the file is damaged or not text, or a record is malformed; names file and record.
+    InputError: the file is damaged or not text, or a record is malformed; names file and record.
     """
     try:
         with opened(unit.path) as file:

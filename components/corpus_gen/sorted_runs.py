@@ -49,11 +49,7 @@ def hash_range(split: str, bucket: int, buckets: int) -> tuple[int, int]:
 
 
 def bucket_counts(split_bytes: dict[str, int], settings: CorpusSettings) -> dict[str, int]:
-    """Number of shards of each split.
-
-    Raises:
-        InputError: `corpus.bucket_bytes` is too small for this amount of text.
-    """
+    """Number of shards of each split; InputError if `corpus.bucket_bytes` is too small for this amount of text."""
     buckets = {split: max(1, math.ceil(split_bytes.get(split, 0) / settings.bucket_bytes)) for split in SPLITS}
     if max(buckets.values()) > SLOTS_A_SPLIT:
         min_bytes = math.ceil(max(split_bytes.values()) / SLOTS_A_SPLIT)
@@ -78,11 +74,7 @@ def write_run(path: str, documents: Iterable[tuple[int, bytes]]) -> dict[str, in
 
 
 def read_run(path: str, first_slot: int, last_slot: int) -> Iterator[bytes]:
-    """Serialized documents in the slots first_slot <= slot < last_slot.
-
-    Raises:
-        ValueError: the file is damaged; names it.
-    """
+    """Serialized documents in the slots first_slot <= slot < last_slot; ValueError if the file is damaged."""
     with open_for_ranges(path) as file:
         file.seek(first_slot * _OFFSET.itemsize)
         start, end = np.frombuffer(file.read((last_slot - first_slot + 1) * _OFFSET.itemsize), _OFFSET)[

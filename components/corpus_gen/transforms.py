@@ -33,12 +33,20 @@ from components.corpus_gen.near_duplicates import (
     signature,
     write_bands,
 )
+from components.corpus_gen.plain_text import segment
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
-from components.corpus_gen.record.counts_file import READ, RECORD, write_counts
-from components.corpus_gen.record.dropped import dropped_file
+from components.corpus_gen.record.card import READ, RECORD, write_counts
 from components.corpus_gen.record.licences import licences_of
-from components.corpus_gen.record.tally import DUPLICATE, FOUND, KEPT, NEAR_DUPLICATE, READ_BEFORE, SourceNames, Tally
-from components.corpus_gen.segmentation import segment
+from components.corpus_gen.record.tally import (
+    DUPLICATE,
+    FOUND,
+    KEPT,
+    NEAR_DUPLICATE,
+    READ_BEFORE,
+    SourceNames,
+    Tally,
+    dropped_file,
+)
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import (
     SPLITS,
@@ -314,10 +322,7 @@ def generate_documents(
 ) -> None:
     """Add the stages that make documents from `units` (`read_units`): shards, COUNTS_FILE, READ_FILE in `output_dir`.
 
-    Call `remove_intermediate` after the pipeline has run.
-
-    Args:
-        earlier: folder of the documents of an earlier run, whose READ_FILE has the ids to leave out; None: read all.
+    Documents in READ_FILE of the folder `earlier` are left out. Call `remove_intermediate` after the pipeline has run.
     """
     names = SourceNames.of((unit.path for piece in units for unit in piece), source_names(units))
     licences = licences_of((unit.source_name, unit.path) for piece in units for unit in piece)

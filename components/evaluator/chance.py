@@ -72,10 +72,7 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
 
     They are: the most frequent label, and "1", whose F1 some tasks are scored by; the most frequent choice; each tag
     for all words; the most frequent answers and, if contexts are known, random parts of them; random texts to find.
-
-    Args:
-        golds: labels of the rows, in the form of `TaskRow.gold`.
-        contexts: for spans, the contexts of all rows, or empty.
+    `golds` are as in `TaskRow.gold`.
     """
     if task.kind in ("regression", "similarity"):
         return []

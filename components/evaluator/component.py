@@ -22,12 +22,7 @@ REFERENCE_EXAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class ForgettingSettings:
-    """Settings of the scores of the initial model, and of what a model may forget.
-
-    Attributes:
-        part: key of the first part of the objective (`bert_keras.objectives.table.Part`).
-        max_forgetting: that of `pipeline.recipes.settings.GateSettings`.
-    """
+    """The first part of the objective (`bert_keras.objectives.table.Part`), and `GateSettings.max_forgetting`."""
 
     part: str
     max_forgetting: float | None
@@ -35,12 +30,7 @@ class ForgettingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PairSettings:
-    """Minimal pairs that the model is scored on.
-
-    Attributes:
-        path: file of the pairs (`components.evaluator.minimal_pairs.write_pairs`).
-        min_accuracy: minimum accuracy; None: any.
-    """
+    """The file of minimal pairs (`components.evaluator.minimal_pairs.write_pairs`), and their minimum accuracy."""
 
     path: str
     min_accuracy: float | None

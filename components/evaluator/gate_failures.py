@@ -20,17 +20,10 @@ AT_LEAST, AT_MOST = "at least", "at most"
 class GateFailure:
     """A threshold that was missed; what its kind does not have is None.
 
-    Attributes:
-        metric: its name.
-        kind: `VALUE`, `CHANGE`, `CHANCE`, `EMPTY` or `FORGETTING`.
-        slice: (by, of), as ("length", "33 to 64"); None: all examples.
-        value: the candidate's.
-        direction: on which side of the bound, or of the allowed change, it must be: `AT_LEAST` or `AT_MOST`.
-        bound: of the value; of `CHANCE` what the best guess has.
-        baseline: the last blessed model's value; of `FORGETTING` the initial model's.
-        allowed_change: from the baseline's value.
-        relative: whether the allowed change is a share of the baseline's value.
-        standard_errors: by how many of them the value is better than chance.
+    `slice` is (by, of), as ("length", "33 to 64"); None: all examples. The value must be `AT_LEAST` or `AT_MOST` the
+    `bound`, which for `CHANCE` is the best guess's, or differ by `allowed_change` from `baseline`, the last blessed
+    model's value or for `FORGETTING` the initial model's; `relative`: by a share of it. `standard_errors`: above
+    chance.
     """
 
     metric: str | None

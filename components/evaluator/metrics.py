@@ -59,13 +59,7 @@ class _RatioCombiner(beam.CombineFn):
     """Sums over the rows of each group of documents: their number, and two outputs of the model, b and a.
 
     Also a's improvement over each guess. The accumulator is float64 [DOCUMENT_GROUPS * DOCUMENT_PARTS, 3 + guesses].
-
-    Args:
-        keys: keys of the metric, of its interval's bounds and, with guesses, of chance and the distance from it.
-        numerator: name of a; the guesses of it are `NUMERATOR_guessed`.
-        denominator: name of b.
-        finish: converts a ratio to the metric.
-        guesses: number of guesses.
+    Keys are of the metric, of its interval's bounds and, with guesses, of chance and the distance from it.
     """
 
     def __init__(self, keys, numerator, denominator, finish, guesses):

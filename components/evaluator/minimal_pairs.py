@@ -65,12 +65,8 @@ class MinimalPair:
 def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -> list[MinimalPair]:
     """The pairs of all files that `patterns` match (paths, folders, globs; compressed or not), in order.
 
-    Args:
-        option: name of the option or setting, for errors.
-        limit: the first so many pairs of each paradigm; None: all.
-
-    Raises:
-        InputError: a pattern matches nothing, there are no pairs, or a row is no pair; one line, with file and row.
+    `limit`: only the first so many of each paradigm. InputError, which names `option`, or file and row: there are no
+    pairs, or a row is no pair.
     """
     pairs: list[MinimalPair] = []
     seen: Counter[str] = Counter()
@@ -115,13 +111,9 @@ def score_pairs(
 ) -> list[tuple[float, float]]:
     """The log-likelihoods of the good and of the bad sentence of each pair, in nats.
 
-    Args:
-        folder: a model that `bert-tfx convert` reads. Of an ELECTRA its generator is scored.
-        scoring: for masked language models.
-        cased: whether the vocabulary keeps case; None: as the folder says.
-
-    Raises:
-        InputError: the folder has no language model or no vocabulary, or a sentence is too long or without tokens.
+    `folder` is a model that `bert-tfx convert` reads; of an ELECTRA its generator is scored. `scoring` is for masked
+    language models. `cased`: whether the vocabulary keeps case; None: as the folder says. InputError: the folder has no
+    language model or no vocabulary, or a sentence is too long or without tokens.
     """
     from bert_keras.convert.formats import read_folder
     from bert_keras.tasks.sentence_likelihood import log_likelihoods, longest_sentence, masks_nothing

@@ -25,11 +25,7 @@ CHANCE, OVER_CHANCE = "_chance", "_over_chance"
 
 
 def evaluated(evaluation: str, model_name: str = CANDIDATE) -> dict[str, float]:
-    """Metrics over all examples, by name.
-
-    Args:
-        model_name: the candidate, or the baseline if there was one.
-    """
+    """Metrics over all examples, by name, of the candidate, or of the baseline if there was one."""
     return _metrics(_slices(evaluation, model_name)[()])
 
 
@@ -61,10 +57,9 @@ def chances(evaluation: str) -> dict[str, list[float]]:
 
 
 def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
-    """Metrics of the candidate by slice, in order: by label, by length, by source.
+    """Metrics of the candidate by slice, in order: by label, by length, by source; empty slices are missing.
 
-    Returns: for each slice `by` (a value of SLICED_BY), `of` (a label, "33 to 64", a source), `metrics`, including its
-        `example_count`, and `intervals` as above. Empty slices are missing.
+    Each has `by` (a value of SLICED_BY), `of` (a label, "33 to 64", a source), `metrics` and `intervals`.
     """
     parts = [
         {"by": by, "of": value, "metrics": _metrics(metrics), "intervals": _intervals(metrics)}

@@ -47,12 +47,7 @@ def custom_extractors(
 
 
 class AddLength(beam.DoFn):
-    """Adds to an example the name of its length slice.
-
-    Args:
-        groups: names of the slices (`SliceSettings.length_groups`).
-        model: folder of a SavedModel, whose vocabulary tokenizes the texts of task rows.
-    """
+    """Adds to an example the name of its length slice; `model` has the vocabulary for the texts of rows."""
 
     def __init__(self, groups: Sequence[str], model: str):
         self.groups, self.model = list(groups), model

@@ -65,12 +65,8 @@ class ScoreCombiner(beam.CombineFn):
     Confidence intervals are from a jackknife (Tukey 1958): the standard error of a score follows from the scores
     without each of 20 groups of texts with all their rows (the questions of a context, the hypotheses of a premise),
     assigned with a fixed seed; with fewer texts each is a group. The same holds for the difference from the best guess
-    (`components.evaluator.chance`).
-
-    Args:
-        task: the task to score.
-        keys: TFMA's keys: scores in the order of `task.metrics`, lower bounds, upper bounds, then chance for the first
-            score and the number of standard errors above it.
+    (`components.evaluator.chance`). TFMA's keys are: scores, lower bounds, upper bounds in the order of `task.metrics`,
+    then chance for the first score and the number of standard errors above it.
     """
 
     def __init__(self, task: Task, keys: list[tfma.metrics.MetricKey]):

@@ -47,17 +47,10 @@ def tokens_per_word(examples_dir: str) -> float:
 
 
 def mean_loss(model_dir: str, examples_dir: str, part: str, max_examples: int | None = None) -> float | None:
-    """Mean loss of a model's predicted tokens on held-out examples, in nats.
+    """Mean loss, in nats, of a SavedModel's predictions in held-out examples, the first `max_examples` of them.
 
-    Args:
-        model_dir: a SavedModel with the signature `evaluate`.
-        examples_dir: examples; their `eval` split is read in the order of its shards, which is that of a hash of the
-            documents.
-        part: key of the part of the objective (`bert_keras.objectives.table.Part`).
-        max_examples: the first so many are read; None: all.
-
-    Returns:
-        None if the model has no such part, for its head was drawn.
+    They are in the order of their shards, that of a hash of the documents. None: the model has no such `part` (the key
+    of a `bert_keras.objectives.table.Part`), for its head was drawn.
     """
     evaluate = tf.saved_model.load(model_dir).signatures.get("evaluate")
     if evaluate is None or f"{part}_nll" not in evaluate.structured_outputs:

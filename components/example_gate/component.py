@@ -19,7 +19,7 @@ from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
 from bert_keras.errors import StageError
 from bert_keras.files import files_in
 from components.artifacts import ExampleVerdict
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import COUNTS_FILE
 from components.example_gate.limits import DataLimits, check_limits
 from components.io.shards import read_json, write_json
 from components.stage import Stage

@@ -56,17 +56,10 @@ class DataLimits:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of the data with its limits, the settings data.min_NAME and data.max_NAME.
+    """A figure of the data `of` "corpus" or "examples", with its limits, the settings data.min_NAME and data.max_NAME.
 
-    Attributes:
-        name: name of the limits without min_ and max_.
-        of: `corpus` or `examples`.
-        label: description for people.
-        value: a count or a fraction; None if the data have no such figure, which is within all limits.
-        minimum: lower limit, or None.
-        maximum: upper limit, or None.
-        remedy: advice for a value outside the limits.
-        source: name of the source that it is of; "": of all text together.
+    `value` is a count or a fraction; None, which is within all limits, if the data have no such figure. `remedy` is for
+    a value outside the limits. Without a `source` it is of all text together.
     """
 
     name: str
@@ -115,11 +108,8 @@ class Figure:
 def check_limits(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLimits) -> list[Figure]:
     """All figures of the data with their limits; training may start if none has a `problem`.
 
-    The limits hold for all text together and for each source that has a name.
-
-    Args:
-        spec: content of `example_spec.json`.
-        corpus: content of `corpus.json`.
+    The limits hold for all text together and for each source that has a name. `spec` and `corpus` are the contents of
+    `example_spec.json` and `corpus.json`.
     """
     figures = _figures(spec, corpus, limits)
     for name, counts in spec.get("sources", {}).items():

@@ -27,10 +27,8 @@ def archive_kind(head: bytes) -> str | None:
 def members(file: BinaryIO, kind: str, source: str) -> Iterator[tuple[str, BinaryIO]]:
     """Yield (name, content) of each regular file of an archive, in its order.
 
-    Folders, links and devices are skipped. Names are not used as paths: nothing is written.
-
-    Raises:
-        InputError: the archive is encrypted, or exceeds the limits above; names it.
+    Folders, links and devices are skipped. Names are not used as paths: nothing is written. InputError: the archive is
+    encrypted, or exceeds the limits above.
     """
     total = 0
     entries = _zip_members(file, source) if kind == "zip" else _tar_members(file)

@@ -13,11 +13,8 @@ def lines_between(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (position, content) of each line that begins in bytes [start, end); content ends with its line feed.
 
-    Args:
-        file: at its beginning, if start > 0.
-        end: None: to the end of the file.
-        quoted: whether a line feed between double quotes belongs to the line, as in CSV (RFC 4180). All bytes before
-            `start` are read then, since only their number of quotes tells whether `start` is between quotes.
+    With `quoted` a line feed between double quotes belongs to the line, as in CSV (RFC 4180). All bytes before `start`
+    are read then: their number of quotes tells whether `start` is between quotes. The file is at its beginning.
     """
     inside, position = False, start
     if start:

@@ -45,10 +45,8 @@ def shard_paths(directory: str) -> list[str]:
 def matching(pattern: str) -> list[FileMetadata]:
     """Files, local or in a store, that a glob of Beam's matches, hidden ones too, sorted by path; no folders.
 
-    Raises:
-        BeamIOError: the files cannot be listed.
-        ValueError: the scheme is unknown, or needs an extra package.
-        InputError: a name is not UTF-8, as Beam and TFX need it; names the file.
+    BeamIOError: they cannot be listed. ValueError: the scheme is unknown, or needs an extra package. InputError: a name
+    is not UTF-8, as Beam and TFX need it.
     """
     # Beam's local file system lists nothing for a glob without a folder; paths still begin as the pattern does.
     here = "" if "://" in pattern or "/" in re.split(r"[[*?]", pattern)[0] else "./"
@@ -74,20 +72,12 @@ def is_hidden(path: str, pattern: str = "") -> bool:
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a file as is, without decompression by its extension.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-    """
+    """Open a file as is, without decompression by its extension; FileNotFoundError if there is none."""
     return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def open_for_ranges(path: str) -> BinaryIO:
-    """Open a file to read small ranges: Beam's buffers fetch 16 MB or more for each read of a remote file.
-
-    Raises:
-        OSError: the file does not exist or cannot be read.
-    """
+    """Open a file to read small ranges: Beam's buffers fetch 16 MB or more for each read of a remote file."""
     if path.startswith("gs://"):
         return _gcs().open(path, "rb", read_buffer_size=RANGE_BYTES)
     if path.startswith("s3://"):
@@ -136,9 +126,7 @@ def _s3() -> Any:
 def read_documents(path: str) -> Iterator[list[str]]:
     """Segments of each document of a shard (format: `components.corpus_gen.transforms`).
 
-    Raises:
-        ValueError: a record is damaged, not a tf.Example, without segments or not UTF-8; names file and record.
-        FileNotFoundError: the file does not exist.
+    ValueError, with file and record: a record is damaged, not a tf.Example, without segments or not UTF-8.
     """
     number = 0
     with open_file(path) as file:

@@ -5,7 +5,9 @@ Legend: N instances, T `max_seq_length`.
 
 from __future__ import annotations
 
+import array
 import dataclasses
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,7 +16,6 @@ from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCU
 from bert_keras.data.masking import MaskingVocabulary, mask_tokens
 from bert_keras.tokenizers.protocol import Tokenizer
 from components.pretrain_example_gen.packing import pack_features, pack_sequences
-from components.pretrain_example_gen.sentence_blocks import choose_blocks
 from components.pretrain_example_gen.sentence_pairs import choose_pairs, truncate_pairs, uniform_numbers
 from components.pretrain_example_gen.settings import EVAL, PAIRS, ExampleSettings
 from components.pretrain_example_gen.tokenized_shard import Bucket, random_stream
@@ -25,6 +26,9 @@ INSTANCE = np.dtype(
     [(name, np.int32) for name in ("a_start", "a_length", "b_start", "b_length")]
     + [("is_random_next", np.bool_), ("truncated", np.bool_)]
 )
+
+# A run of sentences that fills an example: tokens[start:end].
+SENTENCES = np.dtype([("start", np.int64), ("end", np.int64)])
 
 # Instances filled, masked and encoded together: few enough to fit in the cache. Masking draws random numbers by block,
 # so another value gives other (equally good) shards.
@@ -60,10 +64,7 @@ def plan_passes(
 ) -> Iterator[Plan]:
     """Instances of a bucket, one pass at a time, so that memory does not grow with the number of passes.
 
-    Args:
-        key: key of the random choices besides the pass: run seed, split, bucket.
-        sep_id: [SEP], which separates the sentences for some objectives.
-        pair_separators: number of separators between the two segments of a pair.
+    `key`: of the random choices besides the pass: run seed, split, bucket. `pair_separators`: between two segments.
     """
     separated = settings.objective in SEPARATED
     cut_segments = 0
@@ -104,6 +105,23 @@ def _pair_instances(bucket: Bucket, settings: ExampleSettings, rng: np.random.Ge
     return instances
 
 
+def choose_blocks(bucket: Bucket, longest: int, cut_sentences: bool) -> np.ndarray:
+    """Fairseq's `complete_doc` (or `complete`, for a bucket of one document): SENTENCES [N], in the order of the text.
+
+    Each has as many segments as fit into `longest` tokens, which no segment exceeds, and does not cross documents.
+    `cut_sentences`: it goes on to `longest` tokens, with the beginning of the segment that starts the next one.
+    """
+    starts, documents = bucket.segment_splits.tolist(), bucket.document_splits.tolist()
+    fields = array.array("q")
+    for document in range(len(documents) - 1):
+        segment, last = documents[document], documents[document + 1]
+        while segment < last:
+            start = starts[segment]
+            segment = bisect_right(starts, start + longest, segment + 1, last + 1) - 1
+            fields.extend((start, min(start + longest, starts[last]) if cut_sentences else starts[segment]))
+    return np.array(fields, np.int64).view(SENTENCES)
+
+
 def _block_instances(blocks: np.ndarray) -> np.ndarray:
     instances = np.zeros(len(blocks), INSTANCE)
     instances["a_start"] = blocks["start"]
@@ -120,12 +138,8 @@ def instance_lengths(plan: Plan, pair_separators: int = 1) -> np.ndarray:
 def document_groups(plan: Plan, packing: bool, key: Sequence[object]) -> np.ndarray:
     """Int64 [N], feature `document_group` of each instance (`bert_keras.data.example_format`).
 
-    Adjacent documents share a group if there are more documents than groups. Of up to DOCUMENT_PARTS documents, parts
-    are told apart.
-
-    Args:
-        packing: whether rows are packed by group. Then groups are larger, but for the smallest buckets.
-        key: key of the first group, so that the documents of several buckets spread.
+    Adjacent documents share a group if there are more documents than groups; rows that are packed by group have larger
+    groups. Of up to DOCUMENT_PARTS documents, parts are told apart. `key` draws the first group.
     """
     starts, firsts = plan.document_starts, plan.instances["a_start"]
     most = min(DOCUMENT_GROUPS, max(32, len(firsts) // 32)) if packing else DOCUMENT_GROUPS
@@ -159,12 +173,7 @@ def fill_instances(
 ) -> dict[str, np.ndarray]:
     """Fill [CLS] A [SEP] B [SEP], with as many [SEP] in the middle as the tokenizer has; [CLS] A [SEP] if B is empty.
 
-    Or [CLS] A, if it is `separated`. Then padding.
-
-    Args:
-        tokens: int32 [tokens]; see `Plan`.
-        instances: INSTANCE [N].
-        separated: see `Plan`.
+    Or [CLS] A, if it is `separated` (`Plan`). Then padding.
 
     Returns:
         input_ids:    int32 [N, T].
@@ -202,9 +211,7 @@ def make_examples(
 ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
     """Fill, mask and pack planned instances, a block at a time; in order, unless they are packed.
 
-    Args:
-        split: only `eval` has document groups, and with dynamic masking masks.
-        key: key of the random choices of the pass (`key_of_pass`).
+    Only the split `eval` has document groups, and with dynamic masking masks.
 
     Yields:
         features: arrays [rows, values] of `bert_keras.data.example_format.ExampleLayout.features`.

@@ -27,12 +27,8 @@ def pack_sequences(lengths: np.ndarray, max_seq_length: int, max_sequences: int)
     variant opens about as many rows as are needed in advance, each with one of the longest sequences. The result with
     the fewest rows wins. (For docstrings, 512 tokens, S = 3: 0.83 full instead of 0.75.)
 
-    Args:
-        lengths: integers [N], from 1 to `max_seq_length`.
-
-    Returns:
-        int32 [R, S], indices of sequences, then -1. Each sequence is in one row. Within a row lengths decrease;
-        sequences of equal length keep their order.
+    Returns int32 [R, S], indices of sequences, then -1. Each sequence is in one row. Within a row lengths decrease;
+    sequences of equal length keep their order.
     """
     counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
     fewest = max(-(-len(lengths) // max_sequences), -(-int(lengths.sum()) // max_seq_length))
@@ -88,15 +84,9 @@ def _kinds(counts: list[int], max_sequences: int, opened: int) -> list[_Kind]:
 def pack_features(
     features: Mapping[str, np.ndarray], sequences_of_row: np.ndarray, layout: ExampleLayout, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Place sequences side by side (worked example: `bert_keras.data.example_format`).
+    """Place the features of N sequences side by side in R rows (worked example: `bert_keras.data.example_format`).
 
-    Args:
-        features: features of N sequences in separate rows; the first ones go to row 0, the next to row 1, ...
-        sequences_of_row: int64 [R], number of sequences of each row, at least 1.
-        layout: layout of the packed rows.
-
-    Returns:
-        Features of `layout`, with R rows each.
+    The first ones go to row 0, the next to row 1, ...: `sequences_of_row`, int64 [R], at least 1 each.
     """
     R, T, P, S = len(sequences_of_row), layout.max_seq_length, layout.max_predictions_per_seq, layout.max_sequences
     is_token = features["input_mask"] != 0

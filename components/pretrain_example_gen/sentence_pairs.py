@@ -30,7 +30,7 @@ def uniform_numbers(rng: np.random.Generator) -> Iterator[float]:
 
 
 def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[float], longest: int = 0) -> np.ndarray:
-    """Pairs of one pass over all documents, untruncated: the original's `create_instances_from_document`.
+    """Pairs of one pass over all documents, untruncated, PAIR [N]: the original's `create_instances_from_document`.
 
     `segment_pair` splits the same chunks but never draws another document, `mlm_sop` only for a single segment; the
     parts of other chunks it swaps with probability 1/2. `nsp=balanced` differs in two points:
@@ -39,12 +39,7 @@ def choose_pairs(bucket: Bucket, settings: ExampleSettings, uniforms: Iterator[f
     - Whenever one kind is ahead, the next pair is of the other kind. A chunk of one sentence can only be random; if a
       real pair is due, such a chunk takes another sentence, if the document has one more.
 
-    Args:
-        uniforms: random numbers from [0, 1).
-        longest: maximum number of text tokens; 0: `settings.max_num_tokens`.
-
-    Returns:
-        PAIR [N]: pairs in order, for each document in order.
+    `uniforms` are random numbers from [0, 1); `longest`, in text tokens, is `settings.max_num_tokens` if it is 0.
     """
     starts = bucket.segment_splits.tolist()  # lists: scalar reads and bisect are slow on arrays
     documents = bucket.document_splits.tolist()
@@ -114,10 +109,7 @@ def truncate_pairs(pairs: np.ndarray, max_num_tokens: int, rng: np.random.Genera
 
     Removing one token at a time from the longer side (from B if they are equal) ends with both sides at half, with the
     odd token in A, unless one side was shorter and remains whole. Each token is removed from the front or the back with
-    equal probability, so the number removed from the front is binomial.
-
-    Returns:
-        int64 [N], number of removed tokens.
+    equal probability, so the number removed from the front is binomial. Returns int64 [N], number of removed tokens.
     """
     a_length = pairs["a_end"] - pairs["a_start"]
     b_length = pairs["b_end"] - pairs["b_start"]

@@ -138,11 +138,8 @@ def _fill_checksums(encoded: np.ndarray, ends: np.ndarray, sizes: np.ndarray) ->
 def encode_records(features: Mapping[str, np.ndarray]) -> bytes:
     """Serialized tf.Examples, one per row, as consecutive TFRecords.
 
-    Args:
-        features: name -> [N, values]; integers >= 0 become int64 features, floats float features.
-
-    Raises:
-        ValueError: a feature has another rank, type, sign or number of rows; names the feature.
+    Features are [N, values]: integers >= 0 become int64 features, floats float features. ValueError: one has another
+    rank, type, sign or number of rows.
     """
     num_examples = len(next(iter(features.values())))
     for name, values in features.items():

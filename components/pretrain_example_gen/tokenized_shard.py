@@ -40,11 +40,9 @@ class Bucket:
     def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer, separated: bool = True) -> Bucket:
         """Tokenize documents (sequences of segments); omits segments and documents without tokens, as the original.
 
-        Documents are consumed while tokenizing, so little of their text is in memory at a time.
-
-        Args:
-            separated: whether a segment begins as a text does. If not, and words do not stand alone, it has the space
-                before it that running text has: none after a full-width sign, as in Chinese.
+        Documents are consumed while tokenizing, so little of their text is in memory at a time. Unless segments are
+        `separated` or words stand alone, a segment has the space before it that running text has: none after a
+        full-width sign, as in Chinese.
         """
         segment_counts: list[int] = []
 
@@ -85,9 +83,8 @@ class Bucket:
     def with_separators(self, sep_id: int, *, across_documents: bool) -> Bucket:
         """Insert a separator at the end of each segment (</s> of fairseq's `append_eos`).
 
-        Args:
-            across_documents: merge all documents into one, with another separator as a segment of its own between
-                them, for the blank line between documents in fairseq's text files.
+        `across_documents` merges all documents into one, with another separator as a segment of its own between them,
+        for the blank line between documents in fairseq's text files.
         """
         tokens = np.insert(self.tokens, self.segment_splits[1:], sep_id).astype(np.int32, copy=False)
         lengths = np.diff(self.segment_splits) + 1

@@ -21,11 +21,12 @@ import numpy as np
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, Shard
 from bert_keras.tokenizers.protocol import Tokenizer
-from components.io.shards import read_documents, shard_name, whole_file, write_json
+from components.io.shards import read_documents, shard_name, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
 from components.pretrain_example_gen.tf_example_encoder import encode_records
 from components.pretrain_example_gen.tokenized_shard import Bucket
+from components.vocab_gen.files import copy_vocabulary, load_tokenizer
 
 _DOCUMENTS_NAME = re.compile(r"documents-(\d+)-of-(\d+)(?:-(\w+))?\.tfrecord")
 
@@ -126,10 +127,7 @@ def make_examples_shards(
 ) -> tuple[dict[str, int], list[Shard]]:
     """Make the examples of one shard of documents, one shard per pass; returns COUNTS and the shards' figures.
 
-    Without documents the shards are empty.
-
-    Raises:
-        ValueError: see `read_documents`, `examples_path`, `ExampleSettings.passes`, `Bucket`.
+    Without documents the shards are empty. ValueError as in `read_documents`, `examples_path` and `Bucket`.
     """
     passes = settings.passes(split)
     paths = [examples_path(documents_path, output_dir, number, passes) for number in range(passes)]
@@ -198,10 +196,6 @@ def write_example_spec(
     Training reads them as `Shard` and `ExampleSpec` (`bert_keras.data.example_format`). The spec contains all settings
     by name. `max_predictions_per_seq` is per row, and per sequence in `masking`; they differ if rows are packed.
     `counts` are by split; `sources` has them for each source that has a name.
-
-    Args:
-        made: `Made` of all shards of documents.
-        replay: whether training mixes them into other examples (`bert_keras.data.example_format.ExampleSpec`).
     """
     made = list(made)
     shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
@@ -230,4 +224,47 @@ def write_example_spec(
             "counts": counted(),
             **({"sources": {name: counted(name) for name in names}} if names else {}),
         },
+    )
+
+
+def generate_examples(
+    pipeline: beam.Pipeline,
+    documents_dir: str,
+    vocabulary_dir: str,
+    settings: ExampleSettings,
+    output_dir: str,
+    replay: bool = False,
+) -> None:
+    """Add the stages that make examples in `output_dir`: shards, their spec, and the vocabulary.
+
+    `vocabulary_dir` may be `output_dir`. `replay`: training mixes them into other examples. Call
+    `components.io.shards.remove_temporary` after the pipeline has run.
+    """
+    if vocabulary_dir != output_dir:
+        # Makes the examples readable without other artifacts.
+        copy_vocabulary(vocabulary_dir, output_dir)
+    tokenizer, spec = load_tokenizer(output_dir)
+    made = [
+        pipeline
+        | f"Documents[{split}]" >> beam.Create(shard_paths(f"{documents_dir}/Split-{split}"), reshuffle=False)
+        | f"Spread[{split}]" >> beam.Reshuffle()  # else the shards stay on the worker that listed them
+        | f"Make[{split}]" >> beam.ParDo(MakeExamplesShard(tokenizer, settings, split, f"{output_dir}/Split-{split}"))
+        for split in (TRAIN, EVAL)
+    ]
+    _ = (
+        made
+        | "AllSplits" >> beam.Flatten()
+        | "Together" >> beam.combiners.ToList()
+        | "WriteSpec"
+        >> beam.Map(
+            lambda made: write_example_spec(
+                output_dir,
+                settings,
+                made,
+                vocabulary_sha256=spec["vocabulary_sha256"],
+                vocab_size=spec["vocab_size"],
+                unicode_version=spec["unicode_version"],
+                replay=replay,
+            )
+        )
     )

@@ -39,15 +39,7 @@ def write_lineage(
     context: BaseExecutor.Context | None,
     decontaminated: list[dict[str, Any]] | None = None,
 ) -> None:
-    """Write the file to the folder of a version.
-
-    Args:
-        directory: folder of the version.
-        version: its number.
-        input_dict: inputs of ModelPush.
-        context: context of its execution; None outside of a pipeline.
-        decontaminated: evaluation sets that the corpus has no texts of; None: unknown.
-    """
+    """Write the file to the folder of a version, from the inputs of ModelPush and the context of its execution."""
     inputs = {key: artifact_utils.get_single_instance(artifacts) for key, artifacts in input_dict.items()}
     blessed = inputs["model_blessing"].mlmd_artifact.create_time_since_epoch
     scores = evaluated(inputs["evaluation"].uri)

@@ -46,16 +46,10 @@ class NotServable(Exception):
 
 
 class ServedModel:
-    """Serves a SavedModel on free ports of the loopback interface, on the CPU. Usable as a context manager.
+    """Serves a SavedModel on free ports of the loopback interface, on the CPU, as a context manager.
 
-    The child process ends when the context is left, or when this process ends in any way.
-
-    Args:
-        max_load_seconds: time limit for loading.
-
-    Raises:
-        NotServable: the server crashed, or did not load the model in time.
-        StageError: the server cannot be started, whatever the model.
+    The child process ends when the context is left, or when this process ends in any way. NotServable: the server
+    crashed, or did not load the model in time. StageError: it cannot be started, whatever the model.
     """
 
     def __init__(self, directory: str, max_load_seconds: float):
@@ -95,11 +89,7 @@ class ServedModel:
         self._folder.cleanup()
 
     def predict(self, request: predict_pb2.PredictRequest, seconds: float) -> predict_pb2.PredictResponse:
-        """Send a request for any signature.
-
-        Raises:
-            NotServable: there is no answer within `seconds`; gives the reason.
-        """
+        """Send a request for any signature; NotServable, with the reason, if there is no answer within `seconds`."""
         named = predict_pb2.PredictRequest()
         named.CopyFrom(request)
         named.model_spec.name = _MODEL

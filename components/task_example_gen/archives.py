@@ -33,8 +33,7 @@ def split_member(path: str) -> tuple[str, str]:
 def open_member(path: str) -> Iterator[BinaryIO]:
     """Open the decompressed content of a file or of a member of an archive.
 
-    Raises:
-        InputError: it cannot be read (also later, while reading), or no member of an archive is named.
+    InputError: it cannot be read (also later, while reading), or no member of an archive is named.
     """
     file_path, member = split_member(path)
     with input_errors(file_path), open_file(file_path) as file:

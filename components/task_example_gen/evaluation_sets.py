@@ -41,9 +41,7 @@ def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
 
     Returns the settings for the workers, with the path of the table in place of the sets, so that other content gives
     other settings, which the cache does not know. Unchanged without sets. Workers must be able to read the directory.
-
-    Raises:
-        InputError: a pattern matches nothing, or a file has no format of a task; names it.
+    InputError: a pattern matches nothing, or a file has no format of a task.
     """
     if not settings.decontaminate:
         return settings
@@ -57,11 +55,7 @@ def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
 
 
 def read_evaluation_set(path: str, name: str) -> EvaluationSet:
-    """Read the texts of a file, a member of an archive, or a folder or archive of reviews (IMDb).
-
-    Raises:
-        InputError: it has no format of a task; names it.
-    """
+    """Read the texts of a file, a member of an archive, or reviews (IMDb); InputError for any other format."""
     if _has_reviews(path):
         read = list(read_imdb(path))
         reviews = [str(review.row.inputs["text"]) for review in read if isinstance(review, LocatedRow)]

@@ -26,17 +26,11 @@ _PURPOSE = {TRAIN: "train on", EVAL: "evaluate on", EVAL_MISMATCHED: "evaluate o
 def generate_rows(
     task: Task, files: Mapping[str, Sequence[str]], settings: TaskDataSettings, output_dir: str
 ) -> TaskSpec:
-    """Write `OUTPUT_DIR/Split-NAME/examples-*.tfrecord` for each split, and `task_spec.json`.
+    """Write `OUTPUT_DIR/Split-NAME/examples-*.tfrecord` for each split, and `task_spec.json`; returns its content.
 
-    Args:
-        task: without labels, it gets those of its training rows; all other rows must have one of its labels.
-        files: files by split; without eval rows, some of the training rows are held out.
-
-    Returns:
-        Content of `task_spec.json`.
-
-    Raises:
-        InputError: a file cannot be used, a row is malformed (and `settings.on_bad_row` is "fail"), or there are none.
+    A task without labels gets those of its training rows; all other rows must have one of its labels. Without files of
+    eval rows, some of the training rows are held out. InputError: a file cannot be used, a row is malformed (and
+    `settings.on_bad_row` is "fail"), or there are none.
     """
     report = ReadReport()
     train = _read(task, TRAIN, files[TRAIN], settings, report)

@@ -1,25 +1,8 @@
 """Maps a task's official files to splits.
 
-In a folder, or an archive (at its root, or in its top-level folders):
-
-    task        train                            eval                               test
-    GLUE's      train.tsv                        dev.tsv                            test.tsv
-    mnli        train.tsv                        dev_matched.tsv (eval)             test_matched.tsv (test)
-                                                 dev_mismatched.tsv                 test_mismatched.tsv
-                                                 (eval_mismatched)                  (test_mismatched)
-    mrpc        also msr_paraphrase_train.txt                                       msr_paraphrase_test.txt
-    imdb        the folder train (aclImdb/train)                                    test
-    text, text-pair, ag-news, sentence-...  train.tsv .csv .jsonl ...  dev, valid, val or eval    test
-    swag        train.csv                        val.csv                            test.csv
-    codah       train.tsv full_data.tsv          dev.tsv                            test.tsv
-    squad1.1    train-v1.1.json                  dev-v1.1.json                      (KorQuAD_v1.0_... too)
-    squad2.0    train-v2.0.json                  dev-v2.0.json
-    mlqa        train*.json cmrc2018_train.json  dev*.json cmrc2018_dev.json        test*.json
-    ner         train.txt eng.train              valid.txt testa eng.testa          test.txt testb eng.testb
-                wnut17train.conll train          emerging.dev.conll dev             emerging.test.annotated test
-
-and under the other names of `names_of`; each may be compressed (`.gz`). The first existing name is used. Without eval
-rows, some of the training rows are held out (`components.task_example_gen.splits`).
+Files are looked for in a folder, or an archive (at its root, or in its top-level folders), under the names in `_NAMES`,
+also compressed (`.gz`); of IMDb the folders train and test. Without eval rows, some of the training rows are held out
+(`components.task_example_gen.splits`).
 """
 
 from __future__ import annotations
@@ -124,12 +107,8 @@ def find_splits(
 ) -> dict[str, list[str]]:
     """Find the files of each split, in the order of SPLITS, for `components.task_example_gen.readers.read_rows`.
 
-    Args:
-        data: the official folder or archive, or a single training file.
-        explicit: files by split, which replace those found in `data`.
-
-    Raises:
-        InputError: there is no training file, a file does not exist, or belongs to two splits.
+    `data` is the official folder or archive, or a training file; `explicit` files by split replace those found in it.
+    InputError: there is no training file, or a file does not exist or belongs to two splits.
     """
     named = {split: list(paths) for split, paths in (explicit or {}).items() if paths}
     splits = (_find(task, data.rstrip("/"), required=TRAIN not in named) if data else {}) | named

@@ -18,16 +18,11 @@ T = TypeVar("T")
 def hold_out(
     rows: Sequence[tuple[str, LocatedRow]], eval_fraction: float, seed: int
 ) -> tuple[list[TaskRow], list[TaskRow]]:
-    """Split rows into (training rows, eval rows), each in their order.
+    """Split (path, row) pairs into (training rows, eval rows), each in their order.
 
     Groups (articles, documents, videos) are not split, nor are rows with the same inputs. Groups are held out in the
     order of a seeded hash until they have `eval_fraction` of the rows; at least one is held out, and one is not.
-
-    Args:
-        rows: (path, row) pairs.
-
-    Raises:
-        InputError: there is only one group.
+    InputError: there is only one group.
     """
     groups: dict[bytes, list[int]] = {}
     for index, (path, located) in enumerate(rows):

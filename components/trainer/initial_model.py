@@ -27,13 +27,8 @@ from bert_keras.saved_model.settings import ORIGIN_FIELD
 def export_initial_model(job: PretrainJob, source: str, cased: bool | None = None) -> InitialWeights:
     """Export the model of `job` before its first step to `job.output_dir`, which then is the `init` of a job.
 
-    Args:
-        job: the training.
-        source: a folder that `bert_keras.convert.initial_weights.initial_folder` reads.
-        cased: whether its vocabulary keeps case; None: as the folder says.
-
-    Raises:
-        InputError: the examples do not fit the model, or `source` cannot be its initial model.
+    `cased`: whether the vocabulary of `source` keeps case; None: as its folder says. InputError: the examples do not
+    fit the model, or `source` cannot be its initial model (`bert_keras.convert.initial_weights.initial_folder`).
     """
     examples_dir = by_length(job.examples)[-1]
     spec = ExampleSpec.load(examples_dir)

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import json
 import os
+from typing import Any
 
-from tfx.types import channel, standard_artifacts
+import apache_beam as beam
+from pydantic import TypeAdapter
+from tfx.dsl.components.base import base_beam_executor
+from tfx.types import artifact_utils, channel, standard_artifacts
 
+from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
 from components.corpus_gen.inputs import InputFile, fingerprint
+from components.io.shards import shard_paths
 from components.stage import Stage
-from components.vocab_gen.executor import Executor
-from components.vocab_gen.files import MERGES_FILE
+from components.vocab_gen.files import MERGES_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
+from components.vocab_gen.transforms import MakeVocabulary
+
+
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Learns from the `train` split only, imports the given vocabulary, or extends it by words of the `train` split."""
+
+    def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
+        settings = TypeAdapter(VocabularySettings).validate_json(exec_properties["settings"])
+        output_dir = artifact_utils.get_single_uri(output_dict["vocabulary"])
+        wanted = exec_properties["vocab_size"]
+        given, initial = json.loads(exec_properties["given"]), None
+        if given and settings.extend:
+            initial = given_tokenizer(given["path"], settings)
+        elif given:
+            size = import_vocabulary(given["path"], output_dir, settings)
+            if size != wanted:
+                raise InputError(f"{given['path']}: has {size:,} tokens, not {wanted}; --set model.vocab_size={size}")
+            return
+        train = artifact_utils.get_split_uri(input_dict["documents"], "train")
+        with self._make_beam_pipeline() as pipeline:
+            _ = (
+                pipeline
+                | "Shards" >> beam.Create(shard_paths(train))
+                | "MakeVocabulary" >> MakeVocabulary(output_dir, wanted, settings, exact=True, initial=initial)
+            )
 
 
 class VocabGen(
@@ -30,12 +61,12 @@ class VocabGen(
         settings: VocabularySettings,
         given: InputFile | None = None,
     ):
-        files = [given, *_merges_beside(given)] if given and settings.algorithm == "byte_bpe" else [given]
-        content = given and {"path": given.path, "fingerprint": fingerprint([file for file in files if file])}
+        content = None
+        if given:
+            files = [given]
+            merges = os.path.join(os.path.dirname(given.path), MERGES_FILE)
+            # The reader reports that merges are missing.
+            if settings.algorithm == "byte_bpe" and os.path.exists(merges):
+                files.append(InputFile(merges, os.path.getsize(merges)))
+            content = {"path": given.path, "fingerprint": fingerprint(files)}
         super().__init__(documents, vocab_size, settings, content)
-
-
-def _merges_beside(vocabulary: InputFile) -> list[InputFile]:
-    """The merges of a byte-level BPE, which are read with it; that the file is missing, the reader reports."""
-    path = os.path.join(os.path.dirname(vocabulary.path), MERGES_FILE)
-    return [InputFile(path, os.path.getsize(path))] if os.path.exists(path) else []

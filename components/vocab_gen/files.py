@@ -33,11 +33,7 @@ def write_vocabulary(
     settings: VocabularySettings,
     **more: object,
 ) -> None:
-    """Write the files; the spec last.
-
-    Args:
-        more: further entries of the spec.
-    """
+    """Write the files; the spec, which gets the entries `more`, last."""
     content = "".join(token + "\n" for token in vocabulary).encode()
     _write(f"{output_dir}/{VOCABULARY_FILE}", content)
     if settings.algorithm == "byte_bpe":
@@ -67,11 +63,7 @@ def copy_vocabulary(source_dir: str, output_dir: str) -> None:
 
 
 def load_tokenizer(directory: str) -> tuple[BertTokenizer | ByteBpeTokenizer, dict]:
-    """Load the tokenizer of a folder's vocabulary, and the content of vocab_spec.json.
-
-    Raises:
-        ValueError: vocab.txt is not the file that the spec describes.
-    """
+    """The tokenizer of a folder's vocabulary, and its spec; ValueError if the spec is not that of vocab.txt."""
     content = _read(f"{directory}/{VOCABULARY_FILE}")
     spec = json.loads(_read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
@@ -98,11 +90,8 @@ def given_tokenizer(path: str, settings: VocabularySettings) -> BertTokenizer:
 def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]]]:
     """Read a user's vocabulary: tokens in the order of their ids, and merges for byte-level BPE.
 
-    Args:
-        path: vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it.
-
-    Raises:
-        InputError: it cannot be read, or is not a vocabulary for this algorithm; names the file.
+    It is vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it.
+    InputError: it cannot be read, or is not a vocabulary for this algorithm.
     """
     try:
         text = _read(path).decode("utf-8")

@@ -39,10 +39,8 @@ def least_count(total: int, settings: VocabularySettings) -> int:
 def sample(counts: Mapping[str, int], threshold: int, key: str = "") -> Iterator[tuple[str, int]]:
     """Words and counts; no more than total / `threshold` are expected, and the total stays in the mean.
 
-    A word with a lower count is left out, or has the count `threshold`, with the probability count / threshold.
-
-    Args:
-        key: of the draws, which are hashes: the same word is drawn anew for another key.
+    A word with a lower count is left out, or has the count `threshold`, with the probability count / threshold. Draws
+    are hashes of the word and `key`.
     """
     for word, count in counts.items():
         if count >= threshold:
@@ -54,16 +52,10 @@ def sample(counts: Mapping[str, int], threshold: int, key: str = "") -> Iterator
 def learn_wordpiece(
     counts: Mapping[str, int], vocab_size: int, settings: VocabularySettings, *, exact: bool
 ) -> list[str]:
-    """Learn a WordPiece vocabulary of `vocab_size` tokens, the same for the same counts.
+    """Learn a WordPiece vocabulary of `vocab_size` tokens from counted basic tokens, the same for the same counts.
 
     In order: special tokens, the alphabet, its "##x", then wordpieces in the order of learning, the most useful first.
-
-    Args:
-        counts: words, from basic tokenization, with their counts.
-        exact: whether fewer tokens than `vocab_size` are an error.
-
-    Raises:
-        InputError: the words yield fewer tokens, or need more for their characters alone.
+    InputError: the words need more tokens for their characters alone, or yield fewer and it must be `exact`.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -99,17 +91,9 @@ def learn_wordpiece(
 def add_words(
     counts: Mapping[str, int], initial: BertTokenizer, settings: VocabularySettings
 ) -> tuple[list[str], dict[str, float]]:
-    """Add `settings.extend` words to a vocabulary, the same for the same counts.
+    """Add `settings.extend` words to a vocabulary, the same for the same counts; InputError if fewer save a token.
 
-    Args:
-        counts: as in `learn_wordpiece`.
-        initial: tokenizer with that vocabulary.
-
-    Returns:
-        The vocabulary, and tokens per word of the counted text before and after.
-
-    Raises:
-        InputError: fewer words save a token.
+    Returns the vocabulary, and tokens per word of the counted text before and after.
     """
     words = _frequent(counts, settings)
     chosen = choose_words(words, initial, settings.extend)
@@ -135,9 +119,8 @@ def learn_byte_bpe(
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Learn a byte-level BPE vocabulary of `vocab_size` tokens and its merges, the same for the same counts.
 
-    In order: special tokens, the 256 characters for bytes, then tokens in the order of learning.
-
-    Args and Raises: as in `learn_wordpiece`; words are those of `bert_keras.tokenizers.byte_bpe.words`.
+    In order: special tokens, the 256 characters for bytes, then tokens in the order of learning. Errors as in
+    `learn_wordpiece`; words are those of `bert_keras.tokenizers.byte_bpe.words`.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -105,13 +105,10 @@ class MakeVocabulary(beam.PTransform):
     """Paths of document shards -> files of the vocabulary in `output_dir`, and its size.
 
     Memory: the distinct words of a worker's shards, and in one place all words with the `least_count`: as many for 3e9
-    words as for 3e11, since the minimum grows with the text. Byte-level BPE learns from a sample of
-    rare words instead.
+    words as for 3e11, since the minimum grows with the text. Byte-level BPE learns from a sample of rare words instead.
 
-    Args:
-        vocab_size: number of tokens, including special ones.
-        exact: whether a corpus that yields fewer is an error (`InputError`), or gives a smaller vocabulary.
-        initial: the tokenizer to which `settings.extend` words are added; None: learn a vocabulary.
+    `exact`: fewer tokens than `vocab_size`, which includes special ones, are an `InputError`. An `initial` tokenizer
+    gets `settings.extend` words; None: learn a vocabulary.
     """
 
     def __init__(

@@ -32,13 +32,8 @@ WINDOW_ROWS, WINDOW_CHARACTERS = 1024, 1 << 22
 class ApplyJob:
     """A signature of a model, and the columns it is applied to.
 
-    Attributes:
-        model: folder of the SavedModel, local or in a store.
-        signature: name of the signature.
-        columns: columns of each input; of several columns an input is the list of their values.
-        keep: columns that are copied to the answers, by their names there.
-        output_dir: folder of the shards.
-        ranges: number of ranges.
+    Of several `columns` an input is the list of their values; `keep` are columns that are copied to the answers, by
+    their names there. `model` and `output_dir` are local or in a store.
     """
 
     model: str

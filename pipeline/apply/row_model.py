@@ -27,11 +27,7 @@ _ANSWER_BYTES = 64 << 20
 
 
 def find_model(model: str) -> str:
-    """The folder of a SavedModel: `model` itself, or the highest version in it.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The folder of a SavedModel: `model` itself, or the highest version in it; InputError if there is none."""
     model = model.rstrip("/")
     if FileSystems.exists(f"{model}/{SAVED_MODEL_FILE}"):
         return model
@@ -47,8 +43,7 @@ def find_model(model: str) -> str:
 def read_signature(model: str, name: str = DEFAULT_SIGNATURE) -> SignatureDef:
     """A signature of the SavedModel in a folder, read without TensorFlow.
 
-    Raises:
-        InputError: it has no such signature, or one without an answer for each row.
+    InputError: it has no such signature, or one without an answer for each row.
     """
     with open_file(f"{model}/{SAVED_MODEL_FILE}") as file:
         graphs = SavedModel.FromString(file.read()).meta_graphs
@@ -63,10 +58,9 @@ def read_signature(model: str, name: str = DEFAULT_SIGNATURE) -> SignatureDef:
 
 
 class RowModel:
-    """A signature of a loaded model. Thread-safe; rows of similar length are computed together (`serving.scheduling`).
+    """A signature of a model loaded from a folder, local or in a store. Thread-safe.
 
-    Args:
-        model: folder of a SavedModel, local or in a store.
+    Rows of similar length are computed together (`serving.scheduling`).
     """
 
     def __init__(self, model: str, signature_name: str):
@@ -80,11 +74,7 @@ class RowModel:
     def answers(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | str]:
         """For each row the outputs by name, as JSON, or the reason why there are none.
 
-        Args:
-            rows: JSON values of the inputs by name, as in the "instances" of a REST request.
-
-        Raises:
-            ServingError: other errors than invalid rows.
+        Rows are as the "instances" of a REST request. ServingError: other errors than invalid rows.
         """
         results: list[dict[str, Any] | str] = [""] * len(rows)
         alike: dict[tuple, list[tuple[int, dict[str, np.ndarray]]]] = {}

@@ -38,11 +38,9 @@ _PARQUET_ROWS = 256
 
 
 class Row(NamedTuple):
-    """A row of a range.
+    """A row; its number in its range, from 1, is that of its last line, or of the record in Parquet and TFRecords.
 
-    Attributes:
-        number: in its range, from 1: of its last line in JSON lines, CSV and TSV, else of the record.
-        values: by column; None for a blank line, or the reason why there are none.
+    Values are by column; None for a blank line, or the reason why there are none.
     """
 
     number: int
@@ -50,12 +48,9 @@ class Row(NamedTuple):
 
 
 def plan(files: Sequence[InputFile]) -> list[list[ReadUnit]]:
-    """Ranges of the files, in order; the number of workers does not change them.
+    """Ranges of the files, in order; the number of workers does not change them. InputError: a file has another format.
 
     Uncompressed lines are divided at any line, Parquet at row groups, other files not at all; small files are combined.
-
-    Raises:
-        InputError: a file has another format; names it.
     """
     size = min(MAX_RANGE_BYTES, max(MIN_RANGE_BYTES, sum(file.size for file in files) // RANGES))
     starts = dict(zip(files, in_threads(lambda file: _starts(file, size), files), strict=True))
@@ -63,14 +58,7 @@ def plan(files: Sequence[InputFile]) -> list[list[ReadUnit]]:
 
 
 def read_rows(unit: ReadUnit, columns: Collection[str]) -> Iterator[Row]:
-    """Rows of a range, one at a time.
-
-    Args:
-        columns: the needed ones.
-
-    Raises:
-        InputError: the file is damaged, or its header lacks a column; names it.
-    """
+    """Rows of a range, one at a time; InputError if the file is damaged, or its header lacks one of the `columns`."""
     try:
         kind, _ = _kind(unit.path)
         with open_file(unit.path) as file:

@@ -31,8 +31,14 @@ from components.task_example_gen.archives import files_below
 from pipeline.apply.handler import ApplyJob, ShardHandler
 from pipeline.apply.row_model import find_model, read_signature
 from pipeline.apply.rows import plan, read_rows
-from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors, peak_memory_bytes
-from pipeline.examples.beam_progress import StageProgress
+from pipeline.examples.beam_jobs import (
+    SentJobs,
+    StageProgress,
+    beam_options,
+    beam_pipeline,
+    input_errors,
+    peak_memory_bytes,
+)
 from pipeline.examples.output_claim import locked_output_dir
 
 BAD_ROWS_FILE, SPEC_FILE = "bad_rows.jsonl", "apply.json"
@@ -56,8 +62,6 @@ def apply(
         patterns: files, folders or globs.
         columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
         keep: columns to copy; NAME=COLUMN copies under another name.
-        beam_args: Beam's arguments for runner and workers.
-        tell: prints a line for the user.
 
     Raises:
         InputError: unusable model, signature, files or columns; a folder with other answers; no row was answered.

@@ -84,11 +84,7 @@ def demo(
 def _fine_tuning(
     task: str | None, settings: Sequence[str], run_dir: str
 ) -> tuple[RunRequest | None, Sequence[TaskRow]]:
-    """The request of --task, without its initial model, and rows to ask for: of its last split.
-
-    Raises:
-        InputError: no such task or setting, or a bad row or none in the folder.
-    """
+    """The request of --task, without its initial model, and rows of its last split to ask for."""
     if task is None:
         if settings:
             raise InputError(f"--task-set {settings[0]}: give --task NAME=DIR too")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from pipeline.runs.options import CASED_OPTION, INIT_OPTION, SET_OPTION, VOCAB_OPTION
+from pipeline.runs.request import CASED_OPTION, INIT_OPTION, SET_OPTION, VOCAB_OPTION
 
 Settings = Annotated[list[str] | None, SET_OPTION]
 Vocab = Annotated[str | None, VOCAB_OPTION]
@@ -32,14 +32,10 @@ def with_options(
     make: Callable[..., Any] = dict,
     required: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command: replace one of its arguments by options, one per field of a dataclass.
+    """Decorate a command: replace `argument` by options, one for each of the `fields` of a dataclass (none: all).
 
-    Args:
-        settings: the dataclass; its fields are annotated with `typer.Option`.
-        argument: name of the command's argument.
-        fields: fields that become options; none: all of them.
-        make: makes the argument from the options' values, by name.
-        required: fields with a default whose options are required nevertheless.
+    The fields are annotated with `typer.Option`; those in `required` have no default. `make` makes the argument from
+    the options' values, by name.
     """
     hints = typing.get_type_hints(settings, include_extras=True)
     chosen = [field for field in dataclasses.fields(settings) if not fields or field.name in fields]

@@ -101,7 +101,9 @@ def recipes(
         raise InputError(f"{recipe}: no such recipe ({', '.join(RECIPES)}) and no such task ({', '.join(TASKS)})")
     else:
         settings = settings_of(recipe_of(recipe) if recipe in RECIPES else finetuning(recipe))
-        for line in (inspect.getdoc(RECIPES[recipe]) or "").splitlines() if recipe in RECIPES else ():
+        title, _, facts = (inspect.getdoc(RECIPES[recipe]) or "").partition("\n\n") if recipe in RECIPES else ("",) * 3
+        command = "" if "Command: " in facts else f"Command:   bert-tfx pretrain {recipe} --corpus 'text/*.txt'\n"
+        for line in f"{title}\n\n{command}{facts}".splitlines() if title else ():
             typer.echo(f"# {line}".rstrip())
         for key, value in settings.items():
             typer.echo(f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}")

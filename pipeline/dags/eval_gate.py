@@ -25,11 +25,7 @@ from pipeline.recipes.settings import GateSettings
 
 
 def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tfma.EvalConfig:
-    """TFMA's configuration for a pre-trained model.
-
-    Args:
-        objective: the model's objective (`bert_keras.objectives.table.PARTS`).
-    """
+    """TFMA's configuration for a pre-trained model of an objective (`bert_keras.objectives.table.PARTS`)."""
     configs = []
     bounds = bounds_of(objective)
     for name, setting in bounds.items():

@@ -11,30 +11,28 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import pusher_pb2
 from tfx.types import channel, standard_artifacts
 
+from bert_keras.jobs import FinetuneJob
 from components.baseline_resolver.strategy import LatestComparableStrategy
-from components.code_version import code_fingerprint
+from components.code_version import FINETUNING, code_fingerprint, weights_fingerprint
 from components.evaluator import metrics, minimal_pairs, slices, task_scores, word_perplexity
 from components.evaluator.component import Evaluator
 from components.pusher.component import ModelPush
 from components.serving_validator.component import ServingValidator
+from components.task_example_gen.component import TaskExampleGen
 from pipeline import stages
-from pipeline.dags.finetuning import finetuning_stages
+from pipeline.dags.eval_gate import task_eval_config
 from pipeline.dags.pretraining import pretraining_stages
-from pipeline.dags.trained import Trained
+from pipeline.dags.trained import Trained, trainer_of
+from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
-from pipeline.runs.run_dir import artifacts_dir, serving_dir
+from pipeline.runs.run_dir import artifacts_dir, serving_dir, training_dir
 from pipeline.runs.spec import RunSpec
 
 
 def create_pipeline(spec: RunSpec, beam_pipeline_args: Sequence[str]) -> Pipeline:
-    """The pipeline of a run; an equal spec is served from the cache. Without inputs the graph of nodes is the same.
-
-    Args:
-        spec: the run.
-        beam_pipeline_args: runner and workers of the Beam stages.
-    """
+    """The pipeline of a run; an equal spec is served from the cache. Without inputs the graph of nodes is the same."""
     recipe = spec.recipe
-    trained = pretraining_stages(spec, recipe) if isinstance(recipe, Recipe) else finetuning_stages(spec, recipe)
+    trained = pretraining_stages(spec, recipe) if isinstance(recipe, Recipe) else _finetuning_stages(spec, recipe)
     return Pipeline(
         pipeline_name=spec.request.name,
         pipeline_root=artifacts_dir(spec.request.run_dir),
@@ -42,6 +40,35 @@ def create_pipeline(spec: RunSpec, beam_pipeline_args: Sequence[str]) -> Pipelin
         enable_cache=True,
         beam_pipeline_args=list(beam_pipeline_args),
     )
+
+
+def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
+    """The stages of fine-tuning: from a task's files to a model that takes its raw text."""
+    example_gen = TaskExampleGen(recipe.name, spec.inputs.rows, spec.inputs.rows_fingerprint, recipe.data)
+    examples = example_gen.outputs[stages.EXAMPLES]
+    initial = spec.inputs.initial_model
+    job = FinetuneJob(
+        task=recipe.name,
+        task_settings=recipe.task,
+        init=initial.source if initial else "",
+        init_fingerprint=initial.sha256 if initial else "",
+        cased=spec.request.cased,
+        training=recipe.training,
+        search=recipe.search,
+        restarts=recipe.restarts,
+        export=recipe.export,
+        max_unknown_fraction=recipe.data.max_unknown_fraction,
+        training_root=training_dir(spec.request.run_dir),
+        code=weights_fingerprint(FINETUNING),
+        stage_code=code_fingerprint("components.trainer.finetune"),
+        # TFX passes these to the entry points.
+        rows="",
+        output_dir="",
+        logs_dir="",
+    )
+    trainer = trainer_of("components.trainer.finetune", job, examples)
+    gate = task_eval_config(recipe.row, recipe.gate, recipe.slices)
+    return Trained([example_gen, trainer], trainer, examples, gate)
 
 
 def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:

@@ -139,7 +139,7 @@ def _examples_of_phase(
     validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
     gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs[stages.EXAMPLES], recipe.data)
     phase_stages = (example_gen, statistics_gen, schema_gen, validator, gate)
-    return [stage.with_id(stages.of_phase(stage.id, phase)) for stage in phase_stages]
+    return [stage.with_id(stage.id + phase) for stage in phase_stages]
 
 
 def _other_examples(
@@ -147,18 +147,15 @@ def _other_examples(
 ) -> list[BaseComponent]:
     """The stages from other text to its examples; the first makes the documents.
 
-    Args:
-        kind: `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
+    `kind` is `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
     """
     replay = kind == stages.REPLAY
     corpus = dataclasses.replace(corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
-    corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(
-        stages.of_phase(stages.CORPUS_GEN, kind)
-    )
+    corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(stages.CORPUS_GEN + kind)
     sets = dict(zip(stages.PHASES, recipe.example_sets, strict=False)) if replay else {"": recipe.example_sets[-1]}
     examples = [
         PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, settings, replay=replay).with_id(
-            stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, kind + phase)
+            stages.PRETRAIN_EXAMPLE_GEN + kind + phase
         )
         for phase, settings in sets.items()
     ]

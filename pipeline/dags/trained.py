@@ -19,15 +19,9 @@ from components.evaluator.component import ForgettingSettings, PairSettings
 class Trained:
     """A pipeline up to its Trainer.
 
-    Attributes:
-        stages: the stages, in a valid order of execution, with the Trainer and what else the gate reads.
-        trainer: the one of them that trains.
-        examples: examples whose `eval` split the model is judged on.
-        gate: metrics and thresholds (`pipeline.dags.eval_gate`).
-        initial: exports the model that the training started from: the baseline if no blessed model is comparable.
-        reference: examples of text that is not trained on, for the initial model and the new one.
-        forgetting: how these are scored.
-        pairs: minimal pairs that the model is scored on.
+    `stages` are in a valid order of execution. The model is judged on the `eval` split of `examples` by `gate`
+    (`pipeline.dags.eval_gate`); `initial` exports the model that the training started from, the baseline if no blessed
+    model is comparable; `reference` are examples of text that is not trained on, scored as `forgetting` says.
     """
 
     stages: list[BaseComponent]

@@ -32,9 +32,8 @@ from bert_keras.errors import InputError
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
-from components.corpus_gen.record.card import CARD_FILE
-from components.corpus_gen.record.counts_file import COUNTS_FILE
-from components.corpus_gen.record.dropped import DROPPED
+from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
+from components.corpus_gen.record.tally import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import generate_documents, remove_intermediate
@@ -48,14 +47,20 @@ from components.io.shards import (
     shard_paths,
     whole_file,
 )
-from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
+from components.pretrain_example_gen.transforms import generate_examples
 from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
-from pipeline.examples.beam_jobs import SentJobs, beam_options, beam_pipeline, input_errors, peak_memory_bytes
-from pipeline.examples.beam_progress import StageProgress
+from pipeline.examples.beam_jobs import (
+    SentJobs,
+    StageProgress,
+    beam_options,
+    beam_pipeline,
+    input_errors,
+    peak_memory_bytes,
+)
 from pipeline.examples.output_claim import locked_output_dir
 
 _MOVED_AT_A_TIME = 100
@@ -63,13 +68,7 @@ _MOVED_AT_A_TIME = 100
 
 @dataclasses.dataclass(frozen=True)
 class ExampleJob:
-    """Settings of `bert-tfx examples`.
-
-    Attributes:
-        corpus: text -> documents.
-        vocabulary: documents -> vocabulary.
-        examples: documents and vocabulary -> examples.
-    """
+    """Settings of `bert-tfx examples`: text -> documents -> vocabulary -> examples."""
 
     corpus: CorpusSettings = dataclasses.field(default_factory=CorpusSettings)
     vocabulary: VocabularySettings = dataclasses.field(default_factory=VocabularySettings)
@@ -89,16 +88,10 @@ def generate(
     """Make the examples of a corpus in `output_dir`; return the figures that the command prints.
 
     The name of a stage's work folder is a hash of all that its result depends on. So stages finished by an earlier
-    command are reused, and an orphaned job writes the same content or writes elsewhere.
+    command are reused, and an orphaned job writes the same content or writes elsewhere. Without `vocab_file` a
+    vocabulary of at most `vocab_size` tokens is learned.
 
-    Args:
-        patterns: files, folders or globs of text.
-        vocab_file: the vocabulary to use; None: learn one of at most `vocab_size` tokens.
-        beam_args: Beam's arguments for runner and workers.
-        tell: prints a line for the user.
-
-    Raises:
-        InputError: no text, an unusable vocabulary, bad records, a folder that has examples or is in use.
+    InputError: no text, an unusable vocabulary, bad records, a folder that has examples or is in use.
     """
     output_dir = output_dir.rstrip("/")
     # Beam sets these options when a pipeline is made, but file systems are used before the first one.
@@ -127,7 +120,7 @@ def generate(
             corpus = _key(fingerprint(inputs), settings, code_fingerprint("components.corpus_gen.transforms"))
             documents_dir = f"{work_dir}/documents-{corpus}"
             vocabulary = _content(vocab_file) if vocab_file else vocab_size
-            code = code_fingerprint("components.vocab_gen.transforms", "components.pretrain_example_gen.generate")
+            code = code_fingerprint("components.vocab_gen.transforms", "components.pretrain_example_gen.transforms")
             made_dir = f"{work_dir}/examples-{_key(corpus, vocabulary, job.vocabulary, job.examples, code)}"
             units = read_units(inputs, job.corpus)
             run(

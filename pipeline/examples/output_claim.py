@@ -30,8 +30,7 @@ BEAT_SECONDS, SILENCE_SECONDS, SETTLING_SECONDS = 20.0, 90.0, 2.0
 def locked_output_dir(work_dir: str, output_dir: str, tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
     """Lock the folder; yield a check that raises `StageError` if another command has taken it over.
 
-    Raises:
-        InputError: another command is using the folder; names it.
+    InputError: another command is using the folder; names it.
     """
     if "://" not in work_dir:
         os.makedirs(work_dir, exist_ok=True)

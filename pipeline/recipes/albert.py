@@ -10,8 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pipeline.recipes.bert import tiny_cpu
-from pipeline.recipes.families import published, tiny
+from pipeline.recipes.bert import as_demo, published, tiny, tiny_cpu
 from pipeline.recipes.settings import Recipe
 
 _EXAMPLES: dict[str, Any] = {"objective": "mlm_sop"}
@@ -44,13 +43,9 @@ def _albert(name: str, layers: int, hidden: int) -> Recipe:
     )
 
 
+@as_demo
 def albert_tiny() -> Recipe:
-    """ALBERT as small as the demo: two layers with the same weights, embeddings half as wide.
-
-    Command:   bert-tfx pretrain albert_tiny --corpus 'text/*.txt'
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps
-    """
+    """ALBERT as small as the demo: two layers with the same weights, embeddings half as wide."""
     model = dataclasses.replace(tiny_cpu().model, embedding_width=64, shared_layers=True)
     return tiny("albert_tiny", _EXAMPLES, _MASKING, model=model)
 
@@ -58,7 +53,6 @@ def albert_tiny() -> Recipe:
 def albert_base() -> Recipe:
     """ALBERT-base, L12 H768 with embeddings of 128 (arXiv 1909.11942): 12 million parameters.
 
-    Command:   bert-tfx pretrain albert_base --corpus 'text/*.txt'
     Hardware:  64 to 512 Cloud TPU v3 (paper, section 4.1); set training.gradient_accumulation_steps by their memory
     Time:      not measured, none published
     Expect:    fine-tuned, 81.6 on MNLI, 90.3 on SST-2 and 89.3 F1 on SQuAD 1.1 (paper, table 2)
@@ -69,7 +63,6 @@ def albert_base() -> Recipe:
 def albert_large() -> Recipe:
     """ALBERT-large, L24 H1024 with embeddings of 128 (arXiv 1909.11942): 18 million parameters.
 
-    Command:   bert-tfx pretrain albert_large --corpus 'text/*.txt'
     Hardware:  64 to 512 Cloud TPU v3 (paper, section 4.1); set training.gradient_accumulation_steps by their memory
     Time:      not measured; 0.6 of BERT-large's for as many steps (paper, table 2)
     Expect:    fine-tuned, 83.5 on MNLI, 91.7 on SST-2 and 90.6 F1 on SQuAD 1.1 (paper, table 2)

@@ -1,9 +1,10 @@
-"""Recipes of BERT, and of continuing a model that exists."""
+"""Recipes of BERT, and of continuing a model that exists; what other families change of them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from bert_keras.data.masking import MaskingSettings
 from bert_keras.models.config import BertConfig
@@ -14,6 +15,9 @@ from components.example_gate.limits import DataLimits
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.recipes.settings import GateSettings, Recipe
+
+# What next tokens, spans and a small generator reach in the demo's time is below a whole BERT's masked LM.
+_TINY_GATE = GateSettings(max_mlm_perplexity=300.0, min_mlm_accuracy=0.1)
 
 
 def tiny_cpu() -> Recipe:
@@ -166,7 +170,6 @@ def _miniature(size: str, layers: int, hidden: int, hardware: str = "one GPU") -
     recipe.__name__ = name
     recipe.__doc__ = f"""Google's miniature, L{layers} H{hidden} (arXiv 1908.08962).
 
-    Command:   bert-tfx pretrain {name} --corpus 'text/*.txt'
     Hardware:  {hardware}
     Time:      not measured
     """
@@ -184,7 +187,6 @@ MINIATURES = (
 def bert_base() -> Recipe:
     """The paper's base, L12 H768.
 
-    Command:   bert-tfx pretrain bert_base --corpus 'text/*.txt'
     Hardware:  4 Cloud TPUs, 16 chips
     Time:      4 days (paper, appendix A.2)
     Expect:    fine-tuned, 84.6 on MNLI and 88.5 F1 on SQuAD 1.1 (paper, tables 1 and 2)
@@ -195,9 +197,36 @@ def bert_base() -> Recipe:
 def bert_large() -> Recipe:
     """The paper's large, L24 H1024.
 
-    Command:   bert-tfx pretrain bert_large --corpus 'text/*.txt'
     Hardware:  16 Cloud TPUs, 64 chips
     Time:      4 days (paper, appendix A.2)
     Expect:    fine-tuned, 86.7 on MNLI and 90.9 F1 on SQuAD 1.1 (paper, tables 1 and 2)
     """
     return google("bert_large", 24, 1024)
+
+
+def as_demo(recipe: Callable[[], Recipe]) -> Callable[[], Recipe]:
+    """Decorates a recipe of the demo's size: its docstring gets hardware and time."""
+    recipe.__doc__ = f"{recipe.__doc__}\n\n    Hardware:  2 CPU cores\n    Time:      not measured; the demo's steps"
+    return recipe
+
+
+def tiny(name: str, examples: dict[str, Any], masking: dict[str, Any], **changes: Any) -> Recipe:
+    """The demo's recipe as another family's, with that family's masking."""
+    demo = tiny_cpu()
+    masked = MaskingSettings(**{"max_predictions_per_seq": 10, **masking})
+    examples_ = dataclasses.replace(demo.examples, masking=masked, **examples)
+    return dataclasses.replace(demo, **{"name": name, "examples": examples_, "gate": _TINY_GATE, **changes})
+
+
+def published(
+    name: str, layers: int, hidden: int, length: int, examples: dict[str, Any], masking: dict[str, Any], **changes: Any
+) -> Recipe:
+    """The recipe of one of Google's sizes as another family's: one phase, at one length; `changes` of its sections."""
+    base = google(name, layers, hidden)
+    sections: dict[str, Any] = {
+        "examples": ExampleSettings(max_seq_length=length, masking=MaskingSettings(**masking), **examples),
+        "second_phase": SecondPhase(),
+    }
+    for section, fields in changes.items():
+        sections[section] = dataclasses.replace(getattr(base, section), **fields)
+    return dataclasses.replace(base, **sections)

@@ -64,20 +64,7 @@ def _slice_bound(text: str) -> tuple[str, str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class FineTuneRecipe:
-    """All settings of a fine-tuning; its data and its initial checkpoint are given separately.
-
-    Attributes:
-        name: the task's name.
-        data: files -> rows.
-        task: rows -> tokens -> answers.
-        training: rows -> model.
-        gate: thresholds for a model to be pushed.
-        search: grid search over hyper-parameters of the training.
-        restarts: number of models trained, and number pushed as one ensemble.
-        export: format of the exported model.
-        serving: limits for a server with the model.
-        slices: slices for evaluation.
-    """
+    """All settings of the task `name`: files -> rows (`data`) -> tokens (`task`) -> model; without its files."""
 
     workflow: ClassVar[str] = "finetune"
     name: str
@@ -197,9 +184,5 @@ TASK_RECIPES: dict[str, Callable[[str], FineTuneRecipe]] = {
 
 
 def finetuning(task: str) -> FineTuneRecipe:
-    """Look up the recipe of a task.
-
-    Raises:
-        InputError: no such task; names the known ones.
-    """
+    """The recipe of a task; InputError, which names the known ones, if there is no such task."""
     return TASK_RECIPES[task_of(task).reader](task)

@@ -17,15 +17,8 @@ _STEPS = "training.num_train_steps"
 def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, settings: Sequence[str]) -> Recipe:
     """Apply settings to a recipe whose encoder and vocabulary are those of an initial model, if there is one.
 
-    Args:
-        recipe: the recipe.
-        init: folder of the initial model; None: random weights.
-        cased: whether its vocabulary keeps case; None: as the folder says.
-        settings: each `section.field=value`.
-
-    Raises:
-        InputError: the folder cannot be an initial model, a setting contradicts it, there are no steps, or the recipe
-            or a setting needs an initial model.
+    `cased`: whether its vocabulary keeps case; None: as the folder says. InputError: the folder cannot be an initial
+    model, a setting contradicts it, there are no steps, or the recipe or a setting needs an initial model.
     """
     if not init:
         if recipe.needs_init:

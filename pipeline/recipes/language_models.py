@@ -6,18 +6,13 @@ import dataclasses
 from typing import Any
 
 from bert_keras.objectives.settings import PretrainingSettings
-from pipeline.recipes.bert import google, tiny_cpu
-from pipeline.recipes.families import published, tiny
+from pipeline.recipes.bert import as_demo, google, published, tiny, tiny_cpu
 from pipeline.recipes.settings import GateSettings, Recipe
 
 
+@as_demo
 def left_to_right_tiny() -> Recipe:
-    """The left-to-right BERT of the paper's section 5.1, as small as the demo.
-
-    Command:   bert-tfx pretrain left_to_right_tiny --corpus 'text/*.txt'
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps
-    """
+    """The left-to-right BERT of the paper's section 5.1, as small as the demo."""
     model = dataclasses.replace(tiny_cpu().model, causal=True)
     return tiny("left_to_right_tiny", {"objective": "left_to_right"}, {}, model=model)
 
@@ -25,7 +20,6 @@ def left_to_right_tiny() -> Recipe:
 def left_to_right_base() -> Recipe:
     """BERT-base left to right, L12 H768: the paper's "LTR & No NSP" (section 5.1).
 
-    Command:   bert-tfx pretrain left_to_right_base --corpus 'text/*.txt'
     Hardware:  that of bert_base
     Time:      not measured
     Expect:    fine-tuned, 82.1 on MNLI, 92.1 on SST-2, 77.8 F1 on SQuAD 1.1 (paper, table 5)
@@ -47,7 +41,6 @@ _ELMO: dict[str, Any] = {"encoder": "bilm", "num_attention_heads": 1, "type_voca
 def elmo_tiny() -> Recipe:
     """ELMo's biLM as small as the demo: LSTMs of 128 units over a character CNN.
 
-    Command:   bert-tfx pretrain elmo_tiny --corpus 'text/*.txt'
     Hardware:  2 CPU cores
     Time:      11 core-minutes with 500 of its 1,500 steps, all stages; the whole was not measured
     Expect:    after these, perplexity 153 in both directions (unigram: 602), on 12 MB of novels
@@ -62,7 +55,6 @@ def elmo_tiny() -> Recipe:
 def elmo() -> Recipe:
     """ELMo's biLM, 94 million weights (arXiv 1802.05365): LSTMs of 4,096 over characters.
 
-    Command:   bert-tfx pretrain elmo --corpus 'text/*.txt'
     Hardware:  GPUs; the authors had 3
     Time:      not measured
     Expect:    the authors' perplexity is 39.7 a word of news, in the mean of both directions (section 3.4)

@@ -31,11 +31,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def recipe_of(name: str) -> Recipe:
-    """Look up a recipe by name.
-
-    Raises:
-        InputError: no such recipe; names the known ones.
-    """
+    """Look up a recipe by name; InputError, which names the known ones, if there is none."""
     if name not in RECIPES:
         raise InputError(f"{name}: no such recipe; there are {', '.join(RECIPES)}")
     return RECIPES[name]()

@@ -11,8 +11,7 @@ from typing import Any
 from bert_keras.objectives.settings import PretrainingSettings
 from components.example_gate.limits import DataLimits
 from components.vocab_gen.settings import VocabularySettings
-from pipeline.recipes.bert import tiny_cpu
-from pipeline.recipes.families import published, tiny
+from pipeline.recipes.bert import as_demo, published, tiny, tiny_cpu
 from pipeline.recipes.settings import Recipe
 
 # RoBERTa's of both sizes (fairseq; `bert_keras.models.roberta`).
@@ -52,13 +51,9 @@ def _roberta(name: str, layers: int, hidden: int, learning_rate: float, num_warm
     )
 
 
+@as_demo
 def roberta_tiny() -> Recipe:
-    """RoBERTa as small as the demo: byte-level BPE, full sentences.
-
-    Command:   bert-tfx pretrain roberta_tiny --corpus 'text/*.txt'
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps
-    """
+    """RoBERTa as small as the demo: byte-level BPE, full sentences."""
     return tiny(
         *("roberta_tiny", _ROBERTA_EXAMPLES, _ROBERTA_MASKING),
         model=dataclasses.replace(tiny_cpu().model, **_ROBERTA),
@@ -69,7 +64,6 @@ def roberta_tiny() -> Recipe:
 def roberta_base() -> Recipe:
     """RoBERTa-base, L12 H768 (arXiv 1907.11692, table 9): byte-level BPE, batches of 8,192.
 
-    Command:   bert-tfx pretrain roberta_base --corpus 'text/*.txt'
     Hardware:  many GPUs; set training.gradient_accumulation_steps by their memory
     Time:      not measured, none published
     Expect:    fine-tuned, 87.6 on MNLI and 94.8 on SST-2 (fairseq, examples/roberta/README.md; 160 GB of text)
@@ -80,7 +74,6 @@ def roberta_base() -> Recipe:
 def roberta_large() -> Recipe:
     """RoBERTa-large, L24 H1024 (arXiv 1907.11692, table 9): byte-level BPE, batches of 8,192.
 
-    Command:   bert-tfx pretrain roberta_large --corpus 'text/*.txt'
     Hardware:  1,024 V100 GPUs; set training.gradient_accumulation_steps by their memory
     Time:      about a day for the first 100,000 of its 500,000 steps (paper, section 5)
     Expect:    fine-tuned, 90.2 on MNLI and 94.6 F1 on SQuAD 1.1 (fairseq, examples/roberta/README.md; 160 GB of text)
@@ -93,13 +86,9 @@ _SPANBERT_EXAMPLES = {"objective": "single_sequence"}
 _SPANBERT_MASKING = {"unit": "span", "rounding": "up", "random_tokens": "corpus", "when": "dynamic"}
 
 
+@as_demo
 def spanbert_tiny() -> Recipe:
-    """SpanBERT as small as the demo: spans and their boundaries.
-
-    Command:   bert-tfx pretrain spanbert_tiny --corpus 'text/*.txt'
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps
-    """
+    """SpanBERT as small as the demo: spans and their boundaries."""
     return tiny(
         *("spanbert_tiny", _SPANBERT_EXAMPLES, _SPANBERT_MASKING),
         pretraining=PretrainingSettings(model_family="spanbert", head_start=True),
@@ -109,7 +98,6 @@ def spanbert_tiny() -> Recipe:
 def spanbert_base() -> Recipe:
     """SpanBERT, L12 H768 (arXiv 1907.10529, section 4.2): spans and their boundaries, cased.
 
-    Command:   bert-tfx pretrain spanbert_base --corpus 'text/*.txt'
     Hardware:  GPUs
     Time:      not measured; the large model's 15 days on 32 V100 GPUs are published
     Expect:    fine-tuned, 92.4 F1 on SQuAD 1.1 and 83.6 on SQuAD 2.0 (facebookresearch/SpanBERT, README.md)
@@ -164,13 +152,9 @@ def _modern(name: str, layers: int, hidden: int, inner: int, length: int, second
     )
 
 
+@as_demo
 def modern_tiny() -> Recipe:
-    """ModernBERT as small as the demo: a window of 16 tokens in the second of its two layers.
-
-    Command:   bert-tfx pretrain modern_tiny --corpus 'text/*.txt'
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps
-    """
+    """ModernBERT as small as the demo: a window of 16 tokens in the second of its two layers."""
     demo = tiny_cpu()
     # 344 of three matrices are as many weights as 512 of two.
     model = dataclasses.replace(demo.model, **{**_MODERN, "local_attention": 16}, intermediate_size=344)
@@ -184,7 +168,6 @@ def modern_tiny() -> Recipe:
 def modern_small() -> Recipe:
     """ModernBERT's encoder at L12 H384, a size that is not the paper's: 1,024 tokens, then 2,048.
 
-    Command:   bert-tfx pretrain modern_small --corpus 'text/*.txt'
     Hardware:  one GPU
     Time:      not measured
     """
@@ -196,7 +179,6 @@ def modern_small() -> Recipe:
 def modern_base() -> Recipe:
     """ModernBERT-base, L22 H768 (arXiv 2412.13663): 1,024 tokens, then 4,096; positions for 8,192.
 
-    Command:   bert-tfx pretrain modern_base --corpus 'text/*.txt'
     Hardware:  many GPUs; set training.gradient_accumulation_steps by their memory
     Time:      8 days on 8 H100 GPUs (paper, appendix A), 1.7 T tokens at length 1,024
     Expect:    fine-tuned, 88.4 in the mean of GLUE (paper, table 1; 2 T tokens of text and code)
@@ -233,7 +215,6 @@ def _electra(
 def electra_tiny() -> Recipe:
     """ELECTRA as small as the demo: embeddings and generator half as wide as the discriminator.
 
-    Command:   bert-tfx pretrain electra_tiny --corpus 'text/*.txt'
     Hardware:  2 CPU cores
     Time:      not measured; the demo's steps, each of two networks
     """
@@ -249,7 +230,6 @@ def electra_tiny() -> Recipe:
 def electra_small() -> Recipe:
     """ELECTRA-small, L12 H256 with embeddings of 128 (arXiv 2003.10555): one GPU.
 
-    Command:   bert-tfx pretrain electra_small --corpus 'text/*.txt'
     Hardware:  one V100 GPU
     Time:      4 days (paper, table 1)
     Expect:    fine-tuned, 78.9 on MNLI and 88.3 on SST-2 (google-research/electra, README.md: ELECTRA-Small-OWT)
@@ -263,7 +243,6 @@ def electra_small() -> Recipe:
 def electra_base() -> Recipe:
     """ELECTRA-base, L12 H768 (arXiv 2003.10555): a generator a third as wide fills the masks.
 
-    Command:   bert-tfx pretrain electra_base --corpus 'text/*.txt'
     Hardware:  16 TPU v3
     Time:      4 days (paper, table 1)
     Expect:    fine-tuned, 85.1 in the mean of GLUE's held-out rows (paper, table 1)
@@ -275,7 +254,6 @@ def electra_base() -> Recipe:
 def electra_large() -> Recipe:
     """ELECTRA-large, L24 H1024 (arXiv 2003.10555): a quarter of the tokens masked, 400,000 steps.
 
-    Command:   bert-tfx pretrain electra_large --corpus 'text/*.txt'
     Hardware:  TPUs or many GPUs; set training.gradient_accumulation_steps by their memory
     Time:      not measured, none published
     Expect:    fine-tuned, 89.0 in the mean of GLUE's held-out rows (paper, table 2)

@@ -93,21 +93,8 @@ def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
 class Recipe:
     """All settings of a pre-training; its text is given separately.
 
-    Attributes:
-        name: name of the recipe function.
-        model: the encoder.
-        corpus: text -> documents.
-        vocabulary: documents -> tokens (as many as `model.vocab_size`).
-        examples: documents -> examples of the objective.
-        data: limits for documents and examples to be trained on.
-        training: examples -> model.
-        second_phase: the last steps, on longer examples.
-        gate: thresholds for a model to be pushed.
-        pretraining: the model around the encoder.
-        export: format of the exported model.
-        serving: limits for a server with the model.
-        slices: slices for evaluation.
-        needs_init: whether the recipe only trains a model that exists (`--init`).
+    The vocabulary has `model.vocab_size` tokens; `second_phase` is the last steps, on longer examples; `pretraining` is
+    the model around the encoder. A recipe that `needs_init` only trains a model that exists (`--init`).
     """
 
     workflow: ClassVar[str] = "pretrain"
@@ -209,13 +196,8 @@ def with_settings(
 ) -> _Settings:
     """Apply each `section.field=value` to a recipe (or another dataclass of settings), strictly.
 
-    Args:
-        recipe: the recipe.
-        settings: changes from the command line.
-        given: changes by their dotted names, which `settings` change again.
-
-    Raises:
-        InputError: an unknown key (names the nearest known one), a value of the wrong type, or one out of range.
+    `given` are changes by their dotted names, which `settings` change again. InputError: an unknown key (names the
+    nearest known one), a value of the wrong type, or one out of range.
     """
     known = _keys(recipe)
     changes: dict[str, object] = {**given}

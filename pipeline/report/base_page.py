@@ -13,7 +13,7 @@ import jinja2
 from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.figures.curves import Picture
-from pipeline.report.figures.slice_table import SliceTable
+from pipeline.report.figures.tables import SliceTable
 from pipeline.runs.run_dir import model_name
 
 if TYPE_CHECKING:
@@ -33,13 +33,8 @@ class Evaluations:
 class Frame:
     """Content of the sections that all pages have.
 
-    Attributes:
-        gate_rows: every threshold.
-        judged_on: the data that the gate measured on, in words.
-        slices: metrics of slices of the held-out split.
-        reference: legend of the curves' dashed line; empty if there is none.
-        settings_note: a note below the versions; may be empty.
-        fingerprints: hashes beside those of `summary.json`.
+    `judged_on` says on which data; `reference` is the legend of the curves' dashed line, "" without one;
+    `settings_note` stands below the versions, and `fingerprints` beside those of `summary.json`.
     """
 
     gate_rows: list[gate.GateRow]
@@ -53,12 +48,7 @@ class Frame:
 
 
 def render(template: str, run: Run, summary: Mapping[str, Any], run_dir: str, frame: Frame, **sections: Any) -> str:
-    """Render the page's HTML.
-
-    Args:
-        template: a template that extends `page.html`.
-        sections: variables of the template's own sections.
-    """
+    """Render the page's HTML from a template that extends `page.html`; `sections` are the variables of its own."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
         autoescape=True,

@@ -1,28 +1,27 @@
-"""The gate's decision as sentences and rows, from `summary.json` and the baseline's metrics."""
+"""The decisions of both gates as sentences and rows, from `summary.json` and the baseline's metrics."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_keras.objectives.table import PARTS, perplexity_text
 from components.evaluator.gate_failures import CHANCE, CHANGE, FORGETTING, VALUE
-from pipeline.summaries.advice import advice
-from pipeline.summaries.gate_failures import failures_of, reasons
+from components.example_gate.limits import Figure
+from pipeline.recipes.finetuning import TaskGate
+from pipeline.report.score_format import MINUS, NO_SCORE, ScoreForm
+from pipeline.summaries.gate_failures import advice, failures_of, reasons
 
+# A row's scale ends at this multiple of its last limit.
+MARGIN = 1.25
 # Metric, slice and kind.
 Threshold = tuple[str | None, tuple[str, str] | None, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class GateRow:
-    """A threshold with its measurement.
-
-    Attributes:
-        kind: `VALUE`, which includes chance, `CHANGE` against the last blessed model, or `FORGETTING`.
-        passed: None if there was nothing to check.
-    """
+    """A threshold of a kind (`VALUE`, which includes chance, `CHANGE`, `FORGETTING`); `passed` is None if unchecked."""
 
     metric: str
     kind: str
@@ -154,8 +153,72 @@ def _allowed(increase: float) -> str:
 def _change(perplexity: float, before: float) -> str:
     change = perplexity / before - 1
     change_text = f"{change:+.3g} times" if abs(change) > 1e6 else f"{change:+.2%}"
-    return f"{change_text} from {perplexity_text(before, 2)}".replace("-", "\N{MINUS SIGN}")
+    return f"{change_text} from {perplexity_text(before, 2)}".replace("-", MINUS)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:g}%"
+
+
+def task_gate_rows(
+    summary: Mapping[str, Any], metric: str, form: ScoreForm, baseline: Mapping[str, float] | None
+) -> list[GateRow]:
+    """The thresholds of the recipe with their measurements; the decisions are TFMA's."""
+    gate, failed = summary["recipe"]["gate"], failed_thresholds(summary)
+    value, rows = summary["scores"][metric], []
+    measured, wanted = form.number(value), f"at least {form.bound(gate['min_score'])}"
+    wanted += above_chance(form.number(summary["chances"][metric][0]), summary)
+    rows.append(GateRow(form.title, VALUE, measured, wanted, passed_value(metric, failed)))
+    rows += _slice_rows(summary, metric, form, failed)
+    wanted = _change_wanted(gate["max_score_decrease"], form)
+    if baseline is None:
+        return [*rows, GateRow(form.title, CHANGE, "no earlier comparable model", wanted, None)]
+    before = baseline[metric]
+    change = NO_SCORE if measured == NO_SCORE else form.difference(value - before)
+    measured = f"{change} from {form.number(before)}"
+    return [*rows, GateRow(form.title, CHANGE, measured, wanted, (metric, None, CHANGE) not in failed)]
+
+
+def _slice_rows(summary: Mapping[str, Any], metric: str, form: ScoreForm, failed: set[Threshold]) -> list[GateRow]:
+    """The thresholds of slices; TFMA refuses a model if a slice has no rows, which is shown as not checked."""
+    measured = {(part["by"], part["of"]): part["metrics"][metric] for part in summary["slices"]}
+    rows = []
+    for by, value, min_score in TaskGate(**summary["recipe"]["gate"]).slice_bounds:
+        title, part = f"{form.title} of {by} {value}", (by, value)
+        wanted = f"at least {form.bound(min_score)}"
+        if part not in measured:
+            rows.append(GateRow(title, VALUE, "no rows", wanted, None))
+            continue
+        number = form.number(measured[part])
+        rows.append(GateRow(title, VALUE, number, wanted, (metric, part, VALUE) not in failed))
+    return rows
+
+
+def _change_wanted(decrease: float, form: ScoreForm) -> str:
+    if decrease > 0:
+        return f"may fall by at most {form.amount(decrease)}"
+    return f"must rise by at least {form.amount(-decrease)}" if decrease < 0 else "must not fall"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataRow:
+    """A figure of the data gate; `low` and `high`, its limits, and `at` are positions on the row's scale, in [0, 1]."""
+
+    label: str
+    value: str
+    wanted: str
+    low: float
+    high: float
+    at: float
+
+
+def data_rows(figures: Sequence[Mapping[str, Any]]) -> list[DataRow]:
+    """A row for each evaluated figure of `verdict.json`, on a scale from 0 to beyond its limits."""
+    return [_row(figure, figure.value) for figure in (Figure(**f) for f in figures) if figure.value is not None]
+
+
+def _row(figure: Figure, value: float) -> DataRow:
+    low, high = figure.minimum or 0.0, figure.maximum
+    end = max(value, MARGIN * (low if high is None else high)) or 1.0
+    upper = 1.0 if high is None else high / end
+    return DataRow(figure.title, figure.text(value), figure.wanted, low / end, upper, value / end)

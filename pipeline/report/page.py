@@ -14,10 +14,7 @@ from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE
 def write_report(run_dir: str) -> str:
     """Write `report.html` of the newest run into `run_dir`, atomically; return its path.
 
-    The same run gives the same bytes.
-
-    Raises:
-        InputError: no finished run in the directory, or its files are gone.
+    The same run gives the same bytes. InputError: no finished run in the directory, or its files are gone.
     """
     try:
         summary = base_page.load(run_dir, SUMMARY_FILE)

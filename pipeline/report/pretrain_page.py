@@ -12,12 +12,12 @@ from bert_keras.objectives.table import PARTS, Part, perplexity_text
 from bert_keras.tokenizers.byte_bpe import SPACE
 from components.vocab_gen.settings import MASKS
 from pipeline import stages
-from pipeline.report import data_gate, gate
+from pipeline.report import gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
 from pipeline.report.figures.corpus_funnel import funnel
-from pipeline.report.figures.slice_table import Column, slice_table
+from pipeline.report.figures.tables import Column, slice_table
 from pipeline.summaries.budget import budget_line
 from pipeline.summaries.pretrain import initial_row
 
@@ -40,12 +40,14 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     """Render the page's HTML."""
     documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
     vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri
-    examples = run.output(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, summary["phase"]), stages.EXAMPLES).uri
+    examples = run.output(stages.PRETRAIN_EXAMPLE_GEN + summary["phase"], stages.EXAMPLES).uri
     spec = load(examples, "example_spec.json")
     with open(os.path.join(vocabulary, "vocab.txt"), encoding="utf-8") as file:
         pieces = file.read().splitlines()
     made = load(vocabulary, "vocab_spec.json")
     log, parts = curves.read_log(run.output(stages.TRAINER, stages.MODEL_RUN).uri), PARTS[summary["objective"]]
+    figures = [f"{part.key}_{figure}" for part in parts for figure in part.metrics]
+    summary = {**summary, **{name: math.nan for name in figures if summary[name] is None}}  # JSON has no NaN
     frame = Frame(
         gate_rows=gate.gate_rows(summary, baseline),
         judged_on=f"{summary['examples_eval']:,} held-out examples",
@@ -64,7 +66,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         frame,
         parts=parts,
         budget_line=budget_line,
-        data_rows=data_gate.data_rows(summary["data_figures"]),
+        data_rows=gate.data_rows(summary["data_figures"]),
         perplexity_text=perplexity_text,
         samples=_samples(summary, set(pieces)) if "samples" in summary else None,
         corpus=load(documents, "corpus.json"),

@@ -48,12 +48,7 @@ _NOTES = {
 
 @dataclasses.dataclass(frozen=True)
 class ScoreForm:
-    """Format of a score.
-
-    Attributes:
-        scale: factor to per cent; None for a correlation.
-        note: explanation; `{rows}` stands for the number of rows.
-    """
+    """Format of a score; `scale` is the factor to per cent, None for a correlation; the note has {rows}."""
 
     title: str
     scale: float | None

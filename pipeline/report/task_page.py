@@ -19,14 +19,12 @@ from pipeline import stages
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
-from pipeline.report.figures.confusion import confusion
 from pipeline.report.figures.restarts import restarts
-from pipeline.report.figures.search_map import epochs, search_map
-from pipeline.report.figures.slice_table import Column, slice_table
+from pipeline.report.figures.tables import Column, confusion, epochs, search_map, slice_table
 from pipeline.report.figures.wrong_answers import wrong_answers
+from pipeline.report.gate import task_gate_rows
 from pipeline.report.score_format import ScoreForm, figure, score_form
-from pipeline.report.task_gate import task_gate_rows
-from pipeline.summaries.search import BATCH, EPOCHS, RATE
+from pipeline.summaries.task import BATCH, EPOCHS, RATE
 
 if TYPE_CHECKING:
     from pipeline.runs.lineage import Run

@@ -43,12 +43,9 @@ DOUBLED = True if getattr(BaseOperator, "retry_exponential_backoff", False) is F
 
 
 class CommandOperator(BaseOperator):
-    """A task that runs a command; the exit code determines the task's state.
+    """A task that runs the words that `command` makes of its context; the exit code determines the task's state.
 
-    Args:
-        command: maps the task's context to the command's words.
-        password_connection: an Airflow connection whose password the command receives as ML Metadata's; none: it has
-            that of the worker's environment.
+    The command receives the password of `password_connection` as ML Metadata's; without one, that of the environment.
     """
 
     ui_color = "#e8f0fe"
@@ -95,11 +92,7 @@ class FinishOperator(CommandOperator):
     """The last task: it succeeds if a model was pushed, and is skipped otherwise."""
 
     def execute(self, context: Any) -> None:
-        """Run the command.
-
-        Raises:
-            AirflowSkipException: the gate refused the model, or there was no new text.
-        """
+        """Run the command; AirflowSkipException if the gate refused the model, or there was no new text."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "outcome")
             self._run([*self._command(context), "--outcome", str(path)])
@@ -111,8 +104,7 @@ class FinishOperator(CommandOperator):
 def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
     """The DAG of a plan: `compile`, a task for each node, `finish`.
 
-    Args:
-        options: arguments of Airflow's `DAG` in place of those set here, such as `on_failure_callback` or `deadline`.
+    `options` replace arguments of Airflow's `DAG`, such as `on_failure_callback` or `deadline`.
     """
     defaults: dict[str, Any] = {
         "description": f"bert-tfx: {plan.recipe}",

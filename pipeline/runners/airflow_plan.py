@@ -24,14 +24,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 @dataclasses.dataclass(frozen=True)
 class RunParameter:
-    """A parameter of the DAG's runs.
-
-    Attributes:
-        default: its value without another one in the trigger.
-        option: the option of `bert-tfx compile nodes`.
-        schema: its JSON schema.
-        description: the option's help.
-    """
+    """A parameter of the DAG's runs, for an `option` of `bert-tfx compile nodes`, with its JSON schema and its help."""
 
     default: Any
     option: str
@@ -72,18 +65,10 @@ class AirflowTaskPolicy:
 class AirflowPlan:
     """A pipeline for Airflow.
 
-    Attributes:
-        name: name of the DAG, and of the pipeline in ML Metadata.
-        recipe: a recipe of pre-training, or a task.
-        command: `bert-tfx` of the pipeline's environment.
-        run_dir: run directory, shared by all workers.
-        metadata: location of ML Metadata, as for `--metadata`; empty: a file in the run directory.
-        nodes: nodes and their upstream nodes, in a valid order of execution.
-        parameters: the run parameters, by the names of the fields of `pipeline.runs.request.RunRequest`.
-        beam_args: runner and workers of the Beam stages; none: the worker's own machine.
-        schedule: cron schedule, or the URI of an asset whose updates start runs; None: only triggered runs.
-        tasks: retries, timeouts and pools of the tasks.
-        password_connection: Airflow's connection with ML Metadata's password; empty: the workers' environment has it.
+    `command` is `bert-tfx` of the pipeline's environment; `run_dir` is shared by all workers; `metadata` is as for
+    `--metadata`. `nodes` have their upstream nodes, in a valid order of execution, `parameters` the names of fields of
+    `pipeline.runs.request.RunRequest`. `schedule` is cron, or the URI of an asset whose updates start runs; None: only
+    triggered runs. Without a `password_connection` the workers' environment has ML Metadata's password.
     """
 
     name: str
@@ -109,11 +94,7 @@ class AirflowPlan:
         return Path(self.run_dir, "serving").as_uri()
 
     def compile_words(self, parameters: Mapping[str, Any], run_id: str) -> list[str]:
-        """The first task's command.
-
-        Raises:
-            ValueError: an unknown parameter.
-        """
+        """The first task's command; ValueError for an unknown parameter."""
         if unknown := sorted(set(parameters) - set(self.parameters)):
             known = ", ".join(self.parameters)
             raise ValueError(f"{', '.join(unknown)}: no such run parameter; there are {known}")
@@ -142,11 +123,7 @@ class AirflowPlan:
 
     @classmethod
     def read(cls, path: Path) -> AirflowPlan:
-        """Read a plan.
-
-        Raises:
-            ValueError: another version of this program wrote it.
-        """
+        """Read a plan; ValueError if another version of this program wrote it."""
         fields = json.loads(path.read_text())
         try:
             fields["tasks"] = AirflowTaskPolicy(**fields["tasks"])

@@ -98,11 +98,7 @@ def min_ram_gigabytes(settings: DataflowSettings, bucket_bytes: int) -> int:
 
 
 def dataflow_args(settings: DataflowSettings, bucket_bytes: int) -> list[str]:
-    """Beam's arguments, one per string, without spaces.
-
-    Raises:
-        InputError: there is neither an image nor a setup.py.
-    """
+    """Beam's arguments, one per string, without spaces; InputError if there is neither an image nor a setup.py."""
     args = [
         "--runner=DataflowRunner",
         f"--project={settings.project}",

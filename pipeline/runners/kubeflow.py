@@ -69,11 +69,7 @@ class KubeflowSettings:
 
 
 def in_shared_folder(spec: RunSpec, settings: KubeflowSettings) -> RunSpec:
-    """The spec with its run directory: a folder with the pipeline's name in the shared folder.
-
-    Raises:
-        InputError: the name is not valid for a pipeline.
-    """
+    """The spec with a run directory of the pipeline's name in the shared folder; InputError for an invalid name."""
     name = spec.request.name
     if not _NAME.fullmatch(name):
         raise InputError(f"--name {name}: give at most 128 of a-z 0-9 -, no - first or last")
@@ -91,10 +87,7 @@ def write_pipeline(
 ) -> None:
     """Compile a pipeline into a file; equal arguments give equal bytes.
 
-    Args:
-        spec: every run, before parameters are applied.
-        graph: the nodes of the pipeline and their upstream nodes (`pipeline.runners.run_steps.graph_of`).
-        resources: resources of each of `steps_of(graph)`.
+    `spec` is every run's, before parameters are applied; `graph` is from `pipeline.runners.run_steps.graph_of`.
     """
     built = _Builder(spec, graph, settings, resources).pipeline()
     with replacing(path) as file:
@@ -189,12 +182,7 @@ class _Builder:
         given: Mapping[str, Any] | None = None,
         types: Mapping[str, Any] | None = None,
     ) -> PipelineTask:
-        """A step that runs `bert-tfx` with the given words, the run directory and the run id.
-
-        Args:
-            words: maps placeholders by name to the words.
-            given: parameters of the pipeline for the step.
-        """
+        """A step that runs `bert-tfx` with the words made of its placeholders, the run directory and the run id."""
         # The id is a whole input: backends replace no placeholders inside longer texts.
         run = {} if step == PUSHED else {"run_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER}
         signature = _signature({**(types or {}), **dict.fromkeys(run, str)}, {})

@@ -25,11 +25,7 @@ ARTIFACT_TYPES = {REPORT: "HTML", METRICS: "Metrics", MODEL: "Model", EXAMPLES: 
 
 
 def write_artifacts(executor_input: str, run: Run, summary: Mapping[str, Any], run_dir: str) -> None:
-    """Write the artifacts of a finished run, and the file that describes them.
-
-    Args:
-        executor_input: KFP's message, as JSON, with the outputs `ARTIFACT_TYPES`.
-    """
+    """Write the artifacts of a finished run, and the file that describes them, as KFP's JSON message asks."""
     outputs, described = json.loads(executor_input)["outputs"], {}
     for name, metadata in _described(run, summary, run_dir).items():
         path = _local_path(outputs["artifacts"][name]["artifacts"][0]["uri"])

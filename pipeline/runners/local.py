@@ -20,14 +20,9 @@ from pipeline.runs.run_dir import locked_run_dir, log_file, temporary_run_dir
 
 
 def run(request: RunRequest) -> dict[str, Any]:
-    """Run every node that is not cached; print a line per node, log the libraries' messages to a file.
+    """Run every node that is not cached, and return the summary; print a line per node, log messages to a file.
 
-    Returns:
-        The summary of the run.
-
-    Raises:
-        InputError: the input cannot be used, or another run is using the directory.
-        Exception: any error of a node.
+    InputError: the input cannot be used, or another run is using the directory. Any error of a node is raised, too.
     """
     run_dir, run_id = request.run_dir, datetime.datetime.now().strftime("%Y%m%dT%H%M%S.%f")
     with contextlib.ExitStack() as whole_run:

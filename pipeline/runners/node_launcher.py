@@ -27,9 +27,8 @@ _HAS_MADE = (_State.COMPLETE, _State.CANCELED)
 class NodeLauncher(launcher.Launcher):
     """Launches one node of a run.
 
-    Args:
-        again: re-run the node even if it succeeded, bypassing the cache. The run no longer uses the earlier outputs;
-            their files stay. A node whose result was cached is not re-run: the result belongs to another run.
+    `again` re-runs the node even if it succeeded, bypassing the cache; the earlier outputs stay, unused by the run. A
+    node whose result was cached is not re-run: the result belongs to another run.
     """
 
     def __init__(self, pipeline_node: Any, again: bool, **options: Any):

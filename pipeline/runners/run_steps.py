@@ -29,7 +29,7 @@ from pipeline.report.page import write_report
 from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, run_named
-from pipeline.runs.metadata_store import check_metadata_uri, check_sqlite, connection_config, keep_copy, reachable
+from pipeline.runs.metadata_store import check_sqlite, connection_config, keep_copy, reachable
 from pipeline.runs.notices import keep_notices, notices_file
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir
@@ -45,12 +45,10 @@ BEAM_PIPELINE_ARGS = (*beam_jobs.BEAM_PIPELINE_ARGS, "--sdk_container_image=none
 def compile_run(spec: RunSpec, run_id: str) -> list[str]:
     """Compile a run, and write the files of its later steps; return its nodes in a valid order of execution.
 
-    Raises:
-        InputError: an unusable file, model or location of ML Metadata, or its file is damaged or missing.
-        StageError: ML Metadata cannot be reached.
+    InputError: an unusable file, model or location of ML Metadata. StageError: ML Metadata cannot be reached.
     """
     request = spec.request
-    check_metadata_uri(request.metadata_uri)
+    connection_config(request.metadata_uri)
     check_sqlite(request.metadata_uri, artifacts_dir(request.run_dir))
     ir = _compiled(spec)
     runtime_parameter_utils.substitute_runtime_parameter(
@@ -70,15 +68,10 @@ def compile_run(spec: RunSpec, run_id: str) -> list[str]:
 
 
 def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bool:
-    """Launch one node of a compiled run in this process; a successful node is not run again.
+    """Launch one node of a compiled run in this process; a successful node is not run again, unless `again`.
 
     Once CorpusGen has found no new text (`--init latest`), the other nodes have nothing to do, and are not launched.
-
-    Args:
-        again: re-run the node even if it succeeded (`pipeline.runners.node_launcher`).
-
-    Returns:
-        Whether later nodes have something to do.
+    Returns whether later nodes have something to do.
 
     Raises:
         InputError: the run is not compiled, or has no such node.
@@ -122,17 +115,11 @@ def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: s
 
 
 def finish(run_dir: str, run_id: str, executor_input: str | None = None) -> dict[str, Any]:
-    """Write `summary.json` and `report.html` of a run, print its summary and return it.
+    """Write `summary.json` and `report.html` of a run, and Kubeflow's artifacts; print its summary and return it.
 
     A run without new text leaves those of the run before; its summary has `new_text` false.
 
-    Args:
-        executor_input: Kubeflow's message to the step, whose artifacts are written too
-            (`pipeline.runners.kubeflow_artifacts`).
-
-    Raises:
-        InputError: the run is not compiled.
-        StageError: a node has not run, or ML Metadata cannot be reached.
+    InputError: the run is not compiled. StageError: a node has not run, or ML Metadata cannot be reached.
     """
     spec = RunSpec.read(run_dir, run_id)
     with reachable(spec.request.metadata_uri):

@@ -22,16 +22,11 @@ _COUNTS = (1, 2, 4, 8, 16)
 
 @dataclasses.dataclass(frozen=True)
 class StageResources:
-    """Resources of one step's container.
+    """Resources of one step's container, in Kubernetes' notation: cpu "4" or "500m", memory (request and limit) "8Gi".
 
-    Attributes:
-        cpu: cores in Kubernetes' notation: "4", "500m".
-        memory: request and limit: "8Gi".
-        accelerator: a cluster's resource ("nvidia.com/gpu", "google.com/tpu") or Vertex AI's type ("NVIDIA_L4"); empty
-            for none.
-        accelerator_count: number of accelerators.
-        node_selector: labels that the node must have, such as the type and the topology of its TPU.
-        tolerations: taints that the node may have: `key`, `operator`, `value`, `effect`.
+    `accelerator` is a cluster's resource ("nvidia.com/gpu", "google.com/tpu") or Vertex AI's type ("NVIDIA_L4"); ""
+    for none. `node_selector` has labels that the node must have, such as the type and the topology of its TPU,
+    `tolerations` taints that it may have: `key`, `operator`, `value`, `effect`.
     """
 
     cpu: str = "2"
@@ -71,14 +66,10 @@ DEFAULTS = {
 
 
 def resources_of(path: str | None, steps: Iterable[str]) -> dict[str, StageResources]:
-    """The resources of each step: the defaults, overridden by a file.
+    """The resources of each step: the defaults, overridden by a YAML file, `Trainer: {cpu: "16", memory: 32Gi}`.
 
-    Args:
-        path: a YAML file of resources by step, such as `Trainer: {cpu: "16", accelerator: nvidia.com/gpu}`; an entry
-            for a stage applies to its second phase too.
-
-    Raises:
-        InputError: the file cannot be read, or names an unknown step or resource.
+    An entry for a stage applies to its second phase too. InputError: the file cannot be read, or names an unknown
+    step or resource.
     """
     steps = list(steps)
     given = {} if path is None else _read(path, {*steps, *map(stages.stage_of, steps)})

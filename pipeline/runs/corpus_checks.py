@@ -13,12 +13,7 @@ Checked = list[dict[str, Any]] | None
 
 
 def checked_sets(table: str, init: str | None) -> Checked:
-    """The sets that neither the corpus of a run nor that of its initial model has texts of.
-
-    Args:
-        table: path of the run's table of leaks; "": its corpus is not checked.
-        init: folder of the initial model; None: there is none.
-    """
+    """The sets that neither the corpus of a run nor that of its initial model has texts of; none without a `table`."""
     if not table:
         return []
     from components.corpus_gen.filters.leaks import LeakTable
@@ -36,10 +31,8 @@ def checked_sets(table: str, init: str | None) -> Checked:
 def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
     """A line on the held-out files whose texts the corpus of an initial model may have; "" if there is nothing to say.
 
-    Nothing is said of models that this project did not push: their corpora have no record.
-
-    Args:
-        splits: files of each split; without a file of eval rows, some of the training rows are held out.
+    Nothing is said of models that this project did not push: their corpora have no record. Without a file of eval rows,
+    some of the training rows are held out.
     """
     from components.pusher.lineage import LINEAGE_FILE
     from components.task_example_gen.evaluation_sets import content_sha256

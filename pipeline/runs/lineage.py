@@ -65,7 +65,7 @@ class Run:
         stage = self.stages.get(stages.CORPUS_GEN)
         if stage is None or stages.EARLIER not in stage.inputs or stage.state not in DONE:
             return 0
-        from components.corpus_gen.record.counts_file import COUNTS_FILE, READ
+        from components.corpus_gen.record.card import COUNTS_FILE, READ
         from components.corpus_gen.sorted_runs import SPLITS
         from components.io.shards import read_json
 
@@ -74,11 +74,7 @@ class Run:
 
 
 def latest_run(run_dir: str) -> Run:
-    """Read the newest run of a run directory that has at least one stage, and had text to train on.
-
-    Raises:
-        InputError: no run in the directory, or the file of ML Metadata is damaged or missing.
-    """
+    """Read the newest run of a run directory that has at least one stage, and had text to train on; or InputError."""
     for run_id in run_ids(run_dir):
         request = RunSpec.read(run_dir, run_id).request
         check_sqlite(request.metadata_uri, artifacts_dir(run_dir))
@@ -91,10 +87,8 @@ def latest_run(run_dir: str) -> Run:
 def documents_of_version(request: RunRequest) -> str:
     """The folder of the documents that the run of `request.latest` read; it has the ids of those before it, too.
 
-    The version itself names its run: a push that was killed before ML Metadata had it is found, too.
-
-    Raises:
-        InputError: the version, its run or its documents are gone, or from a version of this program without ids.
+    The version itself names its run: a push that was killed before ML Metadata had it is found, too. InputError: the
+    version, its run or its documents are gone, or from a version of this program without ids.
     """
     from apache_beam.io.filesystems import FileSystems
 

@@ -24,20 +24,10 @@ PASSWORD_VARIABLE = "BERT_TFX_METADATA_PASSWORD"
 _MYSQL_PORT = 3306
 
 
-def check_metadata_uri(uri: str) -> None:
-    """Refuse a location that `connection_config` cannot use.
-
-    Raises:
-        InputError: an unknown kind, a missing part, or a password, which all who see the command could read.
-    """
-    connection_config(uri)
-
-
 def connection_config(uri: str) -> metadata_store_pb2.ConnectionConfig | metadata_store_pb2.MetadataStoreClientConfig:
     """The connection to ML Metadata; its password comes from the environment.
 
-    Raises:
-        InputError: as for `check_metadata_uri`.
+    InputError: an unknown kind, a missing part, or a password, which all who see the command could read.
     """
     kind, _, rest = uri.partition(":")
     if kind == "sqlite" and rest:
@@ -69,13 +59,9 @@ def connection_config(uri: str) -> metadata_store_pb2.ConnectionConfig | metadat
 
 @contextlib.contextmanager
 def reachable(uri: str, all_errors: bool = False) -> Iterator[None]:
-    """Turn errors of ML Metadata that no program can mend into one line.
+    """Turn errors of ML Metadata that no program can mend into one line, a StageError.
 
-    Args:
-        all_errors: turn every other error too, where nothing but the connection can be wrong.
-
-    Raises:
-        StageError: ML Metadata cannot be reached, or its disk is full or read-only.
+    `all_errors`: every other error too, where nothing but the connection can be wrong.
     """
     try:
         yield
@@ -94,14 +80,11 @@ def check_sqlite(uri: str, artifacts_dir: str) -> None:
     """Refuse a file of ML Metadata that is damaged, or missing although it has artifacts; ignore other stores.
 
     Without the records nothing could be cached, and new artifacts would reuse the folders of existing ones.
-
-    Raises:
-        InputError: includes the remedy (docs/trouble.md).
     """
     path = _sqlite_file(uri)
     if path is None:
         return
-    copy = _copy_of(path)
+    copy = f"{path}.copy"
     restore = f"cp {copy} {path}" if os.path.exists(copy) else "restore it from a copy of your own"
     fresh = f"or move it and {artifacts_dir} away: all stages then run again, from the checkpoints of trainings"
     try:
@@ -118,7 +101,7 @@ def keep_copy(uri: str) -> None:
     if path is None:
         return
     with (
-        replacing(_copy_of(path)) as unfinished,
+        replacing(f"{path}.copy") as unfinished,
         contextlib.closing(sqlite3.connect(path)) as store,
         contextlib.closing(sqlite3.connect(unfinished)) as copy,
     ):
@@ -129,18 +112,9 @@ def _sqlite_file(uri: str) -> str | None:
     return uri.removeprefix("sqlite:") if uri.startswith("sqlite:") else None
 
 
-def _copy_of(path: str) -> str:
-    return f"{path}.copy"
-
-
-def _opened(path: str) -> contextlib.closing[sqlite3.Connection]:
-    """A connection to an existing file."""
-    return contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True))
-
-
 def _has_executions(path: str) -> bool:
     """Whether any stage has started; raises sqlite3.DatabaseError if the file is damaged."""
-    with _opened(path) as store:
+    with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True)) as store:
         (result,) = store.execute("PRAGMA quick_check(1)").fetchone()
         if result != "ok":
             raise sqlite3.DatabaseError(result.splitlines()[-1])

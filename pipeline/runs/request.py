@@ -8,18 +8,29 @@ from typing import Annotated
 
 import typer
 
-from pipeline.runs.options import CASED_OPTION, INIT_OPTION, SET_OPTION, VOCAB_OPTION
 from pipeline.runs.run_dir import metadata_file
+
+SET_OPTION = typer.Option(
+    "--set",
+    metavar="SECTION.FIELD=VALUE",
+    help="Change a setting (`bert-tfx recipes RECIPE`); repeatable.",
+)
+VOCAB_OPTION = typer.Option(metavar="FILE", help="A vocab.txt; default: learned from the corpus.")
+# The value of --init for the version that the run directory serves.
+LATEST = "latest"
+INIT_OPTION = typer.Option(
+    metavar="DIR",
+    help="Initial model: a folder that `convert` reads, or `latest`, the served version.",
+)
+CASED_OPTION = typer.Option("--cased/--uncased", help="Case of --init's vocabulary, if its files do not say.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Workflow:
-    """A kind of run, as the command line and orchestrators see it.
+    """A kind of run, as the command line and orchestrators see it, by the name of its command.
 
-    Attributes:
-        name: name of its command; recipes and `summary.json` name their workflow.
-        inputs: the fields of `RunRequest` that this workflow has, besides those of every workflow.
-        tuned: parameters of a Kubeflow pipeline, and the setting of each.
+    `inputs` are the fields of `RunRequest` that only this workflow has; `tuned` are the settings that are parameters of
+    a Kubeflow pipeline, by the parameters' names.
     """
 
     name: str
@@ -49,11 +60,8 @@ WORKFLOWS = {workflow.name: workflow for workflow in (PRETRAIN, FINETUNE)}
 class RunRequest:
     """A pre-training or a fine-tuning in a run directory. The fields with help are also options of the commands.
 
-    Attributes:
-        recipe: a recipe of pre-training, or a task.
-        run_dir: absolute path of the run directory, shared by all steps.
-        beam_args: runner and workers of the Beam stages; none: this machine's.
-        latest: the version that `--init latest` stands for in this run; "": another `--init`.
+    `run_dir` is absolute; `beam_args` are for the Beam stages, none: this machine's. `latest` is the version that
+    `--init latest` stands for in this run; "": another `--init`.
     """
 
     recipe: str

@@ -32,19 +32,14 @@ from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, with_settings
 from pipeline.runs.corpus_checks import checked_sets, leak_warning
 from pipeline.runs.notices import notices_file
-from pipeline.runs.options import LATEST
-from pipeline.runs.request import RunRequest
+from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, serving_dir
 from pipeline.runs.served_versions import hint_at_version, served_version
 from pipeline.runs.spec import InitialFiles, RunInputs, RunSpec
 
 
 def resolve(request: RunRequest, run_id: str) -> RunSpec:
-    """Resolve a run that begins now; its notices are recorded.
-
-    Raises:
-        InputError: an unusable recipe, setting or path.
-    """
+    """Resolve a run that begins now; its notices are recorded. InputError: an unusable recipe, setting or path."""
     spec = without_inputs(with_version(request))
     request, recipe = spec.request, spec.recipe
     with recording(notices_file(request.run_dir, request.run_name(run_id))):
@@ -57,8 +52,7 @@ def resolve(request: RunRequest, run_id: str) -> RunSpec:
 def without_inputs(request: RunRequest) -> RunSpec:
     """The spec of a request whose files are on another machine: nothing is read but the folder of --init, if it exists.
 
-    Raises:
-        InputError: no such recipe or task, or an invalid setting.
+    InputError: no such recipe or task, or an invalid setting.
     """
     if request.recipe not in RECIPES:
         recipe: Recipe | FineTuneRecipe = with_settings(finetuning(request.recipe), request.settings)

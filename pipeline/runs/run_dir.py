@@ -33,16 +33,9 @@ REPORT_FILE = "report.html"
 
 @contextlib.contextmanager
 def temporary_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[str]:
-    """Make the directory if it is missing; yield its absolute path. On an `InputError`, remove it if it was new.
+    """Make the directory, which `option` gives; yield its absolute path. On an `InputError`, remove it if it was new.
 
-    It stays if a training has begun.
-
-    Args:
-        run_dir: the directory.
-        option: the option that gives it.
-
-    Raises:
-        InputError: it is not writable, or TFX would not find artifacts in it.
+    It stays if a training has begun. InputError: it is not writable, or TFX would not find artifacts in it.
     """
     path, existed = os.path.abspath(run_dir), os.path.isdir(run_dir)
     check_no_pattern(path, f"give another {option}")
@@ -60,14 +53,9 @@ def temporary_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[None]:
-    """Lock the directory against other runs; the lock is released however this process ends.
+    """Lock the directory, which `option` gives, against other runs; the lock is released however this process ends.
 
-    Args:
-        run_dir: the directory.
-        option: the option that gives it.
-
-    Raises:
-        InputError: another process is using it, or it is not writable.
+    InputError: another process is using it, or it is not writable.
     """
     lock = FileLock(os.path.join(run_dir, "lock"), timeout=0)
     try:

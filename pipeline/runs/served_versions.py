@@ -50,8 +50,7 @@ def pushed_versions(folder: str) -> list[int]:
 def read_labels(folder: str) -> dict[str, int]:
     """Read the version of each label; none if the newest version is served.
 
-    Raises:
-        InputError: `models.config` is damaged, or was not written by `write_labels`.
+    InputError: `models.config` is damaged, or was not written by `write_labels`.
     """
     return _read(folder)[0]
 
@@ -86,11 +85,9 @@ def history(folder: str) -> list[int]:
 
 
 def write_labels(folder: str, labels: dict[str, int], stable_so_far: Sequence[int] = ()) -> None:
-    """Replace `models.config` atomically.
+    """Replace `models.config` atomically; without labels the newest version is served.
 
-    Args:
-        labels: labels of the served versions; none: serve the newest.
-        stable_so_far: the new `history`, which ends with the version to serve.
+    `stable_so_far` is the new `history`, which ends with the version to serve.
     """
     server = model_server_config_pb2.ModelServerConfig()
     config = server.model_config_list.config.add(

@@ -19,8 +19,7 @@ from components.io.shards import write_json
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.corpus_checks import Checked
-from pipeline.runs.options import LATEST
-from pipeline.runs.request import WORKFLOWS, RunRequest, Workflow
+from pipeline.runs.request import LATEST, WORKFLOWS, RunRequest, Workflow
 from pipeline.runs.run_dir import compiled_dir, model_name
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
@@ -39,18 +38,11 @@ class InitialFiles:
 class RunInputs:
     """What a run reads, as it was when the run began; a workflow leaves the inputs of the other one empty.
 
-    Attributes:
-        corpus: text to train on.
-        reference: text that is only scored.
-        replay: general text, a share of every batch.
-        vocabulary: a vocabulary file; None: learn the vocabulary.
-        earlier: folder of the documents that were read before; "": read all.
-        leaks: path of the table of evaluation sets (`corpus.decontaminate`); "": the corpus is not checked.
-        checked: evaluation sets that the corpus has no texts of, for the record in the pushed version.
-        pairs: path of the minimal pairs (`gate.minimal_pairs`); "": there are none.
-        rows: a task's files, by split.
-        rows_fingerprint: hash of their names and contents.
-        initial_model: the initial model; None: random weights.
+    `reference` is text that is only scored, `replay` a share of every batch. Without a `vocabulary` file one is
+    learned; without `earlier`, the folder of the documents that were read before, all are read. `leaks` is the path of
+    the table of evaluation sets (`corpus.decontaminate`), `checked` those that the corpus has no texts of, `pairs` the
+    path of `gate.minimal_pairs`. `rows` are a task's files by split, `rows_fingerprint` the hash of their names and
+    contents.
     """
 
     corpus: InputList = NO_FILES
@@ -84,10 +76,8 @@ class RunInputs:
 class RunSpec:
     """A resolved run.
 
-    Attributes:
-        request: what the user asked for, with the pipeline's name, and the version that `--init latest` stood for.
-        recipe: the recipe with all settings.
-        inputs: the files; empty before they are read (`pipeline.runs.resolve`).
+    `request` has the pipeline's name, and the version that `--init latest` stood for; `recipe` all settings. `inputs`
+    are empty before they are read (`pipeline.runs.resolve`).
     """
 
     request: RunRequest
@@ -112,11 +102,7 @@ class RunSpec:
 
     @classmethod
     def read(cls, run_dir: str, run_id: str) -> RunSpec:
-        """Read the spec of a run.
-
-        Raises:
-            InputError: no such run is compiled in the directory, or another version of this program compiled it.
-        """
+        """Read the spec of a run; InputError if it is not compiled, or by another version of this program."""
         path = _path(run_dir, run_id, "json")
         try:
             with open(path, encoding="utf-8") as file:

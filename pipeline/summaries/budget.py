@@ -23,10 +23,7 @@ _DRAWS = 2000
 def with_budget(recipe: Recipe, model_run: str, loss: str) -> tuple[Recipe, dict[str, Any]]:
     """The recipe with the steps of a run and `{"budget": ...}`; with no budget both are as before, `{}`.
 
-    Args:
-        recipe: the recipe.
-        model_run: the Trainer's logs.
-        loss: the field of the held-out loss in `log.jsonl`.
+    `loss` is the field of the held-out loss in the Trainer's `log.jsonl`.
     """
     if recipe.training.budget is None:
         return recipe, {}

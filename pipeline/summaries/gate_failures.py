@@ -1,4 +1,4 @@
-"""Sentences for the missed thresholds in `summary.json` (`components.evaluator.gate_failures`)."""
+"""Sentences for the missed thresholds in `summary.json` (`components.evaluator.gate_failures`), and advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,33 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING, GateFailure
+from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING, VALUE, GateFailure
+
+_TRAINING, _FINETUNING, _SERVING = "see docs/trouble.md", "see docs/finetuning.md", "see docs/serving.md"
+# Above the perplexity of a uniform guess with any vocabulary.
+_MOST_PERPLEXITY = 1e8
+_DIVERGED = "the model diverged: a lower training.learning_rate, or a longer warm-up"
+# By whether the model was pre-trained, and by the kind of the missed threshold.
+_TRY = {
+    (True, VALUE): f"more steps (training.num_train_steps), more text, or a larger model; {_TRAINING}",
+    (True, CHANGE): "the baseline model is better: train longer, or allow gate.max_mlm_perplexity_increase; "
+    + _TRAINING,
+    (True, FORGETTING): "a lower training.learning_rate, fewer steps, training.layer_decay below 1, or general text "
+    "with --replay; or allow gate.max_forgetting; see docs/continuing.md",
+    (False, VALUE): f"more rows or epochs, other settings (--search), or a better initial checkpoint; {_FINETUNING}",
+    (False, CHANGE): "the baseline model is better: train longer, other seeds (--restarts 5), or allow "
+    f"gate.max_score_decrease; {_FINETUNING}",
+    (False, CHANCE): "it has not learned from the rows: another training.learning_rate or seed (--restarts 5; small "
+    "sets often fail with one), more rows or epochs, or a model that knows the language (--init); " + _FINETUNING,
+}
+_NOT_BEGUN = (
+    "{metric} stuck at the unigram model's: it has not begun to learn; more steps (training.num_train_steps), a higher "
+    f"training.learning_rate, or more text; {_TRAINING}"
+)
+_NO_PAIRS = (
+    "next sentences are not learned: more steps, for they come after the masked tokens, or "
+    f"examples.objective=full_sentences, which has none; {_TRAINING}"
+)
 
 
 def failures_of(summary: Mapping[str, Any]) -> list[GateFailure]:
@@ -53,3 +79,27 @@ def sentence(failure: GateFailure) -> str:
             f"(threshold: a change of {failure.direction} {allowed})"
         )
     return f"{name}: {failure.value:.4g} (threshold: {failure.direction} {failure.bound:g})"
+
+
+def advice(summary: Mapping[str, Any]) -> list[str]:
+    """One line of advice per problem of a refused model; none for a blessed one.
+
+    Advice on chance replaces that on values; divergence replaces all.
+    """
+    failures, pretrained = failures_of(summary), summary["workflow"] == "pretrain"
+    at_chance = {failure.metric for failure in failures if failure.kind == CHANCE}
+    lines = []
+    for failure in failures:
+        metric, kind = failure.metric or "", failure.kind
+        if pretrained and metric.endswith("perplexity") and not (failure.value or 0.0) < _MOST_PERPLEXITY:
+            lines.append(f"{_DIVERGED}; {_TRAINING}")
+        elif kind == CHANCE and metric.startswith(("nsp", "sop")):
+            pairs = "sentence orders" if metric.startswith("sop") else "next sentences"
+            lines.append(_NO_PAIRS.replace("next sentences", pairs))
+        elif kind == CHANCE and pretrained:
+            lines.append(_NOT_BEGUN.format(metric=metric.partition("_")[2]))
+        elif kind == CHANCE or failure.metric not in at_chance:
+            lines += [_TRY[pretrained, kind]] if (pretrained, kind) in _TRY else []
+    if summary["serving"]["problems"]:
+        lines.append(f"a smaller model, or other limits (serving.*); {_SERVING}")
+    return list(dict.fromkeys(lines))

@@ -12,7 +12,9 @@ from tfx.utils import path_utils
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
-from components.corpus_gen.record.counts_file import COUNTS_FILE, READ
+from bert_keras.training.mixed_examples import mixtures, source_figures
+from bert_keras.training.phases import ExampleSet, phases_of
+from components.corpus_gen.record.card import COUNTS_FILE, READ
 from components.evaluator.chance import STANDARD_ERRORS
 from components.evaluator.results import BASELINE, chances, evaluated, pair_figures, word_figures
 from components.evaluator.word_perplexity import tokens_per_word, word_perplexity
@@ -26,15 +28,14 @@ from pipeline.runs.lineage import ArtifactRecord, Run
 from pipeline.runs.spec import InitialFiles
 from pipeline.summaries.budget import budget_line, with_budget
 from pipeline.summaries.fill_mask_samples import sample_predictions
-from pipeline.summaries.sources import read_by_source, source_line
 
 
 def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str, Any]:
     """The figures of a finished run; those that the objective does not have are left out."""
     documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
     phase = recipe.judged_phase
-    examples = run.output(stages.of_phase(stages.PRETRAIN_EXAMPLE_GEN, phase), stages.EXAMPLES).uri
-    verdict = run.output(stages.of_phase(stages.EXAMPLE_GATE, phase), stages.VERDICT).uri
+    examples = run.output(stages.PRETRAIN_EXAMPLE_GEN + phase, stages.EXAMPLES).uri
+    verdict = run.output(stages.EXAMPLE_GATE + phase, stages.VERDICT).uri
     model = path_utils.serving_model_path(run.output(stages.TRAINER, stages.MODEL).uri)
     evaluation = run.output(stages.EVALUATOR, stages.EVALUATION).uri
     counts = read_json(os.path.join(documents, COUNTS_FILE))
@@ -189,3 +190,28 @@ def _least_original(metrics: Mapping[str, float], examples: str) -> dict[str, An
         return {}
     counts = read_json(os.path.join(examples, EXAMPLE_SPEC_FILE))["counts"][EVAL]
     return {"disc_least_original": 1.0 - counts["masked"] / max(1, counts["real_tokens"])}
+
+
+def read_by_source(folders: Sequence[str], recipe: Recipe) -> list[dict[str, Any]]:
+    """The figures of each source (`bert_keras.training.mixed_examples.SourceFigures`) in each phase, by length.
+
+    Empty if nothing is mixed. `folders` are the examples that the Trainer read.
+    """
+    examples = mixtures({folder: ExampleSet.load(folder) for folder in folders}, recipe.training)
+    phases = phases_of(recipe.training, recipe.second_phase, examples)
+    return [
+        {"max_seq_length": example_set.max_seq_length, **figures._asdict()}
+        for example_set in examples
+        for figures in source_figures(phases, example_set)
+        if len(example_set.sources) > 1
+    ]
+
+
+def source_line(sources: Sequence[Mapping[str, Any]]) -> str:
+    """The sources on the screen: their shares, and how often each was read."""
+    lengths = {source["max_seq_length"] for source in sources}
+    return ", ".join(
+        f"{source['name'] or 'corpus'} {source['share']:.1%}, read {source['read'] / source['one_pass']:.2g} times"
+        + (f" in {source['max_seq_length']} tokens" if len(lengths) > 1 else "")
+        for source in sources
+    )

@@ -25,8 +25,7 @@ from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE, serving_dir
 from pipeline.runs.served_versions import served_version
 from pipeline.runs.spec import RunSpec
 from pipeline.summaries import pretrain, task
-from pipeline.summaries.advice import advice
-from pipeline.summaries.gate_failures import reasons
+from pipeline.summaries.gate_failures import advice, reasons
 
 # With more labels or sources, only the file and the page list the slices.
 _MOST_SLICES = 10
@@ -35,10 +34,9 @@ _MOST_SLICES = 10
 def summarize(run: Run, spec: RunSpec, run_dir: str) -> dict[str, Any]:
     """Collect the figures of a finished run, write them to `summary.json` in `run_dir`, and return them."""
     recipe, initial = spec.recipe, spec.inputs.initial_model
-    if isinstance(recipe, Recipe):
-        figures = pretrain.figures(run, recipe, initial)
-    else:
-        figures = task.figures(run, recipe, initial, run_dir)
+    figures = (
+        pretrain.figures(run, recipe, initial) if isinstance(recipe, Recipe) else task.figures(run, recipe, initial)
+    )
     summary = {
         "run": run.id,
         "workflow": recipe.workflow,

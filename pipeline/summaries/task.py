@@ -16,23 +16,17 @@ from pipeline import stages
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.runs.lineage import Run
 from pipeline.runs.spec import InitialFiles
-from pipeline.summaries.search import BATCH, EPOCHS, RATE, write_search
 
-# Folder in the run directory.
-SEARCH_FOLDER = "search"
+BATCH, RATE, EPOCHS = "train_batch_size", "learning_rate", "num_train_epochs"
 
 
-def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None, run_dir: str) -> dict[str, Any]:
-    """The figures of a finished run; the table of a search is written to `run_dir`."""
+def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None) -> dict[str, Any]:
+    """The figures of a finished run."""
     spec = TaskSpec.load(run.output(stages.TASK_EXAMPLE_GEN, stages.EXAMPLES).uri)
     measured = evaluated(run.output(stages.EVALUATOR, stages.EVALUATION).uri)
     model_run = run.output(stages.TRAINER, stages.MODEL_RUN).uri
     predictions = os.path.join(model_run, PREDICTIONS_FOLDER)
     restarts = read_json(os.path.join(model_run, RESTARTS_FILE))
-    search = None
-    if recipe.search.enabled:
-        results = read_json(os.path.join(model_run, SEARCH_FILE))
-        search = write_search(results, os.path.join(run_dir, SEARCH_FOLDER))
     return {
         "recipe": dataclasses.asdict(recipe),
         "initial_model": initial and dataclasses.asdict(initial),
@@ -42,7 +36,7 @@ def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None, run_
         "rows_skipped": spec.skipped,
         # The official scores; the gate checks the first.
         "scores": {name: measured[name] for name in recipe.row.metrics},
-        "search": search,
+        "search": read_json(os.path.join(model_run, SEARCH_FILE)) if recipe.search.enabled else None,
         "restarts": restarts,
         "predictions": {split: _files(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
     }
@@ -55,7 +49,7 @@ def rows(summary: Mapping[str, Any], run_dir: str) -> dict[str, str]:
     return {
         "task": summary["task"],
         "rows": counts + (f"; {skipped:,} bad ones skipped" if skipped else ""),
-        **_search_row(summary["search"], run_dir),
+        **_search_row(summary["search"]),
         **restart_rows(summary["restarts"]),
         "scores": _figures(summary["scores"]) + _chance(summary["chances"]),
         "predictions": ", ".join(os.path.relpath(p, run_dir) for ps in summary["predictions"].values() for p in ps),
@@ -80,13 +74,12 @@ def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-def _search_row(search: Mapping[str, Any] | None, run_dir: str) -> dict[str, str]:
+def _search_row(search: Mapping[str, Any] | None) -> dict[str, str]:
     if search is None:
         return {}
     best, count = search["best"], len(search["trainings"])
     values = f"batch {best[BATCH]}, learning rate {best[RATE]:g}, {best[EPOCHS]:g} epochs"
-    files = ", ".join(os.path.relpath(path, run_dir) for path in search["files"])
-    return {"search": f"{search['metric']} {best['score']:.4g}, the best of {count}: {values} ({files})"}
+    return {"search": f"{search['metric']} {best['score']:.4g}, the best of {count}: {values}"}
 
 
 def _chance(chances: Mapping[str, Any]) -> str:

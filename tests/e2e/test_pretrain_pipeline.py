@@ -260,7 +260,7 @@ def test_bad_options_are_one_line(words, message):
     assert message in refusal(*words)
 
 
-# Each stage alone: test_packing.py (examples), test_packed_rows.py (training, export), test_floor_of_chance.py (gate).
+# Each stage alone: test_packing.py (examples), test_packed_rows.py (training, export), test_eval_gate.py (gate).
 @pytest.mark.slow
 def test_packed_rows_train_a_model(corpus, tmp_path):
     # Packed, 120 steps read other examples, and end at 1.8 %.

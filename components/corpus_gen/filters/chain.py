@@ -51,11 +51,7 @@ def _filters(settings: CorpusSettings) -> Iterator[Filter]:
 
 
 class FilterChain:
-    """All filters that the settings turn on; itself a filter.
-
-    Attributes:
-        passages: the filter of repeated passages, which needs their tables; None: it is off.
-    """
+    """All filters that the settings turn on; itself a filter. `passages` is that of repeated passages, if it is on."""
 
     def __init__(self, settings: CorpusSettings, before: type | None = None):
         """Make the filters that are on; if `before` is the class of one, those before it."""

@@ -22,11 +22,7 @@ RULES = {
 
 
 class Cleaner:
-    """The filter of `CleaningSettings`; plain data, so Beam can pickle it.
-
-    Raises:
-        ValueError: `settings.languages` has an unknown language; lists the known ones.
-    """
+    """The filter of `CleaningSettings`; plain data, so Beam can pickle it."""
 
     def __init__(self, settings: CleaningSettings):
         self._settings = settings
@@ -36,10 +32,7 @@ class Cleaner:
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
         """Clean a document; returns its lines and the rule that drops it: one of RULES, "" if it is kept.
 
-        The filters apply to the cleaned text. Line ends do not count as characters.
-
-        Args:
-            lines: non-blank lines without blanks at their ends; the same holds for the returned lines.
+        The filters apply to the cleaned text. Line ends do not count as characters. All lines are stripped.
         """
         if not self.on:
             return lines, ""

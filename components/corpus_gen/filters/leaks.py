@@ -49,13 +49,7 @@ _MAX_FILTER_BITS = 26
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationSet:
-    """An evaluation set.
-
-    Attributes:
-        name: a short name, unique among the sets.
-        texts: its texts, e.g. questions and contexts.
-        unread: number of rows whose texts cannot be read.
-    """
+    """An evaluation set with a unique name, its texts, and the number of rows whose texts cannot be read."""
 
     name: str
     sha256: str
@@ -152,12 +146,7 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
 
 
 class LeakFilter:
-    """The filter of `LeakSettings`.
-
-    Args:
-        settings: settings, those that the table was made with.
-        table: path of the table, or "".
-    """
+    """The filter of `LeakSettings`, with the path of a table that was made with the same settings."""
 
     def __init__(self, settings: LeakSettings, table: str):
         self._settings = settings
@@ -196,12 +185,9 @@ class LeakFilter:
         return remaining, "" if remaining else LEAK
 
     def find(self, hashes: np.ndarray) -> list[tuple[int, int, int]]:
-        """Leaks among the words of a document: (first word, word after the last, set), sorted by set and place.
+        """Leaks among the words of a document, by their hashes, uint64 [words]; those of one set that overlap are one.
 
-        Overlapping leaks of the same set are one.
-
-        Args:
-            hashes: hashes of the words, uint64 [words].
+        (first word, word after the last, set), sorted by set and place.
         """
         table, size = self._table, self._settings.ngram_words
         places, rows = self._ngrams(hash_ngrams(hashes, size))

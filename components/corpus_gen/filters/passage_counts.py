@@ -43,12 +43,7 @@ _PAIR = np.dtype([("passage", "<u8"), ("document", "<u8")])
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The runs and tables in a folder.
-
-    Attributes:
-        runs: names of the runs, sorted: those of a unit of work in the order of its documents.
-        partitions: number of tables.
-    """
+    """The runs and tables in a folder; runs of a unit of work are sorted in the order of its documents."""
 
     folder: str
     runs: tuple[str, ...]

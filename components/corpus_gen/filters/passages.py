@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from components.corpus_gen.segmentation import sentences
+from components.corpus_gen.plain_text import sentences
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.words import hash_ngrams
 
@@ -41,22 +41,14 @@ _HASH = np.dtype("<u8")
 
 
 class Passages:
-    """Drops repeated passages; a filter (`chain`).
-
-    Args:
-        settings: `passages.unit` is not "none".
-    """
+    """Drops repeated passages; a filter (`chain`) that is made only where `passages.unit` is not "none"."""
 
     def __init__(self, settings: CorpusSettings):
         self._settings, self._language = settings.passages, settings.language
         self.start(iter(()))
 
     def start(self, tables: Iterator[np.ndarray]) -> None:
-        """Begin a unit of work.
-
-        Args:
-            tables: arrays of ROW; each is for the next documents, until they have TABLE_PASSAGES passages.
-        """
+        """Begin a unit of work; each of `tables`, arrays of ROW, is for the next TABLE_PASSAGES passages."""
         self._tables, self._covered = tables, TABLE_PASSAGES
 
     def units(self, lines: list[str]) -> list[str]:

@@ -87,9 +87,7 @@ class Quality:
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
         """Check a document; returns its lines, some removed by C4's rules, and the rule that drops it: "" keeps it.
 
-        Args:
-            lines: non-blank lines without blanks at their ends; the same holds for the returned lines.
-            found: adds what C4's rules change, also in documents that are dropped.
+        All lines are stripped. `found` gets what C4's rules change, also in documents that are dropped.
         """
         settings = self._settings
         rule, text = "", "\n".join(lines)

@@ -28,13 +28,8 @@ def licence_files(paths: Iterable[str]) -> list[str]:
 def licences_of(files: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
     """The licence files beside a corpus, for corpus.json: {"source", "file", "sha256"}, sorted.
 
-    Those of a source are in the folder that has all its files, not further down.
-
-    Args:
-        files: (name of the source or "", path) of each file of text.
-
-    Raises:
-        InputError: a licence file cannot be read; names it.
+    Those of a source are in the folder that has all its files, not further down. `files` are (name of the source or "",
+    path) of each file of text. InputError: a licence file cannot be read.
     """
     by_source: dict[str, list[str]] = {}
     for source, path in files:

@@ -10,17 +10,27 @@ counts of all fates add up to what was read.
 
 Bytes and words are those of the document as it was when it was dropped by a rule; of the others, those of its segments.
 `found` is what the filters found in the documents of each source; it is missing if they found nothing.
+
+Dropped documents are JSON lines in the folder DROPPED of the documents, a file for each unit of work (documents that a
+filter dropped, as they were read) and for each shard (duplicates). They are in the order of reading, or of their ids:
+
+    {"rule": "too_short", "source": "text/a.txt", "text": "one line\\nanother line"}
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import BinaryIO
 
+from components.corpus_gen.filters.personal_data import PersonalData
 from components.corpus_gen.languages import language_of
-from components.corpus_gen.record.dropped import DroppedFile
+from components.corpus_gen.settings import CorpusSettings
+from components.io.shards import whole_file
 
 KEPT, READ_BEFORE, DUPLICATE, NEAR_DUPLICATE = "kept", "read_before", "duplicates", "near_duplicates"
 # Fates that are no rule of a filter, in their order.
@@ -32,6 +42,7 @@ FATES = {
 }
 ALL, SOURCES, LANGUAGES, FOUND = "all", "sources", "languages", "found"
 MAX_SOURCES = 64
+DROPPED = "dropped"
 
 
 def shared_folders(paths: Iterable[str]) -> list[str]:
@@ -52,11 +63,6 @@ class SourceNames:
 
         a/wiki/0.txt, a/wiki/1.txt, a/news.jsonl -> wiki/0.txt, wiki/1.txt, news.jsonl
         a/wiki/AA/000 .. a/wiki/ZZ/999, a/news.jsonl -> wiki, news.jsonl
-
-    Attributes:
-        given: the names that a user gives, or "".
-        shared: number of folders that all files share.
-        depth: number of parts of a path up to the end of the name.
     """
 
     given: tuple[str, ...] = ("",)
@@ -82,23 +88,51 @@ class SourceNames:
         return "/".join(parts[self.shared : self.depth]) or "/".join(parts[: self.depth][-1:]) or "."
 
 
-class Tally:
-    """Counts documents, and writes those that are dropped to a file.
+class DroppedFile:
+    """A file of dropped documents, which is made with the first of them, and exists once it is closed.
 
-    Args:
-        languages: whether documents are counted by language, too; the detector takes more time than all other counts.
+    Without a path nothing is written. `personal` replaces personal data, which documents that others drop still have.
     """
+
+    def __init__(self, path: str | None, temporary_dir: str, personal: Callable | None = None):
+        self._path, self._temporary_dir, self._open = path, temporary_dir, contextlib.ExitStack()
+        self._personal = personal
+        self._file: BinaryIO | None = None
+
+    def add(self, rule: str, source: str, text: str) -> None:
+        """Write a document."""
+        if self._path is None:
+            return
+        if self._file is None:
+            self._file = self._open.enter_context(whole_file(self._path, self._temporary_dir))
+        if self._personal is not None:
+            text = "\n".join(self._personal(text.split("\n"), Counter())[0])
+        line = json.dumps({"rule": rule, "source": source, "text": text}, ensure_ascii=False)
+        # A byte of a path that is not UTF-8 becomes JSON's escape of a lone surrogate.
+        self._file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    def close(self) -> None:
+        """Finish the file, if there is one."""
+        self._open.close()
+
+
+def dropped_file(settings: CorpusSettings, documents_dir: str, name: str, temporary_dir: str) -> DroppedFile:
+    """The file NAME.jsonl of a folder of documents, if the settings ask for it."""
+    if not settings.keep_dropped:
+        return DroppedFile(None, temporary_dir)
+    personal = PersonalData(settings.personal_data)
+    return DroppedFile(f"{documents_dir}/{DROPPED}/{name}.jsonl", temporary_dir, personal if personal.on else None)
+
+
+class Tally:
+    """Counts documents, also by language if asked, which takes the most time; and writes those that are dropped."""
 
     def __init__(self, names: SourceNames, languages: bool, dropped: DroppedFile):
         self._names, self._languages, self._dropped = names, languages, dropped
         self._counts: Counter[tuple[str, str, str, str]] = Counter()
 
     def add(self, fate: str, source: str, lines: Sequence[str], source_name: str = "") -> int:
-        """Add a document, given by its lines or segments; returns its bytes, without line ends.
-
-        Args:
-            source_name: the name that the user gave its source, or "".
-        """
+        """Add a document, given by its lines or segments; returns its bytes, without line ends."""
         text = "\n".join(lines)
         size = len(text.encode()) - max(len(lines) - 1, 0)
         words = len(text.split())

@@ -32,14 +32,11 @@ def read_rows(
         task: if it has labels, rows must have one of them.
         path: a file, compressed or not (gzip, bzip2, xz, zstd); a member of an archive, as `glue.zip!CoLA/train.tsv`;
             for IMDb a folder or an archive.
-        on_bad_row: "fail" at a malformed row, or "skip" it and log the first ones of each file. None: as in the
-            settings.
-        columns: columns of the user's own tables.
+        on_bad_row: "fail" at a malformed row, or "skip" it and log the first ones of each file. None: the setting's.
         labelled: whether rows without label are malformed.
 
     Raises:
-        InputError: the file cannot be read or has another format, or a row is malformed (with "fail"); names file,
-            line, remedy.
+        InputError: the file cannot be read or has another format, or a row is malformed; names file, line, remedy.
     """
     settings, report = TaskDataSettings(), ReadReport()
     for located in read_located(
@@ -53,12 +50,7 @@ def read_rows(
 def read_located(
     task: Task, path: str, on_bad_row: OnBadRow, report: ReadReport, columns: Columns, labelled: bool = False
 ) -> Iterator[LocatedRow]:
-    """Rows as in `read_rows`, with their locations and groups.
-
-    Args:
-        report: malformed rows and notes are counted in it.
-        labelled: whether rows without label are malformed.
-    """
+    """Rows as in `read_rows`, with their locations and groups; malformed rows and notes are counted in `report`."""
     for located in _read(task, path, columns, labelled):
         if isinstance(located, Note):
             report.note(path, located)

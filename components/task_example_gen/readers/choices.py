@@ -38,14 +38,7 @@ _CODAH_COLUMNS = 7
 
 
 def read_swag(file: BinaryIO, source: str, labelled: bool = False) -> ReadRows:
-    """Rows of a SWAG file; the rows of one video are a group.
-
-    Args:
-        labelled: whether the column of the labels is required.
-
-    Raises:
-        InputError: the header differs from SWAG's.
-    """
+    """Rows of a SWAG file; the rows of one video are a group. InputError: the header differs from SWAG's."""
     records = csv_records(file)
     where, header = next(records, ("line 1", []))
     names = [] if isinstance(header, Exception) else header

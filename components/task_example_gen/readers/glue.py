@@ -58,14 +58,7 @@ _NO_GOLD_LABEL = "-"
 
 
 def read_glue(task: Task, file: BinaryIO, source: str, labelled: bool = False) -> ReadRows:
-    """Rows of a GLUE file.
-
-    Args:
-        labelled: whether the column of the labels is required.
-
-    Raises:
-        InputError: the header lacks a column; lists the existing ones.
-    """
+    """Rows of a GLUE file; InputError, which lists the columns, if the header lacks one."""
     lines = numbered_lines(file)
     first = next(lines, None)
     if first is None:

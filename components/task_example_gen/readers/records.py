@@ -20,12 +20,9 @@ _MAX_FIELD = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class LocatedRow:
-    """A row with its location.
+    """A row, and where it is in its file ("line 7").
 
-    Attributes:
-        where: location in the file ("line 7").
-        row: content of the row.
-        group: key of rows that belong together (the questions on an article) when rows are held out; "": none.
+    `group` is the key of rows that belong together (the questions on an article) when rows are held out; "": none.
     """
 
     where: str
@@ -35,11 +32,7 @@ class LocatedRow:
 
 @dataclasses.dataclass(frozen=True)
 class BadRow:
-    """A malformed row, and the reason.
-
-    Attributes:
-        record: its content, as the reader of the file gives it; None: it cannot be read.
-    """
+    """A malformed row, and the reason; `record` is its content as the reader gives it, None if it cannot be read."""
 
     where: str
     why: str
@@ -48,11 +41,7 @@ class BadRow:
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """A valid row worth reporting; notes are counted by their text.
-
-    Attributes:
-        record: its content, if the row is left out.
-    """
+    """A valid row worth reporting; notes are counted by their text. `record` is the content of a row left out."""
 
     where: str
     text: str
@@ -68,13 +57,7 @@ class RowError(ValueError):
 
 @dataclasses.dataclass
 class ReadReport:
-    """Counts of malformed rows and notes.
-
-    Attributes:
-        skipped: number of malformed rows skipped, by file.
-        first: the first of them, by file.
-        notes: number of notes, by (file, text).
-    """
+    """Counts of malformed rows that were skipped, the first of them, by file; and of notes, by (file, text)."""
 
     skipped: Counter[str] = dataclasses.field(default_factory=Counter)
     first: dict[str, BadRow] = dataclasses.field(default_factory=dict)
@@ -85,11 +68,7 @@ class ReadReport:
         self.notes[path, note.text] += 1
 
     def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
-        """Count a malformed row, or stop.
-
-        Raises:
-            InputError: on_bad_row is "fail"; one line with file, line, reason and remedy.
-        """
+        """Count a malformed row; InputError, with file, line, reason and remedy, if `on_bad_row` is "fail"."""
         if on_bad_row == "fail":
             raise InputError(
                 f"{path}, {bad.where}: {bad.why}; correct it, or skip such rows with --set data.on_bad_row=skip"
@@ -147,12 +126,7 @@ def decoded(content: bytes) -> str:
 
 
 def tab_columns(content: bytes, count: int, whose: str) -> list[str]:
-    """Columns of a TSV line; quotes are ordinary characters.
-
-    Args:
-        count: expected number of columns.
-        whose: origin of that number, for the error.
-    """
+    """Columns of a TSV line, `count` of them as in `whose` header; quotes are ordinary characters."""
     columns = decoded(content).split("\t")
     if len(columns) != count:
         raise RowError(f"has {len(columns)} columns, not {whose} {count}")

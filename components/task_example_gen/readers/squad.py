@@ -28,11 +28,7 @@ NOT_AT_START = "answers that are not found at their answer_start"
 
 
 def read_squad(task: Task, file: BinaryIO, source: str) -> ReadRows:
-    """Questions of a file; the questions on one article are a group.
-
-    Raises:
-        InputError: the file is not JSON, or not in SQuAD's format.
-    """
+    """Questions of a file; those on one article are a group. InputError: it is not JSON, or not in SQuAD's format."""
     try:
         content = json.loads(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:

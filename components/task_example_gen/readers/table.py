@@ -50,14 +50,7 @@ _STS_B = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
 
 
 def read_table(task: Task, file: BinaryIO, source: str, columns: Columns, labelled: bool = False) -> ReadRows:
-    """Rows of a table.
-
-    Args:
-        labelled: whether the label's column or key is required.
-
-    Raises:
-        InputError: the extension is not one of the above, or the header lacks a column.
-    """
+    """Rows of a table; InputError if its extension is not one of the above, or the header lacks a column."""
     kind = extension(source)
     if kind not in TABLES:
         raise InputError(f"{source} is not a table by its name, which must end in {', '.join(TABLES)}")

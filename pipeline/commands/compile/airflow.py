@@ -15,8 +15,7 @@ from bert_keras.errors import InputError
 from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask, RunDir
 from pipeline.commands.options import chosen, with_options
 from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy, RunParameter
-from pipeline.runs.options import LATEST
-from pipeline.runs.request import RunRequest
+from pipeline.runs.request import LATEST, RunRequest
 
 LOADER_NAME = "bert_tfx_dags.py"
 LOADER = '''"""The DAGs of all plans in this folder; Airflow's Python finds the package `pipeline` on its path.
@@ -77,7 +76,7 @@ def airflow(
     A trigger may override text, data and settings (`--conf`). Words after `--` go to Beam. docs/orchestration.md lists
     what Airflow needs.
     """
-    from pipeline.runs.metadata_store import check_metadata_uri
+    from pipeline.runs.metadata_store import connection_config
 
     tasks = chosen(AirflowTaskPolicy, context)
     options = {name: _absolute(value) if name in _PATHS else value for name, value in options.items()}
@@ -87,7 +86,7 @@ def airflow(
     spec = without_inputs(request)  # invalid settings are reported before TFX is imported
     known = (*spec.workflow.inputs, "settings")
     if request.metadata:
-        check_metadata_uri(request.metadata)
+        connection_config(request.metadata)
     if unknown := [name for name in INPUTS if options[name] and name not in known]:
         raise InputError(f"{recipe} takes no {', '.join(unknown)}; it takes {', '.join(known)}")
     from pipeline.runners.run_steps import graph_of

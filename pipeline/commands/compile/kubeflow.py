@@ -61,9 +61,9 @@ def compile_kubeflow(
     request = RunRequest(recipe, "", metadata=metadata or "", beam_args=tuple(context.obj or []), **options)
     spec = in_shared_folder(without_inputs(request), cluster)  # refuses invalid settings before TFX is imported
     from pipeline.runners.run_steps import graph_of
-    from pipeline.runs.metadata_store import check_metadata_uri
+    from pipeline.runs.metadata_store import connection_config
 
-    check_metadata_uri(spec.request.metadata_uri)
+    connection_config(spec.request.metadata_uri)
     graph = graph_of(spec)
     write_pipeline(output, spec, graph, cluster, resources_of(resources, steps_of(graph)))
     typer.echo(f"{output}: pipeline {spec.request.name}, {len(graph)} nodes; run directory {spec.request.run_dir}")

@@ -56,9 +56,7 @@ class ServerOptions:
     def client(self) -> Client:
         """A client with these options.
 
-        Raises:
-            ClientError: a file is missing, from the options or from the disk; or the token would be sent in the clear.
-            SettingsError: the token file is invalid.
+        ClientError: a file is missing, or the token would be sent in the clear. SettingsError: a bad token file.
         """
         from serving.client import Client
         from serving.middleware.security import read_tokens

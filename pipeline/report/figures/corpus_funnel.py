@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from components.corpus_gen.filters.chain import RULES
 from components.corpus_gen.filters.personal_data import PersonalData
 from components.corpus_gen.record.card import total
-from components.corpus_gen.record.dropped import DROPPED
-from components.corpus_gen.record.tally import ALL, FATES, KEPT
+from components.corpus_gen.record.tally import ALL, DROPPED, FATES, KEPT
 from components.corpus_gen.settings import PersonalDataSettings
 
 EXAMPLES = 3
@@ -42,11 +41,9 @@ class FunnelRow(NamedTuple):
 
 
 def funnel(corpus: Mapping[str, Any], documents_dir: str) -> list[FunnelRow]:
-    """A row for what was read, one for each rule that dropped something, in their order.
+    """A row for what was read, one for each rule that dropped something, in their order; none without a record.
 
-    Args:
-        corpus: content of corpus.json; empty for one from an earlier version, without a record.
-        documents_dir: folder of the documents, which has dropped ones with `corpus.keep_dropped`.
+    `corpus` is the content of corpus.json. `documents_dir` has dropped documents with `corpus.keep_dropped`.
     """
     fates = corpus.get("record", {}).get(ALL, {})
     if not fates:

@@ -123,13 +123,9 @@ def _picture(curve: Curve, log: Log) -> Picture:
 
 
 def picture_of(draw: Callable[[Axes], None], key: str, title: str, description: str, height: float = HEIGHT) -> Picture:
-    """Draw a picture in the page's colours.
+    """Draw a picture `height` inches high in the page's colours; `key` is unique on the page.
 
-    Args:
-        draw: draws on the axes, in `INK` and the colours beside it.
-        key: unique name on the page.
-        description: text for screen readers.
-        height: height in inches.
+    `draw` draws on the axes, in `INK` and the colours beside it; `description` is for screen readers.
     """
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": key, "font.size": FONT_POINTS}):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")

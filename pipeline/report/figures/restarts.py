@@ -28,12 +28,7 @@ TICKS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Restarts:
-    """Scores by seed.
-
-    Attributes:
-        rows: model (a seed, or the ensemble), whether it is chosen, and its scores.
-        mean: mean and standard deviation of the main score.
-    """
+    """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
 
     titles: list[str]
     rows: list[tuple[str, bool, list[str]]]
@@ -42,11 +37,9 @@ class Restarts:
 
 
 def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Restarts | None:
-    """Table and picture of the restarts; None for a single training.
+    """Table and picture of the restarts (`bert_keras.finetuning.restarts`); None for a single training.
 
-    Args:
-        report: JSON of `bert_keras.finetuning.restarts`; its seeds are strings.
-        forms: the task's scores by name; the first is the main score.
+    `forms` are those of the task's scores by name; the first is the main score.
     """
     scores = dict(sorted(report["scores"].items(), key=lambda item: int(item[0])))
     if len(scores) < 2:

@@ -49,13 +49,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class WrongAnswers:
-    """Wrong answers of a model.
-
-    Attributes:
-        headline: their number.
-        note: which of them are shown.
-        rows: id and fields of each row.
-    """
+    """The number of a model's wrong answers, which of them are shown, and id and fields of each of these rows."""
 
     headline: str
     note: str
@@ -65,8 +59,7 @@ class WrongAnswers:
 def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -> WrongAnswers:
     """Up to `SHOWN` wrongly answered rows; for a regression those with the largest differences.
 
-    Args:
-        answers: the rows' answers, as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
+    `answers` are as `bert_keras.tasks.submissions.prediction_files.read_written` reads them.
     """
     pairs = list(zip(rows, answers, strict=True))
     if task.kind in ("regression", "similarity"):

@@ -7,14 +7,29 @@ import os
 import types
 
 from components.evaluator.gate_failures import GateFailure
+from components.io.shards import write_json
 from pipeline.report import base_page
 from pipeline.report.page import write_report
 from pipeline.runs import lineage
 
 FINGERPRINT = "feedface" * 8
 SHA = "c0ffee00" * 8
-SUMMARY = {
+# What the summaries of all runs have.
+FINISHED = {
     "run": "2026-01-02T03:04:05.678901",
+    "blessed": True,
+    "gate_failures": [],
+    "serving": {"problems": []},
+    "slices": [],
+    "pushed_version": "17",
+    "served_version": "17",
+    "seconds_by_stage": {"Trainer": 61.0},
+    "stage_states": {"Trainer": "COMPLETE"},
+    "versions": {"python": "3.11.7", "tfx": "1.16.0"},
+    "notices": [],
+}
+SUMMARY = {
+    **FINISHED,
     "workflow": "pretrain",
     "fingerprints": {"Corpus: the files' names and contents": FINGERPRINT},
     "objective": "mlm_nsp",
@@ -55,18 +70,9 @@ SUMMARY = {
     "mlm_accuracy": 0.3,
     "nsp_accuracy": 0.8,
     "chances": {"mlm_perplexity": [400.0, 50.0], "mlm_accuracy": [0.04, 30.0], "nsp_accuracy": [0.6, 4.0]},
-    "blessed": True,
-    "gate_failures": [],
-    "serving": {"problems": []},
-    "slices": [],
-    "pushed_version": "17",
-    "served_version": "17",
-    "seconds_by_stage": {"Trainer": 61.0},
-    "stage_states": {"Trainer": "COMPLETE"},
     "samples": [
         {"text": "Returns the [MASK] array.", "masked_word": "Sorted", "predictions": [["new", 0.5], ["sorted", 0.25]]}
     ],
-    "versions": {"python": "3.11.7", "tfx": "1.16.0"},
     "notices": ["48% of the text is never seen", "the checkpoint <a> is damaged"],
 }
 COUNTS = {
@@ -91,48 +97,61 @@ def failed(metric, kind, **fields):
     return dataclasses.asdict(GateFailure(metric, kind, **fields))
 
 
-class Fabricated:
-    """Files of a finished run; `write()` makes its report."""
+# Of each stage: seconds, what it reads, and what it writes with its type.
+STAGES = {
+    "CorpusGen": (0.02, (), {"documents": "Examples"}),
+    "VocabGen": (5.0, ("documents",), {"vocabulary": "Vocabulary"}),
+    "PretrainExampleGen": (9.0, ("documents", "vocabulary"), {"examples": "Examples"}),
+    "Trainer": (61.0, ("examples",), {"model": "Model", "model_run": "ModelRun"}),
+    "Evaluator": (8.0, ("examples", "model"), {"evaluation": "ModelEvaluation"}),
+    "ModelPush": (1.0, ("model",), {"pushed_model": "PushedModel"}),
+}
+
+
+class FinishedRun:
+    """Files and metadata of a finished run, whose first stage was cached; `write()` makes its report."""
+
+    def __init__(self, run_dir, monkeypatch, summary, stages):
+        self.run_dir, self.summary, self.baseline, self.artifacts = str(run_dir), summary, None, {}
+        made = {}
+        for number, (name, (seconds, reads, writes)) in enumerate(stages.items(), start=1):
+            for key, type_ in writes.items():
+                uri = os.path.join(self.run_dir, "artifacts", name, key, str(number))
+                self.artifacts[key] = types.SimpleNamespace(id=41 + len(self.artifacts), type=type_, uri=uri)
+            inputs, outputs = ({key: [self.artifacts[key]] for key in keys} for keys in (reads, writes))
+            made[name] = lineage.Stage(name, "COMPLETE" if made else "CACHED", 0.0, seconds, {}, inputs, outputs)
+        self.run = lineage.Run(summary["run"], made)
+        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
+        monkeypatch.setattr(base_page, "baseline_metrics", lambda _: self.baseline)
+
+    def file(self, key, name, content):
+        """Write a file of an artifact."""
+        path = os.path.join(self.artifacts[key].uri, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def write(self):
+        """Write the report from the current `summary`."""
+        write_json(os.path.join(self.run_dir, "summary.json"), self.summary)
+        with open(write_report(self.run_dir), encoding="utf-8") as file:
+            return file.read()
+
+
+class Fabricated(FinishedRun):
+    """A finished pre-training."""
 
     def __init__(self, run_dir, monkeypatch):
-        self.run_dir, self.summary, self.baseline = str(run_dir), copy.deepcopy(SUMMARY), None
+        super().__init__(run_dir, monkeypatch, copy.deepcopy(SUMMARY), STAGES)
         self.spec = {
             "max_seq_length": 12, "max_predictions_per_seq": 2, "dupe_factor": 2, "vocabulary_sha256": SHA,
             "objective": "mlm_nsp", "masking": {"when": "static"}, "counts": {"train": COUNTS, "eval": COUNTS},
         }  # fmt: skip
-        artifacts = {
-            name: types.SimpleNamespace(id=number, type=type_, uri=os.path.join(self.run_dir, "artifacts", *path))
-            for number, (name, type_, path) in enumerate(
-                (
-                    ("documents", "Examples", ("CorpusGen", "documents", "1")),
-                    ("vocabulary", "Vocabulary", ("VocabGen", "vocabulary", "2")),
-                    ("examples", "Examples", ("PretrainExampleGen", "examples", "3")),
-                    ("model", "Model", ("Trainer", "model", "4")),
-                    ("model_run", "ModelRun", ("Trainer", "model_run", "4")),
-                    ("evaluation", "ModelEvaluation", ("Evaluator", "evaluation", "5")),
-                    ("pushed_model", "PushedModel", ("ModelPush", "pushed_model", "6")),
-                ),
-                start=41,
-            )
-        }  # fmt: skip
-
-        def stage(name, seconds, inputs, outputs, state="COMPLETE"):
-            inputs, outputs = ({key: [artifacts[key]] for key in keys} for keys in (inputs, outputs))
-            return lineage.Stage(name, state, 0.0, seconds, {}, inputs, outputs)
-
-        stages = (
-            stage("CorpusGen", 0.02, (), ("documents",), "CACHED"),
-            stage("VocabGen", 5.0, ("documents",), ("vocabulary",)),
-            stage("PretrainExampleGen", 9.0, ("documents", "vocabulary"), ("examples",)),
-            stage("Trainer", 61.0, ("examples",), ("model", "model_run")),
-            stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
-            stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
-        )
-        self.run = lineage.Run(SUMMARY["run"], {s.name: s for s in stages})
         split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
-        self._file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
-        self._file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
-        self._file(
+        self.file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
+        self.file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
+        self.file(
             "vocabulary", "vocab_spec.json",
             json.dumps(
                 {
@@ -141,11 +160,7 @@ class Fabricated:
                 }
             ),
         )  # fmt: skip
-        self.log = self._file(
-            "model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40)))
-        )
-        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
-        monkeypatch.setattr(base_page, "baseline_metrics", lambda _: self.baseline)
+        self.log = self.file("model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40))))
 
     def begin_with_initial_model(self):
         """Add the nodes of an initial model, which is the baseline."""
@@ -171,19 +186,8 @@ class Fabricated:
         }
 
     def write(self):
-        self._file("examples", "example_spec.json", json.dumps(self.spec))
-        with open(os.path.join(self.run_dir, "summary.json"), "w", encoding="utf-8") as file:
-            json.dump(self.summary, file)
-        with open(write_report(self.run_dir), encoding="utf-8") as file:
-            return file.read()
-
-    def _file(self, key, name, text):
-        (artifact,) = (stage.outputs[key][0] for stage in self.run.stages.values() if key in stage.outputs)
-        path = os.path.join(artifact.uri, name)
-        os.makedirs(artifact.uri, exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return path
+        self.file("examples", "example_spec.json", json.dumps(self.spec))
+        return super().write()
 
 
 def log_line(kind, step, mlm_loss=5.0):

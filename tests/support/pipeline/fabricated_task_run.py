@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import types
 
 from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.files import json_text
@@ -11,12 +10,8 @@ from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.prediction_files import official_name, write_predictions
 from bert_keras.tasks.table import task_of
-from components.io.shards import write_json
-from pipeline.report import base_page as page_frame
-from pipeline.report.page import write_report
-from pipeline.runs import lineage
+from tests.support.pipeline.fabricated_run import FINISHED, STAGES, FinishedRun
 
-RUN = "2026-01-02T03:04:05.678901"
 FILES, MODEL = "feedface" * 8, "c0ffee00" * 8
 CONTEXT = "The tower was built in 1889 by the company of Gustave Eiffel, and was painted in 1968."
 
@@ -30,7 +25,9 @@ def question(row_id, asked, *answers):
     return TaskRow(row_id, {"question": asked, "context": CONTEXT}, {"answers": given})
 
 
-# By task: labels, held-out rows, answers. The first row is right, the others are wrong.
+# By task: labels, held-out rows, answers. The first row is right, the others are wrong. In the golden pages the
+# correlation of cola is (1 * 0 - 1 * 1) / sqrt(2 * 2 * 1 * 1), F1 of squad1.1 the mean of 1, 2 * 1 / (2 + 3) and 0,
+# and of ner one of three entities is found, and one of three is right.
 KINDS = {
     "sst-2": (
         ("0", "1"),
@@ -78,24 +75,26 @@ LOGGED = {"regression": (), "span": ("start_accuracy", "end_accuracy")}
 GRID = {"train_batch_size": [16, 32], "learning_rate": [5e-5, 2e-5], "num_train_epochs": [2.0, 3.0]}
 
 
-class FabricatedTask:
-    """Files of a finished fine-tuning; `write()` makes its report."""
+READ = {"train": ["/somewhere/data/train.tsv"], "test": ["/somewhere/data.zip!T/test.tsv"]}
+
+
+class FabricatedTask(FinishedRun):
+    """A finished fine-tuning."""
 
     def __init__(self, name, run_dir, monkeypatch):
         labels, self.rows, self.answers = KINDS[name]
         self.task = dataclasses.replace(task_of(name), labels=labels)
-        self.run_dir, self.baseline = str(run_dir), None
         scores = score(self.task, [row.gold for row in self.rows], self.answers)
         self.scores = {"eval": scores}
-        self.summary = self._summary({metric: scores[metric] for metric in self.task.metrics})
-        self.run = self._run()
-        os.makedirs(self._uri("model_run"))
+        stages = {"TaskExampleGen": (0.4, (), {"examples": "Examples"})}
+        stages |= {name: STAGES[name] for name in ("Trainer", "Evaluator", "ModelPush")}
+        summary = self._summary({metric: scores[metric] for metric in self.task.metrics})
+        super().__init__(run_dir, monkeypatch, summary, stages)
+        self.run.stages["TaskExampleGen"].properties["files"] = json.dumps(READ)
         self.write_rows()
         log = [self._log_line(kind, step) for kind, step in (("train", 20), ("train", 28), ("eval", 28))]
         log.append({"kind": "eval", "step": 28, "time": 9.0, "official_f1": 0.5})
         self.log = self.file("model_run", "log.jsonl", "".join(json.dumps(line) + "\n" for line in log))
-        monkeypatch.setattr(lineage, "latest_run", lambda _: self.run)
-        monkeypatch.setattr(page_frame, "baseline_metrics", lambda _: self.baseline)
 
     @property
     def metric(self):
@@ -106,16 +105,16 @@ class FabricatedTask:
         """Write rows and answers."""
         records = b"".join(frame(bytes_example(row.to_features())) for row in self.rows)
         self.shard = self.file("examples", "Split-eval/examples-00000-of-00001.tfrecord", records)
-        self.predictions = os.path.join(self._uri("model_run"), "predictions", "eval", official_name(self.task))
+        self.predictions = os.path.join(
+            self.artifacts["model_run"].uri, "predictions", "eval", official_name(self.task)
+        )
         os.makedirs(os.path.dirname(self.predictions), exist_ok=True)
         write_predictions(self.task, self.rows, self.answers, self.predictions)
 
     def write(self):
         """Write the report from the current `summary` and `scores`."""
         self.file("model_run", "scores.json", json_text(self.scores))
-        write_json(os.path.join(self.run_dir, "summary.json"), self.summary)
-        with open(write_report(self.run_dir), encoding="utf-8") as file:
-            return file.read()
+        return super().write()
 
     def restart(self, values, ensemble=None):
         """Gives the run restarts, by seed from 11, of which the best, or all of an ensemble, are taken."""
@@ -138,19 +137,10 @@ class FabricatedTask:
             {**dict(zip(GRID, of, strict=True)), "score": value} for of, value in zip(values, scores, strict=True)
         ]
         best = max(trainings, key=lambda training: training["score"] or 0)
-        self.summary["search"] = {"metric": self.metric, "trainings": trainings, "best": best, "files": []}
-
-    def file(self, key, name, content):
-        """Write a file of an artifact."""
-        path = os.path.join(self._uri(key), name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-        return path
+        self.summary["search"] = {"metric": self.metric, "trainings": trainings, "best": best}
 
     def _summary(self, scores):
-        return {
-            "run": RUN,
+        return FINISHED | {
             "recipe": {
                 "name": self.task.name,
                 "data": {"max_train_rows": 640, "max_eval_rows": 0},
@@ -174,53 +164,7 @@ class FabricatedTask:
                 "chosen": [11], "ensemble": None,
             },
             "predictions": {},
-            "blessed": True,
-            "gate_failures": [],
-            "serving": {"problems": []},
-            "slices": [],
-            "pushed_version": "17",
-            "served_version": "17",
-            "seconds_by_stage": {"Trainer": 61.0},
-            "stage_states": {"Trainer": "COMPLETE"},
-            "versions": {"python": "3.11.7", "tfx": "1.16.0"},
-            "notices": [],
         }  # fmt: skip
-
-    def _run(self):
-        self._artifacts = {
-            name: types.SimpleNamespace(id=number, type=type_, uri=self._uri_of(*path))
-            for number, (name, type_, path) in enumerate(
-                (
-                    ("examples", "Examples", ("TaskExampleGen", "examples", "1")),
-                    ("model", "Model", ("Trainer", "model", "2")),
-                    ("model_run", "ModelRun", ("Trainer", "model_run", "2")),
-                    ("evaluation", "ModelEvaluation", ("Evaluator", "evaluation", "4")),
-                    ("pushed_model", "PushedModel", ("ModelPush", "pushed_model", "5")),
-                ),
-                start=41,
-            )
-        }
-
-        def stage(name, seconds, inputs, outputs, state="COMPLETE", **properties):
-            inputs, outputs = ({key: [self._artifacts[key]] for key in keys} for keys in (inputs, outputs))
-            return lineage.Stage(name, state, 0.0, seconds, properties, inputs, outputs)
-
-        files = {"train": ["/somewhere/data/train.tsv"], "test": ["/somewhere/data.zip!T/test.tsv"]}
-        stages = (
-            stage(
-                "TaskExampleGen", 0.4, (), ("examples",), "CACHED", files=json.dumps(files)
-            ),
-            stage("Trainer", 61.0, ("examples",), ("model", "model_run")),
-            stage("Evaluator", 8.0, ("examples", "model"), ("evaluation",)),
-            stage("ModelPush", 1.0, ("model",), ("pushed_model",)),
-        )  # fmt: skip
-        return lineage.Run(RUN, {s.name: s for s in stages})
-
-    def _uri_of(self, *path):
-        return os.path.join(self.run_dir, "artifacts", *path)
-
-    def _uri(self, key):
-        return self._artifacts[key].uri
 
     def _log_line(self, kind, step):
         line = {"kind": kind, "step": step, "time": 1.0, "loss": 0.5}

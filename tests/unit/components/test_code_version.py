@@ -172,7 +172,7 @@ STAGES = [
     *(
         "components.corpus_gen.transforms",
         "components.vocab_gen.transforms",
-        "components.pretrain_example_gen.generate",
+        "components.pretrain_example_gen.transforms",
     ),
 ]
 # Arrays, protocols, engines and formats: a release rounds otherwise at most.

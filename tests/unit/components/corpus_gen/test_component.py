@@ -1,17 +1,18 @@
-"""CorpusGen in TFX: properties, splits, and files beside the shards."""
+"""CorpusGen in TFX, and the patterns of its input files."""
 
 import json
+import os
 
+import pytest
 from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import standard_artifacts
 from tfx.types.artifact_utils import decode_split_names
 
-from components.corpus_gen.component import CorpusGen
-from components.corpus_gen.executor import Executor
+from bert_keras.errors import InputError
+from components.corpus_gen.component import CorpusGen, Executor
 from components.corpus_gen.inputs import InputList, find_inputs
-from components.corpus_gen.record.card import CARD_FILE
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.transforms import READ_FILE
 from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
@@ -68,3 +69,70 @@ def test_the_executor(tmp_path):
     Executor(context).Do({"earlier": [documents]}, {"documents": [later]}, component.spec.exec_properties)
     counts = json.loads((tmp_path / "later" / COUNTS_FILE).read_text())
     assert counts["read"]["read_before"] == 51 and counts["train"]["documents"] == counts["eval"]["documents"] == 0
+
+
+def write(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"A sentence of text.\n")
+
+
+def paths(pattern):
+    return [file.path for file in find_inputs([pattern], CorpusSettings())]
+
+
+def refusal(pattern):
+    with pytest.raises(InputError) as caught:
+        paths(pattern)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("*.txt", ["a.txt"]),
+        ("b[x]", ["b[x]/a.txt"]),
+        ("b*/a.txt", ["b[x]/a.txt", "bx/a.txt"]),
+        ("b?/a.txt", ["bx/a.txt"]),
+        ("**.txt", ["a.txt", "b[x]/a.txt", "bx/a.txt"]),
+        ("web=*.txt", ["a.txt"]),
+        ("./*.txt", ["./a.txt"]),
+        ("../*/*.txt", ["../here/a.txt"]),
+    ],
+)
+def test_relative_patterns(tmp_path, monkeypatch, pattern, names):
+    for name in ("a.txt", "b[x]/a.txt", "bx/a.txt"):
+        write(tmp_path / "here" / name)
+    monkeypatch.chdir(tmp_path / "here")
+    assert paths(pattern) == names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "hidden"),
+    [
+        ("*", ["a.txt"], 2),
+        ("**", ["a.txt"], 4),
+        (".", ["./a.txt"], 4),
+        (".*", [".DS_Store", "._a.txt"], 0),
+        ("*/*.txt", [".ipynb_checkpoints/a.txt"], 1),
+        (".git", [".git/.x/b.txt"], 1),
+        (".git/.x", [".git/.x/b.txt"], 0),
+        (".DS_Store", [".DS_Store"], 0),
+    ],
+)
+def test_hidden_files_are_left_out_and_counted_unless_they_are_named(
+    tmp_path, monkeypatch, capsys, pattern, names, hidden
+):
+    for name in ("a.txt", "._a.txt", ".DS_Store", ".ipynb_checkpoints/a.txt", ".git/.x/b.txt"):
+        write(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    if pattern in ("*/*.txt", ".git"):  # hidden files alone
+        assert f"has only {hidden} hidden file(s)" in refusal(pattern) and names[0] in refusal(pattern)
+        return
+    assert paths(pattern) == names
+    assert (f"left out {hidden} hidden file(s)" in capsys.readouterr().err) == bool(hidden)
+
+
+def test_a_name_that_is_not_utf8(tmp_path):
+    write(tmp_path / "b.txt")
+    write(tmp_path / os.fsdecode(b"caf\xe9.txt"))
+    assert refusal(str(tmp_path)).endswith("/caf\\xe9.txt': its name is not UTF-8; rename the file")

@@ -188,17 +188,6 @@ def test_detection_has_the_documented_probability(similarity, probability):
     )
 
 
-def test_a_low_threshold():
-    settings = CleaningSettings(near_duplicates=True, near_duplicate_similarity=0.5)
-    for similarity, is_found in ((0.35, False), (0.65, True)):
-        signatures = [
-            (identity(2 * seed + place), signature([text], WORDS))
-            for seed in range(50)
-            for place, text in enumerate(pair(similarity, 200, seed))
-        ]
-        assert len(found_by(signatures, settings)) == 50 * is_found
-
-
 def planted(random_numbers):
     """(id, signature) pairs of groups of one to six near duplicates, one of them three times; ids to drop."""
     signatures, to_drop = [], set()

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-import random
+import time
 import tracemalloc
 from collections import Counter
 from unittest import mock
@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from components.corpus_gen import plain_text, readers
+from components.corpus_gen.plain_text import SPLITTER_CHARACTERS, segment, sentences
 from components.corpus_gen.readers import ReadUnit, read_unit
 from components.corpus_gen.settings import CorpusSettings
 from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, TEXT, read, refusal, write
@@ -109,18 +110,6 @@ def test_the_cuts_of_a_long_line_depend_only_on_its_text(tmp_path_factory, text,
         assert read(record, **limits) == expected
 
 
-def test_the_cuts_of_a_huge_line_do_not_depend_on_the_block_size(tmp_path, monkeypatch):
-    rng = random.Random(0)
-    # Indented, and without blanks, like Chinese: each leading character affects every cut.
-    line = "\u3000\u3000" + "".join(rng.choices("漢字文é", k=2_500_000)) + " "
-    plain, packed = write(tmp_path / "a", line + "\n"), write(tmp_path / "a.gz", gzip.compress(line.encode(), 1))
-    expected = read(plain)
-    assert len(expected) > 2 and read(packed) == expected
-    for block in (700_001, 1 << 21, 1 << 24):
-        monkeypatch.setattr(plain_text, "BLOCK_BYTES", block)
-        assert read(plain) == expected == read(packed)
-
-
 def test_a_long_line_is_cut_at_blanks(tmp_path):
     path = write(tmp_path / "a", "word " * 10)
     assert read(path, max_document_characters=12) == [["word word"]] * 5
@@ -151,13 +140,6 @@ def test_invalid_utf8_is_replaced(tmp_path):
     assert counts["invalid_utf8_bytes"] == 2
 
 
-def test_a_character_across_blocks_is_decoded(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain_text, "BLOCK_BYTES", 1)
-    counts = Counter()
-    assert read(write(tmp_path / "a", "漢字\r\n\r\né\r\n"), counts) == [["漢字"], ["é"]]
-    assert not counts["invalid_utf8_bytes"]
-
-
 def test_nul_characters_are_removed(tmp_path):
     counts = Counter()
     path = write(tmp_path / "a", "one\0 line\n" + "and many more\n" * 20 + "\n\0\n\nlast\n")
@@ -172,3 +154,56 @@ def test_nul_characters_are_removed(tmp_path):
 )
 def test_content_other_than_text_is_refused(tmp_path, content):
     assert ": is " in refusal(write(tmp_path / "a", content))
+
+
+AS_LINES = CorpusSettings(segments="lines")
+
+
+def test_segmentation():
+    lines = ["Dr. Smith wrote 3.14. He", "left!  Did he?"]
+    assert segment(lines, AS_LINES) == lines
+    assert segment(lines, CorpusSettings()) == ["Dr. Smith wrote 3.14.", "He left!", "Did he?"]
+    chinese = ["这是一个句子。这是第二个。", "第三个。"]
+    expected = ["这是一个句子。", "这是第二个。", "第三个。"]
+    assert segment(chinese, CorpusSettings(language="zh")) == segment(chinese, CorpusSettings()) == expected
+
+
+@pytest.mark.parametrize("text", ["One is here.  Two\tis! «Three»\u3000Four?  ", "x" * 5000, "ab " * 3000, ""])
+def test_sentences_are_the_whole_text(text):
+    assert "".join(sentences(text, "en")) == text
+
+
+def test_sentences_across_pieces_for_the_splitter_stay_whole():
+    # 41 characters each: 4096 is not a multiple, so pieces end inside sentences.
+    expected = [f"This is the sentence with number {i:06d}." for i in range(1000)]
+    assert segment([" ".join(expected)], CorpusSettings()) == expected
+    assert segment(expected, CorpusSettings()) == expected
+
+
+def test_a_sentence_without_an_end_is_cut_at_blanks():
+    words = "lorem ipsum " * 3000
+    cut = segment([words], CorpusSettings())
+    assert " ".join(cut) == words.strip()
+    assert len(cut) == 9 and max(map(len, cut)) <= SPLITTER_CHARACTERS
+    no_blank = "x" * (2 * SPLITTER_CHARACTERS + 1)
+    assert segment([no_blank], CorpusSettings()) == [no_blank[:SPLITTER_CHARACTERS]] * 2 + ["x"]
+
+
+@pytest.mark.parametrize("text", ["word ", "x", "这是一个句子。", "这是", "A sentence. "])
+def test_work_on_a_very_long_line_is_linear(monkeypatch, text):
+    """Counted in characters passed to the splitter, whose own time is quadratic; the test takes seconds."""
+    import sentencex
+
+    shown = []
+
+    def counted(language, text, split=sentencex.segment):
+        shown.append(len(text))
+        return split(language, text)
+
+    monkeypatch.setattr(sentencex, "segment", counted)
+    characters = 1_000_000
+    start = time.process_time()
+    segments = segment([(text * characters)[:characters]], CorpusSettings())
+    assert max(shown) <= SPLITTER_CHARACTERS and sum(shown) < 1.1 * characters
+    assert sum(map(len, segments)) > 0.75 * characters
+    assert time.process_time() - start < 10

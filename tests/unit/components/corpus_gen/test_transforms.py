@@ -2,7 +2,6 @@
 
 import dataclasses
 import glob
-import gzip
 import hashlib
 import json
 import random
@@ -12,9 +11,7 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from components.corpus_gen import readers, transforms
-from components.corpus_gen.filters import chain
-from components.corpus_gen.record.card import CARD_FILE
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.corpus_gen.transforms import READ_FILE, document_id
@@ -194,27 +191,6 @@ def test_counts_of_documents(tmp_path):
     assert counts["read"]["read_documents"] == 3
 
 
-def test_cleaning_is_counted(tmp_path):
-    cleaning = CleaningSettings(unicode_normalization="NFC", min_characters=5)
-    settings = CorpusSettings(segments="lines", cleaning=cleaning)
-    make([write(tmp_path / "a.txt", "cafe\u0301 open\n\nno\n\nx\n")], tmp_path / "out", settings)
-    assert [d[2] for p in (tmp_path / "out").rglob("*.tfrecord") for d in parse(p)] == [["caf\u00e9 open"]]
-    assert counted(tmp_path / "out")["read"]["dropped_too_short"] == 2
-
-
-def test_what_filters_find_and_drop_is_counted(tmp_path, monkeypatch):
-    def no_address(lines, found):
-        found["address"] += sum("@" in line for line in lines)
-        return [line for line in lines if "@" not in line], ""
-
-    monkeypatch.setattr(chain, "_filters", lambda settings: iter([no_address]))
-    paths = [write(tmp_path / f"{i}.txt", f"one {i}\nto@x\n\nto@y\n") for i in range(2)]
-    make(paths, tmp_path / "out", SMALL)
-    assert counted(tmp_path / "out")["found"] == {"address": 4}
-    assert counted(tmp_path / "out")["read"]["dropped_empty"] == 2
-    assert sorted(s for p in (tmp_path / "out").rglob("*.tfrecord") for _, _, s in parse(p)) == [["one 0"], ["one 1"]]
-
-
 def test_near_duplicates_are_dropped_across_files(tmp_path):
     rng = random.Random(0)
     words = [f"word{rng.randrange(500)}" for _ in range(400)]
@@ -278,12 +254,6 @@ def test_no_remaining_document_is_an_error(tmp_path):
     with pytest.raises(InputError, match=r"no document remains of the corpus \(dropped_too_short 1,"):
         make([write(tmp_path / "a.txt", "One.")], tmp_path / "out", settings)
     assert not (tmp_path / "out" / COUNTS_FILE).exists()
-
-
-def test_a_damaged_file_is_reported(tmp_path):
-    whole = gzip.compress(random.Random(0).randbytes(300_000).hex().encode())
-    with pytest.raises(InputError, match=r"a\.gz: cannot be read \(Compressed file ended"):
-        make([write(tmp_path / "a.gz", whole[:-9])], tmp_path / "out", SMALL)
 
 
 def test_a_failed_attempt_leaves_no_partial_shard_and_can_be_repeated(tmp_path, corpus, monkeypatch):

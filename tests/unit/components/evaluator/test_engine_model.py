@@ -1,31 +1,26 @@
 """The quality gate asks ONNX Runtime where `model.onnx` is: a good model passes, int8 that loses too much does not."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tfx.components.evaluator.executor import Executor
-from tfx.types import standard_artifacts
-from tfx.types.artifact_utils import encode_split_names
-from tfx.utils import proto_utils
 
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.convert.onnx.answers import OnnxModel
 from bert_keras.convert.onnx.folder import write_onnx
+from bert_keras.data.tfrecord import bytes_example
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
-from components.evaluator import slices
 from components.evaluator.results import evaluated, gate_failures
 from components.evaluator.settings import TaskSliceSettings
 from pipeline.dags.eval_gate import task_eval_config
 from pipeline.recipes.finetuning import TaskGate
-from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
+from tests.support.pipeline.judged_models import examples_of, judged, saved
 
 TASK = task_of("sst-2")
 WORDS = "abcdefgh"
@@ -81,35 +76,20 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize("quantize, is_blessed", [("none", True), ("int8", False)])
 def test_the_gate_judges_what_the_engine_answers(trained, quantize, is_blessed, tmp_path):
     float32, golds = trained
-    judged, told = tmp_path / "model" / "Format-Serving", Nonsense()
-    write_onnx(ModelFolder.in_memory(float32, TOKENIZER, task=TASK, settings=SETTINGS), str(judged), quantize)
-    tf.saved_model.save(told, str(judged), signatures={"evaluate": told.evaluate})
-    examples, evaluated_model = standard_artifacts.Examples(), standard_artifacts.Model()
-    examples.uri, examples.split_names = str(tmp_path / "examples"), encode_split_names(["eval"])
-    evaluated_model.id, evaluated_model.uri = 7, str(tmp_path / "model")
-    tf.io.gfile.makedirs(f"{examples.uri}/Split-eval")
-    with tf.io.TFRecordWriter(f"{examples.uri}/Split-eval/rows.tfrecord") as writer:
-        for number, (text, gold) in enumerate(zip(TEXTS, golds, strict=True)):
-            example = tf.train.Example()
-            for name, values in TaskRow(str(number), {"text": text}, gold.decode()).to_features().items():
-                example.features.feature[name].bytes_list.value.extend(values)
-            writer.write(example.SerializeToString())
-    evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-    evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
-    gate = task_eval_config(TASK, TaskGate(min_score=0.95), TaskSliceSettings(lengths=()))
-    Executor(Executor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))).Do(
-        {"examples": [examples], "model": [evaluated_model]},
-        {"evaluation": [evaluation], "blessing": [blessing]},
-        {
-            "eval_config": proto_utils.proto_to_json(gate),
-            "module_path": slices.__name__,
-            "example_splits": json.dumps(None),
-        },
+    judged_model = saved(Nonsense(), tmp_path / "model")
+    serving = str(tmp_path / "model" / "Format-Serving")
+    write_onnx(ModelFolder.in_memory(float32, TOKENIZER, task=TASK, settings=SETTINGS), serving, quantize)
+    rows = (
+        TaskRow(str(at), {"text": text}, gold.decode())
+        for at, (text, gold) in enumerate(zip(TEXTS, golds, strict=True))
     )
-    assert bool(blessing.get_int_custom_property("blessed")) == is_blessed
-    accuracy = evaluated(evaluation.uri)["accuracy"]
+    examples = examples_of({"eval": (bytes_example(row.to_features()) for row in rows)}, tmp_path / "examples")
+    config = task_eval_config(TASK, TaskGate(min_score=0.95), TaskSliceSettings(lengths=()))
+    blessed, evaluation = judged(tmp_path, config, examples, judged_model)
+    assert blessed == is_blessed
+    accuracy = evaluated(evaluation)["accuracy"]
     if is_blessed:
-        assert accuracy == 1.0 and gate_failures(evaluation.uri) == []
+        assert accuracy == 1.0 and gate_failures(evaluation) == []
     else:
         assert 0.1 < accuracy < 0.9
-        assert {(failure.metric, failure.kind) for failure in gate_failures(evaluation.uri)} >= {("accuracy", "value")}
+        assert {(failure.metric, failure.kind) for failure in gate_failures(evaluation)} >= {("accuracy", "value")}

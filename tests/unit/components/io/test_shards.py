@@ -1,22 +1,26 @@
-"""Shards and JSON files are written atomically."""
+"""Shards and JSON files are written atomically; ranges of a file of lines have each line once."""
 
+import csv
 import io
+import itertools
 import json
 import math
 import types
 
+import hypothesis
 import pytest
 import tensorflow as tf
 from apache_beam.io import hadoopfilesystem
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from hypothesis import strategies
 
 from bert_keras.data.tfrecord import frame
+from components.io.line_ranges import lines_between
 from components.io.shards import (
     open_file,
     remove_file,
     remove_folder,
-    shard_name,
     shard_paths,
     write_json,
     write_shard,
@@ -28,10 +32,6 @@ def read(path):
     return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
 
 
-def test_shard_name():
-    assert shard_name("documents", 3, 10) == "documents-00003-of-00010.tfrecord"
-
-
 def test_a_shard_replaces_an_older_one(tmp_path):
     path = tmp_path / "new folder" / "shard.tfrecord"
     write_shard(str(path), [b"a", b""])
@@ -39,11 +39,6 @@ def test_a_shard_replaces_an_older_one(tmp_path):
     write_shard(str(path), iter([b"b"]))
     assert read(path) == [b"b"]
     assert [p.name for p in path.parent.iterdir()] == ["shard.tfrecord"]
-
-
-def test_no_records_make_an_empty_shard(tmp_path):
-    write_shard(str(tmp_path / "shard"), [])
-    assert (tmp_path / "shard").read_bytes() == b""
 
 
 def test_shards_in_a_relative_folder_with_brackets(tmp_path, monkeypatch):
@@ -174,3 +169,39 @@ def test_nan_and_infinity_become_null(tmp_path):
 
     read_back = json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse)
     assert read_back == {"scores": {"a": None, "b": [1.5, [None, None]]}, "c": "NaN"}
+
+
+LINES = strategies.lists(strategies.text("ab é,\r\x85\u2028", max_size=8), max_size=8).map("\n".join)
+RECORDS = strategies.lists(strategies.lists(strategies.text('a"\n, é', max_size=6), min_size=2, max_size=2), max_size=6)
+
+
+def of_ranges(content, cuts, quoted):
+    edges = [0, *sorted(cuts), None]
+    for start, end in itertools.pairwise(edges):
+        yield from lines_between(io.BytesIO(content), start, end, quoted)
+
+
+def positions(lines):
+    return [sum(map(len, lines[:number])) for number in range(len(lines))]
+
+
+@hypothesis.given(LINES, strategies.sets(strategies.integers(1, 60)))
+def test_ranges_have_each_line_once(text, cuts):
+    lines = io.BytesIO(text.encode()).readlines()
+    assert list(of_ranges(text.encode(), cuts, False)) == list(zip(positions(lines), lines, strict=True))
+
+
+@hypothesis.given(RECORDS, strategies.sets(strategies.integers(1, 80)))
+def test_a_line_feed_between_quotes_ends_no_record(records, cuts):
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(records)
+    found = list(of_ranges(file.getvalue().encode(), cuts, True))
+    assert [next(csv.reader(io.StringIO(line.decode(), newline=""))) for _, line in found] == records
+    assert [position for position, _ in found] == positions([line for _, line in found])
+
+
+@pytest.mark.parametrize("start", range(1, 10))
+def test_the_first_byte_decides(start):
+    """Of two lines at bytes 0 and 4, the second is in the range only if the range begins at 4 or before."""
+    found = list(lines_between(io.BytesIO(b"abc\ndef\n"), start))
+    assert found == ([(4, b"def\n")] if start <= 4 else [])

@@ -18,7 +18,9 @@ from tests.support.examples.shard_files import SETTINGS, made_of, make, parse, r
 
 
 @pytest.mark.parametrize("split", ["train", "eval"])
-@pytest.mark.parametrize("objective", ["mlm_nsp", "mlm_sop", "segment_pair", "doc_sentences", "left_to_right"])
+@pytest.mark.parametrize(
+    "objective", ["mlm_nsp", "mlm_sop", "segment_pair", "single_sequence", "doc_sentences", "left_to_right"]
+)
 @pytest.mark.parametrize(("packing", "when"), [(False, "static"), (True, "static"), (True, "dynamic")])
 def test_every_layout_is_read_back(shard, output_dir, objective, packing, when, split):
     if objective == "left_to_right":

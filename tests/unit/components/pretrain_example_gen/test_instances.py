@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from bert_keras.data.example_format import DOCUMENT_GROUP
 from bert_keras.data.masking import MaskingSettings
 from components.pretrain_example_gen import instances
 from components.pretrain_example_gen.instances import (
@@ -221,29 +220,6 @@ def test_segment_pairs_are_contiguous_within_a_document(documents, T, short_seq_
         assert (np.diff(words) >= 1).all()
         assert instance["truncated"] or (np.diff(words) == 1).all()
         assert len(set(document_of[np.array(words) - FIRST])) == 1
-
-
-@pytest.mark.parametrize("split", ["train", "eval"])
-@pytest.mark.parametrize(
-    ("objective", "packing", "when"),
-    [
-        (objective, packing, when)
-        for objective, packing, when in itertools.product(OBJECTIVES, (False, True), ("static", "dynamic"))
-        # Refused by the settings.
-        if (objective, packing) != ("full_sentences", True) and (objective, when) != ("left_to_right", "dynamic")
-    ],
-)
-def test_examples_have_the_features_of_their_layout(objective, packing, when, split):
-    settings = example_settings(32, when, objective=objective, packing=packing)
-    _, examples, _ = make(make_bucket([[5, 7, 3], [9], [50, 4]] * 5), settings, split)
-    features = settings.layout.features(masked=when == "static" or split == "eval")
-    lengths = {name: feature.length for name, feature in features.items()}
-    lengths |= {DOCUMENT_GROUP: 1} if split == "eval" else {}
-    assert {name: values.shape[1] for name, values in examples.items()} == lengths
-    floats = {name for name, values in examples.items() if values.dtype == np.float32}
-    assert floats == {name for name, feature in features.items() if feature.holds == "weights"}
-    if not any(name.startswith("masked_lm") for name in features):
-        assert MASK not in examples["input_ids"]
 
 
 @hypothesis_settings(max_examples=30)

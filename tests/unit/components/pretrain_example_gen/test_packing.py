@@ -60,43 +60,6 @@ def test_rows_are_nearly_full_and_packing_is_fast():
     assert after > 0.965
 
 
-def test_the_worked_example_of_the_format():
-    """`bert_keras.data.example_format`, "Packed": two sequences of 6 and 7 tokens, T = 16, P = 4, S = 3."""
-    CLS, SEP, MASK, HE, LIKES, PLAY, MY, DOG, IS, OK = range(1, 11)
-    unpacked = {
-        "input_ids": np.array([[CLS, MASK, LIKES, SEP, PLAY, SEP, 99], [CLS, MY, DOG, SEP, IS, MASK, SEP]], np.int32),
-        "input_mask": np.array([[1] * 6 + [0], [1] * 7], np.uint8),
-        "segment_ids": np.array([[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]], np.uint8),
-        "masked_lm_positions": np.array([[1, 0], [5, 0]], np.int32),
-        "masked_lm_ids": np.array([[HE, 0], [OK, 0]], np.int32),
-        "masked_lm_weights": np.array([[1, 0], [1, 0]], np.float32),
-        "next_sentence_labels": np.array([[1], [0]], np.uint8),
-    }
-    unpacked = {
-        name: np.pad(values, ((0, 0), (0, 16 - 7)), constant_values=99 if name == "input_ids" else 0)
-        if values.shape[1] == 7
-        else values
-        for name, values in unpacked.items()
-    }
-    layout = ExampleLayout("mlm_nsp", 16, 4, 3, "static")
-    packed = pack_features(unpacked, np.array([2]), layout, pad_id=99)
-    assert {name: values.tolist() for name, values in packed.items()} == {
-        "input_ids": [[CLS, MASK, LIKES, SEP, PLAY, SEP, CLS, MY, DOG, SEP, IS, MASK, SEP, 99, 99, 99]],
-        "input_mask": [[1] * 13 + [0] * 3],
-        "segment_ids": [[0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0]],
-        "sequence_ids": [[1] * 6 + [2] * 7 + [0] * 3],
-        "position_ids": [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 6, 0, 0, 0]],
-        "masked_lm_positions": [[1, 11, 0, 0]],
-        "masked_lm_ids": [[HE, OK, 0, 0]],
-        "masked_lm_weights": [[1.0, 1.0, 0.0, 0.0]],
-        "next_sentence_positions": [[0, 6, 0]],
-        "next_sentence_labels": [[1, 0, 0]],
-        "next_sentence_weights": [[1.0, 1.0, 0.0]],
-    }
-    expected = {name: feature.length for name, feature in layout.features(masked=True).items()}
-    assert {name: values.shape[1] for name, values in packed.items()} == expected
-
-
 def unpack(packed, row, slot, P):
     """The sequence in a slot of a row, as a separate row."""
     own = packed["sequence_ids"][row] == slot + 1
@@ -136,9 +99,11 @@ def test_unpacking_restores_the_sequences(lengths, seed):
     in_rows = rows[rows >= 0]
     layout = ExampleLayout("mlm_nsp", T, 9, 3, "static")
     packed = pack_features(
-        {name: values[in_rows] for name, values in features.items()}, (rows >= 0).sum(1), layout, pad_id=0
+        {name: values[in_rows] for name, values in features.items()}, (rows >= 0).sum(1), layout, pad_id=99
     )
-    assert all(len(values) == len(rows) for values in packed.values())
+    of_layout = {name: (len(rows), feature.length) for name, feature in layout.features(masked=True).items()}
+    assert {name: values.shape for name, values in packed.items()} == of_layout
+    assert (packed["input_ids"][packed["input_mask"] == 0] == 99).all()
     for row, slot in zip(*np.nonzero(rows >= 0), strict=True):
         expected = {name: values[rows[row, slot]].tolist() for name, values in features.items()}
         assert unpack(packed, row, slot, P) == expected

@@ -73,64 +73,6 @@ def test_pairs_equal_the_originals(documents, max_num_tokens, short_seq_prob, se
     assert next(draws) == next(expected_draws)
 
 
-def test_the_target_is_drawn_once_per_document():
-    """Segments of one token reach any target exactly, so the length of a complete pair shows the target."""
-    bucket = make_bucket([[1] * 300] * 400)
-    pairs = choose_pairs(bucket, example_settings(20, short_seq_prob=1.0), uniforms(0))
-    actual = pairs[pairs["is_random_next"] == 0]
-    document = actual["a_start"] // 300
-    targets = set()
-    for number in range(400):
-        # The last pair may end early, with the document.
-        (target,) = set(_lengths(actual[(document == number) & (actual["b_end"] < (number + 1) * 300)]))
-        targets.add(target)
-    assert targets == set(range(2, 21))
-
-
-def _lengths(pairs):
-    return (pairs["a_end"] - pairs["a_start"] + pairs["b_end"] - pairs["b_start"]).tolist()
-
-
-def test_a_share_of_documents_has_a_short_target():
-    bucket = make_bucket([[1] * 200] * 2000)
-    pairs = choose_pairs(bucket, example_settings(100, short_seq_prob=0.1), uniforms(1))
-    first = pairs[np.unique(pairs["a_start"] // 200, return_index=True)[1]]
-    # B is filled up to the target even if random, unless the other document ends.
-    short = (np.array(_lengths(first)) < 100) & (first["b_end"] % 200 != 0)
-    assert abs(short.sum() / 2000 - 0.1) < 0.03
-
-
-def test_chunks_are_whole_segments_and_overshoot():
-    # 3 + 3 reaches 5; forced: A is one segment, the next one follows.
-    pairs = choose_pairs(make_bucket([[3, 3, 3, 3, 2]]), example_settings(5), itertools.cycle([NEVER]))
-    assert pairs.tolist()[:2] == [(0, 3, 3, 6, 0), (6, 9, 9, 12, 0)]
-
-
-def test_a_ends_at_any_segment_but_the_last():
-    bucket = make_bucket([[1] * 6])
-    ends = [
-        choose_pairs(bucket, example_settings(6), iter([NEVER, u, NEVER]))["a_end"].item()
-        for u in (0.0, 0.19, 0.21, 0.5, 0.99)
-    ]
-    assert ends == [1, 1, 2, 3, 5]
-
-
-def test_a_single_segment_is_random_without_a_draw():
-    # Draws: short?, which document, which segment; none for A's end and "random next?".
-    bucket = make_bucket([[9], [7, 7]])
-    draws = iter([NEVER, 0.6, 0.6, NEVER, NEVER, NEVER])
-    pairs = choose_pairs(bucket, example_settings(9), draws)
-    assert next(draws, None) is None
-    assert pairs.tolist() == [(0, 9, 16, 23, 1), (9, 16, 16, 23, 0)]
-
-
-def test_more_than_half_of_the_pairs_are_random():
-    rng = np.random.default_rng(3)
-    bucket = make_bucket([rng.integers(5, 40, 30).tolist() for _ in range(300)])
-    pairs = choose_pairs(bucket, example_settings(), uniforms(3))
-    assert 0.5 < pairs["is_random_next"].mean() < 0.6
-
-
 def test_after_ten_tries_the_same_document_is_still_labelled_random():
     bucket = make_bucket([[4], [4]])
     draws = iter([NEVER, *[0.0] * 10, 0.0, NEVER, *[0.6] * 9, 0.0, 0.0])
@@ -139,36 +81,6 @@ def test_after_ten_tries_the_same_document_is_still_labelled_random():
         (4, 8, 0, 4, 1),
     ]
     assert next(draws, None) is None
-
-
-def test_a_bucket_of_one_document_draws_from_itself():
-    pairs = choose_pairs(make_bucket([[5, 5, 5]]), example_settings(8), uniforms(0))
-    assert pairs["is_random_next"].any()
-    assert pairs["b_end"].max() <= 15
-
-
-def test_b_has_a_segment_even_if_a_fills_the_target():
-    # A has 50 tokens instead of 10. B has one segment, though its target is negative.
-    pairs = choose_pairs(make_bucket([[50], [3, 3]]), example_settings(10), iter([NEVER, NEVER, 0.0, *[NEVER] * 9]))
-    assert pairs.tolist()[0] == (0, 50, 50, 53, 1)
-
-
-def test_b_ends_with_the_segment_that_reaches_its_target():
-    # A has 4 of 10 tokens; the other 6 are reached by 3 + 2 + 2.
-    bucket = make_bucket([[4, 6], [3, 2, 2, 2]])
-    pairs = choose_pairs(bucket, example_settings(10), iter([NEVER, 0.0, ALWAYS, NEVER, 0.0, *[NEVER] * 40]))
-    assert pairs.tolist()[0] == (0, 4, 10, 17, 1)
-
-
-def test_unused_segments_of_random_pairs_are_put_back():
-    rng = np.random.default_rng(4)
-    bucket = make_bucket([rng.integers(5, 40, 60).tolist() for _ in range(50)])
-    pairs = choose_pairs(bucket, example_settings(), uniforms(4))
-    # Each pair starts where the previous one ended: at A's end if random, else at B's.
-    ends = np.where(pairs["is_random_next"] == 1, pairs["a_end"], pairs["b_end"])
-    assert np.array_equal(pairs["a_start"], [0, *ends[:-1]])
-    assert ends[-1] == len(bucket.tokens)
-    assert 1.34 < sum(_lengths(pairs)) / len(bucket.tokens) < 1.66
 
 
 def one_token_at_a_time(a, b, limit):

@@ -30,15 +30,6 @@ def reference(features, row):
     return example.SerializeToString(deterministic=True)
 
 
-def test_worked_example_of_the_docstring():
-    encoded = encode_examples({"weights": np.array([[1.0]], np.float32), "next_sentence_labels": np.array([[1]])})
-    assert encoded == [
-        b"\x0a\x34\x0a\x1d\x0a\x14next_sentence_labels\x12\x05\x1a\x03\x0a\x01\x01"
-        # 0x13 = 19: key 2 + 7; value 2 + 8: float_list 2 + 6: packed 2 + 4.
-        b"\x0a\x13\x0a\x07weights\x12\x08\x12\x06\x0a\x04\x00\x00\x80\x3f"
-    ]
-
-
 @given(num_examples=st.integers(0, 4), data=st.data())
 def test_bytes_equal_protocol_buffers(num_examples, data):
     def array(dtype, elements):
@@ -52,11 +43,6 @@ def test_bytes_equal_protocol_buffers(num_examples, data):
         "a_float": array(np.float32, st.floats(width=32, allow_nan=False)),
     }
     assert encode_examples(features) == [reference(features, row) for row in range(num_examples)]
-
-
-def test_rows_of_very_different_lengths():
-    features = {"ids": np.array([[0] * 200, [2**40] * 200, [127] * 100 + [128] * 100])}
-    assert encode_examples(features) == [reference(features, row) for row in range(3)]
 
 
 @pytest.mark.parametrize("largest", [127, 128, 16_383, 16_384, 2**20 - 1, 2**20, 2**21, 2**63 - 1])

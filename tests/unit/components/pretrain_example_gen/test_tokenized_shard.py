@@ -1,4 +1,4 @@
-"""Tokenized documents: omitted, cut and separated segments."""
+"""Tokenized documents, and values derived from the settings."""
 
 import itertools
 
@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_keras.data.example_format import ExampleLayout
+from bert_keras.data.masking import MaskingSettings
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.pretrain_example_gen import tokenized_shard as bucket_module
+from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.tokenized_shard import Bucket, random_stream
 from tests.support.examples.numbered_documents import make_bucket
 
@@ -32,13 +35,6 @@ def test_segments_without_tokens_are_omitted():
     assert bucket.segment_splits.tolist() == [0, 2, 5, 6]
     assert bucket.document_splits.tolist() == [0, 2, 3]
     assert (bucket.num_documents, bucket.num_segments) == (2, 3)
-
-
-def test_no_documents():
-    bucket = Bucket.from_documents([], BertTokenizer(TOKENS, lower_case=True))
-    assert bucket.segment_splits.tolist() == bucket.document_splits.tolist() == [0]
-    for changed in (bucket.cut_segments(5)[0], bucket.with_separators(3, across_documents=True)):
-        assert documents_of(changed) == []
 
 
 def test_more_than_31_bits_of_tokens_are_refused(monkeypatch):
@@ -86,3 +82,61 @@ def test_random_streams_depend_only_on_their_key():
     assert first(1, "train", "b", "pass", 0) == first(1, "train", "b", "pass", 0)
     keys = itertools.product((1, 2), ("train", "eval"), ("a", "b"), ("pass",), (0, 1))
     assert len({first(*key) for key in keys}) == 16
+
+
+DYNAMIC = MaskingSettings(when="dynamic")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_seq_length": 5, "masking": MaskingSettings(max_predictions_per_seq=5)},
+        {"max_seq_length": 65_536, "dupe_factor": 1000},
+        {"short_seq_prob": 1.0, "packing": True, "max_sequences_per_pack": 255},
+        {"packing": True, "max_sequences_per_pack": 2, "objective": "doc_sentences"},
+    ],
+)
+def test_limits_are_allowed(settings):
+    ExampleSettings(**settings)
+
+
+def test_layout():
+    assert ExampleSettings().layout == ExampleLayout.bert(128, 20)
+    packed = ExampleSettings(objective="segment_pair", packing=True, masking=DYNAMIC).layout
+    # 15 % of 128 tokens, rounded up, and one for each of the sequences.
+    assert packed == ExampleLayout("segment_pair", 128, 20 + 3, 3, "dynamic")
+    # The larger share of both splits.
+    more = ExampleSettings(objective="segment_pair", packing=True, masking=MaskingSettings(held_out_prob=0.3))
+    assert more.layout.max_predictions_per_seq == 39 + 3
+
+
+@pytest.mark.parametrize(
+    ("objective", "when", "train", "evaluation"),
+    [
+        ("mlm_nsp", "static", True, True),
+        ("mlm_nsp", "dynamic", False, True),
+        ("full_sentences", "dynamic", False, True),
+        ("left_to_right", "static", False, False),
+    ],
+)
+def test_masks_are_stored_by_split_and_setting(objective, when, train, evaluation):
+    settings = ExampleSettings(objective=objective, masking=MaskingSettings(when=when))
+    assert (settings.masks("train"), settings.masks("eval")) == (train, evaluation)
+
+
+@pytest.mark.parametrize(
+    ("objective", "when", "passes"),
+    [
+        ("mlm_nsp", "static", 7),
+        ("mlm_nsp", "dynamic", 7),  # other pairs
+        ("segment_pair", "dynamic", 7),
+        ("doc_sentences", "static", 7),  # other masks
+        ("doc_sentences", "dynamic", 1),
+        ("left_to_right", "static", 1),
+    ],
+)
+def test_passes_that_would_repeat_are_omitted(objective, when, passes):
+    settings = ExampleSettings(objective=objective, dupe_factor=7, masking=MaskingSettings(when=when))
+    assert (settings.passes("train"), settings.passes("eval")) == (passes, 1)
+    with pytest.raises(ValueError, match="'test'; it must be 'train' or 'eval'"):
+        settings.passes("test")

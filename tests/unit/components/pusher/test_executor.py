@@ -16,8 +16,9 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
-from components.pusher import executor, lineage
-from components.pusher.executor import STAGING, Executor
+from components.pusher import component as executor
+from components.pusher import lineage
+from components.pusher.component import STAGING, Executor
 
 FILES = {"saved_model.pb": b"graph", "variables/variables.index": b"index", "assets.extra/x": b""}
 LOG = b'{"kind": "train", "step": 10}\n{"kind": "train", "step": 20}\n{"kind": "eval", "step": 20}\n'

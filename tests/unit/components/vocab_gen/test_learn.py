@@ -82,11 +82,6 @@ def test_ties_between_characters_are_broken_by_code_point():
     assert learn_wordpiece({"c": 1, "b": 1, "a": 1}, 7, settings, exact=True) == [*SPECIAL_TOKENS, "a", "b"]
 
 
-def test_chinese():
-    vocabulary = learn_wordpiece({"中": 5, "文": 3}, 7, VocabularySettings(), exact=True)
-    assert vocabulary == [*SPECIAL_TOKENS, "中", "文"]
-
-
 def test_more_than_the_corpus_supports():
     counts = {"ab": 2, "ac": 2}
     # Five special tokens, a b c, ##b ##c, ab ac.
@@ -97,11 +92,6 @@ def test_more_than_the_corpus_supports():
         "the corpus supports a vocabulary of 12 tokens (2 distinct words), but vocab_size is 13: "
         "give more text, or --set model.vocab_size=12 or less"
     )
-
-
-def test_learning_without_words():
-    with pytest.raises(InputError, match=r"supports a vocabulary of 5 tokens \(0 distinct words\)"):
-        learn_wordpiece({}, 100, ALL_WORDS, exact=True)
 
 
 def test_fewer_tokens_than_characters_are_refused():

@@ -1,25 +1,26 @@
-"""The gate, passed and missed, through TFX's Evaluator and TFMA, on a model with prescribed sums."""
+"""The gate, passed and missed, through TFX's Evaluator and TFMA; and its floor of chance."""
 
 import dataclasses
-import functools
 import json
 import math
+import random
 
 import pytest
 import tensorflow as tf
-from tfx.components.evaluator.executor import Executor
-from tfx.types import standard_artifacts
-from tfx.types.artifact_utils import encode_split_names
-from tfx.utils import proto_utils
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.evaluators import metrics_validator
 
 from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_PARTS
-from components.evaluator import slices as by_length
+from bert_keras.tasks.table import task_of
+from components.evaluator import task_scores
+from components.evaluator.chance import over_chance
 from components.evaluator.gate_failures import GateFailure
-from components.evaluator.results import evaluated, evaluated_by_slice, gate_failures, intervals
-from components.evaluator.settings import SliceSettings
-from pipeline.dags.eval_gate import eval_config
+from components.evaluator.results import CHANCE, evaluated, evaluated_by_slice, gate_failures, intervals
+from components.evaluator.settings import SliceSettings, TaskSliceSettings
+from pipeline.dags.eval_gate import eval_config, task_eval_config
+from pipeline.recipes.finetuning import TaskGate
 from pipeline.recipes.settings import GateSettings
-from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
+from tests.support.pipeline.judged_models import examples_of, judged, saved
 
 # Ten predictions, four right, 10 ln 20 nats: perplexity 20, accuracy 0.4; two of three pairs right.
 EXAMPLES = [
@@ -53,33 +54,17 @@ class Told(tf.Module):
         return {**sums, nll: sums[nll] + sums[weight] * self.log_factor}
 
 
-@pytest.fixture(scope="module")
-def examples(tmp_path_factory):
-    """`examples(objective)` is an artifact whose `train` split is far worse, since the gate evaluates `eval`."""
-
-    @functools.cache
-    def examples(objective):
-        artifact = standard_artifacts.Examples()
-        artifact.uri = str(tmp_path_factory.mktemp("examples"))
-        artifact.split_names = encode_split_names(["train", "eval"])
-        for split, factor in {"train": 100.0, "eval": 1.0}.items():
-            tf.io.gfile.makedirs(f"{artifact.uri}/Split-{split}")
-            with tf.io.TFRecordWriter(f"{artifact.uri}/Split-{split}/examples.tfrecord") as writer:
-                for number, sums in enumerate(rows_of(objective)):
-                    example = tf.train.Example()
-                    for name, value in sums.items():
-                        example.features.feature[name].float_list.value.append(value * factor)
-                    mask = [1] * (3 + number) + [0] * (4 - number)
-                    example.features.feature["input_mask"].int64_list.value.extend(mask)
-                    example.features.feature[DOCUMENT_GROUP].int64_list.value.append(number * DOCUMENT_PARTS)
-                    writer.write(example.SerializeToString())
-        return artifact
-
-    return examples
-
-
 def rows_of(objective):
     return EXAMPLES if objective == "mlm_nsp" else [OTHERS[objective]]
+
+
+def record(number, sums, factor):
+    example = tf.train.Example()
+    for name, value in sums.items():
+        example.features.feature[name].float_list.value.append(value * factor)
+    example.features.feature["input_mask"].int64_list.value.extend([1] * (3 + number) + [0] * (4 - number))
+    example.features.feature[DOCUMENT_GROUP].int64_list.value.append(number * DOCUMENT_PARTS)
+    return example.SerializeToString()
 
 
 @pytest.fixture(scope="module")
@@ -87,31 +72,23 @@ def model(tmp_path_factory):
     """`model(2.0)` is a Model artifact with twice the perplexity of the examples."""
 
     def make(factor, objective="mlm_nsp"):
-        artifact = standard_artifacts.Model()
-        artifact.id, artifact.uri = 7, str(tmp_path_factory.mktemp("model"))
-        told = Told(list(rows_of(objective)[0]), factor)
-        tf.saved_model.save(told, f"{artifact.uri}/Format-Serving", signatures={"evaluate": told.evaluate})
-        return artifact
+        return saved(Told(list(rows_of(objective)[0]), factor), tmp_path_factory.mktemp("model"))
 
     return make
 
 
 @pytest.fixture
-def judge(tmp_path, examples):
+def judge(tmp_path):
     """`judge(gate, candidate, baseline)` -> (blessed, folder of the evaluation)."""
 
     def judge(gate, candidate, *baseline, objective="mlm_nsp"):
-        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-        evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
-        context = Executor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))
-        config = proto_utils.proto_to_json(eval_config(gate, objective, SliceSettings((3, 4))))
-        Executor(context).Do(
-            {"examples": [examples(objective)], "model": [candidate], "baseline_model": list(baseline)},
-            {"evaluation": [evaluation], "blessing": [blessing]},
-            {"eval_config": config, "example_splits": json.dumps(None), "module_path": by_length.__name__},
-        )
-        assert blessing.get_int_custom_property("current_model_id") == 7
-        return bool(blessing.get_int_custom_property("blessed")), evaluation.uri
+        # The training split is far worse: the gate is about `eval`.
+        splits = {
+            split: [record(number, sums, factor) for number, sums in enumerate(rows_of(objective))]
+            for split, factor in {"train": 100.0, "eval": 1.0}.items()
+        }
+        config = eval_config(gate, objective, SliceSettings((3, 4)))
+        return judged(tmp_path, config, examples_of(splits, tmp_path / "examples"), candidate, *baseline)
 
     return judge
 
@@ -198,3 +175,121 @@ def test_each_objective_has_its_own_metrics_and_bounds(judge, model, objective, 
         (f"{part}_perplexity", "change", pytest.approx(20.0), pytest.approx(10.0)),
         (f"{part}_perplexity", "value", pytest.approx(20.0), None),
     ]
+
+
+ROWS = 300
+WORDS = [f"w{number}" for number in range(400)]
+TAGS = ["O"] * 14 + ["B-person", "I-person", "B-place", "B-place", "I-place", "I-place"]
+RNG = random.Random(7)
+
+
+def labels(count, shares):
+    return lambda: RNG.choices([str(label) for label in range(count)], shares)[0]
+
+
+def question(unanswerable):
+    """(gold, context): one to three words of the context, a tenth of them the same everywhere; or no answer."""
+    context = [RNG.choice(WORDS) for _ in range(120)]
+    start, size = RNG.randrange(110), RNG.randrange(1, 4)
+    text = "in may" if RNG.random() < 0.1 else " ".join(context[start : start + size])
+    none = unanswerable and RNG.random() < 0.5
+    return {"answers": [] if none else [{"text": text, "answer_start": 0}]}, " ".join(context)
+
+
+def piece(context):
+    words, size = context.split(), RNG.randrange(1, 10)
+    start = RNG.randrange(len(words) - size)
+    return " ".join(words[start : start + size])
+
+
+def right(task, gold):
+    """The result of `evaluate` for a row answered correctly."""
+    if task.kind == "span":
+        return gold["answers"][0]["text"] if gold["answers"] else ""
+    return " ".join(gold) if task.kind == "tagging" else str(gold)
+
+
+# By task: a function that draws golds, constant answers, and a function that draws answers (given only the length).
+TASKS = {
+    "sst-2": (labels(2, [0.5, 0.5]), ["0", "1"], lambda gold: RNG.choice("01")),
+    # Three labels, of which the most frequent has 58 %.
+    "text": (labels(3, [0.58, 0.3, 0.12]), ["0", "1", "2"], lambda gold: RNG.choice("012")),
+    "mrpc": (labels(2, [0.32, 0.68]), ["0", "1"], lambda gold: RNG.choice("01")),
+    "cola": (labels(2, [0.3, 0.7]), ["0", "1"], lambda gold: RNG.choice("01")),
+    "sts-b": (lambda: round(RNG.uniform(0, 5), 2), ["2.5", "0.0"], lambda gold: str(RNG.uniform(0, 5))),
+    "swag": (lambda: RNG.randrange(4), ["0", "3"], lambda gold: str(RNG.randrange(4))),
+    "squad1.1": (None, ["in may", ""], None),
+    "squad2.0": (None, ["in may", ""], None),
+    "ner": (
+        lambda: [RNG.choice(TAGS) for _ in range(RNG.randrange(3, 20))],
+        ["O", "B-place", "I-person"],
+        lambda gold: " ".join(RNG.choice(sorted(set(TAGS))) for _ in gold),
+    ),
+}
+
+
+def data(name):
+    """(gold, context) of each row; the context is None for a task without contexts."""
+    draw, *_ = TASKS[name]
+    rows = ROWS // 3 if name == "ner" else ROWS  # its scores are the slowest
+    return [question(name == "squad2.0") if draw is None else (draw(), None) for _ in range(rows)]
+
+
+def refused_or_blessed(name, rows, answers, gate):
+    """(blessed, chance): TFMA's verdict on a model with these answers."""
+    task = task_of(name)
+    (computation,) = getattr(task_scores, task_scores.class_name(name))().computations(model_names=[""])
+    written = [
+        tuple(text.encode() for text in (json.dumps(gold), answer, context or str(number)))
+        for number, ((gold, context), answer) in enumerate(zip(rows, answers, strict=True))
+    ]
+    combiner = computation.combiner
+    measured = combiner.extract_output(combiner.merge_accumulators([written[:100], written[100:]]))
+    config = tfma.utils.update_eval_config_with_defaults(
+        task_eval_config(task, gate, TaskSliceSettings(lengths=())), has_baseline=False, rubber_stamp=True
+    )
+    (chance,) = (value for key, value in measured.items() if key.name == task.metrics[0] + CHANCE)
+    return metrics_validator.validate_metrics(((), measured), config).validation_ok, chance
+
+
+GATE = TaskGate(min_score=-1.0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_guessing_is_refused_and_reading_is_not(name):
+    RNG.seed(7)
+    task, rows = task_of(name), data(name)
+    _, constants, draw = TASKS[name]
+    for constant in constants:
+        size = [len(gold) if task.kind == "tagging" else 1 for gold, _ in rows]
+        answers = [" ".join([constant] * of) for of in size]
+        blessed, _ = refused_or_blessed(name, rows, answers, GATE)
+        assert not blessed, constant
+    drawn = [piece(context) if draw is None else draw(gold) for gold, context in rows]
+    assert not refused_or_blessed(name, rows, drawn, GATE)[0]
+    # Two of three rows are answered correctly, the others at random.
+    read = [right(task, gold) if number % 3 else drawn[number] for number, (gold, _) in enumerate(rows)]
+    blessed, chance = refused_or_blessed(name, rows, read, GATE)
+    assert blessed, chance
+
+
+def test_the_floor_can_be_lifted():
+    RNG.seed(7)
+    rows = data("text")
+    answers = ["0"] * ROWS
+    blessed, chance = refused_or_blessed("text", rows, answers, GATE)
+    commonest = sum(gold == "0" for gold, _ in rows) / ROWS
+    assert not blessed and chance == pytest.approx(commonest)
+    assert refused_or_blessed("text", rows, answers, TaskGate(min_score=-1.0, allow_chance=True))[0]
+
+
+def test_one_row_gives_no_standard_error():
+    assert not refused_or_blessed("sst-2", [("1", None)], ["1"], GATE)[0]
+
+
+@pytest.mark.parametrize(
+    ("difference", "score", "error", "expected"),
+    [(0.1, 0.6, 0.04, 2.5), (1e-7, 0.6, 1e-9, 0.0), (1.0, 1.0, 0.0, 1000.0), (-0.1, 0.2, 0.05, -2.0)],
+)
+def test_standard_errors_above_chance(difference, score, error, expected):
+    assert over_chance(difference, score, error) == pytest.approx(expected)

@@ -227,7 +227,7 @@ def test_the_trainer_receives_the_recipe_and_the_code_version(nodes_of, tiny):
         ("components/evaluator/metrics.py", {"Evaluator"}),
         ("bert_keras/objectives/table.py", {"Evaluator"}),
         ("components/evaluator/slices.py", {"Evaluator"}),
-        ("components/serving_validator/check.py", {"ServingValidator"}),
+        ("components/serving_validator/component.py", {"ServingValidator"}),
         ("serving/models/servable.py", {"ServingValidator"}),
     ],
 )

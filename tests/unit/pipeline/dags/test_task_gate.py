@@ -1,19 +1,14 @@
 """The gate of fine-tuned models, through TFX's Evaluator and TFMA, on a model with prescribed answers."""
 
-import json
 import math
 
 import pytest
 import tensorflow as tf
-from tfx.components.evaluator.executor import Executor
-from tfx.types import standard_artifacts
-from tfx.types.artifact_utils import encode_split_names
-from tfx.utils import proto_utils
 
+from bert_keras.data.tfrecord import bytes_example
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import TASKS, task_of
-from components.evaluator import slices as by_length
 from components.evaluator import task_scores
 from components.evaluator.gate_failures import GateFailure
 from components.evaluator.results import (
@@ -30,7 +25,7 @@ from components.evaluator.results import (
 from components.evaluator.settings import TaskSliceSettings
 from pipeline.dags.eval_gate import task_eval_config
 from pipeline.recipes.finetuning import TaskGate
-from pipeline.runners.run_steps import BEAM_PIPELINE_ARGS
+from tests.support.pipeline.judged_models import examples_of, judged, saved
 
 VOCABULARY = {
     "bert_config.json": BertConfig.size(1, 64, vocab_size=7).to_json(),
@@ -65,44 +60,25 @@ def judge(tmp_path):
     """`judge(task, gate, [(gold, answer[, source])...], baseline)` -> (blessed, folder of the evaluation)."""
 
     def model(kind, name):
-        artifact = standard_artifacts.Model()
-        artifact.id, artifact.uri = 7, str(tmp_path / name)
-        told = kind()
-        folder = f"{artifact.uri}/Format-Serving"
-        tf.saved_model.save(told, folder, signatures={"evaluate": told.evaluate})
+        artifact = saved(kind(), tmp_path / name)
         for file, content in VOCABULARY.items():
-            with open(f"{folder}/{file}", "w", encoding="utf-8") as out:
-                out.write(content)
+            (tmp_path / name / "Format-Serving" / file).write_text(content)
         return artifact
 
     def judge(task, gate, rows, baseline=None, slices=SLICES):
-        examples = standard_artifacts.Examples()
-        examples.uri = str(tmp_path / "examples")
-        examples.split_names = encode_split_names(["train", "eval"])
+        context = {"context": "in may"} if task.startswith("squad") else {}
+
+        def records(answered):
+            for number, (gold, answer, *source) in enumerate(answered):
+                row = TaskRow(str(number), {"text": answer + " " * number} | context, gold, *source)
+                yield bytes_example(row.to_features())
+
         # The rows of the training split are all wrong: the gate is about `eval`.
-        for split, answered in {"train": [(gold, "nonsense") for gold, *_ in rows], "eval": rows}.items():
-            tf.io.gfile.makedirs(f"{examples.uri}/Split-{split}")
-            with tf.io.TFRecordWriter(f"{examples.uri}/Split-{split}/rows.tfrecord") as writer:
-                for number, (gold, answer, *source) in enumerate(answered):
-                    example = tf.train.Example()
-                    context = {"context": "in may"} if task.startswith("squad") else {}
-                    row = TaskRow(str(number), {"text": answer + " " * number} | context, gold, *source)
-                    for name, values in row.to_features().items():
-                        example.features.feature[name].bytes_list.value.extend(values)
-                    writer.write(example.SerializeToString())
-        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-        evaluation.uri, blessing.uri = str(tmp_path / "evaluation"), str(tmp_path / "blessing")
+        splits = {"train": records((gold, "nonsense") for gold, *_ in rows), "eval": records(rows)}
+        examples = examples_of(splits, tmp_path / "examples")
         before = [model(baseline, "baseline")] if baseline else []
-        Executor(Executor.Context(beam_pipeline_args=list(BEAM_PIPELINE_ARGS))).Do(
-            {"examples": [examples], "model": [model(Told, "candidate")], "baseline_model": before},
-            {"evaluation": [evaluation], "blessing": [blessing]},
-            {
-                "eval_config": proto_utils.proto_to_json(task_eval_config(task_of(task), gate, slices)),
-                "module_path": by_length.__name__,
-                "example_splits": json.dumps(None),
-            },
-        )
-        return bool(blessing.get_int_custom_property("blessed")), evaluation.uri
+        config = task_eval_config(task_of(task), gate, slices)
+        return judged(tmp_path, config, examples, model(Told, "candidate"), *before)
 
     return judge
 

@@ -1,15 +1,19 @@
-"""Lock of an output folder in a store: living, dead and displaced owners."""
+"""Lock of an output folder in a store, and a worker that is started again."""
 
 import itertools
 import json
+import os
 import threading
+import types
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability import stager
 
 from bert_keras.errors import InputError, StageError
-from pipeline.examples import output_claim
+from pipeline.examples import output_claim, worker_restart
+from pipeline.examples.beam_jobs import beam_options
 from pipeline.examples.output_claim import locked_output_dir
 from tests.support.examples.object_stores import SCHEMES, in_memory
 
@@ -106,3 +110,58 @@ def test_of_two_simultaneous_claims_the_last_one_wins(store, monkeypatch):
     with pytest.raises(InputError, match="process 7 on elsewhere"), claim(store):
         pytest.fail("both have it")
     assert owner(store) == ELSEWHERE
+
+
+@pytest.mark.parametrize("has_pip", [True, False])
+def test_beam_runs_pip_only_where_it_is_installed(tmp_path, monkeypatch, has_pip):
+    asked = []
+    monkeypatch.setattr(stager.subprocess, "check_output", lambda words: asked.append(words[1:]) or b"")
+    with monkeypatch.context() as imports:
+        imports.setattr("importlib.util.find_spec", lambda name: has_pip or None)
+        options = beam_options([])
+    stager.Stager.create_job_resources(options, str(tmp_path))
+    assert asked == [["-m", "pip", "freeze"]] * has_pip
+
+
+def test_only_a_closed_channel_is_a_dead_worker(monkeypatch):
+    started, told = [], []
+    # This process has children of other tests.
+    monkeypatch.setattr(worker_restart.psutil.Process, "children", lambda self, recursive: [])
+    monkeypatch.setattr(os, "execv", lambda *command: started.append(command))
+    monkeypatch.setenv("BERT_TFX_ATTEMPT", "2")
+    with worker_restart.restart_if_a_worker_dies(told.append):
+        raise RuntimeError("Channel closed prematurely.")
+    assert len(started) == 1 and told == ["a worker was killed (too little memory?): restarting, 2 of 2"]
+    with (
+        pytest.raises(RuntimeError, match="of its own"),
+        worker_restart.restart_if_a_worker_dies(told.append),
+    ):
+        raise RuntimeError("of its own")
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("stage", ["ends", "waits"])
+def test_a_command_that_reports_its_own_error_in_time_is_not_restarted(monkeypatch, stage):
+    """A failing stage terminates its workers, too."""
+    looked, restarted = [], threading.Event()
+    monkeypatch.setattr(worker_restart, "_restart", lambda tell: restarted.set())
+
+    def look(seconds):
+        looked.append(seconds)
+        if stage == "ends":
+            running.set()
+            assert ended.wait(120)
+
+    monkeypatch.setattr(worker_restart, "time", types.SimpleNamespace(sleep=look))
+    running, ended = threading.Event(), threading.Event()
+
+    def worker():
+        raise RuntimeError("Worker subprocess exited with return code -9")
+
+    gone = threading.Thread(target=worker)
+    with worker_restart.restart_if_a_worker_dies(print):
+        gone.start()
+        assert running.wait(120) if stage == "ends" else restarted.wait(120)
+    ended.set()
+    gone.join()
+    assert restarted.is_set() == (stage == "waits") and len(looked) == (1 if stage == "ends" else worker_restart._LOOKS)

@@ -10,8 +10,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import task_of
-from pipeline.report.figures.confusion import confusion
-from pipeline.report.figures.search_map import search_map
+from pipeline.report.figures.tables import confusion, search_map
 from pipeline.report.figures.wrong_answers import MAX_CHARACTERS, MAX_WORDS, _neighbourhood, shortened, wrong_answers
 from pipeline.report.score_format import figure, score_form
 from tests.support.golden import check_golden
@@ -29,75 +28,21 @@ def labelled(name):
     return dataclasses.replace(task_of(name), labels=KINDS[name][0])
 
 
-# By task: the first card, and the rows that were answered wrongly, as they are read. Worked out by hand of KINDS.
-SHOWN = {
-    # 2 of 4 right.
-    "sst-2": (
-        "Accuracy 50.0% of 4 held-out rows are answered right.",
-        "Answered wrongly: 2 of 4 held-out rows "
-        "row 1 Text a &lt;script&gt;alert(1)&lt;/script&gt; film Right 0 Model&#39;s answer 1 "
-        "row 2 Text dull &amp; long Right 0 Model&#39;s answer 1",
-    ),
-    # (1 * 0 - 1 * 1) / sqrt(2 * 2 * 1 * 1)
-    "cola": (
-        "Matthews correlation \N{MINUS SIGN}0.500 of right and given labels of 3 held-out rows; 0 is a guess.",
-        "Answered wrongly: 2 of 3 held-out rows row 1 Text Sleeps he dog. Right 0 Model&#39;s answer 1 "
-        "row 2 Text She ran. Right 1 Model&#39;s answer 0",
-    ),
-    # Ranks 3 1 2 are given the ranks 3 1 2.
-    "sts-b": (
-        "Spearman correlation 1.000 of the ranks",
-        "Largest differences The 3 of 3 held-out rows whose answer is farthest from the right one. "
-        "row 8 First text A cat sits. Second text A dog runs. Right 0.5 Model&#39;s answer 3.125 (+2.62) "
-        "row 9 First text Dogs run. Second text A dog runs. Right 4 Model&#39;s answer 3.5 (\N{MINUS SIGN}0.50) row 7",
-    ),
-    "codah": (
-        "Accuracy 50.0% of 2 held-out rows are answered with the right choice.",
-        "row 1 Text She eats Right an apple Model&#39;s answer &lt;b&gt;air&lt;/b&gt; "
-        "Other choice a wall Other choice a verb",
-    ),
-    # F1 1, 2 * 1 / (2 + 3) = 0.4, 0
-    "squad1.1": (
-        "F1 46.7% of the words",
-        "Answered wrongly: 2 of 3 held-out rows row b Question Who? Context The tower was built in 1889 by the "
-        "company of model Gustave both Eiffel right , and was painted in 1968. Right Gustave Eiffel "
-        "Model&#39;s answer company of Gustave (F1 40%) row c Question When? Context The tower was built in 1889 right "
-        "by the company of Gustave Eiffel, and was painted in 1968 model . Right in 1889 Model&#39;s answer 1968 "
-        "(F1 0%)",
-    ),
-    "squad2.0": (
-        "F1 33.3% of the words",
-        "row b Question Who sold it? Context The tower was built in 1889 by the company of Gustave Eiffel model , and "
-        "was painted in 1968. Right no answer Model&#39;s answer Gustave Eiffel row c Question Who? Context The tower "
-        "was built in 1889 by the company of Gustave Eiffel right , and was painted in 1968. Right Gustave Eiffel "
-        "Model&#39;s answer no answer",
-    ),
-    # 1 of 3 entities found, 1 of 3 right.
-    "ner": (
-        "F1 33.3% of whole entities in 2 held-out sentences, as conlleval counts them.",
-        "Answered wrongly: 1 of 2 held-out rows row 1 Right Bob PER, missed saw &lt;i&gt; New York LOC, missed "
-        "Model&#39;s answer Bob saw PER, wrong &lt;i&gt; New LOC, wrong York",
-    ),
-}
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_the_page_of_each_kind(fabricate, name):
     fabricated = fabricate(name)
     html = fabricated.write()
     check_stands_alone(html)
     check_golden(lines(html), __file__, name)
-    text = words(html)
-    card, wrong = SHOWN[name]
-    assert card in text and wrong in text
 
 
 @pytest.mark.parametrize("name", ["sst-2", "sts-b", "codah"])
 def test_rows_of_several_files_may_have_the_same_id(fabricate, name):
     fabricated = fabricate(name)
+    own_ids = lines(fabricated.write())
     fabricated.rows = [dataclasses.replace(row, row_id="0") for row in fabricated.rows]
     fabricated.write_rows()
-    assert re.sub(r"row \d", "row 0", SHOWN[name][1]) in words(fabricated.write())
+    assert lines(fabricated.write()) == re.sub(r"\brow \d", "row 0", own_ids)
 
 
 def test_the_page_shows_no_path_of_the_machine_and_is_reproducible(fabricate, tmp_path):

@@ -12,7 +12,7 @@ from bert_keras.errors import InputError
 from pipeline.cli import app
 from pipeline.commands.compile.airflow import LOADER, LOADER_NAME, _parameter
 from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
-from pipeline.runs.options import VOCAB_OPTION
+from pipeline.runs.request import VOCAB_OPTION
 
 
 def parameters(**defaults):
@@ -92,19 +92,10 @@ def test_run_ids_that_are_not_file_names_are_hashed():
     assert len(set(names)) == 4 and all(name.startswith("run-") and len(name) == 20 for name in names)
 
 
-def test_training_has_its_own_timeout():
-    seconds = {node: AirflowTaskPolicy().timeout_seconds(node) for node in ("CorpusGen", "Trainer_second_phase")}
-    assert seconds == {"CorpusGen": 6 * 3600, "Trainer_second_phase": 168 * 3600}
-
-
-def test_training_has_its_own_pool():
+def test_training_has_its_own_timeout_and_pool():
     tasks = AirflowTaskPolicy(training_pool="gpus")
-    pools = {node: tasks.pool(node) for node in ("compile", "Trainer_second_phase", "Evaluator")}
-    assert pools == {
-        "compile": "default_pool",
-        "Trainer_second_phase": "gpus",
-        "Evaluator": "default_pool",
-    }
+    found = {node: (tasks.timeout_seconds(node), tasks.pool(node)) for node in ("Trainer_second_phase", "Evaluator")}
+    assert found == {"Trainer_second_phase": (168 * 3600, "gpus"), "Evaluator": (6 * 3600, "default_pool")}
 
 
 def test_a_schedule_is_cron_s_or_an_asset():

@@ -24,8 +24,8 @@ from components.corpus_gen.readers import read_units
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.transforms import generate_documents, serialize
 from components.io.shards import write_shard
-from components.pretrain_example_gen.generate import generate_examples
 from components.pretrain_example_gen.settings import ExampleSettings
+from components.pretrain_example_gen.transforms import generate_examples
 from components.vocab_gen.files import import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.cli import app

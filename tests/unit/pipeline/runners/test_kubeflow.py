@@ -9,7 +9,7 @@ import typer
 from bert_keras.errors import InputError
 from pipeline.cli import app
 from pipeline.runs.request import FINETUNE, PRETRAIN
-from tests.support.pipeline.compiled_for_kubeflow import GRAPH, METADATA, STEPS, compiled, containers
+from tests.support.pipeline.compiled_for_kubeflow import GRAPH, STEPS, compiled, containers
 
 PLANTED = "planted-metadata-password"
 # A graph for tests that do not depend on the order of steps.
@@ -97,13 +97,6 @@ def filled(word):
     for name, value in {"run_id": "RUN", "settings": "[]", "corpus": '["a"]'}.items():
         word = word.replace(f"{{{{$.inputs.parameters['{name}']}}}}", value)
     return word
-
-
-def test_each_node_is_run_by_its_own_step(documents):
-    found = containers(documents[0])
-    assert [found[step]["args"][:2] for step in STEPS[1:-1]] == [["run-node", node] for node in GRAPH]
-    assert option(found["compile"]["args"], "--expect") == ",".join(GRAPH)
-    assert option(found["compile"]["args"], "--metadata") == METADATA
 
 
 def test_the_run_id_comes_from_the_backend(documents):

@@ -78,7 +78,7 @@ def test_a_later_run_has_the_notices_of_its_inputs_and_of_the_stages_that_it_tak
         subprocess.run([sys.executable, "-c", CHILD], check=True)
         return read_units(*arguments)
 
-    monkeypatch.setattr("components.corpus_gen.executor.read_units", telling)
+    monkeypatch.setattr("components.corpus_gen.component.read_units", telling)
     for run_id in ("first", "second"):
         compiled(request, run_id)
         with recording(notices_file(request.run_dir, request.run_name(run_id))):

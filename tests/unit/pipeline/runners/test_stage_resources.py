@@ -62,8 +62,3 @@ def test_a_wrong_file_is_one_line(tmp_path, text, message):
         resources_of(path, STEPS)
     assert str(error.value).startswith(path) and message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_missing_file_is_one_line(tmp_path):
-    with pytest.raises(InputError, match=r"cannot be read as YAML: .*No such file"):
-        resources_of(str(tmp_path / "none.yaml"), STEPS)

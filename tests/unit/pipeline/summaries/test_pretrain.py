@@ -1,13 +1,20 @@
-"""The summary's arithmetic and its rows."""
+"""The summary's arithmetic and its rows, its sources and its budget."""
 
+import dataclasses
 import json
 import types
 
+import numpy as np
 import pytest
 
 from bert_keras.objectives.table import PARTS
+from bert_keras.training.config import SecondPhase
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.pretraining import RECIPES
+from pipeline.recipes.settings import with_settings
 from pipeline.summaries import pretrain, summary
-from pipeline.summaries.pretrain import data_line
+from pipeline.summaries.budget import budget_line, forecast, with_budget
+from pipeline.summaries.pretrain import data_line, read_by_source, source_line
 from tests.support.golden import check_golden
 from tests.support.pipeline.fabricated_run import PAIRS, SUMMARY
 
@@ -155,3 +162,99 @@ def test_the_screen_at_the_end_of_a_run(capsys):
     }
     summary.print_summary(SUMMARY | run, "runs/demo")
     check_golden(capsys.readouterr().out, __file__, "pretrain")
+
+
+def folder_of(folder, length, names):
+    """Examples without content: 40, 40 and 20 of them in three shards, of the sources `names`."""
+    (folder / "Split-train").mkdir(parents=True)
+    (folder / "Split-eval").mkdir()
+    shards = []
+    for index, (name, records) in enumerate(zip(names, (40, 40, 20), strict=True)):
+        path = f"Split-train/examples-{index:05d}-of-00003.tfrecord"
+        (folder / path).touch()
+        shards.append({"path": path, "pass_number": 0, "records": records, "size": 0, "crc32c": "0"})
+        shards[-1] |= {"source": name} if name else {}
+    (folder / "example_shards.json").write_text(json.dumps(shards))
+    counts = {split: {"instances": count} for split, count in (("train", 100), ("eval", 20))}
+    spec = {"max_seq_length": length, "max_predictions_per_seq": 3, "vocab_size": 9, "vocabulary_sha256": "0"}
+    (folder / "example_spec.json").write_text(json.dumps(spec | {"counts": counts}))
+    return str(folder)
+
+
+def test_shares_and_examples_of_each_source_and_phase(tmp_path):
+    recipe = with_settings(
+        tiny_cpu(), ["training.num_train_steps=100", "training.num_warmup_steps=1", "training.train_batch_size=8"]
+    )
+    assert read_by_source([folder_of(tmp_path / "alone", 16, ("", "", ""))], recipe) == []
+    short, long = (folder_of(tmp_path / str(length), length, ("a", "b", "a")) for length in (16, 24))
+    recipe = with_settings(recipe, ["training.source_weights=a:1,b:3"])
+    recipe = dataclasses.replace(recipe, second_phase=SecondPhase(10, 4, 96, 3))
+    a, b = {"name": "a", "share": 0.25, "one_pass": 60}, {"name": "b", "share": 0.75, "one_pass": 40}
+    found = read_by_source([long, short], recipe)
+    assert found == [
+        {"max_seq_length": 16, "read": 180, **a},
+        {"max_seq_length": 16, "read": 540, **b},
+        {"max_seq_length": 24, "read": 10, **a},
+        {"max_seq_length": 24, "read": 30, **b},
+    ]
+    assert source_line(found[:2]) == "a 25.0%, read 3 times, b 75.0%, read 14 times"
+    assert source_line(found).endswith("b 75.0%, read 0.75 times in 24 tokens")
+
+
+STEPS = np.arange(100, 1001, 100)
+
+
+@pytest.mark.parametrize("exponent", [0.25, 0.5, 1.0])
+def test_a_curve_without_noise_goes_on(exponent):
+    expected, low, high = forecast(STEPS, 2 + 3 * (STEPS / 1000) ** -exponent)
+    assert (expected, low, high) == pytest.approx([2 + 3 * 2**-exponent] * 3, abs=1e-9)
+    expected, *_ = forecast(STEPS, 5 - np.log2(STEPS))
+    assert expected == pytest.approx(5 - np.log2(2000))
+
+
+def test_the_interval_holds_what_comes_as_often_as_it_says():
+    """Of curves that end by a power between those that are tried, with noise; 10 evaluations in the last half."""
+    steps, rng, held = np.arange(50, 1001, 50), np.random.default_rng(1), []
+    for _ in range(200):
+        _, low, high = forecast(steps, 2 + 3 * (steps / 1000) ** -0.3 + rng.normal(0, 0.02, len(steps)))
+        held.append(low <= 2 + 3 * 2**-0.3 <= high)
+    assert 0.88 < np.mean(held) < 1
+
+
+def test_the_first_half_does_not_count_and_few_evaluations_say_nothing():
+    losses = 2 + 3 / STEPS
+    assert forecast(STEPS, np.where(STEPS < 500, 100.0, losses)) == forecast(STEPS, losses)
+    assert forecast(STEPS[1:], losses[1:]) is not None
+    assert forecast([200, 400, 600, 800, 1000], [5.0, 4, 3, 2, 1]) is forecast([], []) is None
+
+
+def finished(folder, steps, evaluations=10):
+    account = {"budget": "2h", "limit": 7200.0, "unit": "s", "num_train_steps": steps, "costs": {}, "used": 7128.0}
+    (folder / "budget.json").write_text(json.dumps(account))
+    every = steps // evaluations
+    lines = [{"kind": "train", "step": 5, "loss": 9.0}]
+    lines += [{"kind": "eval", "step": k * every, "mlm_loss": 3 + evaluations / k} for k in range(1, evaluations + 1)]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_summary_has_the_steps_of_the_run(tmp_path):
+    finished(tmp_path, 1000)
+    assert with_budget(tiny_cpu(), str(tmp_path), "mlm_loss") == (tiny_cpu(), {})
+    recipe, found = with_budget(with_settings(tiny_cpu(), ["training.budget=2h"]), str(tmp_path), "mlm_loss")
+    assert (recipe.training.num_train_steps, recipe.training.num_warmup_steps) == (1000, 33)
+    assert budget_line(found["budget"]) == (
+        "2h: 1,000 steps, 7128 of 7200 s used (99.0%); twice as much: held-out perplexity from 54.6 to 33.1 (95% CI "
+        "33.1 to 33.1), likely more: the estimate extrapolates the last half of the curve, whose fall is in part the "
+        "decay of the rate"
+    )
+    finished(tmp_path, 1000, evaluations=5)
+    _, found = with_budget(with_settings(tiny_cpu(), ["training.budget=2h"]), str(tmp_path), "mlm_loss")
+    assert budget_line(found["budget"]) == "2h: 1,000 steps, 7128 of 7200 s used (99.0%)"
+
+
+def test_evaluations_of_two_phases_are_not_one_curve(tmp_path):
+    finished(tmp_path, 1000)
+    recipe, found = with_budget(
+        with_settings(RECIPES["bert_tiny"](), ["training.budget=2h"]), str(tmp_path), "mlm_loss"
+    )
+    assert recipe.second_phase.num_train_steps == 100 and found["budget"]["twice"] is None

@@ -1,5 +1,4 @@
 import os
-import pickle
 import timeit
 import zipfile
 from collections import Counter
@@ -143,12 +142,6 @@ def test_a_document_without_lines():
     assert clean([], unicode_normalization="NFKC") == ([], "")
     assert clean([], min_characters=1)[1] == TOO_SHORT
     assert clean([], languages="en")[1] == OTHER_LANGUAGE
-
-
-def test_a_cleaner_can_be_pickled():
-    cleaner = Cleaner(CleaningSettings(unicode_normalization="NFC", languages="de"))
-    copy = pickle.loads(pickle.dumps(cleaner))
-    assert vars(copy) == vars(cleaner) and copy([GERMAN], Counter()) == cleaner([GERMAN], Counter())
 
 
 @given(st.lists(st.text(st.characters(), max_size=40), max_size=4))

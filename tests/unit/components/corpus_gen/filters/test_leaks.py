@@ -5,11 +5,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+import unicodedata2
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from components.corpus_gen.filters.leaks import EvaluationSet, LeakFilter, LeakTable, _may_change, make_table
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import COUNTS_FILE
 from components.corpus_gen.settings import CorpusSettings, LeakSettings
 from components.corpus_gen.words import hash_words, words_of
 from components.io.shards import read_documents, read_json
@@ -211,3 +212,27 @@ def test_documents_without_leaks_and_the_record_of_the_sets(tmp_path):
     assert counts["read"]["dropped_leak"] == 9
     assert counts["found"] == {"leak_passages": 9, "leak_in dev.tsv": 9}
     assert counts["decontaminated"][0] == {"name": "dev.tsv", "sha256": "1", "texts": 1, "not_searched": 0, "unread": 0}
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+@example("".join(f"a{chr(c)}b{chr(c)} " for c in range(128)))
+def test_ascii_words_are_those_of_the_tokenizer(text):
+    assert words_of(f"{text} é") == [*words_of(text), b"e"]
+
+
+def test_words_of_any_script():
+    words = [word.decode() for word in words_of("Ärger, 你好！ ｔwo ไทย ひら «한국» 3€")]
+    # Uncased means NFD, so Hangul is in jamo; the euro sign is not punctuation for BERT.
+    assert words == [
+        "arger",
+        "你",
+        "好",
+        "ｔwo",
+        "ไ",
+        "ท",
+        "ย",
+        "ひ",
+        "ら",
+        unicodedata2.normalize("NFD", "한국"),
+        "3€",
+    ]

@@ -16,8 +16,7 @@ from components.corpus_gen.filters import passage_counts, passages
 from components.corpus_gen.filters.passage_counts import HashPassages, _tables, _write_table
 from components.corpus_gen.filters.passages import Passages
 from components.corpus_gen.readers import ReadUnit
-from components.corpus_gen.record.card import CARD_FILE
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
 from components.corpus_gen.transforms import document_id
 from components.io.shards import read_documents, shard_paths

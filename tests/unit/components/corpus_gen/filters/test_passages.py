@@ -40,40 +40,6 @@ def in_order(documents, settings):
     return sorted(documents, key=lambda lines: one.hashes(one.units(lines))[0])
 
 
-def test_the_example_of_the_module():
-    settings = corpus_settings(window=2)
-    documents = [["a", "b", "c"], ["x", "b", "c", "d"]]
-    first, second = in_order(documents, settings)
-    (kept, dropped), found = filtered([first, second], settings)
-    assert kept == (first, "")
-    assert dropped == ([line for line in second if line not in "bc"], "") and found == {LINES: 2}
-
-
-@pytest.mark.parametrize("keep", [0, 1, 2, 3])
-@pytest.mark.parametrize("min_count", [2, 3, 4])
-def test_the_smallest_hashes_keep_a_passage(keep, min_count):
-    settings = corpus_settings(window=1, keep=keep, min_count=min_count)
-    for copies in range(1, 6):
-        documents = in_order([[f"own {i}", "The same."] for i in range(copies)], settings)
-        results, found = filtered(documents, settings)
-        repeated = copies >= min_count
-        expected = [
-            ([own] if repeated and number >= keep else [own, same], "") for number, (own, same) in enumerate(documents)
-        ]
-        assert results == expected
-        assert found[LINES] == (max(0, copies - keep) if repeated else 0)
-
-
-def test_a_document_that_occurs_twice_is_one_document():
-    settings = corpus_settings(window=1)
-    documents = [["a", "b"]] * 5
-    assert filtered(documents, settings) == ([(["a", "b"], "")] * 5, Counter())
-
-
-def test_a_line_that_a_document_repeats_is_not_one_of_many_documents():
-    assert filtered([["a", "a", "a", "b"]], corpus_settings(window=1))[1] == Counter()
-
-
 def test_only_lines_in_a_repeated_window_are_dropped():
     settings = corpus_settings(window=3)
     shared = [f"shared {i}" for i in range(5)]
@@ -86,11 +52,6 @@ def test_only_lines_in_a_repeated_window_are_dropped():
         ["two", *shared[:2], "own", "own", "shared 0"] if documents[1][0] == "two" else ["one", "shared 0", "end"]
     )
     assert results == [(documents[0], ""), (expected, "")] and found[LINES] == 4
-
-
-def test_documents_shorter_than_the_window_have_no_passages():
-    settings = corpus_settings(window=3)
-    assert filtered([["a", "b"], ["a", "b"], ["x", "a", "b"]], settings)[1] == Counter()
 
 
 def test_sentences_are_cut_out_of_lines():

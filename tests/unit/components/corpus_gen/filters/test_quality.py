@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from components.corpus_gen.filters.chain import FilterChain
-from components.corpus_gen.filters.english_words import split_words
+from components.corpus_gen.filters.english_words import MAX_STRETCH, split_stretch, split_words
 from components.corpus_gen.filters.quality import RULES, Quality, count_sentences, gopher_rule
 from components.corpus_gen.settings import C4_RULES, CorpusSettings, QualitySettings
 from tests.support.constants import with_constants
@@ -218,3 +218,42 @@ def test_refused_languages():
     CorpusSettings(language="de", quality=QualitySettings(gopher=True, gopher_min_stop_words=0))
     CorpusSettings(language="de", quality=QualitySettings(gopher=True, gopher_stop_words=("der", "und")))
     CorpusSettings(language="zh")
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ('"Don\'t!" (he said)', '" Do n\'t ! " ( he said )'),
+        ("Don’t they’ll can't've", "Do n’t they ’ll ca n't 've"),
+        ("cannot gonna its lets let's were Im", "can not gon na its lets let 's were I m"),
+        ("Mr. Hale, i.e. the U.S. and N.Y. vs. etc.", "Mr. Hale , i.e. the U.S. and N.Y. vs. etc ."),
+        ("(Mr.) id. wed.", "( Mr. ) i d. we d."),  # what begins like "I'd" ends in an initial
+        ("at 9am, 10p.m. or 13pm", "at 9 am , 10 p.m. or 13pm"),
+        ("3km 20% $5 5€ +1 + 4+ US$3", "3 km 20 % $ 5 5 € +1 + 4 + US$ 3"),
+        ("wait...what… well..... no....yes", "wait ... what … well ..... no .... yes"),
+        ("well-known end--of a—b 1-2 x-1 2^3", "well - known end -- of a — b 1 - 2 x-1 2 ^ 3"),
+        ("end.Start 3.14 a.b x,y 1,000", "end . Start 3.14 a.b x , y 1,000"),
+        ("http://example.org/a?b=c, me@example.org.", "http://example.org/a?b=c , me@example.org ."),
+        ("見：http://a.org/b", "見：http://a.org / b"),
+        ("f(x): x[1:] :-) 8)", "f(x ): x[1 :] :-) 8)"),
+        ("他說：『好。』", "他說：『好 。 』"),
+        ("…… ——", "… … — —"),
+        ("x……", "x ……"),
+        ("so....................", "so ...................."),
+        ("好。—她 ㄓ", "好。 — 她 ㄓ"),
+        ("_it_ **bold** `code`", "_ it _ * * bold * * ` code `"),
+        ("", ""),
+    ],
+)
+def test_words(text, words):
+    assert split_words(text) == words.split()
+
+
+def test_a_very_long_stretch_is_one_word():
+    assert len(split_stretch("(" * MAX_STRETCH)) == MAX_STRETCH
+    assert split_stretch("(" * (MAX_STRETCH + 1)) == ("(" * (MAX_STRETCH + 1),)
+
+
+def test_a_word_has_the_same_characters_as_its_stretch():
+    text = "..a.b.. (x)): 'tis ''q'' “I’d’ve” 1.2.3.4 °C. 7km/h. a/b/c--d...e §4 «x» ಠ_ಠ"
+    assert "".join(split_words(text)) == "".join(text.split())

@@ -3,7 +3,6 @@
 import pytest
 
 from components.corpus_gen.filters.repetition import (
-    RULES,
     _repeated_characters,
     repeated_lines,
     repetition_of_lines,
@@ -89,11 +88,3 @@ def test_the_bound_from_shorter_sequences_hides_no_rule():
 def test_too_few_words_have_no_sequences():
     assert repetition_of_words(["one"], 3, QualitySettings()) == ""
     assert repetition_of_words([], 1, QualitySettings()) == ""
-
-
-def test_the_published_thresholds():
-    settings = QualitySettings()
-    assert settings.repetition_max_lines == 0.30 and settings.repetition_max_line_characters == 0.20
-    assert settings.repetition_max_top_ngrams == (0.20, 0.18, 0.16)
-    assert settings.repetition_max_repeated_ngrams == (0.15, 0.14, 0.13, 0.12, 0.11, 0.10)
-    assert len(RULES) == 2 + 3 + 6

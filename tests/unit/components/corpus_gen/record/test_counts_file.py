@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from bert_keras.data.tfrecord import bytes_example, frame
 from components.corpus_gen.filters.leaks import EvaluationSet, make_table
-from components.corpus_gen.record.counts_file import COUNTS_FILE
+from components.corpus_gen.record.card import COUNTS_FILE
 from components.corpus_gen.record.tally import KEPT
 from components.corpus_gen.settings import (
     CleaningSettings,
