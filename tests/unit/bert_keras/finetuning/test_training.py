@@ -164,7 +164,7 @@ def test_a_finished_training_keeps_its_weights_alone(tmp_path, monkeypatch, capf
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", killed)
+        patch.setattr(os, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             tuned()
     assert kept() == {"ckpt-3", "ckpt-6", "ckpt-8", "finished"}
