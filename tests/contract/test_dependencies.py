@@ -101,6 +101,7 @@ def test_every_lock_is_hashed_and_names_no_index():
         "airflow-py311.txt",
         "py311.txt",
         "py312.txt",
+        "py313-gpu.txt",
         "py313-image.txt",
         "py313.txt",
     ]
