@@ -25,9 +25,8 @@ import numpy as np
 import typer
 
 if TYPE_CHECKING:
-    from bert_keras.training.devices import TrainSteps
-
     from bert_keras.models.config import BertConfig
+    from bert_keras.training.backends.devices import TrainSteps
 
 Steps = Callable[[int], Any]  # runs a number of steps
 
