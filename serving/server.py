@@ -1,6 +1,7 @@
 """The embedded server: models behind a gRPC port and a REST port."""
 
 import contextlib
+import functools
 import importlib
 import logging
 import signal
@@ -22,20 +23,23 @@ from serving.api.rest_service import rest_app
 from serving.middleware.connections import (
     AddressWatch,
     Listener,
-    RestConfig,
     grpc_options,
     hang_up,
     http_protocol,
-    in_pieces,
+    loop_with_deadline,
     reserve_descriptors,
 )
+from serving.middleware.grpc_calls import GrpcCalls
+from serving.middleware.health import Health
 from serving.middleware.limits import LimitSettings
-from serving.middleware.logs import LogSettings
-from serving.middleware.security import SecuritySettings
-from serving.middleware.server_policy import ServerPolicy
+from serving.middleware.metrics import Metrics
+from serving.middleware.request_log import AccessLog, LogSettings
+from serving.middleware.rest_calls import RestCalls
+from serving.middleware.security import SecuritySettings, Tokens, add_port, rest_context
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager
 from serving.models.store import TENSORFLOW, Engines, ModelStore
+from serving.page import routes
 from serving.scheduling.admission import QueueSettings
 from serving.scheduling.batching_parameters import BatchingSettings
 
@@ -64,7 +68,6 @@ class Server:
             both, the file takes precedence while it exists.
         model_config_poll_seconds: interval for checking the file; 0 for never: then an administrator's
             HandleReloadConfigRequest without a configuration re-reads it.
-        allow_version_labels_for_unavailable_models: see `serving.models.manager`.
         grpc_port: 0 picks a free port, reported in the attribute `grpc_port`.
         rest_port: likewise.
         host: the address to listen on.
@@ -90,7 +93,6 @@ class Server:
         poll_seconds: float = 1.0,
         model_config_file: str | Path | None = None,
         model_config_poll_seconds: float = 0.0,
-        allow_version_labels_for_unavailable_models: bool = False,
         batching: BatchingSettings | None = BATCHED,
         queue: QueueSettings = QUEUED,
         security: SecuritySettings | None = None,
@@ -102,59 +104,68 @@ class Server:
             raise ValueError("give base_path or model_config_file")
         self.host = host
         self._queue = queue
-        policy = self.policy = ServerPolicy(host, self._available, security, limits, logs)
+        security, limits = security or SecuritySettings(), limits or LimitSettings()
+        security.check(host)
+        self.health = Health(self._available)
+        tls_context = rest_context(security)
+        tokens, administrators = (
+            Tokens(file) if file else None for file in (security.token_file, security.admin_token_file)
+        )
+        metrics, self._log = Metrics(), AccessLog(logs or LogSettings())
+        observers = (metrics, self._log)
+        self.calls = GrpcCalls(limits.max_receive_seconds, observers, self._available, tokens, administrators)
         self.models = ModelManager(
             None if base_path is None else [ModelConfig(model_name, Path(base_path))],
             None if model_config_file is None else Path(model_config_file),
-            poll_seconds,
             model_config_poll_seconds,
-            batching,
-            allow_version_labels_for_unavailable_models,
-            policy.metrics,
-            engines,
+            functools.partial(
+                ModelStore, poll_seconds=poll_seconds, batching=batching, measured=metrics.measured, engines=engines
+            ),
         )
-        self.inference = Inference(self.models, queue, batching, policy)
-        policy.metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)
-        reserve_descriptors(policy.limits)
+        self.inference = Inference(self.models, queue, batching, limits)
+        metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)
+        reserve_descriptors(limits)
         # Open the ports first: a port that is taken should be reported before TensorFlow is imported.
         self._socket = _listening_socket(host, rest_port)
-        self._socket.limit(policy.limits)
+        self._socket.limit(limits)
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(queue.max_requests + _SPARE_THREADS, thread_name_prefix="grpc"),
-            interceptors=policy.interceptors,
+            interceptors=[self.calls],
             options=[
-                ("grpc.max_receive_message_length", policy.limits.max_request_bytes),
+                ("grpc.max_receive_message_length", limits.max_request_bytes),
                 # With it, a second server could share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
-                *grpc_options(policy.limits),
+                *grpc_options(limits),
             ],
             # Let gRPC reject excess calls without using a thread.
             maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),
         )
-        add_services(self.inference, self._grpc)
+        add_services(self.inference, self._grpc, security.admin_base_paths)
+        self.health.add_to(self._grpc)
         try:
-            self.grpc_port: int = policy.add_port(self._grpc, f"{host}:{grpc_port}")
+            self.grpc_port: int = add_port(self._grpc, f"{host}:{grpc_port}", security)
         except RuntimeError as error:
             self._socket.close()
             raise _cannot_listen(host, grpc_port) from error
-        self._rest = uvicorn.Server(
-            RestConfig(
-                in_pieces(policy.wrap(rest_app(self.inference, queue))),
-                ssl_context_factory=policy.ssl_context_factory,
-                http=http_protocol(policy.limits),
-                handshake_seconds=policy.limits.max_head_seconds,
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=_CLOSE_SECONDS,
-            )
+        app = rest_app(self.inference, queue, [metrics.route(), *routes.routes()])
+        config = uvicorn.Config(
+            RestCalls(app, observers, self._available, tokens, routes.PATHS),
+            # None means plain HTTP.
+            ssl_context_factory=None if tls_context is None else lambda *_: tls_context,
+            http=http_protocol(limits),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_CLOSE_SECONDS,
         )
+        config.get_loop_factory = lambda: loop_with_deadline(limits.max_head_seconds)  # type: ignore[method-assign]
+        self._rest = uvicorn.Server(config)
         self._rest_thread = threading.Thread(
             target=self._rest.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
         )
-        self._addresses = AddressWatch(self.grpc_port, policy.limits)
+        self._addresses = AddressWatch(self.grpc_port, limits)
 
     def start(self) -> None:
         """Open both ports and start loading. Requests are UNAVAILABLE until the first versions are loaded.
@@ -166,7 +177,8 @@ class Server:
         with contextlib.suppress(ImportError):
             importlib.import_module("distutils")
         self.models.start()
-        self.policy.start()
+        self.health.start()
+        self.calls.start()
         self._grpc.start()
         self._rest_thread.start()
         self._addresses.start()
@@ -184,7 +196,7 @@ class Server:
 
     def stop(self) -> None:
         """Report NOT_SERVING, refuse new requests, finish those in flight, close the ports, and unload."""
-        self.policy.health.drain()
+        self.health.drain()
         self.inference.drain(self._queue.drain_seconds)
         threading.Event().wait(_WRITE_SECONDS)
         self._addresses.close()
@@ -196,7 +208,8 @@ class Server:
         closed.wait()
         self._socket.close()
         self.models.stop()
-        self.policy.close()
+        self.calls.close()
+        self._log.close()
 
     def _available(self) -> dict[str, bool]:
         return {name: store.newest is not None for name, store in self.models.stores.items()}

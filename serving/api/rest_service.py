@@ -26,7 +26,7 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -43,9 +43,8 @@ from serving import errors
 from serving.api import embeddings, json_examples, json_tensors
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
-from serving.middleware import request_log
 from serving.middleware.limits import LimitSettings
-from serving.middleware.logs import failure
+from serving.middleware.request_log import failure, name_model
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
@@ -61,8 +60,8 @@ _HELD = "bert_tfx.held"  # in a request's scope
 _SPARE_THREADS = 16
 
 
-def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
-    """ASGI application; a body larger than the policy's `max_request_bytes` is a 413, a late one a 408."""
+def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
+    """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
     routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", api.embeddings, methods=["POST"])]
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
@@ -70,6 +69,7 @@ def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
             answer = functools.partial(api.post, work=work)
             routes.append(Route(f"{model}:{method}", answer, methods=["POST"]))
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
+    routes += further
     return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
 
 
@@ -104,7 +104,7 @@ class _RestApi:
         self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
     ) -> Response:
         """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
-        context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.policy.limits
+        context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.limits
         request.scope[_HELD].callback(context.held.close)
         coding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip", "x-gzip"):
@@ -148,29 +148,29 @@ class _RestApi:
 
     def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = json_tensors.parse_request(body)
-        answer = self._inference.predict(
+        servable, outputs = self._inference.predict(
             _target(path),
             request.get("signature_name", ""),
-            lambda signature: json_tensors.request_inputs(request, signature, self._inference.policy.limits),
+            lambda signature: json_tensors.request_inputs(request, signature, self._inference.limits),
             context,
             growth=json_tensors.GROWTH,
         )
-        return _answered(json_tensors.answer(request, answer.outputs), answer.version)
+        return _answered(json_tensors.answer(request, outputs), servable.version)
 
     def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         target, texts, request = embeddings.parse_request(body)
         if target.name in self._models.stores:
-            request_log.name_model(target.name)
+            name_model(target.name)
         embeddings.check(target.name, self._models.get(target).signature_defs)
-        answer = self._inference.predict(
+        servable, outputs = self._inference.predict(
             target,
             embeddings.SIGNATURE,
-            lambda signature: embeddings.inputs(texts, signature, self._inference.policy.limits),
+            lambda signature: embeddings.inputs(texts, signature, self._inference.limits),
             context,
             embeddings.OUTPUTS,
             growth=json_tensors.GROWTH,
         )
-        return _answered(embeddings.answer(request, answer.outputs), answer.version)
+        return _answered(embeddings.answer(request, outputs), servable.version)
 
     def classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         return self._on_examples(path, body, context, ClassificationRequest, json_examples.classifications)
@@ -184,9 +184,8 @@ class _RestApi:
         request = json_tensors.parse_object(body)
         # The path's version is not in the spec: it may be too large for an int64.
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-        given = json_examples.request_input(request, self._inference.policy.limits)
-        calls = self._inference.on_examples(lambda _: _target(path), context)
-        answer = calls.answer(kind(model_spec=spec, input=given))
+        given = json_examples.request_input(request, self._inference.limits)
+        answer = self._inference.on_examples(kind(model_spec=spec, input=given), lambda _: _target(path), context)
         return _answered(to_json(answer), answer.model_spec.version.value)
 
     def status(self, path: dict[str, Any]) -> Response:

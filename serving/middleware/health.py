@@ -32,7 +32,7 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class Health:
+class Health(health.HealthServicer):
     """Reports whether models are available.
 
     Args:
@@ -40,18 +40,16 @@ class Health:
     """
 
     def __init__(self, available: Callable[[], Mapping[str, bool]]):
+        super().__init__()
         self._available = available
         self._complete = False
-        self._told: dict[str, int] = {}
-        self._lock = threading.Lock()
-        self._servicer = _Servicer(self._refresh)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
 
     def add_to(self, server: grpc.Server) -> None:
         """Register both services on `server`."""
         self._refresh()
-        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self, server)
         names = (PREDICTION_SERVICE, MODEL_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
 
@@ -62,7 +60,14 @@ class Health:
     def drain(self) -> None:
         """Report NOT_SERVING from now on, whatever is available."""
         self._stop.set()
-        self._servicer.enter_graceful_shutdown()
+        self.enter_graceful_shutdown()
+
+    def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:
+        self._refresh()
+        return super().Check(request, context)
+
+    # gRPC reads the threads of a method from this attribute of its function.
+    Check.experimental_thread_pool = _CHECK_THREADS  # type: ignore[attr-defined]
 
     def _run(self) -> None:
         while not self._stop.wait(_WATCH_SECONDS):
@@ -73,24 +78,10 @@ class Health:
             models = self._available()
             self._complete = self._complete or (bool(models) and all(models.values()))
             ready = self._complete and any(models.values())
-            states = dict.fromkeys(self._told, _NOT_SERVING)  # for models that are no longer configured
+            states = dict.fromkeys(self._server_status, _NOT_SERVING)  # for models that are no longer configured
             states |= {name: _SERVING if there else _NOT_SERVING for name, there in models.items()}
             states |= dict.fromkeys(("", PREDICTION_SERVICE), _SERVING if ready else _NOT_SERVING)
             states[MODEL_SERVICE] = _SERVING
             for name, state in states.items():
-                if self._told.get(name) != state:
-                    self._servicer.set(name, state)
-            self._told = states
-
-
-class _Servicer(health.HealthServicer):
-    def __init__(self, refresh: Callable[[], None]):
-        super().__init__()
-        self._refresh = refresh
-
-    def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:
-        self._refresh()
-        return super().Check(request, context)
-
-    # gRPC reads the threads of a method from this attribute of its function.
-    Check.experimental_thread_pool = _CHECK_THREADS  # type: ignore[attr-defined]
+                if self._server_status.get(name) != state:
+                    self.set(name, state)

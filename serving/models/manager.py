@@ -3,10 +3,8 @@
 Labels (`stable`, `canary`) are names of versions in the configuration. Rules and messages are those of
 tensorflow/serving's `ServerCore::ReloadConfig` and `UpdateModelVersionLabelMap`:
 
-- A label must be assigned to an AVAILABLE version; with `allow_version_labels_for_unavailable_models` a new label may
-  point to a version that is not loaded yet, but an existing label may not move to one. So a canary takes two reloads:
-  the first loads the version, the second labels it. A configuration file that is read again may label versions that it
-  has loaded.
+- A label must be assigned to an AVAILABLE version. So a canary takes two reloads: the first loads the version, the
+  second labels it. A configuration file that is read again may label versions that it has loaded.
 - A label of an unloaded version is NOT_FOUND, an unknown label INVALID_ARGUMENT.
 
 There are two differences. A configuration is applied as a whole or not at all: all models are loaded beside the current
@@ -17,7 +15,7 @@ first configuration may label versions that are not loaded yet, since nothing is
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +25,7 @@ from serving import errors
 from serving.errors import ServingError
 from serving.models.config import ModelConfig, read_model_configs
 from serving.models.servable import Servable
-from serving.models.store import TENSORFLOW, Engines, LoadMetrics, ModelStore, VersionStatus
-from serving.scheduling.batching_parameters import BatchingSettings
+from serving.models.store import ModelStore, VersionStatus
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +52,9 @@ class ModelManager:
     Args:
         configs: the models; None to read them from `file`.
         file: a ModelServerConfig in text format, or None; takes precedence over `configs` while it exists.
-        poll_seconds: interval for checking for new versions.
         file_poll_seconds: interval for checking `file` for changes (TensorFlow Serving's
             model_config_file_poll_wait_seconds); 0 for never.
-        batching: settings of batching, for every model.
-        allow_version_labels_for_unavailable_models: see the module's docstring.
-        metrics: counts loads and warm-ups.
-        engines: what loads versions (`serving.models.store`).
+        make_store: makes the store of a model.
 
     Raises:
         ServingError: the file is invalid; the message is one line.
@@ -71,23 +64,16 @@ class ModelManager:
         self,
         configs: Iterable[ModelConfig] | None = None,
         file: Path | None = None,
-        poll_seconds: float = 1.0,
         file_poll_seconds: float = 0.0,
-        batching: BatchingSettings | None = None,
-        allow_version_labels_for_unavailable_models: bool = False,
-        metrics: LoadMetrics | None = None,
-        engines: Engines = TENSORFLOW,
+        make_store: Callable[[ModelConfig], ModelStore] = ModelStore,
     ):
-        self._file = file
+        self._file, self._file_poll_seconds, self._make_store = file, file_poll_seconds, make_store
         self._applied: bytes | None = None
-        self._poll_seconds, self._file_poll_seconds = poll_seconds, file_poll_seconds
-        self._batching, self._metrics, self._engines = batching, metrics, engines
-        self._labels_for_unavailable = allow_version_labels_for_unavailable_models
         self._without_file = None if configs is None else list(configs)
         if file is not None:
             configs, self._applied = self._read_file()
         # Replaced as a whole, never modified: readers need no lock.
-        self._stores = {config.name: self._store(config) for config in configs or ()}
+        self._stores = {config.name: make_store(config) for config in configs or ()}
         self._reloading = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -173,14 +159,15 @@ class ModelManager:
     def _replace(self, configs: Sequence[ModelConfig], from_file: bool) -> None:
         if not from_file:
             for config in configs:
-                self._check_labels(config, self._available(config.name))
+                current = self._stores.get(config.name)
+                self._check_labels(config, current.versions if current else ())
         stores = [self._store_of(config) for config in configs]
         # Check what is cheap before anything is loaded.
         self._check_all(configs, stores, [store.newest is not None or store.has_versions() for store in stores])
         prepared: list[Mapping[int, Servable]] = []
         try:
             for config, store in zip(configs, stores, strict=True):
-                prepared.append(self._prepared(store, config))
+                prepared.append(store.prepare(config))
             self._check_all(configs, stores, [bool(kept) for kept in prepared])
             for config, kept in zip(configs, prepared, strict=True):
                 self._check_labels(config, kept)
@@ -199,20 +186,10 @@ class ModelManager:
             if store not in before:
                 store.start()
 
-    def _store(self, config: ModelConfig) -> ModelStore:
-        return ModelStore(config, self._poll_seconds, self._batching, self._metrics, self._engines)
-
     def _store_of(self, config: ModelConfig) -> ModelStore:
         """Store of the model; a new one if its base path has changed."""
         store = self._stores.get(config.name)
-        return store if store is not None and store.base_path == config.base_path else self._store(config)
-
-    def _prepared(self, store: ModelStore, config: ModelConfig) -> Mapping[int, Servable]:
-        try:
-            return store.prepare(config)
-        except OSError as error:
-            log.error("looking for versions of %s in %s: %s", store.name, store.base_path, error)
-            return {}
+        return store if store is not None and store.base_path == config.base_path else self._make_store(config)
 
     def _check_all(self, configs: Sequence[ModelConfig], stores: Sequence[ModelStore], loaded: Sequence[bool]) -> None:
         """UNKNOWN unless each model is `loaded`, or still waits for its first version."""
@@ -231,24 +208,14 @@ class ModelManager:
             raise errors.invalid("ModelSpec has no name specified.")
         if not target.label:
             return target
-        version = self._labels(target.name).get(target.label)
-        if version is None:
+        store = self._stores.get(target.name)
+        if store is None or target.label not in store.config.labels:
             raise errors.invalid(f"Unrecognized servable version label: {target.label}")
-        return Target(target.name, version)
-
-    def _labels(self, name: str) -> Mapping[str, int]:
-        store = self._stores.get(name)
-        return store.config.labels if store else {}
-
-    def _available(self, name: str) -> Collection[int]:
-        store = self._stores.get(name)
-        return store.versions if store else ()
+        return Target(target.name, store.config.labels[target.label])
 
     def _check_labels(self, config: ModelConfig, available: Collection[int]) -> None:
-        known = self._labels(config.name)
-        for label, version in config.labels.items():
-            may_wait = self._labels_for_unavailable and known.get(label, version) == version
-            if not (version in available or may_wait):
+        for version in config.labels.values():
+            if version not in available:
                 raise ServingError(
                     grpc.StatusCode.FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {config.name},"

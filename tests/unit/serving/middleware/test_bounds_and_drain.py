@@ -86,13 +86,13 @@ def code_of(call: Callable[[], Any]) -> str:
 
 def hold_back(server: Server, gate: Gate) -> None:
     """Server whose requests wait at the gate after validation, before queueing."""
-    check = server.policy.check
+    check = server.inference.check
 
     def held(servable: Any, signature_name: str, inputs: Any) -> None:
         check(servable, signature_name, inputs)
         gate(signature_name)
 
-    server.policy.check = held  # type: ignore[method-assign]
+    server.inference.check = held  # type: ignore[method-assign]
 
 
 def test_requests_beyond_the_limit_are_refused_on_both_ports(pushed: Path, pool: ThreadPoolExecutor) -> None:
@@ -180,7 +180,9 @@ def test_expired_or_cancelled_requests_are_not_computed(
 ) -> None:
     predict = over_grpc(one_by_one)
     arrived: list[int] = []
-    monkeypatch.setattr(one_by_one.policy, "check", lambda servable, name, inputs: arrived.append(int(inputs["turns"])))
+    monkeypatch.setattr(
+        one_by_one.inference, "check", lambda servable, name, inputs: arrived.append(int(inputs["turns"]))
+    )
     first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=PATIENCE)
     wait_for(lambda: held.turns == [1])
     for _ in range(30):
@@ -269,13 +271,13 @@ def test_drain(pushed: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
     hold_back(server, gate)
     during: list[str] = []
     # Health changes first: requests are still answered.
-    drain = server.policy.health.drain
+    drain = server.health.drain
 
     def drained() -> None:
         drain()
         during.append(code_of(lambda: predict(request("nothing"), timeout=PATIENCE)))
 
-    server.policy.health.drain = drained  # type: ignore[method-assign]
+    server.health.drain = drained  # type: ignore[method-assign]
     under_way = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
     wait_for(lambda: len(gate.arrived) == 2)
     stopping = pool.submit(server.stop)

@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from serving.middleware.grpc_calls import GrpcCalls
 from serving.middleware.health import Health
-from serving.middleware.request_log import CallInterceptor
 from serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
 from serving.server import Server
 
@@ -26,9 +26,8 @@ class Served:
         self.models = {"a": False, "b": False}
         self.health = Health(lambda: self.models)
         # One thread, which a Watch must not hold.
-        self.server = grpc.server(
-            futures.ThreadPoolExecutor(1), interceptors=[CallInterceptor([], lambda: self.models)]
-        )
+        calls = GrpcCalls(60.0, [], lambda: self.models)
+        self.server = grpc.server(futures.ThreadPoolExecutor(1), interceptors=[calls])
         self.health.add_to(self.server)
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()

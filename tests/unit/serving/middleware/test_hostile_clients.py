@@ -137,7 +137,7 @@ def test_incomplete_requests_do_not_delay_a_shutdown(tmp_path: Path) -> None:
     server.start()
     with half_sent_calls(server.grpc_port, 2) as calls:
         (body,) = half_sent_bodies(server.rest_port, HALF_A_BODY, 1)
-        wait_for(lambda: server.policy._arrivals.waiting == 2)
+        wait_for(lambda: len(server.calls.waiting) == 2)
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 120  # with them, drain_seconds: 300

@@ -112,7 +112,7 @@ def unread_call(port: int) -> socket.socket:
 
 def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
     with serving(pushed) as server, unread_call(server.grpc_port) as call:
-        wait_for(lambda: server.policy._arrivals._sending)
+        wait_for(lambda: server.calls.sending)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         time.sleep(2.0)
@@ -130,6 +130,6 @@ def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
 
 def test_an_answer_of_grpc_that_is_never_taken_is_given_up(pushed: Path) -> None:
     with serving(pushed, max_receive_seconds=1.0) as server, unread_call(server.grpc_port):
-        wait_for(lambda: server.policy._arrivals._sending)
-        wait_for(lambda: not server.policy._arrivals._sending)
+        wait_for(lambda: server.calls.sending)
+        wait_for(lambda: not server.calls.sending)
         wait_for(lambda: not server.inference._admission.inside)

@@ -293,22 +293,15 @@ def test_a_reload_reads_the_file_once(file: Path, bases: Path, monkeypatch: pyte
     models.stop()
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_labels_of_unavailable_versions(bases: Path, allowed: bool) -> None:
-    """The first configuration may have them; later the option is required, and no label moves to such a version."""
-    models = ModelManager(
-        [ModelConfig("a", bases / "a", labels={"stable": 2})], allow_version_labels_for_unavailable_models=allowed
-    )
+def test_labels_of_unavailable_versions(bases: Path) -> None:
+    """The first configuration may have them; later no label is assigned to such a version."""
+    models = ModelManager([ModelConfig("a", bases / "a", labels={"stable": 2})])
     with pytest.raises(ServingError) as raised:
         models.get(Target("a", label="stable"))
     assert raised.value.code is grpc.StatusCode.UNAVAILABLE  # the first poll has not finished
-    models.reload([ModelConfig("a", bases / "a", labels={"stable": 2})]) if allowed else models.stores["a"].poll()
+    models.stores["a"].poll()
     assert models.get(Target("a", label="stable")).version == 2
-    new, moved = {"stable": 2, "next": 7}, {"stable": 7}
-    if allowed:
-        models.reload([ModelConfig("a", bases / "a", labels=new)])
-        assert models.get(Target("a", label="stable")).version == 2
-    for labels in (moved,) if allowed else (new, moved):
+    for labels in ({"stable": 2, "next": 7}, {"stable": 7}):
         with pytest.raises(ServingError) as raised:
             models.reload([ModelConfig("a", bases / "a", labels=labels)])
         assert raised.value.code is grpc.StatusCode.FAILED_PRECONDITION

@@ -16,8 +16,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_
 from serving.errors import ServingError
 from serving.models.config import ALL_VERSIONS, ModelConfig, VersionPolicy
 from serving.models.manager import Target
-from serving.models.store import ModelStore
-from serving.models.warmup import WARMUP_FILE
+from serving.models.store import WARMUP_FILE, ModelStore
 from serving.server import Server
 from tests.support.serving.running import running, wait_for
 
