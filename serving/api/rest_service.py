@@ -21,16 +21,17 @@ GET takes none of the threads that POST computes in: probes are answered under a
 
 import asyncio
 import contextlib
-import functools
 import json
 import logging
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import anyio
 import grpc
+import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -48,7 +49,7 @@ from serving.middleware.request_log import failure, name_model
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
-from serving.protos import ClassificationRequest, ModelSpec, RegressionRequest, TensorInfo, types_pb2
+from serving.protos import ClassificationRequest, ModelSpec, RegressionRequest, SignatureDef, TensorInfo, types_pb2
 from serving.scheduling.admission import QueueSettings, RequestContext
 
 log = logging.getLogger(__name__)
@@ -64,10 +65,16 @@ def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route
     """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
     routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", api.embeddings, methods=["POST"])]
+    posted = {
+        "predict": api.predict,
+        "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_examples.classifications),
+        "regress": partial(api.on_examples, kind=RegressionRequest, to_json=json_examples.regressions),
+    }
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
-        for method, work in (("predict", api.predict), ("classify", api.classify), ("regress", api.regress)):
-            answer = functools.partial(api.post, work=work)
-            routes.append(Route(f"{model}:{method}", answer, methods=["POST"]))
+        routes += [
+            Route(f"{model}:{method}", partial(api.post, work=work), methods=["POST"])
+            for method, work in posted.items()
+        ]
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
     routes += further
     return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
@@ -134,58 +141,56 @@ class _RestApi:
             return Response(status_code=400)  # never read
         watch = asyncio.ensure_future(_cancel_when_gone(request, context))
         try:
-            task = functools.partial(work, request.path_params, bytes(body), context)
+            task = partial(work, request.path_params, bytes(body), context)
             return await anyio.to_thread.run_sync(task, limiter=self._threads)
         except Exception as error:
             return _refused(error)
         finally:
             watch.cancel()
 
-    @functools.cached_property
+    @cached_property
     def _threads(self) -> anyio.CapacityLimiter:
         # Starlette's own limit is 40 threads: further requests would wait without a deadline.
         return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
 
     def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = json_tensors.parse_request(body)
-        servable, outputs = self._inference.predict(
-            _target(path),
-            request.get("signature_name", ""),
-            lambda signature: json_tensors.request_inputs(request, signature, self._inference.limits),
-            context,
-            growth=json_tensors.GROWTH,
-        )
-        return _answered(json_tensors.answer(request, outputs), servable.version)
+        return self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
 
     def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        target, texts, request = embeddings.parse_request(body)
+        target, request = embeddings.parse_request(body)
         if target.name in self._models.stores:
             name_model(target.name)
         embeddings.check(target.name, self._models.get(target).signature_defs)
-        servable, outputs = self._inference.predict(
-            target,
-            embeddings.SIGNATURE,
-            lambda signature: embeddings.inputs(texts, signature, self._inference.limits),
-            context,
-            embeddings.OUTPUTS,
-            growth=json_tensors.GROWTH,
+        return self._predict(
+            target, embeddings.SIGNATURE, request, context, embeddings.answer, output_filter=embeddings.OUTPUTS
         )
-        return _answered(embeddings.answer(request, outputs), servable.version)
 
-    def classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        return self._on_examples(path, body, context, ClassificationRequest, json_examples.classifications)
+    def _predict(
+        self,
+        target: Target,
+        signature_name: str,
+        request: dict[str, Any],
+        context: RequestContext,
+        to_json: Callable[..., bytes],
+        **options: Any,
+    ) -> Response:
+        def inputs(signature: SignatureDef) -> dict[str, np.ndarray]:
+            return json_tensors.request_inputs(request, signature, self._inference.limits)
 
-    def regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        return self._on_examples(path, body, context, RegressionRequest, json_examples.regressions)
+        servable, outputs = self._inference.predict(
+            target, signature_name, inputs, context, growth=json_tensors.GROWTH, **options
+        )
+        return _answered(to_json(request, outputs), servable.version)
 
-    def _on_examples(
+    def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
     ) -> Response:
         request = json_tensors.parse_object(body)
         # The path's version is not in the spec: it may be too large for an int64.
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-        given = json_examples.request_input(request, self._inference.limits)
-        answer = self._inference.on_examples(kind(model_spec=spec, input=given), lambda _: _target(path), context)
+        given = kind(model_spec=spec, input=json_examples.request_input(request, self._inference.limits))
+        answer = self._inference.on_examples(given, lambda _: _target(path), context)
         return _answered(to_json(answer), answer.model_spec.version.value)
 
     def status(self, path: dict[str, Any]) -> Response:

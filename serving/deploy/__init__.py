@@ -8,7 +8,6 @@ Read in this order:
 - ``generate.py``      all files of a deployment, from pushed versions and settings
 - ``templates/``       a template for each file
 - ``settings.py``      user settings
-- ``pushed.py``        facts about a pushed version
-- ``sizing.py``        derived numbers: threads, batches, queues, memory
+- ``sizing.py``        pushed versions, and numbers derived from them: threads, batches, queues, memory
 - ``folder.py``        writes a folder atomically
 """

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.deploy.errors import CannotDeploy
+from serving.deploy.settings import CannotDeploy
 
 # Hashes of the written files: a folder with exactly these files, unchanged, may be replaced.
 MANIFEST = "manifest.json"

@@ -19,8 +19,7 @@ from serving import errors, tensors
 from serving.protos import MetaGraphDef, SavedModel, SignatureDef
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.scheduling.jobs import Job
-from serving.scheduling.row_load import answer_bytes, budget_of, check_load, load_of
-from serving.scheduling.signature_shapes import can_divide, can_share
+from serving.scheduling.row_load import answer_bytes, budget_of, can_divide, can_share, check_load, load_of
 
 # A signature in form only: it runs the initialisers.
 INIT_SIGNATURE = "__saved_model_init_op"

@@ -4,7 +4,7 @@
 
 A call has as many rows as fit in the engine's budget. So memory is bounded. Rows of a request that fit in one call are
 computed together. A larger request is divided: its short texts are not padded to its long ones, and it ends between two
-calls when its client is gone. Sharing a call must not change an answer: see `serving.scheduling.signature_shapes`. If a
+calls when its client is gone. Sharing a call must not change an answer: see `serving.scheduling.row_load`. If a
 shared call fails, each of its requests is computed again alone: an invalid text fails only its own request.
 """
 
@@ -19,8 +19,7 @@ import numpy as np
 from serving import errors
 from serving.protos import SignatureDef
 from serving.scheduling.admission import RequestContext
-from serving.scheduling.row_load import Budget, Load
-from serving.scheduling.signature_shapes import is_varying, marker, row_widths
+from serving.scheduling.row_load import Budget, Load, is_varying, marker, row_widths
 
 Arrays = dict[str, np.ndarray]
 

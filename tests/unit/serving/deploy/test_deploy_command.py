@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 from bert_keras.errors import InputError
 from pipeline.cli import app
 from serving.deploy import folder
-from serving.deploy.errors import CannotDeploy
 from serving.deploy.generate import generate
-from serving.deploy.settings import DeploySettings
+from serving.deploy.settings import CannotDeploy, DeploySettings
 
 ROOT = Path(__file__).parents[4]
 

@@ -15,8 +15,8 @@ from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
 from serving.scheduling.admission import RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.row_load import can_share
 from serving.scheduling.scheduler import Scheduler
-from serving.scheduling.signature_shapes import can_share
 from tests.support.models.rounding import assert_equal_but_for_rounding
 
 # Longer than a test takes: a call starts only when it is full.
