@@ -20,8 +20,6 @@ GET takes none of the threads that POST computes in: probes are answered under a
 """
 
 import asyncio
-import contextlib
-import json
 import logging
 import time
 import zlib
@@ -34,11 +32,9 @@ import grpc
 import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
 from serving.api import embeddings, json_examples, json_tensors
@@ -46,6 +42,7 @@ from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
 from serving.middleware.request_log import failure, name_model
+from serving.middleware.rest_calls import HELD
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
@@ -56,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 VERSION_HEADER = "X-Model-Version"
-_HELD = "bert_tfx.held"  # in a request's scope
+_CLOSE = {"Connection": "close"}
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -64,7 +61,8 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
     """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", api.embeddings, methods=["POST"])]
+    vectors = partial(api.post, work=api.embeddings, to_error=embeddings.error)
+    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", vectors, methods=["POST"])]
     posted = {
         "predict": api.predict,
         "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_examples.classifications),
@@ -76,19 +74,11 @@ def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route
             for method, work in posted.items()
         ]
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
-    routes += further
-    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
+    return Starlette(routes=[*routes, *further], exception_handlers={HTTPException: _malformed})
 
 
-class _UntilSent:
-    """Releases what a request holds once its answer has been sent."""
-
-    def __init__(self, app: ASGIApp):
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.ExitStack() as scope[_HELD]:
-            await self._app(scope, receive, send)
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status_code=status)
 
 
 class _RestApi:
@@ -98,53 +88,29 @@ class _RestApi:
         self._queue = queue
         self._began = int(time.time())
 
-    async def embeddings(self, request: Request) -> Response:
-        answer = await self.post(request, self._embeddings)
-        if answer.status_code < 400:
-            return answer
-        refusal = embeddings.error(answer.status_code, json.loads(bytes(answer.body) or b"{}").get("error", ""))
-        if answer.headers.get("Connection"):
-            refusal.headers["Connection"] = answer.headers["Connection"]
-        return refusal
-
     async def post(
-        self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
+        self,
+        request: Request,
+        work: Callable[[dict[str, Any], bytes, RequestContext], Response],
+        to_error: Callable[[int, str], Response] = _error,
     ) -> Response:
         """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
-        context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.limits
-        request.scope[_HELD].callback(context.held.close)
-        coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-        if coding not in ("identity", "gzip", "x-gzip"):
-            return _error(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
-        body = bytearray()
+        context = RequestContext(self._queue.rest_timeout_seconds)
+        request.scope[HELD].callback(context.held.close)
         try:
-            with anyio.fail_after(limits.max_receive_seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > limits.max_request_bytes:
-                        return _too_large(limits)
-            if coding != "identity":
-                # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
-                unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-                body = bytearray(unpacker.decompress(body, limits.max_request_bytes + 1))
-                if len(body) > limits.max_request_bytes:
-                    return _too_large(limits)
-                if not unpacker.eof or unpacker.unused_data:
-                    return _error(400, "the request body is not one complete gzip stream")
-        except zlib.error:
-            return _error(400, "the request body is not gzip, contrary to its Content-Encoding")
-        except TimeoutError:
-            answer = _error(408, f"the request body did not arrive in {limits.max_receive_seconds:g} seconds")
-            answer.headers["Connection"] = "close"  # the remainder is not awaited
-            return answer
+            body = await _body(request, self._inference.limits)
         except ClientDisconnect:
             return Response(status_code=400)  # never read
+        except HTTPException as error:
+            answer = to_error(error.status_code, error.detail)
+            answer.headers.update(error.headers or {})
+            return answer
         watch = asyncio.ensure_future(_cancel_when_gone(request, context))
         try:
-            task = partial(work, request.path_params, bytes(body), context)
+            task = partial(work, request.path_params, body, context)
             return await anyio.to_thread.run_sync(task, limiter=self._threads)
         except Exception as error:
-            return _refused(error)
+            return _refused(error, to_error)
         finally:
             watch.cancel()
 
@@ -157,7 +123,7 @@ class _RestApi:
         request = json_tensors.parse_request(body)
         return self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
 
-    def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+    def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         target, request = embeddings.parse_request(body)
         if target.name in self._models.stores:
             name_model(target.name)
@@ -238,7 +204,7 @@ def _get(path: str, work: Callable[[dict[str, Any]], Response]) -> Route:
         try:
             return work(request.path_params)
         except Exception as error:
-            return _refused(error)
+            return _refused(error, _error)
 
     return Route(path, answer, methods=["GET"])
 
@@ -257,22 +223,45 @@ async def _cancel_when_gone(request: Request, context: RequestContext) -> None:
     context.cancel()
 
 
-def _refused(error: Exception) -> Response:
+async def _body(request: Request, limits: LimitSettings) -> bytes:
+    """The body of a request, decompressed; HTTPException if it is too large, late or malformed."""
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", "x-gzip"):
+        raise HTTPException(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
+    too_large = HTTPException(413, f"the request body is larger than {limits.max_request_bytes} bytes")
+    body = bytearray()
+    try:
+        with anyio.fail_after(limits.max_receive_seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.max_request_bytes:
+                    raise too_large
+    except TimeoutError:
+        late = f"the request body did not arrive in {limits.max_receive_seconds:g} seconds"
+        raise HTTPException(408, late, _CLOSE) from None  # the remainder is not awaited
+    if coding == "identity":
+        return bytes(body)
+    # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        unpacked = unpacker.decompress(body, limits.max_request_bytes + 1)
+    except zlib.error:
+        raise HTTPException(400, "the request body is not gzip, contrary to its Content-Encoding") from None
+    if len(unpacked) > limits.max_request_bytes:
+        raise too_large
+    if not unpacker.eof or unpacker.unused_data:
+        raise HTTPException(400, "the request body is not one complete gzip stream")
+    return unpacked
+
+
+def _refused(error: Exception, to_error: Callable[[int, str], Response]) -> Response:
     reason = errors.from_exception(error)
     if reason.code is grpc.StatusCode.INTERNAL:
         log.error("a request failed: %s", failure(error))
-    answer = _error(reason.http_status, str(reason))
+    answer = to_error(reason.http_status, str(reason))
     if reason.code is grpc.StatusCode.UNAVAILABLE:
-        answer.headers["Connection"] = "close"  # so that the client retries on another server
+        answer.headers.update(_CLOSE)  # so that the client retries on another server
     return answer
-
-
-def _too_large(limits: LimitSettings) -> JSONResponse:
-    return _error(413, f"the request body is larger than {limits.max_request_bytes} bytes")
-
-
-def _error(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": message}, status_code=status)
 
 
 def _malformed(request: Request, error: Exception) -> Response:

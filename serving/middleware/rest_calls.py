@@ -1,5 +1,6 @@
 """REST requests on their way to the application: tokens, a record of each, answers in pieces."""
 
+import contextlib
 import re
 import time
 from collections.abc import Collection, Sequence
@@ -13,6 +14,7 @@ from serving.middleware.limits import PIECE_BYTES
 from serving.middleware.request_log import Names, Observer, RequestRecord, recorded
 from serving.middleware.security import REFUSAL, Tokens
 
+HELD = "bert_tfx.held"
 # HTTP has fewer codes than gRPC: each status maps to its first code.
 _CODE_OF_HTTP = {status: code for code, status in reversed(HTTP_STATUS.items())} | {
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -27,6 +29,7 @@ class RestCalls:
 
     - Answers HTTP 401 to requests without a token, except for `open_paths`; their body is not read.
     - Records all requests, refused ones included.
+    - Releases what a request holds (`HELD` in its scope) once its answer has been sent.
     - Sends answers in pieces: each waits until the client has taken the one before, the end for the last.
 
     Args:
@@ -62,7 +65,7 @@ class RestCalls:
                 message = {**message, "body": b""}
             await send(message)
 
-        with recorded(record, self._observers):
+        with recorded(record, self._observers), contextlib.ExitStack() as scope[HELD]:
             await (self._app if self._may_pass(scope) else _refuse)(scope, receive, sent)
 
     def _may_pass(self, scope: Scope) -> bool:

@@ -72,15 +72,15 @@ class ModelManager:
         self._without_file = None if configs is None else list(configs)
         if file is not None:
             configs, self._applied = self._read_file()
-        # Replaced as a whole, never modified: readers need no lock.
-        self._stores = {config.name: make_store(config) for config in configs or ()}
+        # By name. Replaced as a whole, never modified: readers need no lock.
+        self.stores: Mapping[str, ModelStore] = {config.name: make_store(config) for config in configs or ()}
         self._reloading = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start to load the models; returns at once."""
-        for store in self._stores.values():
+        for store in self.stores.values():
             store.start()
         if self._file is not None and self._file_poll_seconds > 0:
             self._thread = threading.Thread(target=self._watch_file, name="model-config-file", daemon=True)
@@ -92,13 +92,8 @@ class ModelManager:
         if self._thread is not None:
             self._thread.join()
         with self._reloading:
-            for store in self._stores.values():
+            for store in self.stores.values():
                 store.stop()
-
-    @property
-    def stores(self) -> Mapping[str, ModelStore]:
-        """Models by name."""
-        return self._stores
 
     def get(self, target: Target) -> Servable:
         """Servable for a request.
@@ -108,7 +103,7 @@ class ModelManager:
                 server loads its first versions after a start: clients may retry.
         """
         target = self._resolved(target)
-        store = self._stores.get(target.name)
+        store = self.stores.get(target.name)
         servable = store.get(target.version) if store else None
         if servable is None:
             # The first sentence is TensorFlow Serving's own: clients match it.
@@ -117,7 +112,7 @@ class ModelManager:
             if store is not None and not store.has_looked:
                 loading = f"Servable not found for request: {request}; {name} is still loading: ask again"
                 raise ServingError(grpc.StatusCode.UNAVAILABLE, loading)
-            serving = [f"{store.name} version {number}" for store in self._stores.values() for number in store.versions]
+            serving = [f"{store.name} version {number}" for store in self.stores.values() for number in store.versions]
             raise errors.not_found(
                 f"Servable not found for request: {request}; served: {', '.join(serving) or 'nothing yet'}"
             )
@@ -126,7 +121,7 @@ class ModelManager:
     def status(self, target: Target) -> list[VersionStatus]:
         """States of one version, or of all ever seen, oldest first; NOT_FOUND if there are none."""
         name, version, _ = self._resolved(target)
-        store = self._stores.get(name)
+        store = self.stores.get(name)
         statuses = store.status() if store else {}
         if not statuses:
             raise errors.not_found(f"Could not find any versions of model {name}")
@@ -159,7 +154,7 @@ class ModelManager:
     def _replace(self, configs: Sequence[ModelConfig], from_file: bool) -> None:
         if not from_file:
             for config in configs:
-                current = self._stores.get(config.name)
+                current = self.stores.get(config.name)
                 self._check_labels(config, current.versions if current else ())
         stores = [self._store_of(config) for config in configs]
         # Check what is cheap before anything is loaded.
@@ -175,10 +170,10 @@ class ModelManager:
             for store, kept in zip(stores, prepared, strict=False):
                 store.abandon(kept)
             raise
-        before = self._stores.values()
+        before = self.stores.values()
         for config, store, kept in zip(configs, stores, prepared, strict=True):
             store.commit(config, kept)
-        self._stores = {store.name: store for store in stores}
+        self.stores = {store.name: store for store in stores}
         for store in before:
             if store not in stores:
                 store.stop()
@@ -188,7 +183,7 @@ class ModelManager:
 
     def _store_of(self, config: ModelConfig) -> ModelStore:
         """Store of the model; a new one if its base path has changed."""
-        store = self._stores.get(config.name)
+        store = self.stores.get(config.name)
         return store if store is not None and store.base_path == config.base_path else self._make_store(config)
 
     def _check_all(self, configs: Sequence[ModelConfig], stores: Sequence[ModelStore], loaded: Sequence[bool]) -> None:
@@ -196,7 +191,7 @@ class ModelManager:
         missing = [
             f"{config.name}{_why_not(store)}"
             for config, store, good in zip(configs, stores, loaded, strict=True)
-            if not good and (store.newest is not None or self._stores.get(config.name) is not store)
+            if not good and (store.newest is not None or self.stores.get(config.name) is not store)
         ]
         if missing:
             what = f"{len(missing)} model(s) did not become available: {{{', '.join(missing)}}}; nothing has changed"
@@ -208,7 +203,7 @@ class ModelManager:
             raise errors.invalid("ModelSpec has no name specified.")
         if not target.label:
             return target
-        store = self._stores.get(target.name)
+        store = self.stores.get(target.name)
         if store is None or target.label not in store.config.labels:
             raise errors.invalid(f"Unrecognized servable version label: {target.label}")
         return Target(target.name, store.config.labels[target.label])

@@ -85,7 +85,7 @@ class ModelStore:
         self._status: dict[int, VersionStatus] = {}
         self._failed: dict[int, object] = {}  # version -> fingerprint of its files when it failed
         self._garbage = False
-        self._looked = False
+        self.has_looked = False  # whether the first poll has finished, including its loads
         self._complaint = ""
         self._loading = threading.Lock()
         self._stop = threading.Event()
@@ -110,11 +110,6 @@ class ModelStore:
     @property
     def base_path(self) -> Path:
         return self.config.base_path
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether the first poll has finished, including its loads."""
-        return self._looked
 
     @property
     def newest(self) -> int | None:
@@ -157,7 +152,7 @@ class ModelStore:
                 if kept:
                     self._show(kept)
             finally:
-                self._looked = True
+                self.has_looked = True
 
     def prepare(self, config: ModelConfig) -> dict[int, Servable]:
         """Load the versions of `config` that are not available yet, invisible to requests; {} if there are none.
@@ -180,7 +175,7 @@ class ModelStore:
         """Make the versions that `prepare` returned available, and no others; `config` applies from now on."""
         with self._loading:
             self.config = config
-            self._looked = True
+            self.has_looked = True
             if kept:
                 self._show(kept)
 
