@@ -6,16 +6,16 @@ Example, against a running `bert-tfx serve`:
         client.fill_mask(["A new [MASK]."])  # [[[("array", 0.41), ("list", 0.07), ...]]]
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
-from typing_extensions import Self
 
 from serving import tensors
-from serving.errors import file_reason
+from serving.errors import CODE_BY_NUMBER, file_reason
 from serving.middleware.security import is_loopback
 from serving.models.servable import DEFAULT_SIGNATURE
 from serving.models.store import VersionStatus
@@ -30,8 +30,6 @@ from serving.protos import (
     SignatureDef,
     SignatureDefMap,
 )
-
-_CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class ClientError(Exception):
@@ -79,7 +77,7 @@ class FoundAnswer(NamedTuple):
     end: int
 
 
-class Client:
+class Client(contextlib.AbstractContextManager["Client"]):
     """Calls one model on one server. Thread-safe. Every method raises ClientError.
 
     Args:
@@ -227,7 +225,7 @@ class Client:
             VersionStatus(
                 version=proto.version,
                 state=ModelVersionStatus.State.Name(proto.state),
-                error_code=_CODE_BY_NUMBER.get(proto.status.error_code, grpc.StatusCode.UNKNOWN),
+                error_code=CODE_BY_NUMBER.get(proto.status.error_code, grpc.StatusCode.UNKNOWN),
                 error_message=proto.status.error_message,
             )
             for proto in statuses
@@ -243,9 +241,6 @@ class Client:
 
     def close(self) -> None:
         self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

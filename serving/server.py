@@ -5,7 +5,6 @@ import functools
 import importlib
 import logging
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -20,17 +19,8 @@ from typing_extensions import Self
 from serving.api.grpc_service import add_services
 from serving.api.inference import Inference
 from serving.api.rest_service import rest_app
-from serving.middleware.connections import (
-    AddressWatch,
-    Listener,
-    grpc_options,
-    hang_up,
-    http_protocol,
-    loop_with_deadline,
-    reserve_descriptors,
-)
-from serving.middleware.grpc_calls import GrpcCalls
-from serving.middleware.health import Health
+from serving.middleware import connections, grpc_calls
+from serving.middleware.health import WATCH_SECONDS, Health
 from serving.middleware.limits import LimitSettings
 from serving.middleware.metrics import Metrics
 from serving.middleware.request_log import AccessLog, LogSettings
@@ -42,6 +32,7 @@ from serving.models.store import TENSORFLOW, Engines, ModelStore
 from serving.page import routes
 from serving.scheduling.admission import QueueSettings
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.repeat import repeat
 
 BATCHED, QUEUED = BatchingSettings(), QueueSettings()
 _STARTUP_SECONDS = 10.0
@@ -113,7 +104,9 @@ class Server:
         )
         metrics, self._log = Metrics(), AccessLog(logs or LogSettings())
         observers = (metrics, self._log)
-        self.calls = GrpcCalls(limits.max_receive_seconds, observers, self._available, tokens, administrators)
+        self.calls = grpc_calls.GrpcCalls(
+            limits.max_receive_seconds, observers, self._available, tokens, administrators
+        )
         self.models = ModelManager(
             None if base_path is None else [ModelConfig(model_name, Path(base_path))],
             None if model_config_file is None else Path(model_config_file),
@@ -124,10 +117,12 @@ class Server:
         )
         self.inference = Inference(self.models, queue, batching, limits)
         metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)
-        reserve_descriptors(limits)
+        connections.reserve_descriptors(limits)
         # Open the ports first: a port that is taken should be reported before TensorFlow is imported.
-        self._socket = _listening_socket(host, rest_port)
-        self._socket.limit(limits)
+        try:
+            self._socket = connections.Listener(host, rest_port, limits)
+        except OSError as error:
+            raise _cannot_listen(host, rest_port) from error
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(queue.max_requests + _SPARE_THREADS, thread_name_prefix="grpc"),
@@ -136,7 +131,7 @@ class Server:
                 ("grpc.max_receive_message_length", limits.max_request_bytes),
                 # With it, a second server could share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
-                *grpc_options(limits),
+                *connections.grpc_options(limits),
             ],
             # Let gRPC reject excess calls without using a thread.
             maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),
@@ -153,19 +148,25 @@ class Server:
             RestCalls(app, observers, self._available, tokens, routes.PATHS),
             # None means plain HTTP.
             ssl_context_factory=None if tls_context is None else lambda *_: tls_context,
-            http=http_protocol(limits),
+            http=connections.http_protocol(limits),
             lifespan="off",
             ws="none",
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=_CLOSE_SECONDS,
         )
-        config.get_loop_factory = lambda: loop_with_deadline(limits.max_head_seconds)  # type: ignore[method-assign]
+        loop = connections.loop_with_deadline(limits.max_head_seconds)
+        config.get_loop_factory = lambda: loop  # type: ignore[method-assign]
         self._rest = uvicorn.Server(config)
         self._rest_thread = threading.Thread(
             target=self._rest.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
         )
-        self._addresses = AddressWatch(self.grpc_port, limits)
+        self._repeated: dict[str, tuple[float, Callable[[], None]]] = {
+            "health": (WATCH_SECONDS, self.health.refresh),
+            "arrivals": (grpc_calls.LOOK_SECONDS, self.calls.cancel_overdue),
+            "connections": (connections.LOOK_SECONDS, lambda: connections.close_excess(self.grpc_port, limits)),
+        }
+        self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Open both ports and start loading. Requests are UNAVAILABLE until the first versions are loaded.
@@ -177,11 +178,9 @@ class Server:
         with contextlib.suppress(ImportError):
             importlib.import_module("distutils")
         self.models.start()
-        self.health.start()
-        self.calls.start()
         self._grpc.start()
         self._rest_thread.start()
-        self._addresses.start()
+        self._ends = [repeat(name, *how) for name, how in self._repeated.items()]
         _wait(lambda: self._rest.started, _STARTUP_SECONDS)
 
     @property
@@ -199,8 +198,9 @@ class Server:
         self.health.drain()
         self.inference.drain(self._queue.drain_seconds)
         threading.Event().wait(_WRITE_SECONDS)
-        self._addresses.close()
-        hang_up(self.grpc_port)
+        for end in self._ends:
+            end()
+        connections.hang_up(self.grpc_port)
         closed = self._grpc.stop(_CLOSE_SECONDS)
         self._rest.should_exit = True
         if self._rest_thread.ident is not None:
@@ -208,7 +208,6 @@ class Server:
         closed.wait()
         self._socket.close()
         self.models.stop()
-        self.calls.close()
         self._log.close()
 
     def _available(self) -> dict[str, bool]:
@@ -267,18 +266,6 @@ def _signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-
-
-def _listening_socket(host: str, port: int) -> Listener:
-    try:
-        made = socket.create_server((host, port), backlog=1024)
-    except OSError as error:
-        raise _cannot_listen(host, port) from error
-    listening = Listener(made.family, made.type, made.proto, fileno=made.detach())
-    # Accepted connections inherit it. asyncio sets it only on its own sockets; without it every answer on a kept
-    # connection waits 40 ms for a delayed acknowledgement.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
 
 
 def _cannot_listen(host: str, port: int) -> CannotListen:

@@ -81,8 +81,9 @@ class PredictionService(PredictionServiceServicer):
             servable, outputs = self._inference.predict(
                 _target(spec), spec.signature_name, inputs, asked, request.output_filter
             )
-        response = PredictResponse(model_spec={"name": servable.name, "version": {"value": servable.version}})
-        response.model_spec.signature_name = spec.signature_name or DEFAULT_SIGNATURE
+        signature_name = spec.signature_name or DEFAULT_SIGNATURE
+        answered = ModelSpec(name=servable.name, version={"value": servable.version}, signature_name=signature_name)
+        response = PredictResponse(model_spec=answered)
         for name, array in outputs.items():
             response.outputs[name].CopyFrom(tensors.to_proto(array))
         return response
@@ -106,9 +107,8 @@ class PredictionService(PredictionServiceServicer):
             if field != SIGNATURE_DEF_FIELD:
                 raise errors.invalid(f"Metadata field {field} is not supported; {SIGNATURE_DEF_FIELD} is")
         servable = self._inference.find(_target(request.model_spec))
-        response = GetModelMetadataResponse()
-        response.model_spec.name = servable.name
-        response.model_spec.version.value = servable.version
+        spec = ModelSpec(name=servable.name, version={"value": servable.version})
+        response = GetModelMetadataResponse(model_spec=spec)
         response.metadata[SIGNATURE_DEF_FIELD].Pack(SignatureDefMap(signature_def=servable.signature_defs))
         return response
 
@@ -148,9 +148,7 @@ class ModelService(ModelServiceServicer):
             log.warning("%s was refused to change the models to: %s: %s", caller, asked, error)
             raise
         log.warning("%s changed the models to: %s", caller, asked)
-        response = ReloadConfigResponse()
-        response.status.SetInParent()  # OK
-        return response
+        return ReloadConfigResponse(status={})  # OK
 
     def _check_path(self, config: ModelConfig) -> None:
         # With links and `..` resolved; otherwise a path below an allowed folder could lead anywhere.

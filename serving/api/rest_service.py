@@ -25,7 +25,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 import grpc
@@ -37,7 +37,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving import errors
-from serving.api import embeddings, json_examples, json_tensors
+from serving.api import embeddings, json_tensors
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 VERSION_HEADER = "X-Model-Version"
 _CLOSE = {"Connection": "close"}
+# Parameters of the path, body, context -> answer.
+_Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response]
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -63,10 +65,10 @@ def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route
     api = _RestApi(inference, queue)
     vectors = partial(api.post, work=api.embeddings, to_error=embeddings.error)
     routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", vectors, methods=["POST"])]
-    posted = {
+    posted: dict[str, _Work] = {
         "predict": api.predict,
-        "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_examples.classifications),
-        "regress": partial(api.on_examples, kind=RegressionRequest, to_json=json_examples.regressions),
+        "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_tensors.classifications),
+        "regress": partial(api.on_examples, kind=RegressionRequest, to_json=json_tensors.regressions),
     }
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
         routes += [
@@ -91,7 +93,7 @@ class _RestApi:
     async def post(
         self,
         request: Request,
-        work: Callable[[dict[str, Any], bytes, RequestContext], Response],
+        work: _Work,
         to_error: Callable[[int, str], Response] = _error,
     ) -> Response:
         """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
@@ -155,7 +157,7 @@ class _RestApi:
         request = json_tensors.parse_object(body)
         # The path's version is not in the spec: it may be too large for an int64.
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-        given = kind(model_spec=spec, input=json_examples.request_input(request, self._inference.limits))
+        given = kind(model_spec=spec, input=json_tensors.examples_input(request, self._inference.limits))
         answer = self._inference.on_examples(given, lambda _: _target(path), context)
         return _answered(to_json(answer), answer.model_spec.version.value)
 

@@ -15,13 +15,11 @@ checks it accepts up to _BURST times as many: at a hard limit, one address could
 import asyncio
 import collections
 import contextlib
-import functools
 import logging
 import os
 import resource
 import socket
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,7 +30,7 @@ from serving.middleware.limits import LimitSettings
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25  # between calls of `close_excess`
 _BURST = 5
 # Besides connections: descriptors of models, logs and threads, and files that are open briefly.
 _OTHER_DESCRIPTORS = 512
@@ -53,39 +51,31 @@ def reserve_descriptors(limits: LimitSettings) -> None:
 
 
 class Listener(socket.socket):
-    """Listening socket that closes excess connections at once, even during the TLS handshake."""
+    """Listening socket that closes excess connections at once, even during the TLS handshake.
 
-    def limit(self, limits: LimitSettings) -> None:
-        """Set the limits; must be called before the first connection."""
+    Raises:
+        OSError: the port is taken.
+    """
+
+    def __init__(self, host: str, port: int, limits: LimitSettings):
+        made = socket.create_server((host, port), backlog=1024)
+        super().__init__(made.family, made.type, made.proto, fileno=made.detach())
+        # Accepted connections inherit it. asyncio sets it only on its own sockets; without it every answer on a kept
+        # connection waits 40 ms for a delayed acknowledgement.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._limits = limits
-        self._held: collections.Counter[str] = collections.Counter()
+        self._accepted: list[tuple[socket.socket, str]] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
         while True:
             descriptor, address = self._accept()  # type: ignore[attr-defined]
-            host = str(address[0])
-            accepted = _Accepted(self.family, self.type, self.proto, fileno=descriptor)
-            most, most_of_one = self._limits.max_connections, self._limits.max_address_connections
-            if self._held.total() < most and self._held[host] < most_of_one:
-                self._held[host] += 1
-                accepted.gone = functools.partial(self._gone, host)
+            accepted, host = socket.socket(self.family, self.type, self.proto, fileno=descriptor), str(address[0])
+            self._accepted = [(one, peer) for one, peer in self._accepted if one.fileno() >= 0]  # without closed ones
+            of_host = sum(peer == host for _, peer in self._accepted)
+            if len(self._accepted) < self._limits.max_connections and of_host < self._limits.max_address_connections:
+                self._accepted.append((accepted, host))
                 return accepted, address
             accepted.close()
-
-    def _gone(self, host: str) -> None:
-        self._held[host] -= 1
-        if not self._held[host]:
-            del self._held[host]
-
-
-class _Accepted(socket.socket):
-    gone: Callable[[], None] | None = None
-
-    def close(self) -> None:
-        super().close()
-        gone, self.gone = self.gone, None
-        if gone is not None:
-            gone()
 
 
 def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
@@ -171,43 +161,24 @@ def grpc_options(limits: LimitSettings) -> list[tuple[str, int]]:
     ]
 
 
-class AddressWatch:
-    """Closes connections above the limits on a port that gRPC accepts on by itself."""
-
-    def __init__(self, port: int, limits: LimitSettings):
-        self._port, self._limits = port, limits
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            try:
-                self._look()
-            except OSError as error:  # no descriptor is left
-                log.error("connections of gRPC: %s", error.strerror)
-
-    def _look(self) -> None:
-        kept: collections.Counter[str] = collections.Counter()
-        closed: collections.Counter[str] = collections.Counter()
-        for _, peer, connection in _sockets_of(self._port):
+def close_excess(port: int, limits: LimitSettings) -> None:
+    """Close connections above the limits on a port that gRPC accepts on by itself."""
+    kept: collections.Counter[str] = collections.Counter()
+    closed: collections.Counter[str] = collections.Counter()
+    try:
+        for _, peer, connection in _sockets_of(port):
             if peer is None:
                 continue
-            if kept[peer] < self._limits.max_address_connections and kept.total() < self._limits.max_connections:
+            if kept[peer] < limits.max_address_connections and kept.total() < limits.max_connections:
                 kept[peer] += 1
                 continue
             closed[peer] += 1
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for peer, number in closed.items():
-            log.warning("%s: %d connections of gRPC above the limits were closed, %d kept", peer, number, kept[peer])
+    except OSError as error:  # no descriptor is left
+        log.error("connections of gRPC: %s", error.strerror)
+    for peer, number in closed.items():
+        log.warning("%s: %d connections of gRPC above the limits were closed, %d kept", peer, number, kept[peer])
 
 
 def hang_up(port: int) -> None:

@@ -20,7 +20,7 @@ from serving.protos import MODEL_SERVICE
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.5
 _OPEN_METHODS = "/grpc.health.v1.Health/"
 _ADMINISTRATION = f"/{MODEL_SERVICE}/HandleReloadConfigRequest"
 _NO_ADMINISTRATOR = "no administrator's token: send `authorization: Bearer TOKEN` with one of --admin-token-file"
@@ -59,15 +59,6 @@ class GrpcCalls(grpc.ServerInterceptor):
         self.waiting: dict[grpc.ServicerContext, float] = {}
         self.sending: dict[grpc.ServicerContext, float] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
-
-    def start(self) -> None:
-        """Start to cancel overdue calls."""
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
 
     def intercept_service(self, continuation: Callable[..., Any], details: grpc.HandlerCallDetails) -> Any:
         handler = continuation(details)
@@ -136,7 +127,7 @@ class GrpcCalls(grpc.ServerInterceptor):
         with self._lock:
             self.sending.pop(context, None)
 
-    def _next(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes | None:
+    def _next(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
         """Next message; None at the end, grpc.RpcError once the call is cancelled."""
         with self._lock:
             self.waiting[context] = self._seconds
@@ -146,16 +137,16 @@ class GrpcCalls(grpc.ServerInterceptor):
             with self._lock:
                 del self.waiting[context]
 
-    def _run(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            with self._lock:
-                messages, answers = (_overdue(calls) for calls in (self.waiting, self.sending))
-            for context in messages + answers:
-                context.cancel()
-            if messages:
-                log.warning("%d calls cancelled: no message in %g seconds", len(messages), self._seconds)
-            if answers:
-                log.warning("%d calls cancelled: their clients did not take the answer", len(answers))
+    def cancel_overdue(self) -> None:
+        """Cancel calls whose time is over; must be called every LOOK_SECONDS."""
+        with self._lock:
+            messages, answers = (_overdue(calls) for calls in (self.waiting, self.sending))
+        for context in messages + answers:
+            context.cancel()
+        if messages:
+            log.warning("%d calls cancelled: no message in %g seconds", len(messages), self._seconds)
+        if answers:
+            log.warning("%d calls cancelled: their clients did not take the answer", len(answers))
 
 
 def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes, grpc.ServicerContext], Any]:
@@ -176,5 +167,5 @@ def _model_of(message: Any) -> str:
 
 def _overdue(calls: dict[grpc.ServicerContext, float]) -> list[grpc.ServicerContext]:
     for context in calls:
-        calls[context] -= _LOOK_SECONDS
+        calls[context] -= LOOK_SECONDS
     return [context for context, left in calls.items() if left < 0]

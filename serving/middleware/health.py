@@ -13,7 +13,6 @@ Check has threads of its own: under an overload, which holds all others, a probe
 or restart it.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any
@@ -24,8 +23,8 @@ from grpc_reflection.v1alpha import reflection
 
 from serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
 
-# Longest delay of a Watch; Check has none.
-_WATCH_SECONDS = 0.1
+# Longest delay of a Watch, which needs `Health.refresh` as often; Check has none.
+WATCH_SECONDS = 0.1
 # More than one, because a call whose message does not arrive holds one for a while.
 _CHECK_THREADS = futures.ThreadPoolExecutor(16, thread_name_prefix="health-check")
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -43,37 +42,27 @@ class Health(health.HealthServicer):
         super().__init__()
         self._available = available
         self._complete = False
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
 
     def add_to(self, server: grpc.Server) -> None:
         """Register both services on `server`."""
-        self._refresh()
+        self.refresh()
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
         names = (PREDICTION_SERVICE, MODEL_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
 
-    def start(self) -> None:
-        """Start to update watchers."""
-        self._thread.start()
-
     def drain(self) -> None:
         """Report NOT_SERVING from now on, whatever is available."""
-        self._stop.set()
         self.enter_graceful_shutdown()
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:
-        self._refresh()
+        self.refresh()
         return super().Check(request, context)
 
     # gRPC reads the threads of a method from this attribute of its function.
     Check.experimental_thread_pool = _CHECK_THREADS  # type: ignore[attr-defined]
 
-    def _run(self) -> None:
-        while not self._stop.wait(_WATCH_SECONDS):
-            self._refresh()
-
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Look again what is available, and tell watchers."""
         with self._lock:
             models = self._available()
             self._complete = self._complete or (bool(models) and all(models.values()))

@@ -26,6 +26,7 @@ from serving.errors import ServingError
 from serving.models.config import ModelConfig, read_model_configs
 from serving.models.servable import Servable
 from serving.models.store import ModelStore, VersionStatus
+from serving.scheduling.repeat import repeat
 
 log = logging.getLogger(__name__)
 
@@ -75,22 +76,20 @@ class ModelManager:
         # By name. Replaced as a whole, never modified: readers need no lock.
         self.stores: Mapping[str, ModelStore] = {config.name: make_store(config) for config in configs or ()}
         self._reloading = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] = lambda: None
+        self._refused: list[object] = []  # content that was refused last, and the reason
+        self._wait = self._again = 0.0
 
     def start(self) -> None:
         """Start to load the models; returns at once."""
         for store in self.stores.values():
             store.start()
         if self._file is not None and self._file_poll_seconds > 0:
-            self._thread = threading.Thread(target=self._watch_file, name="model-config-file", daemon=True)
-            self._thread.start()
+            self._end = repeat("model-config-file", self._file_poll_seconds, self._look)
 
     def stop(self) -> None:
         """Unload all models, after loads in progress have finished."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._end()
         with self._reloading:
             for store in self.stores.values():
                 store.stop()
@@ -234,24 +233,22 @@ class ModelManager:
         except OSError as error:
             return str(error)
 
-    def _watch_file(self) -> None:
+    def _look(self) -> None:
         assert self._file is not None
-        refused: list[object] = []  # content that was refused last, and the reason
-        wait = again = 0.0
-        while not self._stop.wait(self._file_poll_seconds):
-            content = self._content(self._file)
-            if content == self._applied or (refused[:1] == [content] and time.monotonic() < again):
-                continue
-            try:
-                self.reload()
-                refused = []
-            except (OSError, ServingError) as error:
-                # Retried, since its versions may yet be pushed; ever less often, since a try may load a lot.
-                wait = min(2 * wait, _LONGEST_RETRY_SECONDS) if refused[:1] == [content] else self._file_poll_seconds
-                again = time.monotonic() + wait
-                if refused != [content, str(error)]:
-                    log.error("the models are unchanged: %s", error)
-                refused = [content, str(error)]
+        content = self._content(self._file)
+        same = self._refused[:1] == [content]
+        if content == self._applied or (same and time.monotonic() < self._again):
+            return
+        try:
+            self.reload()
+            self._refused = []
+        except (OSError, ServingError) as error:
+            # Retried, since its versions may yet be pushed; ever less often, since a try may load a lot.
+            self._wait = min(2 * self._wait, _LONGEST_RETRY_SECONDS) if same else self._file_poll_seconds
+            self._again = time.monotonic() + self._wait
+            if self._refused != [content, str(error)]:
+                log.error("the models are unchanged: %s", error)
+            self._refused = [content, str(error)]
 
 
 def _why_not(store: ModelStore) -> str:

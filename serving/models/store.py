@@ -33,6 +33,7 @@ from serving.models.config import ModelConfig, VersionPolicy
 from serving.models.servable import SAVED_MODEL_FILE, GraphServable, Servable
 from serving.protos import ModelVersionStatus, PredictionLog
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.repeat import repeat
 
 log = logging.getLogger(__name__)
 
@@ -88,19 +89,15 @@ class ModelStore:
         self.has_looked = False  # whether the first poll has finished, including its loads
         self._complaint = ""
         self._loading = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Start to poll; returns at once."""
-        self._thread = threading.Thread(target=self._run, name=f"versions-of-{self.name}", daemon=True)
-        self._thread.start()
+        self._end = repeat(f"versions-of-{self.name}", self._poll_seconds, self._look)
 
     def stop(self) -> None:
         """Stop polling, after a load in progress has finished, and unload all versions."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._end()
         self._show({})
 
     @property
@@ -186,17 +183,15 @@ class ModelStore:
                 self._status.pop(version, None)
                 self._garbage = True
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.poll()
-                self._complaint = ""
-            except OSError as error:
-                # The folder vanished while it was read, or is not readable: check again later.
-                if str(error) != self._complaint:
-                    self._complaint = str(error)
-                    log.error("looking for versions of %s in %s: %s", self.name, self.base_path, error)
-            self._stop.wait(self._poll_seconds)
+    def _look(self) -> None:
+        try:
+            self.poll()
+            self._complaint = ""
+        except OSError as error:
+            # The folder vanished while it was read, or is not readable: check again later.
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.error("looking for versions of %s in %s: %s", self.name, self.base_path, error)
 
     def _versions(self) -> dict[int, Path]:
         if not self.base_path.is_dir():

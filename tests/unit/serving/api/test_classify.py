@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from serving.api.classify import CLASSIFY, REGRESS
-from serving.api.json_examples import request_input
+from serving.api.json_tensors import examples_input
 from serving.middleware.limits import LimitSettings
 from serving.protos import (
     ClassificationRequest,
@@ -338,7 +338,7 @@ def test_malformed_rest_bodies(http: httpx.Client, body: str, message: str) -> N
 
 
 def test_numbers_of_examples_keep_their_kind() -> None:
-    given = request_input({"examples": [{"a": [1, True], "b": [0.5], "c": 2.0, "d": []}]}, LimitSettings())
+    given = examples_input({"examples": [{"a": [1, True], "b": [0.5], "c": 2.0, "d": []}]}, LimitSettings())
     features = given.example_list.examples[0].features.feature
     assert list(features["a"].int64_list.value) == [1, 1]
     assert list(features["b"].float_list.value) == [0.5] and list(features["c"].float_list.value) == [2.0]

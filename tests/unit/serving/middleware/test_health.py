@@ -12,8 +12,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from serving.middleware.grpc_calls import GrpcCalls
-from serving.middleware.health import Health
+from serving.middleware.health import WATCH_SECONDS, Health
 from serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
+from serving.scheduling.repeat import repeat
 from serving.server import Server
 
 UP, DOWN = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -31,7 +32,7 @@ class Served:
         self.health.add_to(self.server)
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
-        self.health.start()
+        self.end = repeat("health", WATCH_SECONDS, self.health.refresh)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_http_proxy", 0)])
         self.stub = health_pb2_grpc.HealthStub(self.channel)
 
@@ -43,6 +44,7 @@ class Served:
 def served() -> Iterator[Served]:
     served = Served()
     yield served
+    served.end()
     served.channel.close()
     served.server.stop(0).wait()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving import tensors
-from serving.api import json_examples, json_tensors
+from serving.api import json_tensors
 from serving.api.classify import serialized_examples
 from serving.client import Client, ClientError
 from serving.errors import ServingError
@@ -171,7 +171,7 @@ def test_sizes_are_checked_before_values_are_converted(
     def convert(*_: Any) -> None:
         raise AssertionError("converted")
 
-    for module, name in ((json_tensors, "_leaf"), (json_tensors, "_columns"), (json_examples, "_example")):
+    for module, name in ((json_tensors, "_leaf"), (json_tensors, "_columns"), (json_tensors, "_example")):
         monkeypatch.setattr(module, name, convert)
     answer = limited[1].post(f"/v1{path}", json=body)
     assert answer.status_code == 400 and message in answer.text.replace("\\", "")
