@@ -44,37 +44,23 @@ class ClientError(Exception):
 
 
 class TaggedWord(NamedTuple):
-    """One word of a text with its tag.
+    """One word of a text with its tag; character offsets are in the text, without punctuation at the edges."""
 
-    Attributes:
-        word: between white space, including punctuation at its edges.
-        tag: "O" if the word is outside every entity.
-        score: probability of the tag; 0 if the model truncated the text before this word.
-        start, end: character offsets in the text, `end` exclusive, without punctuation at the edges.
-    """
-
-    word: str
-    tag: str
-    score: float
+    word: str  # between white space, including punctuation at its edges
+    tag: str  # "O" if the word is outside every entity
+    score: float  # probability of the tag; 0 if the model truncated the text before this word
     start: int
-    end: int
+    end: int  # exclusive
 
 
 class FoundAnswer(NamedTuple):
-    """An answer extracted from a context.
+    """An answer extracted from a context; character offsets are in the context, -1 for no answer."""
 
-    Attributes:
-        text: the substring of the context; "" for no answer.
-        score: start logit + end logit of the best non-empty answer.
-        null_score_difference: score of the empty answer minus `score`.
-        start, end: character offsets in the context, `end` exclusive; -1 for no answer.
-    """
-
-    text: str
-    score: float
-    null_score_difference: float
+    text: str  # the substring of the context; "" for no answer
+    score: float  # start logit + end logit of the best non-empty answer
+    null_score_difference: float  # score of the empty answer minus `score`
     start: int
-    end: int
+    end: int  # exclusive
 
 
 class Client(contextlib.AbstractContextManager["Client"]):

@@ -57,11 +57,9 @@ class Server:
         model_name: name under which clients request the model.
         model_config_file: a ModelServerConfig in text format (`serving.models.config`), instead of `base_path`. With
             both, the file takes precedence while it exists.
-        model_config_poll_seconds: interval for checking the file; 0 for never: then an administrator's
-            HandleReloadConfigRequest without a configuration re-reads it.
+        model_config_poll_seconds: interval for checking the file; 0 for never (HandleReloadConfigRequest re-reads it).
         grpc_port: 0 picks a free port, reported in the attribute `grpc_port`.
         rest_port: likewise.
-        host: the address to listen on.
         poll_seconds: interval for checking for new versions.
         batching: how requests are batched; None disables batching.
         queue: how many requests may wait, and for how long.
@@ -226,7 +224,7 @@ def serve(base_path: str | Path | None = None, **options: Any) -> None:
 
     Must be called from the main thread, which is where Python handles signals.
     """
-    with _signals() as stopping, _logged(), Server(base_path, **options) as server:
+    with _foreground() as stopping, Server(base_path, **options) as server:
         ports = f"gRPC {server.host}:{server.grpc_port}, REST http://{server.host}:{server.rest_port}"
         for store in server.models.stores.values():
             if not store.has_versions():
@@ -243,29 +241,17 @@ def serve(base_path: str | Path | None = None, **options: Any) -> None:
 
 
 @contextlib.contextmanager
-def _logged() -> Iterator[None]:
-    """Log the server's warnings and errors to standard error: failed loads, changes of the model list."""
-    handler = logging.StreamHandler(sys.stderr)
+def _foreground() -> Iterator[threading.Event]:
+    """Log the server's warnings and errors to standard error; the event is set by a signal to stop."""
+    stopping, logger, handler = threading.Event(), logging.getLogger("serving"), logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("serving")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[threading.Event]:
-    stopping = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stopping.set()) for number in numbers]
-    try:
+    with contextlib.ExitStack() as after:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            after.callback(signal.signal, number, signal.signal(number, lambda *_: stopping.set()))
+        logger.addHandler(handler)
+        after.callback(logger.removeHandler, handler)
         yield stopping
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _cannot_listen(host: str, port: int) -> CannotListen:

@@ -59,7 +59,6 @@ class Inference:
         Args:
             signature_name: "" means serving_default.
             read_inputs: reads the request's arrays, in the dtypes of the signature.
-            context: deadline and cancellation.
             output_filter: names of the wanted outputs; empty for all.
             growth: size of the answer as sent, relative to its arrays.
 

@@ -40,15 +40,10 @@ _CONSTANTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Deployment:
-    """Files of a deployment, and facts for the command's last line.
-
-    Attributes:
-        files: text by name, relative to the deployment's folder.
-        image: name of the image to build, with its tag.
-    """
+    """Files of a deployment (text by relative name), and facts for the command's last line."""
 
     files: dict[str, str]
-    image: str
+    image: str  # to build, with its tag
     base_image: str
     stable: int
     canary: int
@@ -66,9 +61,6 @@ def generate(
         output: folder for the files; they contain the path from there to `base`.
         stable: version with that label; None for the newest that is not the canary.
         canary: version with that label, loaded besides `stable`; None for no canary.
-
-    Raises:
-        CannotDeploy: a version, name or TensorFlow release does not fit.
     """
     if not _MODEL_NAME.fullmatch(model_name):
         raise CannotDeploy(f"{model_name!r} is not a model name: at most 40 of A-Z a-z 0-9 . _ -, no sign first")

@@ -32,36 +32,21 @@ _SPARE_THREADS = 16
 
 @dataclass(frozen=True)
 class PushedVersion:
-    """One version in the serving folder.
-
-    Attributes:
-        folder: name of its folder, which may have leading zeros.
-        tensorflow_version: release of TensorFlow that exported it.
-        files: existing files among `_SERVED_FILES`.
-        folders: existing folders among `_SERVED_FOLDERS`.
-        size: size of all of them, in bytes.
-        content: SHA-256 of all of them, by name.
-        row_bytes: peak memory for answering one row of a batch (`_row_bytes`).
-        varying_inputs: `signature/input` of inputs with an unknown dimension other than the rows.
-    """
+    """One version in the serving folder."""
 
     version: int
-    folder: str
-    tensorflow_version: str
-    files: tuple[str, ...]
-    folders: tuple[str, ...]
-    size: int
-    content: str
-    row_bytes: int
-    varying_inputs: tuple[str, ...]
+    folder: str  # its name, which may have leading zeros
+    tensorflow_version: str  # of the TensorFlow that exported it
+    files: tuple[str, ...]  # existing ones among `_SERVED_FILES`
+    folders: tuple[str, ...]  # likewise, among `_SERVED_FOLDERS`
+    size: int  # of all of them, in bytes
+    content: str  # SHA-256 of all of them, by name
+    row_bytes: int  # peak memory for answering one row of a batch (`_row_bytes`)
+    varying_inputs: tuple[str, ...]  # `signature/input` of inputs with an unknown dimension other than the rows
 
 
 def find_versions(base: Path) -> dict[int, Path]:
-    """Versions pushed to `base`, by number; other folders, including incomplete pushes, are ignored.
-
-    Raises:
-        CannotDeploy: there are none.
-    """
+    """Versions pushed to `base`, by number, without incomplete pushes; CannotDeploy if there are none."""
     names = sorted(base.iterdir()) if base.is_dir() else []
     versions = {
         int(path.name): path
@@ -78,11 +63,7 @@ def find_versions(base: Path) -> dict[int, Path]:
 
 
 def read_version(version: int, path: Path) -> PushedVersion:
-    """Read one version.
-
-    Raises:
-        CannotDeploy: one of its files cannot be read.
-    """
+    """Read one version; CannotDeploy if one of its files cannot be read."""
     saved_model = SavedModel()
     try:
         saved_model.ParseFromString((path / SAVED_MODEL_FILE).read_bytes())
@@ -144,16 +125,11 @@ def _row_bytes(of: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Sizing:
-    """Derived numbers of one server; each core computes a batch, and as many full batches wait in the queue.
-
-    Attributes:
-        batch_sizes: sizes that batches are padded to.
-        request_threads: maximum number of concurrent requests, for gRPC and REST each.
-    """
+    """Derived numbers of one server; each core computes a batch, and as many full batches wait in the queue."""
 
     batching: bool
-    batch_sizes: tuple[int, ...]
-    request_threads: int
+    batch_sizes: tuple[int, ...]  # that batches are padded to
+    request_threads: int  # maximum number of concurrent requests, for gRPC and REST each
     memory_mib: int
 
 

@@ -7,10 +7,8 @@
 | the name of a model | while a version of it is available |
 
 So a server gets no traffic before all models are loaded, and a model that is added or fails later does not take the
-others out of service. After `drain`, all are NOT_SERVING.
-
-Check has threads of its own: under an overload, which holds all others, a probe must not take the server out of service
-or restart it.
+others out of service. After `drain`, all are NOT_SERVING. Check has threads of its own: under an overload, which holds
+all others, a probe must not take the server out of service or restart it.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,11 +30,7 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 class Health(health.HealthServicer):
-    """Reports whether models are available.
-
-    Args:
-        available: names of all configured models, and whether a version of each is available.
-    """
+    """Reports which of all configured models are `available`."""
 
     def __init__(self, available: Callable[[], Mapping[str, bool]]):
         super().__init__()

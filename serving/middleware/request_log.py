@@ -37,28 +37,16 @@ _FRAMES = 6
 
 @dataclass
 class RequestRecord:
-    """Attributes of a request, as far as known.
+    """Attributes of a request, as far as known: if it was refused early, some keep their defaults."""
 
-    Attributes:
-        method: name in TensorFlow Serving's services (Predict, GetModelStatus, ...), or Embeddings; "" for other REST
-            paths.
-        entrypoint: GRPC or REST.
-        model: "" if the model is not served, or not known yet.
-        version, signature: None and "" if the request was refused earlier.
-        rows: rows of the largest input; None if the request was refused earlier.
-        inputs: the arrays; only a log that was configured to do so shows them.
-        seconds: time until the answer; for gRPC, without the time in the queue of its thread pool.
-        code: final status.
-    """
-
-    method: str
-    entrypoint: str
-    model: str = ""
+    method: str  # of TensorFlow Serving's services (Predict, ...), or Embeddings; "" for other REST paths
+    entrypoint: str  # GRPC or REST
+    model: str = ""  # of those that are served
     version: int | None = None
     signature: str = ""
-    rows: int | None = None
-    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
-    seconds: float = 0.0
+    rows: int | None = None  # of the largest input
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # shown only by a log configured to do so
+    seconds: float = 0.0  # until the answer; for gRPC, without the time in the queue of its thread pool
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
 
 

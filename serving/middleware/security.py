@@ -184,12 +184,7 @@ def authorization(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
 
 
 def add_port(server: grpc.Server, address: str, settings: SecuritySettings) -> int:
-    """Open the gRPC port, with TLS if there is a certificate, and return its number.
-
-    Raises:
-        RuntimeError: the port is taken.
-        SettingsError: a certificate, key or CA cannot be read, or they do not match.
-    """
+    """Open the gRPC port, with TLS if there is a certificate, and return its number; RuntimeError if it is taken."""
     if settings.certificate_file is None:
         return server.add_insecure_port(address)
     newest = _Reloaded(_tls_files(settings), lambda: _configuration(settings))

@@ -35,16 +35,11 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 
 class Target(NamedTuple):
-    """Model and version that a request refers to.
-
-    Attributes:
-        version: None for the highest that is available.
-        label: takes precedence over `version`; "" for none.
-    """
+    """Model and version that a request refers to."""
 
     name: str
-    version: int | None = None
-    label: str = ""
+    version: int | None = None  # the highest that is available
+    label: str = ""  # takes precedence over `version`
 
 
 class ModelManager:
@@ -53,12 +48,10 @@ class ModelManager:
     Args:
         configs: the models; None to read them from `file`.
         file: a ModelServerConfig in text format, or None; takes precedence over `configs` while it exists.
-        file_poll_seconds: interval for checking `file` for changes (TensorFlow Serving's
-            model_config_file_poll_wait_seconds); 0 for never.
-        make_store: makes the store of a model.
+        file_poll_seconds: interval for checking `file` for changes; 0 for never.
 
     Raises:
-        ServingError: the file is invalid; the message is one line.
+        ServingError: the file is invalid.
     """
 
     def __init__(
@@ -133,10 +126,8 @@ class ModelManager:
     def reload(self, configs: Iterable[ModelConfig] | None = None) -> None:
         """Serve `configs` and nothing else from now on; returns after their versions have been loaded.
 
-        All versions are loaded beside the current ones, and become visible to requests together.
-
         Args:
-            configs: the models; None to read the file again. Its labels may move to versions that it has loaded.
+            configs: the models; None to read the file again.
 
         Raises:
             ServingError: nothing has changed: INVALID_ARGUMENT for an invalid file, FAILED_PRECONDITION for a label of

@@ -84,8 +84,7 @@ class Servable:
             inputs: an array for each input, in the signature's dtype; inputs with a default may be omitted.
             output_filter: names of the wanted outputs; empty for all.
 
-        Raises:
-            ServingError: INVALID_ARGUMENT, with the expected value.
+        INVALID_ARGUMENT names the expected value.
         """
         signature = self.signature(signature_name)
         name = signature_name or DEFAULT_SIGNATURE

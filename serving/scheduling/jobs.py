@@ -42,10 +42,7 @@ class Job:
     Args:
         engine, name, signature: what computes the rows.
         wanted: names of the wanted outputs.
-        inputs: an array for each input.
-        load: of the rows.
         answer_bytes: upper bound of the memory of the wanted outputs.
-        budget: of the engine's calls.
         divides: whether rows may be computed in several calls; else all are computed in one, by themselves.
         shares: whether rows of other requests may join a call.
         sizes: the sizes that calls are padded to; () for none.

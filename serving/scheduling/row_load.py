@@ -42,21 +42,13 @@ _WHOLE = ("evaluate",)
 
 
 class Load(NamedTuple):
-    """Estimated cost of each row, int64 [B].
+    """Estimated cost of each row, int64 [B]."""
 
-    Attributes:
-        tokens: upper bound for all texts of the row.
-        masks: masks to fill.
-        bytes: size of all texts.
-        longest: size of the longest text, with its pair, in bytes.
-        texts: number of texts, S.
-    """
-
-    tokens: np.ndarray
-    masks: np.ndarray
-    bytes: np.ndarray
-    longest: np.ndarray
-    texts: np.ndarray
+    tokens: np.ndarray  # upper bound for all texts of the row
+    masks: np.ndarray  # to fill
+    bytes: np.ndarray  # size of all texts
+    longest: np.ndarray  # size of the longest text, with its pair, in bytes
+    texts: np.ndarray  # number of texts, S
 
 
 class Budget(NamedTuple):
