@@ -148,6 +148,13 @@ def server(pushed: Path) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def http(server: Server) -> Iterator[httpx.Client]:
+    """A client of the shared server's REST port."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as client:
+        yield client
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium")

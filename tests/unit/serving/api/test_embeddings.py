@@ -1,7 +1,6 @@
 """OpenAI's embeddings over a real socket, compared with its API reference."""
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -9,13 +8,6 @@ import numpy as np
 import pytest
 
 from serving.api import embeddings
-from serving.server import Server
-
-
-@pytest.fixture(scope="module")
-def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as client:
-        yield client
 
 
 def post(http: httpx.Client, **body: Any) -> tuple[int, Any]:

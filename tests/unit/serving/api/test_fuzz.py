@@ -282,19 +282,6 @@ def test_small_messages_with_huge_tensors_are_refused_without_allocation(process
     process.ask()
 
 
-@pytest.mark.parametrize("depth", [33, 65, 500])
-@pytest.mark.parametrize("key", ["instances", "inputs"])
-def test_lists_nested_deeply_are_refused(process: Any, key: str, depth: int) -> None:
-    body = f'{{"{key}": {"[" * depth}"a"{"]" * depth}, "signature_name": "length"}}'
-    answer = process.post(body.encode())
-    assert answer.status_code == 400 and "nested more than 32 deep" in answer.json()["error"]
-
-
-def test_a_name_that_is_not_utf8_is_refused(process: Any) -> None:
-    answer = process.post(b'{"inputs": {"\\ud800": null}}')
-    assert answer.status_code == 400 and "half of a surrogate pair" in answer.json()["error"]
-
-
 @pytest.mark.parametrize("signature, name", [("evaluate", "examples"), ("classify", "inputs"), ("regress", "inputs")])
 def test_malformed_examples_are_refused(process: Any, signature: str, name: str) -> None:
     request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name=signature))

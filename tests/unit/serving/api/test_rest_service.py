@@ -4,7 +4,6 @@ import base64
 import gzip
 import resource
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -14,12 +13,6 @@ from serving.middleware import connections
 from serving.server import Server
 
 PREDICT = "/v1/models/bert:predict"
-
-
-@pytest.fixture(scope="module")
-def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as client:
-        yield client
 
 
 def test_rows(http: httpx.Client) -> None:
@@ -169,6 +162,12 @@ def test_wrong_paths(http: httpx.Client, method: str, path: str, status: int, me
         (b'{"instances": [null]}', "None is not of expected type"),
         (b'{"instances": [{"b64": "!"}]}', "base64"),
         (b'{"instances": ["\\ud800"]}', "surrogate"),
+        (b'{"inputs": {"\\ud800": null}}', "half of a surrogate pair"),
+        *(
+            (b'{"%s": %s"a"%s, "signature_name": "length"}' % (key, b"[" * depth, b"]" * depth), "more than 32 deep")
+            for key in (b"instances", b"inputs")
+            for depth in (33, 500)
+        ),
         (b'{"instances": ["a"], "signature_name": "numbers"}', "keyed by input: real, whole"),
         (b'{"inputs": {"real": [[1, true]], "whole": [1]}, "signature_name": "numbers"}', "DT_FLOAT"),
         (

@@ -10,7 +10,6 @@ import tensorflow as tf
 import trustme
 
 from pipeline import cli
-from serving.client import Client, ClientError
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
 from tests.support.serving.running import running
@@ -137,27 +136,10 @@ def test_errors_are_one_line(
     assert (ended, out) == (code, "") and message in err and err.count("\n") == 1, err
 
 
-def test_another_token_is_refused(server: Server, pem: Path, bert_tfx: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = bert_tfx("encode", "A.", *reach(server, pem, **{"token-file": str(pem / "wrong")}))
-    assert code == 1 and "no valid bearer token" in err
-
-
-def test_a_token_is_not_sent_unencrypted(pem: Path, bert_tfx: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = bert_tfx("encode", "A.", "--server", "192.0.2.1:8500", "--token-file", pem / "tokens")
-    assert code == 2 and err == (
-        "bert-tfx: refused to send the token to 192.0.2.1:8500 unencrypted: give a CA file to use TLS\n"
-    )
-
-
 @pytest.mark.parametrize("word", ["-1", "newest"])
 def test_a_version_is_a_number(bert_tfx: Callable[..., tuple[int, str, str]], word: str) -> None:
     code, _, err = bert_tfx("encode", "A.", "--version", word)
     assert code == 2 and "--version" in err
-
-
-def test_version_and_label_exclude_each_other(server: Server) -> None:
-    with pytest.raises(ClientError, match="version 0 and label stable"):
-        Client(version=0, version_label="stable")
 
 
 def test_a_load_test_counts_requests_and_errors(

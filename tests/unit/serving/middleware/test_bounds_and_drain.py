@@ -1,6 +1,5 @@
 """Overload, deadlines and cancellation, and requests during a shutdown."""
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
-from serving.scheduling.admission import QueueSettings, RequestContext
+from serving.scheduling.admission import QueueSettings
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.server import BATCHED, Server
 from tests.support.serving.running import wait_for
@@ -205,50 +204,12 @@ def test_expired_or_cancelled_requests_are_not_computed(
     assert (sorted(set(arrived)), held.turns) == ([1, 7, 8], [1, 8])
 
 
-def test_requests_of_disconnected_rest_clients_are_not_computed(
-    one_by_one: Server, held: Held, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serving.api.rest_service.RequestContext", lambda seconds: RequestContext(PATIENCE))
-    predict = over_grpc(one_by_one)
-    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=PATIENCE)
-    wait_for(lambda: held.turns == [1])
-    body = b'{"inputs": 7, "signature_name": "spin"}'
-    head = f"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", one_by_one.rest_port), timeout=PATIENCE) as connection:
-        connection.sendall(head.encode() + body)
-        wait_for(lambda: one_by_one.inference.waiting == 1)
-    wait_for(lambda: one_by_one.inference.waiting == 0)
-    assert not first.done()
-    held.opened.set()
-    first.result(PATIENCE)
-    assert held.turns == [1]
-
-
 FULL = request("company", text=["abc"] * 32)
 
 
 def test_rows_wait_instead_of_being_refused(one_by_one: Server) -> None:
     calls = [over_grpc(one_by_one).future(FULL, timeout=PATIENCE) for _ in range(200)]
     assert {tuple(call.result().outputs["rows"].int_val) for call in calls} == {(32,) * 32}
-
-
-def test_rows_of_clients_that_left_are_not_computed(pushed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server, gate = started(pushed, BatchingSettings(num_batch_threads=1)), Gate()
-
-    def computed(servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
-        gate(name)
-        return COMPUTE(servable, name, inputs)
-
-    monkeypatch.setattr(Servable, "compute", computed)
-    calls = [over_grpc(server).future(FULL, timeout=PATIENCE) for _ in range(30)]
-    wait_for(lambda: server.inference.waiting == 29)
-    for call in calls:
-        call.cancel()
-    wait_for(lambda: server.inference.waiting == 0)
-    gate.opened.set()
-    wait_for(lambda: not server.inference._admission.inside)
-    assert len(gate.arrived) == 1
-    server.stop()
 
 
 def test_a_shutdown_that_cuts_requests_off_says_so(

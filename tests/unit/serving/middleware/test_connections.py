@@ -72,10 +72,11 @@ def is_closed(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize(("port", "sent"), [("rest_port", HALF_A_HEAD), ("grpc_port", HALF_A_PREFACE)])
 def test_2000_half_open_connections_are_closed_without_delaying_others(process: Any, port: str, sent: bytes) -> None:
-    before, began = process.descriptors, time.monotonic()
+    before, threads, began = process.descriptors, process.threads, time.monotonic()
     connections = half_open(getattr(process, port), sent)
     if port == "rest_port":  # gRPC's are closed at the next check
         assert process.descriptors - before <= MOST + 50
+    assert process.threads < threads + 100  # no thread per connection
     longest = 0.0
     while not all(map(is_closed, connections)):
         assert time.monotonic() - began < 240, f"{sum(not is_closed(one) for one in connections)} are open"

@@ -16,7 +16,7 @@ from serving.api.classify import serialized_examples
 from serving.client import Client, ClientError
 from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings, check, check_tensors
-from serving.protos import Input, PredictRequest, TensorProto
+from serving.protos import Input, TensorProto
 from tests.support.serving.running import running
 
 LIMITS = LimitSettings(max_request_bytes=2000, max_rows=3, max_text_bytes=10)
@@ -184,18 +184,6 @@ def test_a_message_above_the_limit(limited: tuple[Client, httpx.Client]) -> None
     assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     answer = http.post("/v1/models/bert:predict", json={"instances": ["a" * 2000]})
     assert answer.status_code == 413 and "2000 bytes" in answer.json()["error"]
-
-
-def test_claimed_shapes_are_refused_over_grpc(limited: tuple[Client, httpx.Client]) -> None:
-    client, _ = limited
-    request: Any = PredictRequest()
-    request.model_spec.name = "bert"
-    for number in range(9):
-        request.inputs[str(number)].CopyFrom(claiming(1, 1_000_000))
-    with pytest.raises(grpc.RpcError) as caught:
-        client._prediction.Predict(request, timeout=120)
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "the inputs have 18000000 bytes" in caught.value.details()
 
 
 @pytest.mark.parametrize(

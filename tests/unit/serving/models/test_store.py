@@ -13,11 +13,8 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 
-from serving.errors import ServingError
 from serving.models.config import ALL_VERSIONS, ModelConfig, VersionPolicy
-from serving.models.manager import Target
 from serving.models.store import WARMUP_FILE, ModelStore
-from serving.server import Server
 from tests.support.serving.running import running, wait_for
 
 Push = Callable[[Path, int, int], Path]
@@ -153,15 +150,6 @@ def test_a_version_that_fails_is_logged_once_and_the_old_one_serves(
     assert good.exists()
 
 
-def test_truncated_variables_and_a_failing_first_version(tmp_path: Path, push: Push) -> None:
-    push(tmp_path, 1, 1)
-    (data,) = (push(tmp_path, 2, 2) / "variables").glob("variables.data*")
-    data.write_bytes(b"")
-    store = store_of(tmp_path)
-    store.poll()
-    assert states(store) == {1: "AVAILABLE", 2: "END"}
-
-
 def test_a_version_copied_in_place_is_loaded_when_complete(tmp_path: Path, push: Push) -> None:
     """A copy without rename is incomplete for some time: the old version serves until the new one is complete."""
     base = tmp_path / "base"
@@ -244,22 +232,6 @@ def test_rollback_and_a_vanished_folder(tmp_path: Path, push: Push) -> None:
     base.rename(tmp_path / "gone")
     store.poll()
     assert store.newest == 1
-
-
-def test_nothing_is_served_before_the_first_version(tmp_path: Path, push: Push) -> None:
-    with Server(tmp_path / "later", grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
-        wait_for(lambda: server.store.has_looked)
-        assert not server.wait_until_available(0)
-        with pytest.raises(ServingError) as raised:
-            server.models.status(Target("bert"))
-        assert str(raised.value) == "Could not find any versions of model bert"
-        with pytest.raises(ServingError) as raised:
-            server.models.get(Target("bert"))
-        assert raised.value.code is grpc.StatusCode.NOT_FOUND
-        assert str(raised.value) == "Servable not found for request: Latest(bert); served: nothing yet"
-        (tmp_path / "later").mkdir()
-        push(tmp_path / "later", 5, 5)
-        assert server.wait_until_available(120)
 
 
 def test_a_folder_that_cannot_be_read_is_logged_once_and_does_not_end_the_watch(
