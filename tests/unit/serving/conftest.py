@@ -17,8 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 from serving.client import Client
 from serving.server import Server
 from tests.support.processes import free_ports
-from tests.support.serving.polled_file import Waits, counted_polls
-from tests.support.serving.running import running
+from tests.support.serving.running import Waits, counted_polls, running
 
 ROOT = Path(__file__).parents[3]
 

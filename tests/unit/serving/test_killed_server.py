@@ -8,22 +8,19 @@ from typing import Any
 
 import grpc
 import httpx
-import numpy as np
 import pytest
 
-from serving import tensors
 from serving.client import Client, ClientError
 from serving.errors import ServingError
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager, Target
-from serving.protos import ModelSpec, PredictionServiceStub, PredictRequest
-from tests.support.serving.running import wait_for
+from serving.protos import PredictionServiceStub
+from tests.support.serving.running import predict_request, wait_for
 
 
 def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Callable[[], None]:
     """Client of both ports that keeps sending requests until `done`, whatever it gets."""
-    request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name="length"))
-    request.inputs["text"].CopyFrom(tensors.to_proto(np.array([b"abc"], object)))
+    request = predict_request("length", text=["abc"])
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
 
     def ask_on() -> None:

@@ -197,41 +197,29 @@ CLASSIFY_ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("signature, code, message", CLASSIFY_ERRORS)
-def test_classify_errors_are_those_of_classifier_cc(
-    stub: PredictionServiceStub, signature: str, code: str, message: str
-) -> None:
-    found, details = refused(lambda: classified(stub, signature))
-    assert (found, details[: len(message)]) == (code, message)
-    assert code == "FAILED_PRECONDITION" or details == message
+REGRESS_ERRORS = [
+    ("none", "INVALID_ARGUMENT", "No signature was found with the name: none"),
+    ("scores", "INVALID_ARGUMENT", f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}"),
+    ("two_to_regress", "INVALID_ARGUMENT", "Expected one input Tensor."),
+    ("two_numbers", "INVALID_ARGUMENT", "Expected one output Tensor."),
+    ("number_by_another_name", "FAILED_PRECONDITION", "No regression outputs found in SignatureDef: "),
+    ("wide", "INVALID_ARGUMENT",
+     "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got [2,2]"),
+    ("fewer_numbers", "INVALID_ARGUMENT", "Input batch size did not match output batch size: 2 vs. 1"),
+    ("text_numbers", "INVALID_ARGUMENT", "Expected output Tensor of DT_FLOAT.  Got: DT_STRING"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "signature, code, message",
-    [
-        ("none", "INVALID_ARGUMENT", "No signature was found with the name: none"),
-        (
-            "scores",
-            "INVALID_ARGUMENT",
-            f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}",
-        ),
-        ("two_to_regress", "INVALID_ARGUMENT", "Expected one input Tensor."),
-        ("two_numbers", "INVALID_ARGUMENT", "Expected one output Tensor."),
-        ("number_by_another_name", "FAILED_PRECONDITION", "No regression outputs found in SignatureDef: "),
-        (
-            "wide",
-            "INVALID_ARGUMENT",
-            "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got [2,2]",
-        ),
-        ("fewer_numbers", "INVALID_ARGUMENT", "Input batch size did not match output batch size: 2 vs. 1"),
-        ("text_numbers", "INVALID_ARGUMENT", "Expected output Tensor of DT_FLOAT.  Got: DT_STRING"),
-    ],
+    "ask, signature, code, message",
+    [(classified, *row) for row in CLASSIFY_ERRORS] + [(regressed, *row) for row in REGRESS_ERRORS],
 )
-def test_regress_errors_are_those_of_regressor_cc(
-    stub: PredictionServiceStub, signature: str, code: str, message: str
+def test_errors_are_those_of_classifier_cc_and_regressor_cc(
+    stub: PredictionServiceStub, ask: Callable[..., Any], signature: str, code: str, message: str
 ) -> None:
-    found, details = refused(lambda: regressed(stub, signature))
+    found, details = refused(lambda: ask(stub, signature))
     assert (found, details[: len(message)]) == (code, message)
+    assert code == "FAILED_PRECONDITION" or details == message
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_service_pb2_grpc,
-    predict_pb2,
     prediction_service_pb2_grpc,
 )
 
 from serving.server import Server
+from tests.support.serving.running import predict_request
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +27,6 @@ def channel(server: Server) -> Iterator[grpc.Channel]:
 @pytest.fixture(scope="module")
 def stub(channel: grpc.Channel) -> prediction_service_pb2_grpc.PredictionServiceStub:
     return prediction_service_pb2_grpc.PredictionServiceStub(channel)
-
-
-def predict_request(signature: str, name: str = "bert", **inputs: Any) -> predict_pb2.PredictRequest:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = name
-    request.model_spec.signature_name = signature
-    for key, value in inputs.items():
-        request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-    return request
 
 
 def error_of(call: Any, request: Any) -> tuple[grpc.StatusCode, str]:

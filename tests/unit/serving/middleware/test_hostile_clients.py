@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 
 from serving.client import Client
 from serving.middleware.limits import LimitSettings
-from serving.protos import PredictRequest, PredictResponse
+from serving.protos import PredictResponse
 from serving.scheduling.admission import QueueSettings
 from serving.server import Server
-from serving.tensors import to_proto
 from tests.support.serving.http2 import (
     DATA,
     END_STREAM,
@@ -34,7 +32,7 @@ from tests.support.serving.http2 import (
     frame,
     predict_headers,
 )
-from tests.support.serving.running import wait_for
+from tests.support.serving.running import predict_request, wait_for
 
 Push = Callable[[Path, int, int], Path]
 ROWS, RECEIVE_SECONDS = 10_000, 2
@@ -159,9 +157,7 @@ def test_a_message_of_100_mb_is_refused_without_being_buffered(process: Any) -> 
 def test_compressed_messages_are_never_expanded_beyond_the_limit(process: Any, coding: Any) -> None:
     process.ask()
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_send_message_length", -1)]
-    request: Any = PredictRequest()
-    request.model_spec.name, request.model_spec.signature_name = "bert", "length"
-    request.inputs["text"].CopyFrom(to_proto(np.array([b"a" * 9000], object)))
+    request = predict_request("length", text=["a" * 9000])
     with grpc.insecure_channel(f"127.0.0.1:{process.grpc_port}", options, coding) as channel:
         predict = channel.unary_unary(PREDICT, None, PredictResponse.FromString)
         assert predict(request.SerializeToString(), timeout=60).outputs["length"].int_val == [9000]

@@ -8,13 +8,11 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_serving.apis import (
     get_model_status_pb2,
     model_management_pb2,
     model_service_pb2_grpc,
-    predict_pb2,
     prediction_service_pb2_grpc,
 )
 
@@ -24,8 +22,7 @@ from serving.models.config import ModelConfig, VersionPolicy
 from serving.models.manager import ModelManager, Target
 from serving.models.store import ModelStore
 from serving.server import Server
-from tests.support.serving.polled_file import Waits, replace
-from tests.support.serving.running import wait_for
+from tests.support.serving.running import Waits, predict_request, replace, wait_for
 
 Push = Callable[[Path, int, int], Path]
 ADMINISTRATOR = "administrators-token-of-the-tests"
@@ -90,12 +87,11 @@ class Api:
 
     def number(self, **spec: Any) -> int:
         """Number of the toy that answers; it must match the version in the answer."""
-        version = spec.pop("version", None)
-        request = predict_pb2.PredictRequest(model_spec=spec)
-        request.model_spec.signature_name = "company"
+        version, label = spec.pop("version", None), spec.pop("version_label", "")
+        request = predict_request("company", **spec, text=["a"])
+        request.model_spec.version_label = label
         if version is not None:
             request.model_spec.version.value = version
-        request.inputs["text"].CopyFrom(tf.make_tensor_proto(["a"]))
         response = self._predict(request, timeout=60)
         (number,) = response.outputs["number"].int64_val
         assert response.model_spec.version.value == number

@@ -11,11 +11,11 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
 from serving.models.config import ALL_VERSIONS, ModelConfig, VersionPolicy
 from serving.models.store import WARMUP_FILE, ModelStore
-from tests.support.serving.running import running, wait_for
+from tests.support.serving.running import predict_request, running, wait_for
 
 Push = Callable[[Path, int, int], Path]
 
@@ -47,10 +47,7 @@ def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Pat
     with running(tmp_path, poll_seconds=0.05) as server:
         channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
         predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
-        batched = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "company"})
-        batched.inputs["text"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
-        alone = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "spin"})
-        alone.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int32(10)))
+        batched, alone = predict_request("company", text=["a", "b"]), predict_request("spin", turns=np.int32(10))
 
         def ask(index: int) -> None:
             while not done.is_set():
