@@ -234,27 +234,16 @@ def test_versions_of_a_refused_reload_stay_invisible(bases: Path) -> None:
 def test_the_file_is_read_again_on_change_and_on_request(
     api: Api, file: Path, bases: Path, caplog: pytest.LogCaptureFixture, wait_for_polls: Waits
 ) -> None:
-    with caplog.at_level(logging.ERROR):
-        replace(file, "model_config_list { confi")
+    for broken in ("model_config_list { confi", None):
+        caplog.clear()
+        replace(file, broken) if broken else file.unlink()
         assert str(file) in api.refused(api.reload, "")[1]
         wait_for_polls()
-    assert len(caplog.messages) == 1 and "the models are unchanged" in caplog.messages[0]
-    assert api.number(name="a") == 2
+        (message,) = [text for text in caplog.messages if "the models are unchanged" in text]
+        assert str(file) in message and api.number(name="a") == 2
+    assert "no such file" in message
     replace(file, listed(written(bases, "b")))
     wait_for(lambda: list(api.server.models.stores) == ["b"])
-
-
-def test_a_missing_file_is_logged_once(
-    api: Api, file: Path, caplog: pytest.LogCaptureFixture, wait_for_polls: Waits
-) -> None:
-    content = file.read_text()
-    with caplog.at_level(logging.ERROR):
-        file.unlink()
-        wait_for_polls()
-    (message,) = caplog.messages
-    assert f"{file}: no such file" in message and "the models are unchanged" in message
-    replace(file, content)
-    assert api.number(name="a") == 2
 
 
 def test_a_refused_file_is_retried(
@@ -330,3 +319,14 @@ def test_a_file_can_appear_vanish_and_move_labels_in_one_reload(bases: Path, tmp
     with pytest.raises(ServingError, match="Unrecognized servable version label: stable"):
         models.get(Target("a", label="stable"))
     models.stop()
+
+
+def test_requests_during_the_first_load_are_unavailable(tmp_path: Path) -> None:
+    """NOT_FOUND, after which clients do not retry, is only returned once the versions have been looked for."""
+    models = ModelManager([ModelConfig("bert", tmp_path)])
+    unavailable, not_found = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
+    for code, message in ((unavailable, "still loading: ask again"), (not_found, "nothing yet")):
+        with pytest.raises(ServingError, match=f"Servable not found for request: Latest.bert.; .*{message}$") as raised:
+            models.get(Target("bert"))
+        assert raised.value.code is code
+        models.stores["bert"].poll()
