@@ -37,14 +37,6 @@ def test_null_is_the_default(http: httpx.Client) -> None:
     assert (status, answer) == post(http, model="bert", input="abc") and status == 200
 
 
-def test_the_list_of_models_is_also_openais(http: httpx.Client) -> None:
-    answer = http.get("/v1/models").json()
-    (model,) = answer["data"]
-    assert (answer["object"], model["id"], model["object"]) == ("list", "bert", "model")
-    assert isinstance(model["created"], int) and model["owned_by"] == "bert-tfx"
-    assert [listed["name"] for listed in answer["models"]] == ["bert"]
-
-
 def test_base64_is_little_endian_float32(http: httpx.Client) -> None:
     _, numbers = post(http, model="bert", input=["abc", "x"])
     _, encoded = post(http, model="bert", input=["abc", "x"], encoding_format="base64")

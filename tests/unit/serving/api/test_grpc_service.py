@@ -111,21 +111,6 @@ def test_invalid_requests_report_the_expected_value(stub: Any, request_: Any, co
     assert (got.name, message in details) == (code, True), details
 
 
-def test_versions_and_labels(stub: Any) -> None:
-    request = predict_request("length", text=["abc"])
-    request.model_spec.version.value = 1
-    assert list(stub.Predict(request, timeout=120).outputs["length"].int_val) == [3]
-    request.model_spec.version.value = 9
-    code, details = error_of(stub.Predict, request)
-    assert code is grpc.StatusCode.NOT_FOUND
-    assert details == "Servable not found for request: Specific(bert, 9); served: bert version 1"
-    request.model_spec.version_label = "canary"
-    assert error_of(stub.Predict, request) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "Unrecognized servable version label: canary",
-    )
-
-
 def test_metadata(stub: Any) -> None:
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "bert"
@@ -157,12 +142,3 @@ def test_status(channel: grpc.Channel) -> None:
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
     request.model_spec.name = "../bert"
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
-
-
-def test_malformed_messages_do_not_crash_the_server(stub: Any, channel: grpc.Channel) -> None:
-    raw = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-    for message in (b"\xff" * 1000, b"\x0a\xff\xff\xff\xff\x0f"):
-        with pytest.raises(grpc.RpcError) as caught:
-            raw(message, timeout=120)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert stub.Predict(predict_request("length", text=["abc"]), timeout=120).outputs["length"].int_val == [3]

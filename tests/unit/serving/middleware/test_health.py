@@ -50,8 +50,14 @@ def served() -> Iterator[Served]:
 
 
 def test_serving_starts_with_all_models_and_lasts_while_any_is_available(served: Served) -> None:
-    names = ("", PREDICTION_SERVICE, "a", "b", MODEL_SERVICE)
+    names, models = ("", PREDICTION_SERVICE, "a", "b", MODEL_SERVICE), served.models
+    served.models = {}
+    assert served.states("", PREDICTION_SERVICE, MODEL_SERVICE) == [DOWN, DOWN, UP]
+    served.models = models
     assert served.states(*names) == [DOWN, DOWN, DOWN, DOWN, UP]
+    with pytest.raises(grpc.RpcError) as unknown:
+        served.states("c")
+    assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
     served.models = {"a": True, "b": False}
     assert served.states(*names) == [DOWN, DOWN, UP, DOWN, UP]
     served.models = {"a": True, "b": True}
@@ -65,22 +71,11 @@ def test_serving_starts_with_all_models_and_lasts_while_any_is_available(served:
     assert served.states(*names) == [DOWN, DOWN, DOWN, DOWN, UP]
 
 
-def test_without_models_nothing_is_serving(served: Served) -> None:
-    served.models = {}
-    assert served.states("", PREDICTION_SERVICE) == [DOWN, DOWN]
-
-
 def test_drain_makes_all_services_not_serving(served: Served) -> None:
     served.models = {"a": True, "b": True}
     assert served.states("", "a") == [UP, UP]
     served.health.drain()
     assert served.states("", PREDICTION_SERVICE, MODEL_SERVICE, "a", "b") == [DOWN] * 5
-
-
-def test_an_unknown_service_is_not_found(served: Served) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        served.states("c")
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_watch_reports_changes_without_holding_a_thread(served: Served) -> None:

@@ -116,7 +116,11 @@ def test_a_version_is_listed_with_the_mask_that_its_vocabulary_has(
 def test_the_models_are_listed(server: Server, secured: Server) -> None:
     available = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     bert = {"name": "bert", "labels": {}, "model_version_status": [available]}
-    assert get(server, "/v1/models").json()["models"] == [bert]
+    answer = get(server, "/v1/models").json()
+    assert answer["models"] == [bert]
+    (model,) = answer["data"]  # as OpenAI lists it
+    assert (answer["object"], model["id"], model["object"], model["owned_by"]) == ("list", "bert", "model", "bert-tfx")
+    assert isinstance(model["created"], int)
     # A model without versions is listed, too; its own status is NOT_FOUND.
     assert get(secured, "/v1/models", TOKEN).json()["models"] == [bert | {"model_version_status": []}]
     assert get(secured, "/v1/models/bert", TOKEN).status_code == 404
