@@ -9,7 +9,7 @@ Read in this order:
                     execution
 - ``scheduling/``   the queue, requests larger than a batch, batching
 - ``models/``       configuration, versions that change while they serve, one loaded version and its graph
-- ``middleware/``   connections, TLS and tokens, limits, health, metrics, logs
+- ``middleware/``   the way of a call over each port; connections, TLS and tokens, limits, health, metrics, logs
 - ``page/``         the page at ``/``
 - ``deploy/``       writes images and manifests for TensorFlow Serving itself
 - ``client.py``     a client that starts in well under a second

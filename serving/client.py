@@ -6,16 +6,16 @@ Example, against a running `bert-tfx serve`:
         client.fill_mask(["A new [MASK]."])  # [[[("array", 0.41), ("list", 0.07), ...]]]
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
-from typing_extensions import Self
 
 from serving import tensors
-from serving.errors import file_reason
+from serving.errors import CODE_BY_NUMBER, file_reason
 from serving.middleware.security import is_loopback
 from serving.models.servable import DEFAULT_SIGNATURE
 from serving.models.store import VersionStatus
@@ -31,8 +31,6 @@ from serving.protos import (
     SignatureDefMap,
 )
 
-_CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
-
 
 class ClientError(Exception):
     """A server that cannot be reached, or that refused the request; the message is one line.
@@ -46,40 +44,26 @@ class ClientError(Exception):
 
 
 class TaggedWord(NamedTuple):
-    """One word of a text with its tag.
+    """One word of a text with its tag; character offsets are in the text, without punctuation at the edges."""
 
-    Attributes:
-        word: between white space, including punctuation at its edges.
-        tag: "O" if the word is outside every entity.
-        score: probability of the tag; 0 if the model truncated the text before this word.
-        start, end: character offsets in the text, `end` exclusive, without punctuation at the edges.
-    """
-
-    word: str
-    tag: str
-    score: float
+    word: str  # between white space, including punctuation at its edges
+    tag: str  # "O" if the word is outside every entity
+    score: float  # probability of the tag; 0 if the model truncated the text before this word
     start: int
-    end: int
+    end: int  # exclusive
 
 
 class FoundAnswer(NamedTuple):
-    """An answer extracted from a context.
+    """An answer extracted from a context; character offsets are in the context, -1 for no answer."""
 
-    Attributes:
-        text: the substring of the context; "" for no answer.
-        score: start logit + end logit of the best non-empty answer.
-        null_score_difference: score of the empty answer minus `score`.
-        start, end: character offsets in the context, `end` exclusive; -1 for no answer.
-    """
-
-    text: str
-    score: float
-    null_score_difference: float
+    text: str  # the substring of the context; "" for no answer
+    score: float  # start logit + end logit of the best non-empty answer
+    null_score_difference: float  # score of the empty answer minus `score`
     start: int
-    end: int
+    end: int  # exclusive
 
 
-class Client:
+class Client(contextlib.AbstractContextManager["Client"]):
     """Calls one model on one server. Thread-safe. Every method raises ClientError.
 
     Args:
@@ -227,7 +211,7 @@ class Client:
             VersionStatus(
                 version=proto.version,
                 state=ModelVersionStatus.State.Name(proto.state),
-                error_code=_CODE_BY_NUMBER.get(proto.status.error_code, grpc.StatusCode.UNKNOWN),
+                error_code=CODE_BY_NUMBER.get(proto.status.error_code, grpc.StatusCode.UNKNOWN),
                 error_message=proto.status.error_message,
             )
             for proto in statuses
@@ -243,9 +227,6 @@ class Client:
 
     def close(self) -> None:
         self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

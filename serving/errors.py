@@ -21,7 +21,7 @@ HTTP_STATUS = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-_CODE_BY_NUMBER: dict[int | None, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+CODE_BY_NUMBER: dict[int | None, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 _NOT_THE_REASON = ("Graph execution error", "Detected at node", "Node: ", "<stack traces unavailable>")
 _OP_DECORATION = re.compile(r"\{\{function_node .*?\}\}\s*| \[Op:[^\]]*\]$")
@@ -71,7 +71,7 @@ def from_exception(error: Exception) -> ServingError:
     if isinstance(error, UnicodeDecodeError):
         # TensorFlow's message quotes bytes of the request that are not UTF-8, which Python cannot decode.
         return invalid(op_reason(error.object.decode(errors="backslashreplace")))
-    code = _CODE_BY_NUMBER.get(getattr(error, "error_code", None), grpc.StatusCode.INTERNAL)
+    code = CODE_BY_NUMBER.get(getattr(error, "error_code", None), grpc.StatusCode.INTERNAL)
     return ServingError(code, op_reason(str(error) or type(error).__name__))
 
 

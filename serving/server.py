@@ -1,10 +1,10 @@
 """The embedded server: models behind a gRPC port and a REST port."""
 
 import contextlib
+import functools
 import importlib
 import logging
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,25 +19,20 @@ from typing_extensions import Self
 from serving.api.grpc_service import add_services
 from serving.api.inference import Inference
 from serving.api.rest_service import rest_app
-from serving.middleware.connections import (
-    AddressWatch,
-    Listener,
-    RestConfig,
-    grpc_options,
-    hang_up,
-    http_protocol,
-    in_pieces,
-    reserve_descriptors,
-)
+from serving.middleware import connections, grpc_calls
+from serving.middleware.health import WATCH_SECONDS, Health
 from serving.middleware.limits import LimitSettings
-from serving.middleware.logs import LogSettings
-from serving.middleware.security import SecuritySettings
-from serving.middleware.server_policy import ServerPolicy
+from serving.middleware.metrics import Metrics
+from serving.middleware.request_log import AccessLog, LogSettings
+from serving.middleware.rest_calls import RestCalls
+from serving.middleware.security import SecuritySettings, Tokens, add_port, rest_context
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager
 from serving.models.store import TENSORFLOW, Engines, ModelStore
+from serving.page import routes
 from serving.scheduling.admission import QueueSettings
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.repeat import repeat
 
 BATCHED, QUEUED = BatchingSettings(), QueueSettings()
 _STARTUP_SECONDS = 10.0
@@ -62,12 +57,9 @@ class Server:
         model_name: name under which clients request the model.
         model_config_file: a ModelServerConfig in text format (`serving.models.config`), instead of `base_path`. With
             both, the file takes precedence while it exists.
-        model_config_poll_seconds: interval for checking the file; 0 for never: then an administrator's
-            HandleReloadConfigRequest without a configuration re-reads it.
-        allow_version_labels_for_unavailable_models: see `serving.models.manager`.
+        model_config_poll_seconds: interval for checking the file; 0 for never (HandleReloadConfigRequest re-reads it).
         grpc_port: 0 picks a free port, reported in the attribute `grpc_port`.
         rest_port: likewise.
-        host: the address to listen on.
         poll_seconds: interval for checking for new versions.
         batching: how requests are batched; None disables batching.
         queue: how many requests may wait, and for how long.
@@ -90,7 +82,6 @@ class Server:
         poll_seconds: float = 1.0,
         model_config_file: str | Path | None = None,
         model_config_poll_seconds: float = 0.0,
-        allow_version_labels_for_unavailable_models: bool = False,
         batching: BatchingSettings | None = BATCHED,
         queue: QueueSettings = QUEUED,
         security: SecuritySettings | None = None,
@@ -102,59 +93,78 @@ class Server:
             raise ValueError("give base_path or model_config_file")
         self.host = host
         self._queue = queue
-        policy = self.policy = ServerPolicy(host, self._available, security, limits, logs)
+        security, limits = security or SecuritySettings(), limits or LimitSettings()
+        security.check(host)
+        self.health = Health(self._available)
+        tls_context = rest_context(security)
+        tokens, administrators = (
+            Tokens(file) if file else None for file in (security.token_file, security.admin_token_file)
+        )
+        metrics, self._log = Metrics(), AccessLog(logs or LogSettings())
+        observers = (metrics, self._log)
+        self.calls = grpc_calls.GrpcCalls(
+            limits.max_receive_seconds, observers, self._available, tokens, administrators
+        )
         self.models = ModelManager(
             None if base_path is None else [ModelConfig(model_name, Path(base_path))],
             None if model_config_file is None else Path(model_config_file),
-            poll_seconds,
             model_config_poll_seconds,
-            batching,
-            allow_version_labels_for_unavailable_models,
-            policy.metrics,
-            engines,
+            functools.partial(
+                ModelStore, poll_seconds=poll_seconds, batching=batching, measured=metrics.measured, engines=engines
+            ),
         )
-        self.inference = Inference(self.models, queue, batching, policy)
-        policy.metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)
-        reserve_descriptors(policy.limits)
+        self.inference = Inference(self.models, queue, batching, limits)
+        metrics.watch("requests_waiting", "Requests waiting in the queue.", lambda: self.inference.waiting)
+        connections.reserve_descriptors(limits)
         # Open the ports first: a port that is taken should be reported before TensorFlow is imported.
-        self._socket = _listening_socket(host, rest_port)
-        self._socket.limit(policy.limits)
+        try:
+            self._socket = connections.Listener(host, rest_port, limits)
+        except OSError as error:
+            raise _cannot_listen(host, rest_port) from error
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(queue.max_requests + _SPARE_THREADS, thread_name_prefix="grpc"),
-            interceptors=policy.interceptors,
+            interceptors=[self.calls],
             options=[
-                ("grpc.max_receive_message_length", policy.limits.max_request_bytes),
+                ("grpc.max_receive_message_length", limits.max_request_bytes),
                 # With it, a second server could share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
-                *grpc_options(policy.limits),
+                *connections.grpc_options(limits),
             ],
             # Let gRPC reject excess calls without using a thread.
             maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),
         )
-        add_services(self.inference, self._grpc)
+        add_services(self.inference, self._grpc, security.admin_base_paths)
+        self.health.add_to(self._grpc)
         try:
-            self.grpc_port: int = policy.add_port(self._grpc, f"{host}:{grpc_port}")
+            self.grpc_port: int = add_port(self._grpc, f"{host}:{grpc_port}", security)
         except RuntimeError as error:
             self._socket.close()
             raise _cannot_listen(host, grpc_port) from error
-        self._rest = uvicorn.Server(
-            RestConfig(
-                in_pieces(policy.wrap(rest_app(self.inference, queue))),
-                ssl_context_factory=policy.ssl_context_factory,
-                http=http_protocol(policy.limits),
-                handshake_seconds=policy.limits.max_head_seconds,
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=_CLOSE_SECONDS,
-            )
+        app = rest_app(self.inference, queue, [metrics.route(), *routes.routes()])
+        config = uvicorn.Config(
+            RestCalls(app, observers, self._available, tokens, routes.PATHS),
+            # None means plain HTTP.
+            ssl_context_factory=None if tls_context is None else lambda *_: tls_context,
+            http=connections.http_protocol(limits),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=_CLOSE_SECONDS,
         )
+        loop = connections.loop_with_deadline(limits.max_head_seconds)
+        config.get_loop_factory = lambda: loop  # type: ignore[method-assign]
+        self._rest = uvicorn.Server(config)
         self._rest_thread = threading.Thread(
             target=self._rest.run, kwargs={"sockets": [self._socket]}, name="rest", daemon=True
         )
-        self._addresses = AddressWatch(self.grpc_port, policy.limits)
+        self._repeated: dict[str, tuple[float, Callable[[], None]]] = {
+            "health": (WATCH_SECONDS, self.health.refresh),
+            "arrivals": (grpc_calls.LOOK_SECONDS, self.calls.cancel_overdue),
+            "connections": (connections.LOOK_SECONDS, lambda: connections.close_excess(self.grpc_port, limits)),
+        }
+        self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Open both ports and start loading. Requests are UNAVAILABLE until the first versions are loaded.
@@ -166,10 +176,9 @@ class Server:
         with contextlib.suppress(ImportError):
             importlib.import_module("distutils")
         self.models.start()
-        self.policy.start()
         self._grpc.start()
         self._rest_thread.start()
-        self._addresses.start()
+        self._ends = [repeat(name, *how) for name, how in self._repeated.items()]
         _wait(lambda: self._rest.started, _STARTUP_SECONDS)
 
     @property
@@ -184,11 +193,12 @@ class Server:
 
     def stop(self) -> None:
         """Report NOT_SERVING, refuse new requests, finish those in flight, close the ports, and unload."""
-        self.policy.health.drain()
+        self.health.drain()
         self.inference.drain(self._queue.drain_seconds)
         threading.Event().wait(_WRITE_SECONDS)
-        self._addresses.close()
-        hang_up(self.grpc_port)
+        for end in self._ends:
+            end()
+        connections.hang_up(self.grpc_port)
         closed = self._grpc.stop(_CLOSE_SECONDS)
         self._rest.should_exit = True
         if self._rest_thread.ident is not None:
@@ -196,7 +206,7 @@ class Server:
         closed.wait()
         self._socket.close()
         self.models.stop()
-        self.policy.close()
+        self._log.close()
 
     def _available(self) -> dict[str, bool]:
         return {name: store.newest is not None for name, store in self.models.stores.items()}
@@ -214,7 +224,7 @@ def serve(base_path: str | Path | None = None, **options: Any) -> None:
 
     Must be called from the main thread, which is where Python handles signals.
     """
-    with _signals() as stopping, _logged(), Server(base_path, **options) as server:
+    with _foreground() as stopping, Server(base_path, **options) as server:
         ports = f"gRPC {server.host}:{server.grpc_port}, REST http://{server.host}:{server.rest_port}"
         for store in server.models.stores.values():
             if not store.has_versions():
@@ -231,41 +241,17 @@ def serve(base_path: str | Path | None = None, **options: Any) -> None:
 
 
 @contextlib.contextmanager
-def _logged() -> Iterator[None]:
-    """Log the server's warnings and errors to standard error: failed loads, changes of the model list."""
-    handler = logging.StreamHandler(sys.stderr)
+def _foreground() -> Iterator[threading.Event]:
+    """Log the server's warnings and errors to standard error; the event is set by a signal to stop."""
+    stopping, logger, handler = threading.Event(), logging.getLogger("serving"), logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("serving")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[threading.Event]:
-    stopping = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stopping.set()) for number in numbers]
-    try:
+    with contextlib.ExitStack() as after:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            after.callback(signal.signal, number, signal.signal(number, lambda *_: stopping.set()))
+        logger.addHandler(handler)
+        after.callback(logger.removeHandler, handler)
         yield stopping
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-def _listening_socket(host: str, port: int) -> Listener:
-    try:
-        made = socket.create_server((host, port), backlog=1024)
-    except OSError as error:
-        raise _cannot_listen(host, port) from error
-    listening = Listener(made.family, made.type, made.proto, fileno=made.detach())
-    # Accepted connections inherit it. asyncio sets it only on its own sockets; without it every answer on a kept
-    # connection waits 40 ms for a delayed acknowledgement.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
 
 
 def _cannot_listen(host: str, port: int) -> CannotListen:

@@ -20,7 +20,7 @@ from serving.middleware.limits import LimitSettings
 from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE
 from serving.models.servable import GraphServable as Servable
 from serving.protos import SavedModel, SignatureDef
-from serving.scheduling.signature_shapes import is_varying, marker, row_widths, sizes
+from serving.scheduling.row_load import is_varying, marker, row_widths, sizes
 
 # Upper bound of the outputs of one call, such as the vectors of all tokens.
 _ANSWER_BYTES = 64 << 20

@@ -42,57 +42,53 @@ Predict = Callable[[Servable, str, Mapping[str, np.ndarray]], Mapping[str, np.nd
 _KIND = {CLASSIFY: "classification", REGRESS: "regression"}
 
 
-class ExampleCalls:
-    """Answers the three methods.
+def answer(request: Any, get: Callable[[ModelSpec], Servable], predict: Predict, limits: LimitSettings) -> Any:
+    """The response to a Classification-, Regression- or MultiInferenceRequest.
 
     Args:
-        get: servable for a model_spec; called once per request, so that one version answers all of it.
+        get: servable for a model_spec; called once, so that one version answers all of the request.
         predict: outputs of one of its signatures.
     """
+    if isinstance(request, MultiInferenceRequest):
+        return _multi_inference(request, get, predict, limits)
+    is_classify = isinstance(request, ClassificationRequest)
+    method, response = (CLASSIFY, ClassificationResponse()) if is_classify else (REGRESS, RegressionResponse())
+    if not request.HasField("model_spec"):
+        raise errors.invalid("Missing ModelSpec")
+    servable = get(request.model_spec)
+    name = _name(request.model_spec)
+    if name not in servable.signature_defs:
+        raise errors.invalid(f"No signature was found with the name: {name}")
+    _check_signature(servable.signature_defs[name], method)
+    examples = serialized_examples(request.input, limits)
+    response.result.CopyFrom(_result(predict, servable, name, method, examples))
+    _fill_spec(response.model_spec, servable, request.model_spec)
+    return response
 
-    def __init__(self, get: Callable[[ModelSpec], Servable], predict: Predict, limits: LimitSettings):
-        self._get = get
-        self._predict = predict
-        self._limits = limits
 
-    def answer(self, request: Any) -> Any:
-        """The response to a Classification-, Regression- or MultiInferenceRequest."""
-        if isinstance(request, MultiInferenceRequest):
-            return self._multi_inference(request)
-        is_classify = isinstance(request, ClassificationRequest)
-        method, response = (CLASSIFY, ClassificationResponse()) if is_classify else (REGRESS, RegressionResponse())
-        if not request.HasField("model_spec"):
-            raise errors.invalid("Missing ModelSpec")
-        servable = self._get(request.model_spec)
-        name = _name(request.model_spec)
-        if name not in servable.signature_defs:
-            raise errors.invalid(f"No signature was found with the name: {name}")
-        _check_signature(servable.signature_defs[name], method)
-        examples = serialized_examples(request.input, self._limits)
-        response.result.CopyFrom(self._result(servable, name, method, examples))
-        _fill_spec(response.model_spec, servable, request.model_spec)
-        return response
+def _multi_inference(
+    request: MultiInferenceRequest, get: Callable[[ModelSpec], Servable], predict: Predict, limits: LimitSettings
+) -> MultiInferenceResponse:
+    """Results of several signatures of one model on the same Examples."""
+    servable = get(request.tasks[0].model_spec if request.tasks else ModelSpec())
+    _check_tasks(servable, request)
+    examples = serialized_examples(request.input, limits)
+    response = MultiInferenceResponse()
+    for task in request.tasks:
+        result: InferenceResult = response.results.add()
+        field = result.classification_result if task.method_name == CLASSIFY else result.regression_result
+        field.CopyFrom(_result(predict, servable, _name(task.model_spec), task.method_name, examples))
+        _fill_spec(result.model_spec, servable, task.model_spec)
+    return response
 
-    def _multi_inference(self, request: MultiInferenceRequest) -> MultiInferenceResponse:
-        """Results of several signatures of one model on the same Examples."""
-        servable = self._get(request.tasks[0].model_spec if request.tasks else ModelSpec())
-        _check_tasks(servable, request)
-        examples = serialized_examples(request.input, self._limits)
-        response = MultiInferenceResponse()
-        for task in request.tasks:
-            result: InferenceResult = response.results.add()
-            field = result.classification_result if task.method_name == CLASSIFY else result.regression_result
-            field.CopyFrom(self._result(servable, _name(task.model_spec), task.method_name, examples))
-            _fill_spec(result.model_spec, servable, task.model_spec)
-        return response
 
-    def _result(
-        self, servable: Servable, name: str, method: str, examples: np.ndarray
-    ) -> ClassificationResult | RegressionResult:
-        outputs = self._predict(servable, name, {_INPUTS: examples})
-        if method == CLASSIFY:
-            return _classifications(servable.signature_defs[name], outputs, len(examples))
-        return _regressions(outputs, len(examples))
+def _result(
+    predict: Predict, servable: Servable, name: str, method: str, examples: np.ndarray
+) -> ClassificationResult | RegressionResult:
+    outputs = predict(servable, name, {_INPUTS: examples})
+    if method == CLASSIFY:
+        return _classifications(servable.signature_defs[name], outputs, len(examples))
+    return _regressions(outputs, len(examples))
 
 
 def serialized_examples(request_input: Input, limits: LimitSettings) -> np.ndarray:

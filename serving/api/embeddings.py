@@ -16,17 +16,15 @@ from starlette.responses import JSONResponse
 
 from serving import errors
 from serving.api import json_tensors
-from serving.middleware.limits import LimitSettings
 from serving.models.manager import Target
-from serving.protos import SignatureDef
 
 SIGNATURE = "embed"
 OUTPUTS = ("embedding", "num_tokens")
 _FORMATS = ("float", "base64")
 
 
-def parse_request(body: bytes) -> tuple[Target, list[str], dict[str, Any]]:
-    """The model, the texts and the request; INVALID_ARGUMENT names the field that is wrong."""
+def parse_request(body: bytes) -> tuple[Target, dict[str, Any]]:
+    """The model, and the request with its texts as a signature's inputs; INVALID_ARGUMENT names a wrong field."""
     request = json_tensors.parse_object(body)
     model, texts = request.get("model"), request.get("input")
     if not isinstance(model, str) or not model:
@@ -37,7 +35,8 @@ def parse_request(body: bytes) -> tuple[Target, list[str], dict[str, Any]]:
         raise errors.invalid("input must be a text or a list of at least one text; token ids are not taken")
     if request.get("encoding_format") not in (None, *_FORMATS):
         raise errors.invalid(f"encoding_format must be one of {', '.join(_FORMATS)}")
-    return Target(model), texts, request
+    kept = {name: request.get(name) for name in ("model", "encoding_format", "dimensions")}
+    return Target(model), kept | {json_tensors.COLUMNS: texts}
 
 
 def check(model: str, signatures: Container[str]) -> None:
@@ -49,28 +48,17 @@ def check(model: str, signatures: Container[str]) -> None:
         )
 
 
-def inputs(texts: list[str], signature: SignatureDef, limits: LimitSettings) -> dict[str, np.ndarray]:
-    """The texts as the signature's input."""
-    return json_tensors.request_inputs({json_tensors.COLUMNS: texts}, signature, limits)
-
-
 def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
     """JSON answer to `request` from the signature's outputs; INVALID_ARGUMENT for other `dimensions` than theirs."""
     vectors, tokens = outputs["embedding"].astype("<f4", copy=False), int(outputs["num_tokens"].sum())
     wanted = request.get("dimensions")
     if wanted is not None and wanted != vectors.shape[1]:
         raise errors.invalid(f"dimensions is {json_tensors.show(wanted)}; the model's vectors have {vectors.shape[1]}")
-    as_base64 = request.get("encoding_format") == "base64"
-    data = [
-        {
-            "object": "embedding",
-            "index": index,
-            "embedding": base64.b64encode(vector.tobytes()).decode()
-            if as_base64
-            else json_tensors.serializable("embedding", vector),
-        }
-        for index, vector in enumerate(vectors)
-    ]
+    if request.get("encoding_format") == "base64":
+        encoded: list[Any] = [base64.b64encode(vector.tobytes()).decode() for vector in vectors]
+    else:
+        encoded = [json_tensors.serializable("embedding", vector) for vector in vectors]
+    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(encoded)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return json_tensors.dumps({"object": "list", "data": data, "model": request["model"], "usage": usage})
 

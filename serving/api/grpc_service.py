@@ -2,19 +2,24 @@
 
 import contextlib
 import functools
+import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf import text_format
 
 from serving import errors, tensors
-from serving.api.administration import Administration
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings, check_tensors
-from serving.middleware.logs import failure
+from serving.middleware.request_log import failure
+from serving.middleware.security import authorization
+from serving.models.config import ModelConfig, model_configs
 from serving.models.manager import ModelManager, Target
+from serving.models.servable import DEFAULT_SIGNATURE
 from serving.protos import (
     GetModelMetadataRequest,
     GetModelMetadataResponse,
@@ -37,13 +42,13 @@ from serving.scheduling.admission import RequestContext
 log = logging.getLogger(__name__)
 
 SIGNATURE_DEF_FIELD = "signature_def"
+_LOGGED_CHARS = 2000
 
 
-def add_services(inference: Inference, server: grpc.Server) -> None:
+def add_services(inference: Inference, server: grpc.Server, admin_base_paths: Sequence[str]) -> None:
     """Register both services on `server`."""
     add_PredictionServiceServicer_to_server(PredictionService(inference), server)
-    administration = Administration(inference.models, inference.policy.admin_base_paths)
-    add_ModelServiceServicer_to_server(ModelService(inference.models, administration), server)
+    add_ModelServiceServicer_to_server(ModelService(inference.models, admin_base_paths), server)
 
 
 def _answers(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,25 +77,21 @@ class PredictionService(PredictionServiceServicer):
     def Predict(self, request: PredictRequest, context: grpc.ServicerContext) -> PredictResponse:
         spec = request.model_spec
         with _request_context(context) as asked:
-            answer = self._inference.predict(
-                _target(spec),
-                spec.signature_name,
-                _inputs(request, self._inference.policy.limits),
-                asked,
-                request.output_filter,
+            inputs = _inputs(request, self._inference.limits)
+            servable, outputs = self._inference.predict(
+                _target(spec), spec.signature_name, inputs, asked, request.output_filter
             )
-        response = PredictResponse()
-        response.model_spec.name = answer.model
-        response.model_spec.signature_name = answer.signature_name
-        response.model_spec.version.value = answer.version
-        for name, array in answer.outputs.items():
+        signature_name = spec.signature_name or DEFAULT_SIGNATURE
+        answered = ModelSpec(name=servable.name, version={"value": servable.version}, signature_name=signature_name)
+        response = PredictResponse(model_spec=answered)
+        for name, array in outputs.items():
             response.outputs[name].CopyFrom(tensors.to_proto(array))
         return response
 
     @_answers
     def _on_examples(self, request: Any, context: grpc.ServicerContext) -> Any:
         with _request_context(context) as asked:
-            return self._inference.on_examples(_target, asked).answer(request)
+            return self._inference.on_examples(request, _target, asked)
 
     Classify = Regress = MultiInference = _on_examples
 
@@ -106,9 +107,8 @@ class PredictionService(PredictionServiceServicer):
             if field != SIGNATURE_DEF_FIELD:
                 raise errors.invalid(f"Metadata field {field} is not supported; {SIGNATURE_DEF_FIELD} is")
         servable = self._inference.find(_target(request.model_spec))
-        response = GetModelMetadataResponse()
-        response.model_spec.name = servable.name
-        response.model_spec.version.value = servable.version
+        spec = ModelSpec(name=servable.name, version={"value": servable.version})
+        response = GetModelMetadataResponse(model_spec=spec)
         response.metadata[SIGNATURE_DEF_FIELD].Pack(SignatureDefMap(signature_def=servable.signature_defs))
         return response
 
@@ -116,13 +116,15 @@ class PredictionService(PredictionServiceServicer):
 class ModelService(ModelServiceServicer):
     """GetModelStatus and HandleReloadConfigRequest.
 
-    A HandleReloadConfigRequest without a configuration makes the server read its file again, if it was started with
-    one; TensorFlow Serving refuses it.
+    A HandleReloadConfigRequest without a list makes the server read its file again, if it was started with one;
+    TensorFlow Serving refuses it. A list may name models that are already served, at their current base path, and
+    models below `base_paths`. Other paths are refused because a SavedModel is a program: administrators must not be
+    able to run any code. Each call is logged with its caller and content.
     """
 
-    def __init__(self, models: ModelManager, administration: Administration):
+    def __init__(self, models: ModelManager, base_paths: Sequence[str]):
         self._models = models
-        self._administration = administration
+        self._base_paths = [Path(path).resolve() for path in base_paths]
 
     @_answers
     def GetModelStatus(self, request: GetModelStatusRequest, context: grpc.ServicerContext) -> GetModelStatusResponse:
@@ -135,10 +137,37 @@ class ModelService(ModelServiceServicer):
     def HandleReloadConfigRequest(
         self, request: ReloadConfigRequest, context: grpc.ServicerContext
     ) -> ReloadConfigResponse:
-        self._administration.reload(request, context)
-        response = ReloadConfigResponse()
-        response.status.SetInParent()  # OK
-        return response
+        asked = text_format.MessageToString(request.config, as_one_line=True)[:_LOGGED_CHARS] or "the file, again"
+        caller = _caller(context)
+        try:
+            configs = model_configs(request.config) if request.HasField("config") else None
+            for config in configs or ():
+                self._check_path(config)
+            self._models.reload(configs)
+        except errors.ServingError as error:
+            log.warning("%s was refused to change the models to: %s: %s", caller, asked, error)
+            raise
+        log.warning("%s changed the models to: %s", caller, asked)
+        return ReloadConfigResponse(status={})  # OK
+
+    def _check_path(self, config: ModelConfig) -> None:
+        # With links and `..` resolved; otherwise a path below an allowed folder could lead anywhere.
+        path = config.base_path.resolve()
+        served = {store.base_path.resolve() for store in self._models.stores.values()}
+        if path not in served and not any(path.is_relative_to(allowed) for allowed in self._base_paths):
+            raise errors.ServingError(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"model {config.name}: {config.base_path} is not below an allowed folder"
+                " (--admin-base-path of the server)",
+            )
+
+
+def _caller(context: grpc.ServicerContext) -> str:
+    """Address, name in the certificate (if any), and the beginning of the token's SHA-256."""
+    names = b", ".join(context.auth_context().get("x509_common_name", ())).decode(errors="backslashreplace")
+    token = "".join(authorization(context.invocation_metadata())).partition(" ")[2].strip()
+    certificate = f" with the certificate of {names!r}" if names else ""
+    return f"{context.peer()}{certificate} and token {hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
 def _target(spec: ModelSpec) -> Target:

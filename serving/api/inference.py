@@ -2,17 +2,17 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
 
-from serving.api.classify import ExampleCalls
+from serving.api import classify
 from serving.errors import ServingError
 from serving.middleware import request_log
-from serving.middleware.server_policy import ServerPolicy
+from serving.middleware.limits import LimitSettings, check
 from serving.models.manager import ModelManager, Target
-from serving.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.models.servable import Servable
 from serving.protos import ModelSpec, SignatureDef
 from serving.scheduling.admission import Admission, QueueSettings, RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
@@ -29,35 +29,19 @@ _COPIES = 3
 _LAST_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Answer of a servable.
-
-    Attributes:
-        model, version: name and version of the servable that computed all of the answer.
-        signature_name: never "".
-        outputs: the wanted outputs, by name.
-    """
-
-    model: str
-    version: int
-    signature_name: str
-    outputs: Mapping[str, np.ndarray]
-
-
 class Inference:
     """Answers requests with the models of `models`, within the limits of `queue`. Thread-safe.
 
     Attributes:
-        policy: its limits are applied to every request before queueing.
+        limits: applied to every request before queueing.
     """
 
     def __init__(
-        self, models: ModelManager, queue: QueueSettings, batching: BatchingSettings | None, policy: ServerPolicy
+        self, models: ModelManager, queue: QueueSettings, batching: BatchingSettings | None, limits: LimitSettings
     ):
         self.models = models
-        self.policy = policy
-        answer_bytes = _LARGE_ANSWERS * (1 + _COPIES) * policy.limits.max_answer_bytes
+        self.limits = limits
+        answer_bytes = _LARGE_ANSWERS * (1 + _COPIES) * limits.max_answer_bytes
         self._admission = Admission(queue.max_requests, answer_bytes)
         self._scheduler = Scheduler(batching)
 
@@ -69,13 +53,12 @@ class Inference:
         context: RequestContext,
         output_filter: Sequence[str] = (),
         growth: int = 1,
-    ) -> Answer:
-        """Answer one request.
+    ) -> tuple[Servable, Arrays]:
+        """The servable that computes all of the answer, and the wanted outputs.
 
         Args:
             signature_name: "" means serving_default.
             read_inputs: reads the request's arrays, in the dtypes of the signature.
-            context: deadline and cancellation.
             output_filter: names of the wanted outputs; empty for all.
             growth: size of the answer as sent, relative to its arrays.
 
@@ -87,11 +70,10 @@ class Inference:
         # Kept loaded until it has answered, whatever versions are swapped meanwhile.
         servable = self.find(target, signature_name)
         inputs = read_inputs(servable.signature(signature_name))
-        outputs = self._run(servable, signature_name, inputs, context, output_filter, growth)
-        return Answer(servable.name, servable.version, signature_name or DEFAULT_SIGNATURE, outputs)
+        return servable, self._run(servable, signature_name, inputs, context, output_filter, growth)
 
-    def on_examples(self, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> ExampleCalls:
-        """Admit one Classify, Regress or MultiInference; errors as in `predict`."""
+    def on_examples(self, request: Any, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Any:
+        """Answer one Classify, Regress or MultiInference; errors as in `predict`."""
 
         def get(spec: ModelSpec) -> Servable:
             return self.find(target_of(spec), spec.signature_name)
@@ -100,13 +82,18 @@ class Inference:
             return self._run(servable, signature_name, inputs, context)
 
         self._admission.admit(context)
-        return ExampleCalls(get, run, self.policy.limits)
+        return classify.answer(request, get, run, self.limits)
 
     def find(self, target: Target, signature_name: str = "") -> Servable:
         """Servable for a request, noted in the request's record; NOT_FOUND, INVALID_ARGUMENT."""
         servable = self.models.get(target)
         request_log.annotate(servable, signature_name)
         return servable
+
+    def check(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> None:
+        """Record the called signature and refuse inputs above the limits."""
+        request_log.annotate(servable, signature_name, inputs)
+        check(inputs, self.limits)
 
     def _run(
         self,
@@ -117,9 +104,9 @@ class Inference:
         output_filter: Sequence[str] = (),
         growth: int = 1,
     ) -> Arrays:
-        self.policy.check(servable, signature_name, inputs)
+        self.check(servable, signature_name, inputs)
         job = servable.prepare(signature_name, inputs, output_filter)
-        limit = self.policy.limits.max_answer_bytes // growth
+        limit = self.limits.max_answer_bytes // growth
         if job.answer_bytes > limit:
             raise ServingError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -20,68 +20,67 @@ GET takes none of the threads that POST computes in: probes are answered under a
 """
 
 import asyncio
-import contextlib
-import functools
-import json
 import logging
 import time
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
 import anyio
 import grpc
+import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving import errors
-from serving.api import embeddings, json_examples, json_tensors
+from serving.api import embeddings, json_tensors
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
-from serving.middleware import request_log
 from serving.middleware.limits import LimitSettings
-from serving.middleware.logs import failure
+from serving.middleware.request_log import failure, name_model
+from serving.middleware.rest_calls import HELD
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
-from serving.protos import ClassificationRequest, ModelSpec, RegressionRequest, TensorInfo, types_pb2
+from serving.protos import ClassificationRequest, ModelSpec, RegressionRequest, SignatureDef, TensorInfo, types_pb2
 from serving.scheduling.admission import QueueSettings, RequestContext
 
 log = logging.getLogger(__name__)
 
 
 VERSION_HEADER = "X-Model-Version"
-_HELD = "bert_tfx.held"  # in a request's scope
+_CLOSE = {"Connection": "close"}
+# Parameters of the path, body, context -> answer.
+_Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response]
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
 
-def rest_app(inference: Inference, queue: QueueSettings) -> Starlette:
-    """ASGI application; a body larger than the policy's `max_request_bytes` is a 413, a late one a 408."""
+def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
+    """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", api.embeddings, methods=["POST"])]
+    vectors = partial(api.post, work=api.embeddings, to_error=embeddings.error)
+    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", vectors, methods=["POST"])]
+    posted: dict[str, _Work] = {
+        "predict": api.predict,
+        "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_tensors.classifications),
+        "regress": partial(api.on_examples, kind=RegressionRequest, to_json=json_tensors.regressions),
+    }
     for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
-        for method, work in (("predict", api.predict), ("classify", api.classify), ("regress", api.regress)):
-            answer = functools.partial(api.post, work=work)
-            routes.append(Route(f"{model}:{method}", answer, methods=["POST"]))
+        routes += [
+            Route(f"{model}:{method}", partial(api.post, work=work), methods=["POST"])
+            for method, work in posted.items()
+        ]
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _malformed}, middleware=[Middleware(_UntilSent)])
+    return Starlette(routes=[*routes, *further], exception_handlers={HTTPException: _malformed})
 
 
-class _UntilSent:
-    """Releases what a request holds once its answer has been sent."""
-
-    def __init__(self, app: ASGIApp):
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with contextlib.ExitStack() as scope[_HELD]:
-            await self._app(scope, receive, send)
+def _error(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status_code=status)
 
 
 class _RestApi:
@@ -91,102 +90,75 @@ class _RestApi:
         self._queue = queue
         self._began = int(time.time())
 
-    async def embeddings(self, request: Request) -> Response:
-        answer = await self.post(request, self._embeddings)
-        if answer.status_code < 400:
-            return answer
-        refusal = embeddings.error(answer.status_code, json.loads(bytes(answer.body) or b"{}").get("error", ""))
-        if answer.headers.get("Connection"):
-            refusal.headers["Connection"] = answer.headers["Connection"]
-        return refusal
-
     async def post(
-        self, request: Request, work: Callable[[dict[str, Any], bytes, RequestContext], Response]
+        self,
+        request: Request,
+        work: _Work,
+        to_error: Callable[[int, str], Response] = _error,
     ) -> Response:
         """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
-        context, limits = RequestContext(self._queue.rest_timeout_seconds), self._inference.policy.limits
-        request.scope[_HELD].callback(context.held.close)
-        coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-        if coding not in ("identity", "gzip", "x-gzip"):
-            return _error(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
-        body = bytearray()
+        context = RequestContext(self._queue.rest_timeout_seconds)
+        request.scope[HELD].callback(context.held.close)
         try:
-            with anyio.fail_after(limits.max_receive_seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > limits.max_request_bytes:
-                        return _too_large(limits)
-            if coding != "identity":
-                # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
-                unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-                body = bytearray(unpacker.decompress(body, limits.max_request_bytes + 1))
-                if len(body) > limits.max_request_bytes:
-                    return _too_large(limits)
-                if not unpacker.eof or unpacker.unused_data:
-                    return _error(400, "the request body is not one complete gzip stream")
-        except zlib.error:
-            return _error(400, "the request body is not gzip, contrary to its Content-Encoding")
-        except TimeoutError:
-            answer = _error(408, f"the request body did not arrive in {limits.max_receive_seconds:g} seconds")
-            answer.headers["Connection"] = "close"  # the remainder is not awaited
-            return answer
+            body = await _body(request, self._inference.limits)
         except ClientDisconnect:
             return Response(status_code=400)  # never read
+        except HTTPException as error:
+            answer = to_error(error.status_code, error.detail)
+            answer.headers.update(error.headers or {})
+            return answer
         watch = asyncio.ensure_future(_cancel_when_gone(request, context))
         try:
-            task = functools.partial(work, request.path_params, bytes(body), context)
+            task = partial(work, request.path_params, body, context)
             return await anyio.to_thread.run_sync(task, limiter=self._threads)
         except Exception as error:
-            return _refused(error)
+            return _refused(error, to_error)
         finally:
             watch.cancel()
 
-    @functools.cached_property
+    @cached_property
     def _threads(self) -> anyio.CapacityLimiter:
         # Starlette's own limit is 40 threads: further requests would wait without a deadline.
         return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
 
     def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = json_tensors.parse_request(body)
-        answer = self._inference.predict(
-            _target(path),
-            request.get("signature_name", ""),
-            lambda signature: json_tensors.request_inputs(request, signature, self._inference.policy.limits),
-            context,
-            growth=json_tensors.GROWTH,
-        )
-        return _answered(json_tensors.answer(request, answer.outputs), answer.version)
+        return self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
 
-    def _embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        target, texts, request = embeddings.parse_request(body)
+    def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        target, request = embeddings.parse_request(body)
         if target.name in self._models.stores:
-            request_log.name_model(target.name)
+            name_model(target.name)
         embeddings.check(target.name, self._models.get(target).signature_defs)
-        answer = self._inference.predict(
-            target,
-            embeddings.SIGNATURE,
-            lambda signature: embeddings.inputs(texts, signature, self._inference.policy.limits),
-            context,
-            embeddings.OUTPUTS,
-            growth=json_tensors.GROWTH,
+        return self._predict(
+            target, embeddings.SIGNATURE, request, context, embeddings.answer, output_filter=embeddings.OUTPUTS
         )
-        return _answered(embeddings.answer(request, answer.outputs), answer.version)
 
-    def classify(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        return self._on_examples(path, body, context, ClassificationRequest, json_examples.classifications)
+    def _predict(
+        self,
+        target: Target,
+        signature_name: str,
+        request: dict[str, Any],
+        context: RequestContext,
+        to_json: Callable[..., bytes],
+        **options: Any,
+    ) -> Response:
+        def inputs(signature: SignatureDef) -> dict[str, np.ndarray]:
+            return json_tensors.request_inputs(request, signature, self._inference.limits)
 
-    def regress(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        return self._on_examples(path, body, context, RegressionRequest, json_examples.regressions)
+        servable, outputs = self._inference.predict(
+            target, signature_name, inputs, context, growth=json_tensors.GROWTH, **options
+        )
+        return _answered(to_json(request, outputs), servable.version)
 
-    def _on_examples(
+    def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
     ) -> Response:
         request = json_tensors.parse_object(body)
         # The path's version is not in the spec: it may be too large for an int64.
         spec = ModelSpec(name=path["name"], signature_name=request.get("signature_name", ""))
-        given = json_examples.request_input(request, self._inference.policy.limits)
-        calls = self._inference.on_examples(lambda _: _target(path), context)
-        answer = calls.answer(kind(model_spec=spec, input=given))
+        given = kind(model_spec=spec, input=json_tensors.examples_input(request, self._inference.limits))
+        answer = self._inference.on_examples(given, lambda _: _target(path), context)
         return _answered(to_json(answer), answer.model_spec.version.value)
 
     def status(self, path: dict[str, Any]) -> Response:
@@ -234,7 +206,7 @@ def _get(path: str, work: Callable[[dict[str, Any]], Response]) -> Route:
         try:
             return work(request.path_params)
         except Exception as error:
-            return _refused(error)
+            return _refused(error, _error)
 
     return Route(path, answer, methods=["GET"])
 
@@ -253,22 +225,45 @@ async def _cancel_when_gone(request: Request, context: RequestContext) -> None:
     context.cancel()
 
 
-def _refused(error: Exception) -> Response:
+async def _body(request: Request, limits: LimitSettings) -> bytes:
+    """The body of a request, decompressed; HTTPException if it is too large, late or malformed."""
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", "x-gzip"):
+        raise HTTPException(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
+    too_large = HTTPException(413, f"the request body is larger than {limits.max_request_bytes} bytes")
+    body = bytearray()
+    try:
+        with anyio.fail_after(limits.max_receive_seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.max_request_bytes:
+                    raise too_large
+    except TimeoutError:
+        late = f"the request body did not arrive in {limits.max_receive_seconds:g} seconds"
+        raise HTTPException(408, late, _CLOSE) from None  # the remainder is not awaited
+    if coding == "identity":
+        return bytes(body)
+    # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        unpacked = unpacker.decompress(body, limits.max_request_bytes + 1)
+    except zlib.error:
+        raise HTTPException(400, "the request body is not gzip, contrary to its Content-Encoding") from None
+    if len(unpacked) > limits.max_request_bytes:
+        raise too_large
+    if not unpacker.eof or unpacker.unused_data:
+        raise HTTPException(400, "the request body is not one complete gzip stream")
+    return unpacked
+
+
+def _refused(error: Exception, to_error: Callable[[int, str], Response]) -> Response:
     reason = errors.from_exception(error)
     if reason.code is grpc.StatusCode.INTERNAL:
         log.error("a request failed: %s", failure(error))
-    answer = _error(reason.http_status, str(reason))
+    answer = to_error(reason.http_status, str(reason))
     if reason.code is grpc.StatusCode.UNAVAILABLE:
-        answer.headers["Connection"] = "close"  # so that the client retries on another server
+        answer.headers.update(_CLOSE)  # so that the client retries on another server
     return answer
-
-
-def _too_large(limits: LimitSettings) -> JSONResponse:
-    return _error(413, f"the request body is larger than {limits.max_request_bytes} bytes")
-
-
-def _error(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": message}, status_code=status)
 
 
 def _malformed(request: Request, error: Exception) -> Response:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.deploy.errors import CannotDeploy
+from serving.deploy.settings import CannotDeploy
 
 # Hashes of the written files: a folder with exactly these files, unchanged, may be replaced.
 MANIFEST = "manifest.json"
@@ -14,12 +14,9 @@ _WRITER = "bert-tfx deploy tf-serving"
 
 
 def write_folder(output: Path, files: Mapping[str, str]) -> None:
-    """Write `files` (text by relative name) and their manifest as the folder `output`.
+    """Write `files` (text by relative name) and their manifest as the folder `output`, or nothing: CannotDeploy.
 
-    They are written to a temporary folder and renamed. A folder written earlier by this function is replaced.
-
-    Raises:
-        CannotDeploy: the folder has foreign or modified files, or cannot be written.
+    A folder written earlier by this function is replaced, unless it has foreign or modified files.
     """
     refuse_foreign(output)
     try:

@@ -14,10 +14,8 @@ from typing import Any
 
 import jinja2
 
-from serving.deploy.errors import CannotDeploy
-from serving.deploy.pushed import PushedVersion, find_versions, read_version
-from serving.deploy.settings import DeploySettings
-from serving.deploy.sizing import Sizing, sizing_of
+from serving.deploy.settings import CannotDeploy, DeploySettings
+from serving.deploy.sizing import PushedVersion, Sizing, find_versions, read_version, sizing_of
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 # Releases of TensorFlow Serving by the TensorFlow of each stack (docs/platforms.md), oldest first.
@@ -42,15 +40,10 @@ _CONSTANTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Deployment:
-    """Files of a deployment, and facts for the command's last line.
-
-    Attributes:
-        files: text by name, relative to the deployment's folder.
-        image: name of the image to build, with its tag.
-    """
+    """Files of a deployment (text by relative name), and facts for the command's last line."""
 
     files: dict[str, str]
-    image: str
+    image: str  # to build, with its tag
     base_image: str
     stable: int
     canary: int
@@ -68,9 +61,6 @@ def generate(
         output: folder for the files; they contain the path from there to `base`.
         stable: version with that label; None for the newest that is not the canary.
         canary: version with that label, loaded besides `stable`; None for no canary.
-
-    Raises:
-        CannotDeploy: a version, name or TensorFlow release does not fit.
     """
     if not _MODEL_NAME.fullmatch(model_name):
         raise CannotDeploy(f"{model_name!r} is not a model name: at most 40 of A-Z a-z 0-9 . _ -, no sign first")
@@ -94,7 +84,7 @@ def generate(
         # 200 if and only if the stable version answers; the usual path is also 200 while it loads and after it failed.
         "ready_path": ready_path,
         "health": health_command(ready_path, 8501),
-        "flags": _server_flags(sizing, settings.ssl),
+        "flags": _server_flags(sizing, settings),
         "models": os.path.relpath(base, output),
         "kubectl": f"kubectl -n {settings.namespace}" if settings.namespace else "kubectl",
         "varying": sorted({name for version in versions for name in version.varying_inputs}),
@@ -134,7 +124,7 @@ def _hash(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:_HASH_DIGITS]
 
 
-def _server_flags(sizing: Sizing, ssl: bool) -> list[str]:
+def _server_flags(sizing: Sizing, settings: DeploySettings) -> list[str]:
     """Command-line flags of `tensorflow_model_server`."""
     age = f"grpc.max_connection_age_ms={1000 * _CONNECTION_AGE_SECONDS},grpc.max_connection_age_grace_ms=10000"
     flags: dict[str, object] = {
@@ -147,15 +137,15 @@ def _server_flags(sizing: Sizing, ssl: bool) -> list[str]:
         # A version that fails to load will fail again: by default the server retries for five minutes first.
         "max_num_load_retries": 0,
         # The default is the number of cores of the machine, regardless of the container's limit.
-        "tensorflow_intra_op_parallelism": sizing.batch_threads,
-        "tensorflow_inter_op_parallelism": sizing.batch_threads,
+        "tensorflow_intra_op_parallelism": settings.cpus,
+        "tensorflow_inter_op_parallelism": settings.cpus,
         "grpc_max_threads": sizing.request_threads,
         "rest_api_num_threads": sizing.request_threads,
         "grpc_channel_arguments": age,
     }
     if sizing.batching:
         flags |= {"enable_batching": "true", "batching_parameters_file": "/etc/tf-serving/batching.config"}
-    if ssl:
+    if settings.ssl:
         flags["ssl_config_file"] = "/etc/tf-serving-ssl/ssl.config"
     return [f"--{name}={value}" for name, value in flags.items()]
 

@@ -3,13 +3,15 @@
 import re
 from dataclasses import dataclass
 
-from serving.deploy.errors import CannotDeploy
-
 # A registry with its port, a path, a tag, a digest.
 _REPOSITORY = r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*"
 _IMAGE = re.compile(rf"{_REPOSITORY}(:(?!latest)[\w.-]+)?(@sha256:[0-9a-f]{{64}})?")
 _UNPINNED = re.compile(_REPOSITORY)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class CannotDeploy(ValueError):
+    """A deployment that cannot be written; the message is one line with the cause and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,10 @@ class DeploySettings:
                 raise CannotDeploy(f"{name} is {value}; it must be 1 or more")
         if self.max_replicas < self.min_replicas:
             raise CannotDeploy(f"max_replicas is {self.max_replicas}, below min_replicas, {self.min_replicas}")
-        if self.base_image is not None and not _pinned(self.base_image):
-            raise CannotDeploy(f"base_image {self.base_image!r} is not pinned: give it a tag or a digest")
+        image = self.base_image  # with a tag other than `latest`, or a digest
+        if image is not None and (not _IMAGE.fullmatch(image) or _UNPINNED.fullmatch(image)):
+            raise CannotDeploy(f"base_image {image!r} is not pinned: give it a tag or a digest")
         if self.repository is not None and not _UNPINNED.fullmatch(self.repository):
             raise CannotDeploy(f"repository {self.repository!r}: give HOST/PATH in lower case, without a tag")
         if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
             raise CannotDeploy(f"namespace {self.namespace!r}: give at most 63 of a-z 0-9 -, no - first or last")
-
-
-def _pinned(image: str) -> bool:
-    """Whether an image has a tag other than `latest`, or a digest."""
-    return bool(_IMAGE.fullmatch(image)) and not _UNPINNED.fullmatch(image)

@@ -1,11 +1,25 @@
-"""Threads, batches, queues and memory of one server, derived from its cores and its models."""
+"""Pushed versions, read without loading them; threads, batches, queues and memory of a server, derived from them."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from serving.deploy.pushed import PushedVersion
-from serving.deploy.settings import DeploySettings
+from google.protobuf.message import DecodeError
 
+from serving.deploy.settings import CannotDeploy, DeploySettings
+from serving.models.servable import SAVED_MODEL_FILE
+from serving.protos import SavedModel
+
+# Files that TensorFlow Serving reads. The weights, configuration and vocabulary for fine-tuning beside them take as
+# much space again and are not in the image.
+_SERVED_FILES = (SAVED_MODEL_FILE, "fingerprint.pb")
+_SERVED_FOLDERS = ("assets", "assets.extra", "variables")
+_CONFIG_FILE = "bert_config.json"
+# Assumed for versions without bert_config.json: the largest common model, BERT base.
+_BERT_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}
+_MAX_VERSION = 2**63 - 1  # model_spec.version is an int64
 # Measured with `bert-tfx serve`, one version loaded and warmed up (docs/deploying.md, "Memory"): no measurement exceeds
 # the derived memory. TensorFlow Serving was not measured; it has no Python, so it should need less.
 _RUNTIME_MIB = 1408
@@ -17,22 +31,105 @@ _SPARE_THREADS = 16
 
 
 @dataclass(frozen=True)
-class Sizing:
-    """Derived numbers of one server.
+class PushedVersion:
+    """One version in the serving folder."""
 
-    Attributes:
-        batch_threads: batches computed at once; also the intra-op and inter-op threads.
-        batch_sizes: sizes that batches are padded to.
-        max_enqueued_batches: capacity of the queue, in full batches; beyond it requests are UNAVAILABLE.
-        request_threads: maximum number of concurrent requests, for gRPC and REST each.
+    version: int
+    folder: str  # its name, which may have leading zeros
+    tensorflow_version: str  # of the TensorFlow that exported it
+    files: tuple[str, ...]  # existing ones among `_SERVED_FILES`
+    folders: tuple[str, ...]  # likewise, among `_SERVED_FOLDERS`
+    size: int  # of all of them, in bytes
+    content: str  # SHA-256 of all of them, by name
+    row_bytes: int  # peak memory for answering one row of a batch (`_row_bytes`)
+    varying_inputs: tuple[str, ...]  # `signature/input` of inputs with an unknown dimension other than the rows
+
+
+def find_versions(base: Path) -> dict[int, Path]:
+    """Versions pushed to `base`, by number, without incomplete pushes; CannotDeploy if there are none."""
+    names = sorted(base.iterdir()) if base.is_dir() else []
+    versions = {
+        int(path.name): path
+        for path in names
+        if path.name.isascii() and path.name.isdigit() and (path / SAVED_MODEL_FILE).is_file()
+    }
+    if not versions:
+        raise CannotDeploy(
+            f"{base} contains no version (<integer>/{SAVED_MODEL_FILE}); give the folder that models are pushed to"
+        )
+    if max(versions) > _MAX_VERSION:
+        raise CannotDeploy(f"{versions[max(versions)]}: a version is at most {_MAX_VERSION}; rename the folder")
+    return versions
+
+
+def read_version(version: int, path: Path) -> PushedVersion:
+    """Read one version; CannotDeploy if one of its files cannot be read."""
+    saved_model = SavedModel()
+    try:
+        saved_model.ParseFromString((path / SAVED_MODEL_FILE).read_bytes())
+        graph = saved_model.meta_graphs[0]
+        row_bytes = _row_bytes(_architecture(path / _CONFIG_FILE))
+    except (DecodeError, IndexError, OSError, ValueError, TypeError) as error:
+        raise CannotDeploy(f"{path}: not a version that can be served ({error}); push it again") from error
+    files = tuple(name for name in _SERVED_FILES if (path / name).is_file())
+    folders = tuple(name for name in _SERVED_FOLDERS if (path / name).is_dir())
+    served = [path / name for name in files]
+    served += [file for name in folders for file in (path / name).rglob("*") if file.is_file()]
+    varying = (
+        f"{signature}/{name}"
+        for signature, declared in graph.signature_def.items()
+        for name, info in declared.inputs.items()
+        if info.tensor_shape.unknown_rank or any(dim.size < 0 for dim in info.tensor_shape.dim[1:])
+    )
+    return PushedVersion(
+        version=version,
+        folder=path.name,
+        tensorflow_version=graph.meta_info_def.tensorflow_version,
+        files=files,
+        folders=folders,
+        size=sum(file.stat().st_size for file in served),
+        content=_hash(path, served),
+        row_bytes=row_bytes,
+        varying_inputs=tuple(sorted(varying)),
+    )
+
+
+def _hash(path: Path, files: Sequence[Path]) -> str:
+    content = hashlib.sha256()
+    for file in sorted(files):
+        content.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as opened:
+            while part := opened.read(2**20):
+                content.update(part)
+    return content.hexdigest()
+
+
+def _architecture(path: Path) -> Mapping[str, int]:
+    if not path.is_file():
+        return _BERT_BASE
+    config = json.loads(path.read_text())
+    return {name: int(config.get(name, usual)) for name, usual in _BERT_BASE.items()}
+
+
+def _row_bytes(of: Mapping[str, int]) -> int:
+    """Memory of one row of maximum length, float32, in the layer that needs most.
+
+    This is either attention (scores and softmax, [A, T, T] each, plus queries, keys, values and the layer's input,
+    [T, H] each) or the feed-forward (before and after activation, [T, I] each, plus input and output).
     """
+    tokens, hidden = of["max_position_embeddings"], of["hidden_size"]
+    attention = 2 * of["num_attention_heads"] * tokens * tokens + 4 * tokens * hidden
+    feed_forward = 2 * tokens * of["intermediate_size"] + 2 * tokens * hidden
+    return 4 * max(attention, feed_forward)
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Derived numbers of one server; each core computes a batch, and as many full batches wait in the queue."""
 
     batching: bool
-    batch_threads: int
-    max_batch_size: int
-    batch_sizes: tuple[int, ...]
-    max_enqueued_batches: int
-    request_threads: int
+    batch_sizes: tuple[int, ...]  # that batches are padded to
+    request_threads: int  # maximum number of concurrent requests, for gRPC and REST each
     memory_mib: int
 
 
@@ -49,10 +146,7 @@ def sizing_of(settings: DeploySettings, versions: Sequence[PushedVersion]) -> Si
     held = threads * rows * (1 + len(versions)) if batching else 4 * threads
     return Sizing(
         batching=batching,
-        batch_threads=threads,
-        max_batch_size=rows,
         batch_sizes=batch_sizes(rows),
-        max_enqueued_batches=threads,
         request_threads=held + _SPARE_THREADS,
         memory_mib=settings.memory_mib or _memory_mib(threads * rows, versions),
     )

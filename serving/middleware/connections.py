@@ -3,7 +3,7 @@
 | | REST | gRPC |
 |---|---|---|
 | no complete head of a request `max_head_seconds` after the connection or the last answer | closed | closed |
-| an answer that the client does not take for `max_receive_seconds` | closed | cancelled (`receive_timeout`) |
+| an answer that the client does not take for `max_receive_seconds` | closed | cancelled (`grpc_calls`) |
 | idle after an answer | 5 s, uvicorn's | `max_idle_seconds` |
 | more than `max_connections` | closed at once | the excess is closed within a second |
 | more than `max_address_connections` of one client address | closed at once | likewise |
@@ -15,26 +15,22 @@ checks it accepts up to _BURST times as many: at a hard limit, one address could
 import asyncio
 import collections
 import contextlib
-import functools
 import logging
 import os
 import resource
 import socket
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from serving.errors import SettingsError
-from serving.middleware.limits import PIECE_BYTES, LimitSettings
+from serving.middleware.limits import LimitSettings
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25  # between calls of `close_excess`
 _BURST = 5
 # Besides connections: descriptors of models, logs and threads, and files that are open briefly.
 _OTHER_DESCRIPTORS = 512
@@ -55,45 +51,37 @@ def reserve_descriptors(limits: LimitSettings) -> None:
 
 
 class Listener(socket.socket):
-    """Listening socket that closes excess connections at once, even during the TLS handshake."""
+    """Listening socket that closes excess connections at once, even during the TLS handshake.
 
-    def limit(self, limits: LimitSettings) -> None:
-        """Set the limits; must be called before the first connection."""
+    Raises:
+        OSError: the port is taken.
+    """
+
+    def __init__(self, host: str, port: int, limits: LimitSettings):
+        made = socket.create_server((host, port), backlog=1024)
+        super().__init__(made.family, made.type, made.proto, fileno=made.detach())
+        # Accepted connections inherit it. asyncio sets it only on its own sockets; without it every answer on a kept
+        # connection waits 40 ms for a delayed acknowledgement.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._limits = limits
-        self._held: collections.Counter[str] = collections.Counter()
+        self._accepted: list[tuple[socket.socket, str]] = []
 
     def accept(self) -> tuple[socket.socket, Any]:
         while True:
             descriptor, address = self._accept()  # type: ignore[attr-defined]
-            host = str(address[0])
-            accepted = _Accepted(self.family, self.type, self.proto, fileno=descriptor)
-            most, most_of_one = self._limits.max_connections, self._limits.max_address_connections
-            if self._held.total() < most and self._held[host] < most_of_one:
-                self._held[host] += 1
-                accepted.gone = functools.partial(self._gone, host)
+            accepted, host = socket.socket(self.family, self.type, self.proto, fileno=descriptor), str(address[0])
+            self._accepted = [(one, peer) for one, peer in self._accepted if one.fileno() >= 0]  # without closed ones
+            of_host = sum(peer == host for _, peer in self._accepted)
+            if len(self._accepted) < self._limits.max_connections and of_host < self._limits.max_address_connections:
+                self._accepted.append((accepted, host))
                 return accepted, address
             accepted.close()
-
-    def _gone(self, host: str) -> None:
-        self._held[host] -= 1
-        if not self._held[host]:
-            del self._held[host]
-
-
-class _Accepted(socket.socket):
-    gone: Callable[[], None] | None = None
-
-    def close(self) -> None:
-        super().close()
-        gone, self.gone = self.gone, None
-        if gone is not None:
-            gone()
 
 
 def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with deadlines for request heads and for readers: it would await both forever.
 
-    It keeps nothing to be sent but the last piece of `in_pieces`, so an answer is complete once the system has it all.
+    It keeps nothing to be sent but the last piece (`rest_calls`), so an answer is complete once the system has it all.
     """
 
     class Protocol(H11Protocol):
@@ -108,45 +96,38 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
                 tls.pause_writing = _each(self.pause_writing, tls.pause_writing)
                 tls.resume_writing = _each(self.resume_writing, tls.resume_writing)
             transport.set_write_buffer_limits(0)
-            self._wait_for_head()
+            self._abort_in("_overdue", limits.max_head_seconds)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._head_is_there()
+            self._abort_in("_overdue", None)
             super().connection_lost(exc)
-            self._is_taken()
+            self._abort_in("_stuck", None)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._stuck = self.loop.call_later(limits.max_receive_seconds, self.transport.abort)
+            self._abort_in("_stuck", limits.max_receive_seconds)
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self._is_taken()
-
-        def _is_taken(self) -> None:
-            if self._stuck is not None:
-                self._stuck.cancel()
-                self._stuck = None
+            self._abort_in("_stuck", None)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._head_is_there()
+            if self.cycle is not None and not self.cycle.response_complete:  # the head is there
+                self._abort_in("_overdue", None)
 
         def on_response_complete(self) -> None:
-            self._wait_for_head()
+            self._abort_in("_overdue", limits.max_head_seconds)
             super().on_response_complete()
             if not self.cycle.response_complete:  # the next request has arrived already
-                self._head_is_there()
+                self._abort_in("_overdue", None)
 
-        def _wait_for_head(self) -> None:
-            self._head_is_there()
-            self._overdue = self.loop.call_later(limits.max_head_seconds, self.transport.abort)
-
-        def _head_is_there(self) -> None:
-            if self._overdue is not None:
-                self._overdue.cancel()
-                self._overdue = None
+        def _abort_in(self, timer: str, seconds: float | None) -> None:
+            """Set a timer anew; None stops it."""
+            if (running := getattr(self, timer)) is not None:
+                running.cancel()
+            started = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+            setattr(self, timer, started)
 
     return Protocol
 
@@ -159,42 +140,16 @@ def _each(*calls: Callable[[], None]) -> Callable[[], None]:
     return both
 
 
-def in_pieces(app: ASGIApp) -> ASGIApp:
-    """`app`, its answers sent in pieces: each waits until the client has taken the one before, the end for the last."""
+def loop_with_deadline(handshake_seconds: float) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes an event loop whose servers have a deadline for TLS handshakes, for which uvicorn has no option."""
 
-    async def sending(scope: Scope, receive: Receive, send: Send) -> None:
-        async def pieces(message: Message) -> None:
-            if message["type"] == "http.response.body" and (body := message.get("body", b"")):
-                for begin in range(0, len(body), PIECE_BYTES):
-                    await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": True})
-                message = {**message, "body": b""}
-            await send(message)
+    class Loop(asyncio.SelectorEventLoop):
+        async def create_server(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
+            if options.get("ssl") is not None:
+                options["ssl_handshake_timeout"] = handshake_seconds
+            return await super().create_server(*args, **options)
 
-        await app(scope, receive, pieces)
-
-    return sending
-
-
-class RestConfig(uvicorn.Config):
-    """uvicorn's configuration with a deadline for TLS handshakes, for which it has no option."""
-
-    def __init__(self, app: Any, handshake_seconds: float, **options: Any):
-        super().__init__(app, **options)
-        self._handshake_seconds = handshake_seconds
-
-    def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop]:
-        return functools.partial(_Loop, self._handshake_seconds)
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    def __init__(self, handshake_seconds: float):
-        super().__init__()
-        self._handshake_seconds = handshake_seconds
-
-    async def create_server(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]
-        if options.get("ssl") is not None:
-            options["ssl_handshake_timeout"] = self._handshake_seconds
-        return await super().create_server(*args, **options)
+    return Loop
 
 
 def grpc_options(limits: LimitSettings) -> list[tuple[str, int]]:
@@ -206,43 +161,24 @@ def grpc_options(limits: LimitSettings) -> list[tuple[str, int]]:
     ]
 
 
-class AddressWatch:
-    """Closes connections above the limits on a port that gRPC accepts on by itself."""
-
-    def __init__(self, port: int, limits: LimitSettings):
-        self._port, self._limits = port, limits
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            try:
-                self._look()
-            except OSError as error:  # no descriptor is left
-                log.error("connections of gRPC: %s", error.strerror)
-
-    def _look(self) -> None:
-        kept: collections.Counter[str] = collections.Counter()
-        closed: collections.Counter[str] = collections.Counter()
-        for _, peer, connection in _sockets_of(self._port):
+def close_excess(port: int, limits: LimitSettings) -> None:
+    """Close connections above the limits on a port that gRPC accepts on by itself."""
+    kept: collections.Counter[str] = collections.Counter()
+    closed: collections.Counter[str] = collections.Counter()
+    try:
+        for _, peer, connection in _sockets_of(port):
             if peer is None:
                 continue
-            if kept[peer] < self._limits.max_address_connections and kept.total() < self._limits.max_connections:
+            if kept[peer] < limits.max_address_connections and kept.total() < limits.max_connections:
                 kept[peer] += 1
                 continue
             closed[peer] += 1
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        for peer, number in closed.items():
-            log.warning("%s: %d connections of gRPC above the limits were closed, %d kept", peer, number, kept[peer])
+    except OSError as error:  # no descriptor is left
+        log.error("connections of gRPC: %s", error.strerror)
+    for peer, number in closed.items():
+        log.warning("%s: %d connections of gRPC above the limits were closed, %d kept", peer, number, kept[peer])
 
 
 def hang_up(port: int) -> None:

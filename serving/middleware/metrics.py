@@ -16,17 +16,17 @@ refused or not. For a model that is not served, `model_name` is empty: otherwise
 be a new time series.
 
 TensorFlow Serving writes counters without the `_total` suffix that the Prometheus client adds
-(util/prometheus_exporter.cc), and no `_created` series: `Metrics.page` removes both.
+(util/prometheus_exporter.cc), and no `_created` series.
 """
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -56,6 +56,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        disable_created_metrics()
         registry = self._registry = CollectorRegistry()
 
         def counter(name: str, what: str, *labels: str) -> Counter:
@@ -104,33 +105,27 @@ class Metrics:
             self._version.labels(record.model).set(record.version or 0)
 
     @contextlib.contextmanager
-    def loading(self, path: Path) -> Iterator[None]:
-        """Measure the loading of a version: the attempt, and the time if it succeeds."""
-        began = time.perf_counter()
-        status = "fail"
-        try:
-            yield
-            status = "success"
-            self._load_latency.labels(str(path)).inc(1e6 * (time.perf_counter() - began))
-        finally:
-            self._loads.labels(str(path), status).inc()
-
-    @contextlib.contextmanager
-    def warming(self, path: Path) -> Iterator[None]:
-        """Measure the warm-up of a version: its time and status code."""
-        began = time.perf_counter()
-        code = grpc.StatusCode.OK
+    def measured(self, what: str, path: Path) -> Iterator[None]:
+        """Measure the "loading" or the "warm-up" of a version: its time, and whether it succeeds."""
+        began, code = time.perf_counter(), grpc.StatusCode.OK
         try:
             yield
         except Exception as error:
             code = from_exception(error).code
             raise
         finally:
-            self._warmups.labels(str(path), code.name).observe(1e6 * (time.perf_counter() - began))
+            microseconds = 1e6 * (time.perf_counter() - began)
+            if what == "warm-up":
+                self._warmups.labels(str(path), code.name).observe(microseconds)
+            else:
+                loaded = code is grpc.StatusCode.OK
+                self._loads.labels(str(path), "success" if loaded else "fail").inc()
+                if loaded:
+                    self._load_latency.labels(str(path)).inc(microseconds)
 
     def page(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        text = generate_latest(_WithoutCreated(self._registry.collect)).decode()
+        text = generate_latest(self._registry).decode()
         for name in _WITHOUT_TOTAL:
             text = text.replace(f"{name}_total", name)
         return text.encode()
@@ -142,16 +137,6 @@ class Metrics:
             return Response(self.page(), headers={"Content-Type": _CONTENT_TYPE})
 
         return Route(PATH, answer, methods=["GET"])
-
-
-class _WithoutCreated:
-    def __init__(self, collect: Callable[[], Iterable[Metric]]):
-        self._collect = collect
-
-    def collect(self) -> Iterable[Metric]:
-        for metric in self._collect():
-            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
-            yield metric
 
 
 def resident_bytes() -> int:

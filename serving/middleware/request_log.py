@@ -1,59 +1,52 @@
-"""One record for each request, over gRPC and REST, for metrics and the access log.
+"""One record for each request, over gRPC and REST, for metrics and the access log: one JSON object per line.
 
-The record is created before the request is read, when only the method is known. `annotate` adds the resolved model.
-When the answer is sent, the record goes to the observers. It holds only names that the server knows, never names that a
-client made up. A request that is refused early is still counted under its model, if that model is served.
+    {"time": "2026-11-21T19:12:44.113Z", "entrypoint": "GRPC", "method": "Predict", "model": "bert", "version": 3,
+     "signature": "fill_mask", "rows": 2, "milliseconds": 3.2, "code": "OK"}
+
+(on one line.) The record is created before the request is read, when only the method is known. `annotate` adds the
+resolved model. When the answer is sent, the record goes to the observers. It holds only names that the server knows,
+never names that a client made up. A request that is refused early is still counted under its model, if that model is
+served. Texts are logged only if configured. Error messages are not, because some quote the request: an internal error
+is logged as the type of the exception and the lines of code that it passed through.
 """
 
 import contextlib
 import contextvars
-import re
+import datetime
+import json
+import logging
+import sys
 import time
+import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.errors import HTTP_STATUS
+from serving.errors import SettingsError
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 
-# HTTP has fewer codes than gRPC: each status maps to its first code.
-_CODE_OF_HTTP = {status: code for code, status in reversed(HTTP_STATUS.items())} | {
-    408: grpc.StatusCode.DEADLINE_EXCEEDED,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
-_REST_METHODS = {":predict": "Predict", ":classify": "Classify", ":regress": "Regress", "/metadata": "GetModelMetadata"}
+log = logging.getLogger(__name__)
 
-_REST_MODEL = re.compile(r"/v1/models/([^/:]+)")
+_FRAMES = 6
 
 
 @dataclass
 class RequestRecord:
-    """Attributes of a request, as far as known.
+    """Attributes of a request, as far as known: if it was refused early, some keep their defaults."""
 
-    Attributes:
-        method: name in TensorFlow Serving's services (Predict, GetModelStatus, ...), or Embeddings; "" for other REST
-            paths.
-        entrypoint: GRPC or REST.
-        model: "" if the model is not served, or not known yet.
-        version, signature: None and "" if the request was refused earlier.
-        rows: rows of the largest input; None if the request was refused earlier.
-        inputs: the arrays; only a log that was configured to do so shows them.
-        seconds: time until the answer; for gRPC, without the time in the queue of its thread pool.
-        code: final status.
-    """
-
-    method: str
-    entrypoint: str
-    model: str = ""
+    method: str  # of TensorFlow Serving's services (Predict, ...), or Embeddings; "" for other REST paths
+    entrypoint: str  # GRPC or REST
+    model: str = ""  # of those that are served
     version: int | None = None
     signature: str = ""
-    rows: int | None = None
-    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
-    seconds: float = 0.0
+    rows: int | None = None  # of the largest input
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)  # shown only by a log configured to do so
+    seconds: float = 0.0  # until the answer; for gRPC, without the time in the queue of its thread pool
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
 
 
@@ -86,7 +79,8 @@ def name_model(model: str) -> None:
 
 
 @contextlib.contextmanager
-def _recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[None]:
+def recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[None]:
+    """Make `record` that of the current request, and give it to the observers at the end."""
     began = time.perf_counter()
     token = _current.set(record)
     try:
@@ -98,117 +92,71 @@ def _recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[
             observer(record)
 
 
-class CallInterceptor(grpc.ServerInterceptor):
-    """Parses and records requests; INVALID_ARGUMENT for malformed messages (gRPC itself answers INTERNAL).
+@dataclass(frozen=True)
+class LogSettings:
+    """Settings of the access log.
 
-    Must be the outermost interceptor, so that it sees requests that others refuse.
+    Attributes:
+        access_log: file for one line per request, or "-" for standard error; None disables the log. After the file
+            has been moved (logrotate), a new one is created.
+        log_requests: log the inputs of requests, too; they are texts of users.
     """
 
-    def __init__(self, observers: Sequence[Observer], names: Names):
-        self._observers = observers
-        self._names = names
-
-    def intercept_service(self, continuation: Callable[..., Any], details: grpc.HandlerCallDetails) -> Any:
-        handler = continuation(details)
-        if handler is None or (handler.request_deserializer is None and handler.unary_unary is None):
-            return handler
-        parse = _parser(handler.request_deserializer)
-        if handler.unary_unary is not None:
-            behaviour = self._observed(details.method.rpartition("/")[2], parse, handler.unary_unary)
-            return grpc.unary_unary_rpc_method_handler(behaviour, None, handler.response_serializer)
-        if handler.unary_stream is not None:
-            stream = handler.unary_stream
-
-            def answers(request: bytes, context: grpc.ServicerContext, *rest: Any) -> Any:
-                return stream(parse(request, context), context, *rest)
-
-            # health's Watch does not hold a thread: gRPC reads that from an attribute of the function.
-            answers.__dict__.update(getattr(stream, "__dict__", {}))
-            return grpc.unary_stream_rpc_method_handler(answers, None, handler.response_serializer)
-        if handler.stream_stream is not None:
-            return grpc.stream_stream_rpc_method_handler(
-                lambda requests, context: handler.stream_stream((parse(item, context) for item in requests), context),
-                None,
-                handler.response_serializer,
-            )
-        return handler
-
-    def _observed(self, method: str, parse: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
-        def observed(request: bytes, context: grpc.ServicerContext) -> Any:
-            record = RequestRecord(method, "GRPC")
-            with _recorded(record, self._observers):
-                try:
-                    message = parse(request, context)
-                    record.model = _known(_grpc_model(message), self._names)
-                    response = answer(message, context)
-                    record.code = context.code() or grpc.StatusCode.OK  # type: ignore[attr-defined]
-                    return response
-                except Exception:
-                    record.code = context.code() or grpc.StatusCode.UNKNOWN  # type: ignore[attr-defined]
-                    raise
-
-        # health's Check has threads of its own: gRPC reads that from an attribute of the function.
-        observed.__dict__.update(getattr(answer, "__dict__", {}))
-        return observed
+    access_log: str | None = None
+    log_requests: bool = False
 
 
-def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes, grpc.ServicerContext], Any]:
-    def parse(request: bytes, context: grpc.ServicerContext) -> Any:
-        if deserialize is None:
-            return request
-        try:
-            return deserialize(request)
-        except Exception:  # protobuf's own error class differs between its implementations
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not the protocol buffer of this method")
+class AccessLog:
+    """Writes one line per request.
 
-    return parse
+    Raises:
+        SettingsError: the file cannot be written.
+    """
 
-
-class CallMiddleware:
-    """Records the requests of an ASGI application. Must be outermost, so that it sees requests that others refuse."""
-
-    def __init__(self, app: ASGIApp, observers: Sequence[Observer], names: Names):
-        self._app = app
-        self._observers = observers
-        self._names = names
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+    def __init__(self, settings: LogSettings):
+        self._log_requests = settings.log_requests
+        # A logger outside of the hierarchy: no logging configuration can change or repeat its lines.
+        self._logger = logging.Logger("access", logging.INFO)
+        if settings.access_log is None:
+            if settings.log_requests:
+                raise SettingsError("log_requests needs an access log: give its file, or `-` for standard error")
+            self._logger.disabled = True
             return
-        began = time.perf_counter()
-        record = RequestRecord(_rest_method(scope["path"]), "REST", _known(_rest_model(scope["path"]), self._names))
+        try:
+            file = settings.access_log
+            self._logger.addHandler(logging.StreamHandler(sys.stderr) if file == "-" else WatchedFileHandler(file))
+        except OSError as error:
+            raise SettingsError(f"access log {file}: {error.strerror or error}") from None
 
-        async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                record.seconds = time.perf_counter() - began  # without the time that its client takes to read it
-                failed = _CODE_OF_HTTP.get(status, grpc.StatusCode.INTERNAL)
-                record.code = grpc.StatusCode.OK if status < 400 else failed
-            await send(message)
+    def __call__(self, record: RequestRecord) -> None:
+        if self._logger.disabled:
+            return
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        names = ("entrypoint", "method", "model", "version", "signature", "rows")
+        line: dict[str, Any] = {"time": now.replace("+00:00", "Z"), **{name: getattr(record, name) for name in names}}
+        line |= {"milliseconds": round(1000 * record.seconds, 3), "code": record.code.name}
+        if self._log_requests:
+            line["inputs"] = {name: _plain(array) for name, array in record.inputs.items()}
+        try:
+            self._logger.info("%s", json.dumps(line, ensure_ascii=False))
+        except OSError as error:  # e.g. its folder was deleted: no reason to fail a request
+            log.error("access log: %s", error.strerror)
 
-        with _recorded(record, self._observers):
-            await self._app(scope, receive, watched)
-
-
-def _known(name: str, names: Names) -> str:
-    return name if name in names() else ""
-
-
-def _grpc_model(message: Any) -> str:
-    """Model name of a request; several tasks must have the same model."""
-    specs = [message] if hasattr(message, "model_spec") else getattr(message, "tasks", ())
-    return specs[0].model_spec.name if specs else ""
-
-
-def _rest_model(path: str) -> str:
-    match = _REST_MODEL.match(path)
-    return match[1] if match else ""
+    def close(self) -> None:
+        for handler in self._logger.handlers:
+            handler.close()
 
 
-def _rest_method(path: str) -> str:
-    if path == "/v1/embeddings":
-        return "Embeddings"
-    if not path.startswith("/v1/models/"):
-        return ""
-    return next((method for end, method in _REST_METHODS.items() if path.endswith(end)), "GetModelStatus")
+def failure(error: BaseException) -> str:
+    """Exception without its message: "ValueError in rest_service.py:61 _predict < servable.py:68 predict"."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__} in {where}"
+
+
+def _plain(array: np.ndarray) -> Any:
+    if array.dtype != object:
+        return array.tolist()
+    texts = np.empty(array.shape, object)
+    texts.ravel()[:] = [text.decode(errors="backslashreplace") for text in array.ravel()]
+    return texts.tolist()

@@ -25,17 +25,14 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.errors import SettingsError, file_reason
-from serving.protos import MODEL_SERVICE
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +40,7 @@ RELOAD_SECONDS = 1.0
 # Shorter tokens could be guessed.
 MIN_TOKEN_CHARS = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1
-_OPEN_METHODS = "/grpc.health.v1.Health/"
-_ADMINISTRATION = f"/{MODEL_SERVICE}/HandleReloadConfigRequest"
-_REFUSAL = "no valid bearer token: send `authorization: Bearer TOKEN`"
-_NO_ADMINISTRATOR = "no administrator's token: send `authorization: Bearer TOKEN` with one of --admin-token-file"
-_NO_ADMINISTRATION = "the models cannot be changed by a call: the server was started without --admin-token-file"
-_HANDLERS = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
+REFUSAL = "no valid bearer token: send `authorization: Bearer TOKEN`"
 T = TypeVar("T")
 
 
@@ -191,83 +178,25 @@ def read_tokens(file: str) -> list[str]:
     return tokens
 
 
-class TokenInterceptor(grpc.ServerInterceptor):
-    """Refuses calls without a token as UNAUTHENTICATED, without parsing their message.
-
-    Args:
-        tokens: tokens of all clients; None allows everyone.
-        administrators: tokens of those who may change the models; None: PERMISSION_DENIED for all.
-    """
-
-    def __init__(self, tokens: Tokens | None, administrators: Tokens | None):
-        self._tokens = tokens
-        self._administrators = administrators
-
-    def intercept_service(self, continuation: Callable[..., Any], details: grpc.HandlerCallDetails) -> Any:
-        handler = continuation(details)
-        if details.method.startswith(_OPEN_METHODS):
-            return handler
-        code, tokens, refusal = grpc.StatusCode.UNAUTHENTICATED, self._tokens, _REFUSAL
-        if details.method == _ADMINISTRATION:
-            tokens, refusal = self._administrators, _NO_ADMINISTRATOR
-            if tokens is None:
-                code, refusal = grpc.StatusCode.PERMISSION_DENIED, _NO_ADMINISTRATION
-        elif tokens is None:
-            return handler
-        if tokens is not None and tokens.accept(authorization(details.invocation_metadata)):
-            return handler
-        kind = (handler.request_streaming, handler.response_streaming) if handler else (False, False)
-        return _HANDLERS[kind](lambda _, context: context.abort(code, refusal))
-
-
 def authorization(metadata: Iterable[tuple[str, str | bytes]]) -> list[str]:
     """Values of `authorization` in the metadata of a gRPC call."""
     return [value for key, value in metadata if key == "authorization" and isinstance(value, str)]
 
 
-class TokenMiddleware:
-    """Answers HTTP 401 to requests without a token, except for `open_paths`; their body is not read."""
-
-    def __init__(self, app: ASGIApp, tokens: Tokens, open_paths: Collection[str] = ()):
-        self._app = app
-        self._tokens = tokens
-        self._open_paths = open_paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        values = [value.decode("latin-1") for key, value in scope.get("headers", ()) if key == b"authorization"]
-        if scope["type"] != "http" or scope["path"] in self._open_paths or self._tokens.accept(values):
-            await self._app(scope, receive, send)
-            return
-        # Closed, because the client may still be sending a body that will not be read.
-        headers = {"WWW-Authenticate": 'Bearer realm="bert-tfx"', "Connection": "close"}
-        await JSONResponse({"error": _REFUSAL}, 401, headers)(scope, receive, send)
-
-
-class _Pem(NamedTuple):
-    certificate: bytes
-    key: bytes
-    client_ca: bytes | None
-
-
 def add_port(server: grpc.Server, address: str, settings: SecuritySettings) -> int:
-    """Open the gRPC port, with TLS if there is a certificate, and return its number.
-
-    Raises:
-        RuntimeError: the port is taken.
-        SettingsError: a certificate, key or CA cannot be read, or they do not match.
-    """
+    """Open the gRPC port, with TLS if there is a certificate, and return its number; RuntimeError if it is taken."""
     if settings.certificate_file is None:
         return server.add_insecure_port(address)
-    pems = _Reloaded(_tls_files(settings), lambda: _read_pem(settings))
-    pem = pems.get()
+    newest = _Reloaded(_tls_files(settings), lambda: _configuration(settings))
+    used = newest.get()
 
     def fetch() -> Any:
         # gRPC calls this for every connection; None means "unchanged".
-        nonlocal pem
-        before, pem = pem, pems.get()
-        return None if pem is before else _configuration(pem)
+        nonlocal used
+        before, used = used, newest.get()
+        return None if used is before else used
 
-    credentials = grpc.dynamic_ssl_server_credentials(_configuration(pem), fetch, settings.client_ca_file is not None)
+    credentials = grpc.dynamic_ssl_server_credentials(used, fetch, settings.client_ca_file is not None)
     return server.add_secure_port(address, credentials)
 
 
@@ -300,14 +229,10 @@ def _tls_files(settings: SecuritySettings) -> list[str]:
     return [file for file in (settings.certificate_file, settings.key_file, settings.client_ca_file) if file]
 
 
-def _read_pem(settings: SecuritySettings) -> _Pem:
+def _configuration(settings: SecuritySettings) -> Any:
     _context(settings)  # gRPC does not report a key of another certificate: every handshake would fail
-    read = [Path(file).read_bytes() for file in _tls_files(settings)]
-    return _Pem(read[0], read[1], read[2] if len(read) == 3 else None)
-
-
-def _configuration(pem: _Pem) -> Any:
-    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.client_ca)
+    certificate, key, *client_ca = (Path(file).read_bytes() for file in _tls_files(settings))
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], *client_ca)
 
 
 def _context(settings: SecuritySettings) -> ssl.SSLContext:

@@ -92,14 +92,8 @@ def _features(examples: np.ndarray, names: Tensors) -> dict[str, np.ndarray]:
 def _signature_def(inputs: Tensors, outputs: Tensors, method: str) -> SignatureDef:
     made = SignatureDef(method_name=_METHOD + method)
     for target, infos in ((made.inputs, inputs), (made.outputs, outputs)):
-        for name, (type_, shape) in infos.items():
-            target[name].CopyFrom(_info(name, np.dtype(type_), shape))
+        for name, (type_, sizes) in infos.items():
+            number = types_pb2.DataType.Value(tensors.dtype_name(np.dtype(type_)))
+            shape = {"dim": [{"size": size} for size in sizes]}
+            target[name].CopyFrom(TensorInfo(name=name, dtype=number, tensor_shape=shape))
     return made
-
-
-def _info(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> TensorInfo:
-    info = TensorInfo(name=name, dtype=types_pb2.DataType.Value(tensors.dtype_name(dtype)))
-    info.tensor_shape.SetInParent()
-    for size in shape:
-        info.tensor_shape.dim.add(size=size)
-    return info

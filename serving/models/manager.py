@@ -3,10 +3,8 @@
 Labels (`stable`, `canary`) are names of versions in the configuration. Rules and messages are those of
 tensorflow/serving's `ServerCore::ReloadConfig` and `UpdateModelVersionLabelMap`:
 
-- A label must be assigned to an AVAILABLE version; with `allow_version_labels_for_unavailable_models` a new label may
-  point to a version that is not loaded yet, but an existing label may not move to one. So a canary takes two reloads:
-  the first loads the version, the second labels it. A configuration file that is read again may label versions that it
-  has loaded.
+- A label must be assigned to an AVAILABLE version. So a canary takes two reloads: the first loads the version, the
+  second labels it. A configuration file that is read again may label versions that it has loaded.
 - A label of an unloaded version is NOT_FOUND, an unknown label INVALID_ARGUMENT.
 
 There are two differences. A configuration is applied as a whole or not at all: all models are loaded beside the current
@@ -17,7 +15,7 @@ first configuration may label versions that are not loaded yet, since nothing is
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +25,8 @@ from serving import errors
 from serving.errors import ServingError
 from serving.models.config import ModelConfig, read_model_configs
 from serving.models.servable import Servable
-from serving.models.store import TENSORFLOW, Engines, LoadMetrics, ModelStore, VersionStatus
-from serving.scheduling.batching_parameters import BatchingSettings
+from serving.models.store import ModelStore, VersionStatus
+from serving.scheduling.repeat import repeat
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +35,11 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 
 class Target(NamedTuple):
-    """Model and version that a request refers to.
-
-    Attributes:
-        version: None for the highest that is available.
-        label: takes precedence over `version`; "" for none.
-    """
+    """Model and version that a request refers to."""
 
     name: str
-    version: int | None = None
-    label: str = ""
+    version: int | None = None  # the highest that is available
+    label: str = ""  # takes precedence over `version`
 
 
 class ModelManager:
@@ -55,64 +48,44 @@ class ModelManager:
     Args:
         configs: the models; None to read them from `file`.
         file: a ModelServerConfig in text format, or None; takes precedence over `configs` while it exists.
-        poll_seconds: interval for checking for new versions.
-        file_poll_seconds: interval for checking `file` for changes (TensorFlow Serving's
-            model_config_file_poll_wait_seconds); 0 for never.
-        batching: settings of batching, for every model.
-        allow_version_labels_for_unavailable_models: see the module's docstring.
-        metrics: counts loads and warm-ups.
-        engines: what loads versions (`serving.models.store`).
+        file_poll_seconds: interval for checking `file` for changes; 0 for never.
 
     Raises:
-        ServingError: the file is invalid; the message is one line.
+        ServingError: the file is invalid.
     """
 
     def __init__(
         self,
         configs: Iterable[ModelConfig] | None = None,
         file: Path | None = None,
-        poll_seconds: float = 1.0,
         file_poll_seconds: float = 0.0,
-        batching: BatchingSettings | None = None,
-        allow_version_labels_for_unavailable_models: bool = False,
-        metrics: LoadMetrics | None = None,
-        engines: Engines = TENSORFLOW,
+        make_store: Callable[[ModelConfig], ModelStore] = ModelStore,
     ):
-        self._file = file
+        self._file, self._file_poll_seconds, self._make_store = file, file_poll_seconds, make_store
         self._applied: bytes | None = None
-        self._poll_seconds, self._file_poll_seconds = poll_seconds, file_poll_seconds
-        self._batching, self._metrics, self._engines = batching, metrics, engines
-        self._labels_for_unavailable = allow_version_labels_for_unavailable_models
         self._without_file = None if configs is None else list(configs)
         if file is not None:
             configs, self._applied = self._read_file()
-        # Replaced as a whole, never modified: readers need no lock.
-        self._stores = {config.name: self._store(config) for config in configs or ()}
+        # By name. Replaced as a whole, never modified: readers need no lock.
+        self.stores: Mapping[str, ModelStore] = {config.name: make_store(config) for config in configs or ()}
         self._reloading = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] = lambda: None
+        self._refused: list[object] = []  # content that was refused last, and the reason
+        self._wait = self._again = 0.0
 
     def start(self) -> None:
         """Start to load the models; returns at once."""
-        for store in self._stores.values():
+        for store in self.stores.values():
             store.start()
         if self._file is not None and self._file_poll_seconds > 0:
-            self._thread = threading.Thread(target=self._watch_file, name="model-config-file", daemon=True)
-            self._thread.start()
+            self._end = repeat("model-config-file", self._file_poll_seconds, self._look)
 
     def stop(self) -> None:
         """Unload all models, after loads in progress have finished."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._end()
         with self._reloading:
-            for store in self._stores.values():
+            for store in self.stores.values():
                 store.stop()
-
-    @property
-    def stores(self) -> Mapping[str, ModelStore]:
-        """Models by name."""
-        return self._stores
 
     def get(self, target: Target) -> Servable:
         """Servable for a request.
@@ -122,7 +95,7 @@ class ModelManager:
                 server loads its first versions after a start: clients may retry.
         """
         target = self._resolved(target)
-        store = self._stores.get(target.name)
+        store = self.stores.get(target.name)
         servable = store.get(target.version) if store else None
         if servable is None:
             # The first sentence is TensorFlow Serving's own: clients match it.
@@ -131,7 +104,7 @@ class ModelManager:
             if store is not None and not store.has_looked:
                 loading = f"Servable not found for request: {request}; {name} is still loading: ask again"
                 raise ServingError(grpc.StatusCode.UNAVAILABLE, loading)
-            serving = [f"{store.name} version {number}" for store in self._stores.values() for number in store.versions]
+            serving = [f"{store.name} version {number}" for store in self.stores.values() for number in store.versions]
             raise errors.not_found(
                 f"Servable not found for request: {request}; served: {', '.join(serving) or 'nothing yet'}"
             )
@@ -140,7 +113,7 @@ class ModelManager:
     def status(self, target: Target) -> list[VersionStatus]:
         """States of one version, or of all ever seen, oldest first; NOT_FOUND if there are none."""
         name, version, _ = self._resolved(target)
-        store = self._stores.get(name)
+        store = self.stores.get(name)
         statuses = store.status() if store else {}
         if not statuses:
             raise errors.not_found(f"Could not find any versions of model {name}")
@@ -153,10 +126,8 @@ class ModelManager:
     def reload(self, configs: Iterable[ModelConfig] | None = None) -> None:
         """Serve `configs` and nothing else from now on; returns after their versions have been loaded.
 
-        All versions are loaded beside the current ones, and become visible to requests together.
-
         Args:
-            configs: the models; None to read the file again. Its labels may move to versions that it has loaded.
+            configs: the models; None to read the file again.
 
         Raises:
             ServingError: nothing has changed: INVALID_ARGUMENT for an invalid file, FAILED_PRECONDITION for a label of
@@ -173,14 +144,15 @@ class ModelManager:
     def _replace(self, configs: Sequence[ModelConfig], from_file: bool) -> None:
         if not from_file:
             for config in configs:
-                self._check_labels(config, self._available(config.name))
+                current = self.stores.get(config.name)
+                self._check_labels(config, current.versions if current else ())
         stores = [self._store_of(config) for config in configs]
         # Check what is cheap before anything is loaded.
         self._check_all(configs, stores, [store.newest is not None or store.has_versions() for store in stores])
         prepared: list[Mapping[int, Servable]] = []
         try:
             for config, store in zip(configs, stores, strict=True):
-                prepared.append(self._prepared(store, config))
+                prepared.append(store.prepare(config))
             self._check_all(configs, stores, [bool(kept) for kept in prepared])
             for config, kept in zip(configs, prepared, strict=True):
                 self._check_labels(config, kept)
@@ -188,10 +160,10 @@ class ModelManager:
             for store, kept in zip(stores, prepared, strict=False):
                 store.abandon(kept)
             raise
-        before = self._stores.values()
+        before = self.stores.values()
         for config, store, kept in zip(configs, stores, prepared, strict=True):
             store.commit(config, kept)
-        self._stores = {store.name: store for store in stores}
+        self.stores = {store.name: store for store in stores}
         for store in before:
             if store not in stores:
                 store.stop()
@@ -199,27 +171,17 @@ class ModelManager:
             if store not in before:
                 store.start()
 
-    def _store(self, config: ModelConfig) -> ModelStore:
-        return ModelStore(config, self._poll_seconds, self._batching, self._metrics, self._engines)
-
     def _store_of(self, config: ModelConfig) -> ModelStore:
         """Store of the model; a new one if its base path has changed."""
-        store = self._stores.get(config.name)
-        return store if store is not None and store.base_path == config.base_path else self._store(config)
-
-    def _prepared(self, store: ModelStore, config: ModelConfig) -> Mapping[int, Servable]:
-        try:
-            return store.prepare(config)
-        except OSError as error:
-            log.error("looking for versions of %s in %s: %s", store.name, store.base_path, error)
-            return {}
+        store = self.stores.get(config.name)
+        return store if store is not None and store.base_path == config.base_path else self._make_store(config)
 
     def _check_all(self, configs: Sequence[ModelConfig], stores: Sequence[ModelStore], loaded: Sequence[bool]) -> None:
         """UNKNOWN unless each model is `loaded`, or still waits for its first version."""
         missing = [
             f"{config.name}{_why_not(store)}"
             for config, store, good in zip(configs, stores, loaded, strict=True)
-            if not good and (store.newest is not None or self._stores.get(config.name) is not store)
+            if not good and (store.newest is not None or self.stores.get(config.name) is not store)
         ]
         if missing:
             what = f"{len(missing)} model(s) did not become available: {{{', '.join(missing)}}}; nothing has changed"
@@ -231,24 +193,14 @@ class ModelManager:
             raise errors.invalid("ModelSpec has no name specified.")
         if not target.label:
             return target
-        version = self._labels(target.name).get(target.label)
-        if version is None:
+        store = self.stores.get(target.name)
+        if store is None or target.label not in store.config.labels:
             raise errors.invalid(f"Unrecognized servable version label: {target.label}")
-        return Target(target.name, version)
-
-    def _labels(self, name: str) -> Mapping[str, int]:
-        store = self._stores.get(name)
-        return store.config.labels if store else {}
-
-    def _available(self, name: str) -> Collection[int]:
-        store = self._stores.get(name)
-        return store.versions if store else ()
+        return Target(target.name, store.config.labels[target.label])
 
     def _check_labels(self, config: ModelConfig, available: Collection[int]) -> None:
-        known = self._labels(config.name)
-        for label, version in config.labels.items():
-            may_wait = self._labels_for_unavailable and known.get(label, version) == version
-            if not (version in available or may_wait):
+        for version in config.labels.values():
+            if version not in available:
                 raise ServingError(
                     grpc.StatusCode.FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {config.name},"
@@ -272,24 +224,22 @@ class ModelManager:
         except OSError as error:
             return str(error)
 
-    def _watch_file(self) -> None:
+    def _look(self) -> None:
         assert self._file is not None
-        refused: list[object] = []  # content that was refused last, and the reason
-        wait = again = 0.0
-        while not self._stop.wait(self._file_poll_seconds):
-            content = self._content(self._file)
-            if content == self._applied or (refused[:1] == [content] and time.monotonic() < again):
-                continue
-            try:
-                self.reload()
-                refused = []
-            except (OSError, ServingError) as error:
-                # Retried, since its versions may yet be pushed; ever less often, since a try may load a lot.
-                wait = min(2 * wait, _LONGEST_RETRY_SECONDS) if refused[:1] == [content] else self._file_poll_seconds
-                again = time.monotonic() + wait
-                if refused != [content, str(error)]:
-                    log.error("the models are unchanged: %s", error)
-                refused = [content, str(error)]
+        content = self._content(self._file)
+        same = self._refused[:1] == [content]
+        if content == self._applied or (same and time.monotonic() < self._again):
+            return
+        try:
+            self.reload()
+            self._refused = []
+        except (OSError, ServingError) as error:
+            # Retried, since its versions may yet be pushed; ever less often, since a try may load a lot.
+            self._wait = min(2 * self._wait, _LONGEST_RETRY_SECONDS) if same else self._file_poll_seconds
+            self._again = time.monotonic() + self._wait
+            if self._refused != [content, str(error)]:
+                log.error("the models are unchanged: %s", error)
+            self._refused = [content, str(error)]
 
 
 def _why_not(store: ModelStore) -> str:

@@ -19,8 +19,7 @@ from serving import errors, tensors
 from serving.protos import MetaGraphDef, SavedModel, SignatureDef
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.scheduling.jobs import Job
-from serving.scheduling.row_load import answer_bytes, budget_of, check_load, load_of
-from serving.scheduling.signature_shapes import can_divide, can_share
+from serving.scheduling.row_load import answer_bytes, budget_of, can_divide, can_share, check_load, load_of
 
 # A signature in form only: it runs the initialisers.
 INIT_SIGNATURE = "__saved_model_init_op"
@@ -85,8 +84,7 @@ class Servable:
             inputs: an array for each input, in the signature's dtype; inputs with a default may be omitted.
             output_filter: names of the wanted outputs; empty for all.
 
-        Raises:
-            ServingError: INVALID_ARGUMENT, with the expected value.
+        INVALID_ARGUMENT names the expected value.
         """
         signature = self.signature(signature_name)
         name = signature_name or DEFAULT_SIGNATURE

@@ -24,16 +24,16 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import grpc
 
-from serving import errors
+from serving import errors, tensors
 from serving.models.config import ModelConfig, VersionPolicy
 from serving.models.servable import SAVED_MODEL_FILE, GraphServable, Servable
-from serving.models.warmup import warm_up
-from serving.protos import ModelVersionStatus
+from serving.protos import ModelVersionStatus, PredictionLog
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.repeat import repeat
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +42,10 @@ _MAX_VERSION = 2**63 - 1  # model_spec.version is an int64
 # The file that makes a folder a version of an engine -> what loads it, from name, version, folder and batching.
 Engines: TypeAlias = Mapping[str, Callable[[str, int, Path, BatchingSettings | None], Servable]]
 TENSORFLOW: Engines = {SAVED_MODEL_FILE: GraphServable}
-
-
-class LoadMetrics(Protocol):
-    """Counts loads and warm-ups of the SavedModel at a path, as `serving.middleware.metrics.Metrics` does."""
-
-    def loading(self, path: Path) -> contextlib.AbstractContextManager[None]: ...
-    def warming(self, path: Path) -> contextlib.AbstractContextManager[None]: ...
-
-
-class _NoMetrics:
-    def loading(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    warming = loading
+# "loading" or "warm-up", the version's folder -> what measures it, as `serving.middleware.metrics` does.
+Measured: TypeAlias = Callable[[str, Path], contextlib.AbstractContextManager[None]]
+# TFRecords of `tensorflow.serving.PredictionLog`.
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
 @dataclass(frozen=True)
@@ -87,34 +77,27 @@ class ModelStore:
         config: ModelConfig,
         poll_seconds: float = 1.0,
         batching: BatchingSettings | None = None,
-        metrics: LoadMetrics | None = None,
+        measured: Measured = lambda *_: contextlib.nullcontext(),
         engines: Engines = TENSORFLOW,
     ):
         self.config = config
-        self._engines = engines
-        self._poll_seconds = poll_seconds
-        self._batching = batching
-        self._metrics = metrics or _NoMetrics()
+        self._poll_seconds, self._batching, self._measured, self._engines = poll_seconds, batching, measured, engines
         self._available: dict[int, Servable] = {}
         self._status: dict[int, VersionStatus] = {}
         self._failed: dict[int, object] = {}  # version -> fingerprint of its files when it failed
         self._garbage = False
-        self._looked = False
+        self.has_looked = False  # whether the first poll has finished, including its loads
         self._complaint = ""
         self._loading = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Start to poll; returns at once."""
-        self._thread = threading.Thread(target=self._run, name=f"versions-of-{self.name}", daemon=True)
-        self._thread.start()
+        self._end = repeat(f"versions-of-{self.name}", self._poll_seconds, self._look)
 
     def stop(self) -> None:
         """Stop polling, after a load in progress has finished, and unload all versions."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._end()
         self._show({})
 
     @property
@@ -124,11 +107,6 @@ class ModelStore:
     @property
     def base_path(self) -> Path:
         return self.config.base_path
-
-    @property
-    def has_looked(self) -> bool:
-        """Whether the first poll has finished, including its loads."""
-        return self._looked
 
     @property
     def newest(self) -> int | None:
@@ -171,18 +149,19 @@ class ModelStore:
                 if kept:
                     self._show(kept)
             finally:
-                self._looked = True
+                self.has_looked = True
 
     def prepare(self, config: ModelConfig) -> dict[int, Servable]:
         """Load the versions of `config` that are not available yet, invisible to requests; {} if there are none.
 
         `commit` makes the returned versions available, `abandon` drops them.
-
-        Raises:
-            OSError: the folder cannot be read.
         """
         with self._loading:
-            kept = dict(self._select(config.policy))
+            try:
+                kept = dict(self._select(config.policy))
+            except OSError as error:
+                log.error("looking for versions of %s in %s: %s", self.name, self.base_path, error)
+                return {}
             if not kept:  # the folder is missing for now: keep the available versions that `config` selects
                 available = self._available
                 versions = config.policy.candidates(available)[: config.policy.latest]
@@ -193,7 +172,7 @@ class ModelStore:
         """Make the versions that `prepare` returned available, and no others; `config` applies from now on."""
         with self._loading:
             self.config = config
-            self._looked = True
+            self.has_looked = True
             if kept:
                 self._show(kept)
 
@@ -204,17 +183,15 @@ class ModelStore:
                 self._status.pop(version, None)
                 self._garbage = True
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.poll()
-                self._complaint = ""
-            except OSError as error:
-                # The folder vanished while it was read, or is not readable: check again later.
-                if str(error) != self._complaint:
-                    self._complaint = str(error)
-                    log.error("looking for versions of %s in %s: %s", self.name, self.base_path, error)
-            self._stop.wait(self._poll_seconds)
+    def _look(self) -> None:
+        try:
+            self.poll()
+            self._complaint = ""
+        except OSError as error:
+            # The folder vanished while it was read, or is not readable: check again later.
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.error("looking for versions of %s in %s: %s", self.name, self.base_path, error)
 
     def _versions(self) -> dict[int, Path]:
         if not self.base_path.is_dir():
@@ -251,11 +228,11 @@ class ModelStore:
     def _load(self, version: int, path: Path) -> Servable | None:
         self._status[version] = VersionStatus(version, "LOADING")
         try:
-            with self._metrics.loading(path):
+            with self._measured("loading", path):
                 load = self._engines[self._files(path)[0]]
                 servable = load(self.name, version, path, self._batching)
-            with self._metrics.warming(path):
-                warm_up(servable)
+            with self._measured("warm-up", path):
+                _warm_up(servable)
         except Exception as error:
             reason = errors.from_exception(error)
             self._status[version] = VersionStatus(version, "END", reason.code, str(reason))
@@ -281,6 +258,28 @@ class ModelStore:
         if self._status[version].state == "UNLOADING":
             self._status[version] = VersionStatus(version, "END")
         self._garbage = True
+
+
+def _warm_up(servable: Servable) -> None:
+    """Answer every Predict request recorded with a version once, as TensorFlow Serving does; errors pass through."""
+    path = servable.path / WARMUP_FILE
+    for record in _records(path.read_bytes() if path.is_file() else b""):
+        log = PredictionLog.FromString(record)
+        if log.WhichOneof("log_type") == "predict_log":
+            request = log.predict_log.request
+            inputs = {name: tensors.to_array(proto) for name, proto in request.inputs.items()}
+            servable.predict(request.model_spec.signature_name, inputs, request.output_filter)
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    """Records of TFRecords (length, its checksum, record, its checksum), without TensorFlow, for other engines."""
+    at = 0
+    while at < len(content):
+        length = int.from_bytes(content[at : at + 8], "little")
+        if at + length + 16 > len(content):
+            raise errors.ServingError(grpc.StatusCode.DATA_LOSS, f"{WARMUP_FILE}: truncated record at {at}")
+        yield content[at + 12 : at + 12 + length]
+        at += length + 16
 
 
 def _fingerprint(path: Path) -> object:

@@ -106,8 +106,7 @@ class Admission:
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"{self.inside} requests are running or queued already: ask again later, or another server",
                 )
-            self.inside += 1
-        context.held.callback(self._leave)
+            self._hold(context, 1, 0)
 
     def reserve(self, context: RequestContext, size: int) -> None:
         """Reserve `size` bytes until the request's end; RESOURCE_EXHAUSTED if fewer are free."""
@@ -117,8 +116,7 @@ class Admission:
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
                     f"the answer may take {size} bytes; other answers leave {self._free_bytes}: ask again later",
                 )
-            self._free_bytes -= size
-        context.held.callback(self._release, size)
+            self._hold(context, 0, size)
 
     def close(self, seconds: float) -> bool:
         """Admit no more requests and wait for the admitted ones; False if some are left after `seconds`."""
@@ -126,11 +124,12 @@ class Admission:
             self._closed = True
             return self._changed.wait_for(lambda: not self.inside, seconds)
 
-    def _leave(self) -> None:
-        with self._changed:
-            self.inside -= 1
-            self._changed.notify_all()
+    def _hold(self, context: RequestContext, requests: int, size: int) -> None:
+        def change(sign: int) -> None:
+            with self._changed:
+                self.inside += sign * requests
+                self._free_bytes -= sign * size
+                self._changed.notify_all()
 
-    def _release(self, size: int) -> None:
-        with self._changed:
-            self._free_bytes += size
+        change(1)
+        context.held.callback(change, -1)

@@ -19,15 +19,15 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from serving import errors
 
-_FIELDS = {
-    "max_batch_size": (1, "Int64Value"),
-    "batch_timeout_micros": (2, "Int64Value"),
-    "max_enqueued_batches": (3, "Int64Value"),
-    "num_batch_threads": (4, "Int64Value"),
-    "thread_pool_name": (5, "StringValue"),
-    "allowed_batch_sizes": (6, "int64"),
-    "pad_variable_length_inputs": (7, "bool"),
-}
+_FIELDS = """
+    field { name: "max_batch_size" number: 1 type_name: ".google.protobuf.Int64Value" }
+    field { name: "batch_timeout_micros" number: 2 type_name: ".google.protobuf.Int64Value" }
+    field { name: "max_enqueued_batches" number: 3 type_name: ".google.protobuf.Int64Value" }
+    field { name: "num_batch_threads" number: 4 type_name: ".google.protobuf.Int64Value" }
+    field { name: "thread_pool_name" number: 5 type_name: ".google.protobuf.StringValue" }
+    field { name: "allowed_batch_sizes" number: 6 type: TYPE_INT64 label: LABEL_REPEATED }
+    field { name: "pad_variable_length_inputs" number: 7 type: TYPE_BOOL }
+"""
 # Not applicable here: there is one pool per model, and models pad their texts themselves.
 _WITHOUT_EFFECT = ("thread_pool_name", "pad_variable_length_inputs")
 
@@ -93,16 +93,7 @@ def _message_class() -> Any:
         syntax="proto3",
         dependency=[wrappers_pb2.DESCRIPTOR.name],
     )
-    message = file.message_type.add(name="BatchingParameters")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for name, (number, kind) in _FIELDS.items():
-        field = message.field.add(name=name, number=number, label=kinds.LABEL_OPTIONAL)
-        if kind == "int64":
-            field.type, field.label = kinds.TYPE_INT64, kinds.LABEL_REPEATED
-        elif kind == "bool":
-            field.type = kinds.TYPE_BOOL
-        else:
-            field.type, field.type_name = kinds.TYPE_MESSAGE, f".google.protobuf.{kind}"
+    text_format.Parse(_FIELDS, file.message_type.add(name="BatchingParameters"))
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
     pool.AddSerializedFile(file.SerializeToString())

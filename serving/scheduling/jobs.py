@@ -4,7 +4,7 @@
 
 A call has as many rows as fit in the engine's budget. So memory is bounded. Rows of a request that fit in one call are
 computed together. A larger request is divided: its short texts are not padded to its long ones, and it ends between two
-calls when its client is gone. Sharing a call must not change an answer: see `serving.scheduling.signature_shapes`. If a
+calls when its client is gone. Sharing a call must not change an answer: see `serving.scheduling.row_load`. If a
 shared call fails, each of its requests is computed again alone: an invalid text fails only its own request.
 """
 
@@ -19,8 +19,7 @@ import numpy as np
 from serving import errors
 from serving.protos import SignatureDef
 from serving.scheduling.admission import RequestContext
-from serving.scheduling.row_load import Budget, Load
-from serving.scheduling.signature_shapes import is_varying, marker, row_widths
+from serving.scheduling.row_load import Budget, Load, is_varying, marker, row_widths
 
 Arrays = dict[str, np.ndarray]
 
@@ -43,10 +42,7 @@ class Job:
     Args:
         engine, name, signature: what computes the rows.
         wanted: names of the wanted outputs.
-        inputs: an array for each input.
-        load: of the rows.
         answer_bytes: upper bound of the memory of the wanted outputs.
-        budget: of the engine's calls.
         divides: whether rows may be computed in several calls; else all are computed in one, by themselves.
         shares: whether rows of other requests may join a call.
         sizes: the sizes that calls are padded to; () for none.
@@ -224,7 +220,8 @@ def _answers(parts: Sequence[_Part]) -> list[Arrays]:
     """The wanted outputs of each part."""
     job = parts[0].job
     if job.order is None and not job.shares:
-        return [_wanted(job, job.engine.compute(job.name, job.inputs))]
+        outputs = job.engine.compute(job.name, job.inputs)
+        return [{name: outputs[name] for name in job.wanted}]
     inputs = {name: np.concatenate([part.rows_of(name) for part in parts]) for name in job.inputs}
     rows = sum(part.row_count for part in parts)
     size = next((size for size in job.sizes if size >= rows), rows)
@@ -232,27 +229,20 @@ def _answers(parts: Sequence[_Part]) -> list[Arrays]:
         inputs = {name: np.concatenate([array, array[-1:].repeat(size - rows, 0)]) for name, array in inputs.items()}
     outputs = job.engine.compute(job.name, inputs)
     varying = [name for name, info in job.signature.outputs.items() if len(parts) > 1 and is_varying(info)]
-    if (len(parts) > 1 or job.order is not None) and not _have_rows(outputs, size):
+    has_rows = all(array.shape[:1] == (size,) for array in outputs.values())
+    if (len(parts) > 1 or job.order is not None) and not has_rows:
         raise errors.ServingError(grpc.StatusCode.INTERNAL, f"{job.name} answered another number of rows than {size}")
     widths = row_widths(outputs[marker(job.signature)]) if varying else None
     answers, first = [], 0
     for part in parts:
         last = first + part.row_count
-        answer = {name: array[first:last] for name, array in outputs.items()}
+        answer = {name: outputs[name][first:last] for name in part.job.wanted}
         if widths is not None:  # without the columns that only rows of others need
             width = widths[first:last].max()
-            answer |= {name: answer[name][:, :width] for name in varying}
-        answers.append(_wanted(part.job, answer))
+            answer |= {name: answer[name][:, :width] for name in varying if name in answer}
+        answers.append(answer)
         first = last
     return answers
-
-
-def _have_rows(outputs: Mapping[str, np.ndarray], rows: int) -> bool:
-    return all(array.shape[:1] == (rows,) for array in outputs.values())
-
-
-def _wanted(job: Job, outputs: Arrays) -> Arrays:
-    return {name: outputs[name] for name in job.wanted}
 
 
 def _padding(name: str, arrays: Sequence[np.ndarray]) -> bytes:

@@ -1,7 +1,15 @@
-"""What a request's rows cost, estimated from the texts before computation, and the limits of a call.
+"""What a request's rows cost, estimated before computation; the limits of a call; which rows may share one.
 
 The server has no tokenizer, and a text has at most as many word pieces as bytes. Legend: B rows, S texts of a row (the
 number of choices in multiple choice, else 1).
+
+Computing rows together must not change the answer to a request:
+
+- Rows are independent. `evaluate`, whose ELECTRA draws from one seed for a whole batch, is never shared or divided.
+- Inputs and outputs have the rows as their first dimension, and inputs no other unknown one.
+- Outputs as wide as the widest row of a call (`[B, T, H]` of encode, `[B, M, k]` of fill_mask) are cut to the request's
+  own widest row, found by the padding of `tokens` or `words` (`_PADDED`); signatures without such an output are not
+  shared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +19,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from serving import errors, tensors
-from serving.protos import Example, SignatureDef, types_pb2
-from serving.scheduling.signature_shapes import marker, sizes
+from serving.protos import Example, SignatureDef, TensorInfo, types_pb2
 
 # A call takes at least this many rows of the following word pieces, masks and bytes: models truncate texts to 512 word
 # pieces or fewer; every mask becomes scores for the whole vocabulary; tokenizing takes memory by the byte.
@@ -27,24 +34,21 @@ _STRING_BYTES = 64
 _MASKS_OF_TEXTS = b"[MASK]", b"<mask>"
 # The input with serialized tf.Examples of the pipeline (bert_keras/saved_model/).
 _EXAMPLES = "examples"
+# Outputs that show where a row ends; beyond its end are "" or the vocabulary's padding token, which no text produces
+# (bert_keras/saved_model/text_inputs.py, bert_keras/saved_model/).
+_PADDED = ("tokens", "words")
+_PADDING = (b"", b"[PAD]", b"<pad>")
+_WHOLE = ("evaluate",)
 
 
 class Load(NamedTuple):
-    """Estimated cost of each row, int64 [B].
+    """Estimated cost of each row, int64 [B]."""
 
-    Attributes:
-        tokens: upper bound for all texts of the row.
-        masks: masks to fill.
-        bytes: size of all texts.
-        longest: size of the longest text, with its pair, in bytes.
-        texts: number of texts, S.
-    """
-
-    tokens: np.ndarray
-    masks: np.ndarray
-    bytes: np.ndarray
-    longest: np.ndarray
-    texts: np.ndarray
+    tokens: np.ndarray  # upper bound for all texts of the row
+    masks: np.ndarray  # to fill
+    bytes: np.ndarray  # size of all texts
+    longest: np.ndarray  # size of the longest text, with its pair, in bytes
+    texts: np.ndarray  # number of texts, S
 
 
 class Budget(NamedTuple):
@@ -144,3 +148,56 @@ def _of_example(row: int, serialized: bytes) -> tuple[int, int]:
     ids = "masked_lm_positions" if "masked_lm_positions" in features else "input_ids"
     masks = len(features[ids].int64_list.value) if ids in features else 0
     return masks, max((len(feature.bytes_list.value) for feature in features.values()), default=1) or 1
+
+
+def can_share(name: str, signature: SignatureDef) -> bool:
+    """Whether the answer to rows of several requests can be split into the answers that each would get alone."""
+    if name in _WHOLE or not signature.inputs or not signature.outputs:
+        return False
+    inputs, outputs = ([sizes(info) for info in infos.values()] for infos in (signature.inputs, signature.outputs))
+    if not all(shape[:1] == [-1] for shape in inputs + outputs):
+        return False
+    if any(-1 in shape[1:] for shape in inputs) or any(-1 in shape[2:] for shape in outputs):
+        return False
+    return not any(map(is_varying, signature.outputs.values())) or bool(marker(signature))
+
+
+def can_divide(name: str, signature: SignatureDef) -> bool:
+    """Whether the rows of a request may be computed in several calls.
+
+    For signatures that cannot share, rows are known to be independent if all inputs and outputs have rows, and if only
+    inputs determine the width of outputs (multiple choice).
+    """
+    if can_share(name, signature):
+        return True
+    infos = [*signature.inputs.values(), *signature.outputs.values()]
+    if not signature.inputs or not signature.outputs or not all(sizes(info)[:1] == [-1] for info in infos):
+        return False
+    return any(map(is_varying, signature.inputs.values()))
+
+
+def marker(signature: SignatureDef) -> str:
+    """The output that shows the width of a request's own rows; "" if there is none."""
+    infos = signature.outputs
+    strings = [key for key in _PADDED if key in infos and infos[key].dtype == types_pb2.DT_STRING]
+    return next((key for key in strings if is_varying(infos[key])), "")
+
+
+def sizes(info: TensorInfo) -> list[int]:
+    """The shape, with -1 for unknown dimensions."""
+    return [] if info.tensor_shape.unknown_rank else [dim.size for dim in info.tensor_shape.dim]
+
+
+def is_varying(info: TensorInfo) -> bool:
+    """Whether the size of a row differs between requests."""
+    return -1 in sizes(info)[1:]
+
+
+def row_widths(marker: np.ndarray) -> np.ndarray:
+    """For each row of [B, width, ...] the number of columns up to its last that is not padding."""
+    padding = np.zeros(marker.shape, bool)
+    for token in _PADDING:
+        padding |= marker == token
+    used = ~padding.all(axis=tuple(range(2, marker.ndim)))
+    columns = np.arange(1, marker.shape[1] + 1)
+    return (used * columns).max(axis=1, initial=0)

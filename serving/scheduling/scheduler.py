@@ -45,9 +45,8 @@ class Scheduler:
     def run(self, job: Job, context: RequestContext) -> Arrays:
         """The wanted outputs of a job.
 
-        Raises:
-            ServingError: the engine's; DEADLINE_EXCEEDED or CANCELLED as soon as `context` ends, UNAVAILABLE once
-                closed, RESOURCE_EXHAUSTED above `max_enqueued_batches`.
+        Errors are the engine's, DEADLINE_EXCEEDED or CANCELLED as soon as `context` ends, UNAVAILABLE once closed, and
+        RESOURCE_EXHAUSTED above `max_enqueued_batches`.
         """
         context.check()
         job.shares, job.context = job.shares and self._shares, context

@@ -58,7 +58,7 @@ def tf_serving(
     from pathlib import Path
 
     from pipeline.runs.run_dir import serving_dir
-    from serving.deploy.errors import CannotDeploy
+    from serving.deploy.settings import CannotDeploy
     from serving.deploy.folder import refuse_foreign, write_folder
     from serving.deploy.generate import generate
     from serving.deploy.settings import DeploySettings

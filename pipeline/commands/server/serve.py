@@ -96,7 +96,7 @@ def serve(
     from pipeline.runs.served_versions import CONFIG_FILE
     from serving.errors import ServingError
     from serving.middleware.limits import LimitSettings
-    from serving.middleware.logs import LogSettings
+    from serving.middleware.request_log import LogSettings
     from serving.middleware.security import SecuritySettings
     from serving.scheduling.admission import QueueSettings
     from serving.scheduling.batching_parameters import BatchingSettings, read_batching_parameters

@@ -17,8 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 from serving.client import Client
 from serving.server import Server
 from tests.support.processes import free_ports
-from tests.support.serving.polled_file import Waits, counted_polls
-from tests.support.serving.running import running
+from tests.support.serving.running import Waits, counted_polls, running
 
 ROOT = Path(__file__).parents[3]
 
@@ -146,6 +145,13 @@ def server(pushed: Path) -> Iterator[Server]:
     """Server with version 1 of the toy on free ports; for tests that change nothing."""
     with running(pushed) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def http(server: Server) -> Iterator[httpx.Client]:
+    """A client of the shared server's REST port."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -103,3 +103,27 @@ from serving.protos import TensorProto
 assert tf.make_tensor_proto(1).__class__ is TensorProto and tf.constant(1).numpy() == 1
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=600)
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [
+        ("Servable not found for request: Latest(bert); bert is still loading: ask again", "still loading"),
+        ("the server is stopping: ask another one", "is stopping"),
+        ("failed to connect to all addresses", "no server reachable at"),
+        (None, "no server reachable at"),
+    ],
+)
+def test_the_client_keeps_the_message_of_an_unavailable_server(details: str | None, message: str) -> None:
+    class Refused(grpc.RpcError):
+        def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.UNAVAILABLE
+
+        def details(self) -> str | None:
+            return details
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused
+
+    with Client("127.0.0.1:1") as client, pytest.raises(ClientError, match=message):
+        client._call(refuse, None)

@@ -1,4 +1,4 @@
-"""Ports, start and stop."""
+"""Ports, start and stop, and a server that is killed under load."""
 
 import os
 import re
@@ -6,15 +6,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
+import httpx
 import pytest
 
 from serving.client import Client, ClientError
+from serving.protos import PredictionServiceStub
 from serving.server import CannotListen, Server
 from tests.support.processes import free_ports
-from tests.support.serving.running import running
+from tests.support.serving.running import predict_request, running, wait_for
 
 Push = Callable[[Path, int, int], Path]
 ROOT = Path(__file__).parents[3]
@@ -107,3 +113,49 @@ def test_no_thread_has_to_import_distutils(tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert ran.stdout.split() == ["True", "False"], ran.stderr
+
+
+def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Callable[[], None]:
+    """Client of both ports that keeps sending requests until `done`, whatever it gets."""
+    request = predict_request("length", text=["abc"])
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
+
+    def ask_on() -> None:
+        address = f"127.0.0.1:{process.grpc_port}"
+        with grpc.insecure_channel(address, options) as channel, process.rest() as http:
+            predict = PredictionServiceStub(channel).Predict
+            while not done.wait(0.02):
+                try:
+                    outcomes[f"OK {predict(request, timeout=120).outputs['length'].int_val}"] += 1
+                except grpc.RpcError as error:
+                    outcomes[error.code().name] += 1
+                try:
+                    answer = http.post(process.PATH, content=process.LENGTH)
+                    outcomes[f"{answer.status_code} {answer.json().get('outputs')}"] += 1
+                except (httpx.NetworkError, httpx.RemoteProtocolError):
+                    outcomes["no connection"] += 1
+
+    return ask_on
+
+
+def test_kill_and_restart_under_load(
+    tmp_path: Path, push: Callable[[Path, int, int], Path], in_process: Callable[..., Any]
+) -> None:
+    """Kill it under load: clients get an answer, or the error that the server is not there."""
+    push(tmp_path, 1, 1)
+    process = in_process(tmp_path)
+    outcomes, done = Counter[str](), threading.Event()
+    clients = [threading.Thread(target=asking(process, done, outcomes)) for _ in range(3)]
+    for client in clients:
+        client.start()
+    try:
+        wait_for(lambda: outcomes["OK [3]"])
+        process.kill()
+        process.start()
+        process.ask()  # at once
+    finally:
+        done.set()
+        for client in clients:
+            client.join()
+    refused = {"UNAVAILABLE", "no connection"}
+    assert refused | {"OK [3]", "200 [3]"} <= set(outcomes) <= refused | {"OK [3]", "200 [3]", "503 None"}, outcomes

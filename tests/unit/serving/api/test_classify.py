@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from serving.api.classify import CLASSIFY, REGRESS
-from serving.api.json_examples import request_input
+from serving.api.json_tensors import examples_input
 from serving.middleware.limits import LimitSettings
 from serving.protos import (
     ClassificationRequest,
@@ -197,41 +197,29 @@ CLASSIFY_ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("signature, code, message", CLASSIFY_ERRORS)
-def test_classify_errors_are_those_of_classifier_cc(
-    stub: PredictionServiceStub, signature: str, code: str, message: str
-) -> None:
-    found, details = refused(lambda: classified(stub, signature))
-    assert (found, details[: len(message)]) == (code, message)
-    assert code == "FAILED_PRECONDITION" or details == message
+REGRESS_ERRORS = [
+    ("none", "INVALID_ARGUMENT", "No signature was found with the name: none"),
+    ("scores", "INVALID_ARGUMENT", f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}"),
+    ("two_to_regress", "INVALID_ARGUMENT", "Expected one input Tensor."),
+    ("two_numbers", "INVALID_ARGUMENT", "Expected one output Tensor."),
+    ("number_by_another_name", "FAILED_PRECONDITION", "No regression outputs found in SignatureDef: "),
+    ("wide", "INVALID_ARGUMENT",
+     "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got [2,2]"),
+    ("fewer_numbers", "INVALID_ARGUMENT", "Input batch size did not match output batch size: 2 vs. 1"),
+    ("text_numbers", "INVALID_ARGUMENT", "Expected output Tensor of DT_FLOAT.  Got: DT_STRING"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "signature, code, message",
-    [
-        ("none", "INVALID_ARGUMENT", "No signature was found with the name: none"),
-        (
-            "scores",
-            "INVALID_ARGUMENT",
-            f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}",
-        ),
-        ("two_to_regress", "INVALID_ARGUMENT", "Expected one input Tensor."),
-        ("two_numbers", "INVALID_ARGUMENT", "Expected one output Tensor."),
-        ("number_by_another_name", "FAILED_PRECONDITION", "No regression outputs found in SignatureDef: "),
-        (
-            "wide",
-            "INVALID_ARGUMENT",
-            "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got [2,2]",
-        ),
-        ("fewer_numbers", "INVALID_ARGUMENT", "Input batch size did not match output batch size: 2 vs. 1"),
-        ("text_numbers", "INVALID_ARGUMENT", "Expected output Tensor of DT_FLOAT.  Got: DT_STRING"),
-    ],
+    "ask, signature, code, message",
+    [(classified, *row) for row in CLASSIFY_ERRORS] + [(regressed, *row) for row in REGRESS_ERRORS],
 )
-def test_regress_errors_are_those_of_regressor_cc(
-    stub: PredictionServiceStub, signature: str, code: str, message: str
+def test_errors_are_those_of_classifier_cc_and_regressor_cc(
+    stub: PredictionServiceStub, ask: Callable[..., Any], signature: str, code: str, message: str
 ) -> None:
-    found, details = refused(lambda: regressed(stub, signature))
+    found, details = refused(lambda: ask(stub, signature))
     assert (found, details[: len(message)]) == (code, message)
+    assert code == "FAILED_PRECONDITION" or details == message
 
 
 @pytest.mark.parametrize(
@@ -338,7 +326,7 @@ def test_malformed_rest_bodies(http: httpx.Client, body: str, message: str) -> N
 
 
 def test_numbers_of_examples_keep_their_kind() -> None:
-    given = request_input({"examples": [{"a": [1, True], "b": [0.5], "c": 2.0, "d": []}]}, LimitSettings())
+    given = examples_input({"examples": [{"a": [1, True], "b": [0.5], "c": 2.0, "d": []}]}, LimitSettings())
     features = given.example_list.examples[0].features.feature
     assert list(features["a"].int64_list.value) == [1, 1]
     assert list(features["b"].float_list.value) == [0.5] and list(features["c"].float_list.value) == [2.0]

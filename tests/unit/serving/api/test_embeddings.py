@@ -1,7 +1,6 @@
 """OpenAI's embeddings over a real socket, compared with its API reference."""
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -9,13 +8,6 @@ import numpy as np
 import pytest
 
 from serving.api import embeddings
-from serving.server import Server
-
-
-@pytest.fixture(scope="module")
-def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as client:
-        yield client
 
 
 def post(http: httpx.Client, **body: Any) -> tuple[int, Any]:
@@ -43,14 +35,6 @@ def test_null_is_the_default(http: httpx.Client) -> None:
     given = {"encoding_format": None, "dimensions": None, "user": None}
     status, answer = post(http, model="bert", input="abc", **given)
     assert (status, answer) == post(http, model="bert", input="abc") and status == 200
-
-
-def test_the_list_of_models_is_also_openais(http: httpx.Client) -> None:
-    answer = http.get("/v1/models").json()
-    (model,) = answer["data"]
-    assert (answer["object"], model["id"], model["object"]) == ("list", "bert", "model")
-    assert isinstance(model["created"], int) and model["owned_by"] == "bert-tfx"
-    assert [listed["name"] for listed in answer["models"]] == ["bert"]
 
 
 def test_base64_is_little_endian_float32(http: httpx.Client) -> None:

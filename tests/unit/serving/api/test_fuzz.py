@@ -1,6 +1,5 @@
 """Random requests, half of them malformed: valid ones are answered, none is INTERNAL, and memory does not grow."""
 
-import base64
 import gzip
 import json
 import random
@@ -280,32 +279,3 @@ def test_small_messages_with_huge_tensors_are_refused_without_allocation(process
     assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert process.memory_mb("VmHWM") - before < KEPT_MB
     process.ask()
-
-
-@pytest.mark.parametrize("depth", [33, 65, 500])
-@pytest.mark.parametrize("key", ["instances", "inputs"])
-def test_lists_nested_deeply_are_refused(process: Any, key: str, depth: int) -> None:
-    body = f'{{"{key}": {"[" * depth}"a"{"]" * depth}, "signature_name": "length"}}'
-    answer = process.post(body.encode())
-    assert answer.status_code == 400 and "nested more than 32 deep" in answer.json()["error"]
-
-
-def test_a_name_that_is_not_utf8_is_refused(process: Any) -> None:
-    answer = process.post(b'{"inputs": {"\\ud800": null}}')
-    assert answer.status_code == 400 and "half of a surrogate pair" in answer.json()["error"]
-
-
-@pytest.mark.parametrize("signature, name", [("evaluate", "examples"), ("classify", "inputs"), ("regress", "inputs")])
-def test_malformed_examples_are_refused(process: Any, signature: str, name: str) -> None:
-    request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name=signature))
-    for bad in (b"\xff\xfe", b"abc", b"\x0a\x05abc"):
-        request.inputs[name].CopyFrom(strings([example("a").SerializeToString(), bad]))
-        with (
-            grpc.insecure_channel(f"127.0.0.1:{process.grpc_port}", [("grpc.enable_http_proxy", 0)]) as channel,
-            pytest.raises(grpc.RpcError) as caught,
-        ):
-            channel.unary_unary(f"{PREDICTION}Predict")(request.SerializeToString(), timeout=60)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
-        values = [{"b64": base64.b64encode(bad).decode()}]
-        answer = process.post(json.dumps({"instances": values, "signature_name": signature}).encode())
-        assert answer.status_code == 400 and "xample" in answer.json()["error"]

@@ -11,11 +11,11 @@ from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_service_pb2_grpc,
-    predict_pb2,
     prediction_service_pb2_grpc,
 )
 
 from serving.server import Server
+from tests.support.serving.running import predict_request
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +27,6 @@ def channel(server: Server) -> Iterator[grpc.Channel]:
 @pytest.fixture(scope="module")
 def stub(channel: grpc.Channel) -> prediction_service_pb2_grpc.PredictionServiceStub:
     return prediction_service_pb2_grpc.PredictionServiceStub(channel)
-
-
-def predict_request(signature: str, name: str = "bert", **inputs: Any) -> predict_pb2.PredictRequest:
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = name
-    request.model_spec.signature_name = signature
-    for key, value in inputs.items():
-        request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
-    return request
 
 
 def error_of(call: Any, request: Any) -> tuple[grpc.StatusCode, str]:
@@ -87,11 +78,6 @@ def test_bytes_that_are_not_text_and_long_text_pass(stub: Any) -> None:
     assert list(echoed.outputs["text"].string_val) == odd[:3]
 
 
-def test_a_message_above_the_limit_is_refused(stub: Any) -> None:
-    code, details = error_of(stub.Predict, predict_request("length", text=[b"x" * 5_000_000]))
-    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "4194304" in details
-
-
 @pytest.mark.parametrize(
     "request_, code, message",
     [
@@ -125,32 +111,6 @@ def test_invalid_requests_report_the_expected_value(stub: Any, request_: Any, co
     assert (got.name, message in details) == (code, True), details
 
 
-def test_an_error_of_the_graph_is_one_line(stub: Any) -> None:
-    assert error_of(stub.Predict, predict_request("", text=[""]))[1] == "no [MASK] in text 0"
-
-
-def test_versions_and_labels(stub: Any) -> None:
-    request = predict_request("length", text=["abc"])
-    request.model_spec.version.value = 1
-    assert list(stub.Predict(request, timeout=120).outputs["length"].int_val) == [3]
-    request.model_spec.version.value = 9
-    code, details = error_of(stub.Predict, request)
-    assert code is grpc.StatusCode.NOT_FOUND
-    assert details == "Servable not found for request: Specific(bert, 9); served: bert version 1"
-    request.model_spec.version_label = "canary"
-    assert error_of(stub.Predict, request) == (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        "Unrecognized servable version label: canary",
-    )
-
-
-def test_a_few_bytes_that_claim_a_huge_tensor_are_refused(stub: Any) -> None:
-    request = predict_request("length", text=["a"])
-    request.inputs["text"].tensor_shape.dim[0].size = 10**15
-    code, details = error_of(stub.Predict, request)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT and "1000000000000000 rows" in details
-
-
 def test_metadata(stub: Any) -> None:
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "bert"
@@ -182,12 +142,3 @@ def test_status(channel: grpc.Channel) -> None:
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
     request.model_spec.name = "../bert"
     assert error_of(stub.GetModelStatus, request)[0] is grpc.StatusCode.NOT_FOUND
-
-
-def test_malformed_messages_do_not_crash_the_server(stub: Any, channel: grpc.Channel) -> None:
-    raw = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-    for message in (b"\xff" * 1000, b"\x0a\xff\xff\xff\xff\x0f"):
-        with pytest.raises(grpc.RpcError) as caught:
-            raw(message, timeout=120)
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert stub.Predict(predict_request("length", text=["abc"]), timeout=120).outputs["length"].int_val == [3]

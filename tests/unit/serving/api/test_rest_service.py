@@ -4,7 +4,6 @@ import base64
 import gzip
 import resource
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,16 +15,26 @@ from serving.server import Server
 PREDICT = "/v1/models/bert:predict"
 
 
-@pytest.fixture(scope="module")
-def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.rest_port}", trust_env=False, timeout=120) as client:
-        yield client
+MASKS = {"predictions": [{"tokens": [["0a", "0b"]], "scores": [[0.2, 0.1]]}]}
+NUMBERS = {"all": 3.5, "real": [[0.1, 0.25]], "whole": [8]}
 
 
-def test_rows(http: httpx.Client) -> None:
-    bare = http.post(PREDICT, json={"instances": ["[MASK]"]}).json()
-    named = http.post(PREDICT, json={"instances": [{"text": "[MASK]"}], "signature_name": "fill_mask"}).json()
-    assert bare == named == {"predictions": [{"tokens": [["0a", "0b"]], "scores": [[0.2, 0.1]]}]}
+@pytest.mark.parametrize(
+    ("signature", "request_", "answer"),
+    [
+        ("", {"instances": ["[MASK]"]}, MASKS),
+        ("fill_mask", {"instances": [{"text": "[MASK]"}]}, MASKS),
+        ("length", {"instances": ["a", "abc"]}, {"predictions": [1, 3]}),
+        ("length", {"inputs": ["a", "abc"]}, {"outputs": [1, 3]}),
+        ("length", {"inputs": {"text": ["a", "abc"]}}, {"outputs": [1, 3]}),
+        ("numbers", {"inputs": {"real": [[1, 2.5]], "whole": [7]}}, {"outputs": NUMBERS}),
+        # An input with a default is left out.
+        ("encode", {"instances": ["abc"]}, {"predictions": [{"pooled_output": [3.0, 3.0, 3.0], "tokens": "abc"}]}),
+    ],
+)
+def test_rows_and_columns(http: httpx.Client, signature: str, request_: dict[str, Any], answer: Any) -> None:
+    found = http.post(PREDICT, json=request_ | {"signature_name": signature})
+    assert (found.json(), found.headers["content-type"]) == (answer, "application/json")
 
 
 def test_a_compressed_body(http: httpx.Client) -> None:
@@ -53,29 +62,10 @@ def peak_bytes() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def test_rows_of_one_output_are_bare(http: httpx.Client) -> None:
-    answer = http.post(PREDICT, json={"instances": ["a", "abc"], "signature_name": "length"})
-    assert answer.json() == {"predictions": [1, 3]}
-    assert answer.headers["content-type"] == "application/json"
-
-
-def test_columns(http: httpx.Client) -> None:
-    bare = http.post(PREDICT, json={"inputs": ["a", "abc"], "signature_name": "length"}).json()
-    named = http.post(PREDICT, json={"inputs": {"text": ["a", "abc"]}, "signature_name": "length"}).json()
-    assert bare == named == {"outputs": [1, 3]}
-    numbers = {"inputs": {"real": [[1, 2.5]], "whole": [7]}, "signature_name": "numbers"}
-    assert http.post(PREDICT, json=numbers).json() == {"outputs": {"all": 3.5, "real": [[0.1, 0.25]], "whole": [8]}}
-
-
 def test_rows_need_outputs_of_one_batch_size(http: httpx.Client) -> None:
     rows = {"instances": [{"real": [1, 2], "whole": 7}], "signature_name": "numbers"}
     answer = http.post(PREDICT, json=rows)
     assert answer.status_code == 400 and "batch size" in answer.json()["error"]
-
-
-def test_inputs_with_a_default_may_be_left_out(http: httpx.Client) -> None:
-    answer = http.post(PREDICT, json={"instances": ["abc"], "signature_name": "encode"}).json()
-    assert answer == {"predictions": [{"pooled_output": [3.0, 3.0, 3.0], "tokens": "abc"}]}
 
 
 def test_bytes(http: httpx.Client) -> None:
@@ -169,6 +159,12 @@ def test_wrong_paths(http: httpx.Client, method: str, path: str, status: int, me
         (b'{"instances": [null]}', "None is not of expected type"),
         (b'{"instances": [{"b64": "!"}]}', "base64"),
         (b'{"instances": ["\\ud800"]}', "surrogate"),
+        (b'{"inputs": {"\\ud800": null}}', "half of a surrogate pair"),
+        *(
+            (b'{"%s": %s"a"%s, "signature_name": "length"}' % (key, b"[" * depth, b"]" * depth), "more than 32 deep")
+            for key in (b"instances", b"inputs")
+            for depth in (33, 500)
+        ),
         (b'{"instances": ["a"], "signature_name": "numbers"}', "keyed by input: real, whole"),
         (b'{"inputs": {"real": [[1, true]], "whole": [1]}, "signature_name": "numbers"}', "DT_FLOAT"),
         (

@@ -6,68 +6,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
-import trustme
 
 from pipeline import cli
-from serving.client import Client, ClientError
-from serving.middleware.security import SecuritySettings
+from serving.client import Client
 from serving.server import Server
+from tests.support.serving.pem import Files
 from tests.support.serving.running import running
 
-TEXTS = tf.TensorSpec([None], tf.string, name="text")
-TOKEN = "correct-horse-battery-staple"
 
-
-class Numbered(tf.Module):
-    """Returns its own number from every signature."""
-
-    def __init__(self, number: int):
-        super().__init__()
-        self.number = tf.Variable(number)
-
-    @tf.function(input_signature=[TEXTS])
-    def fill_mask(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        rows = tf.size(text)
-        return {
-            "tokens": tf.fill([rows, 1, 1], tf.strings.as_string(self.number)),
-            "scores": tf.fill([rows, 1, 1], 0.5),
-        }
-
-    @tf.function(input_signature=[TEXTS])
-    def encode(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"pooled_output": tf.fill([tf.size(text), 1], tf.cast(self.number, tf.float32))}
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("pem"))
 
 
 @pytest.fixture(scope="module")
-def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of a server and a client, from one CA, and the server's tokens."""
-    folder = tmp_path_factory.mktemp("pem")
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(folder / "ca.pem")
-    for name, certificate in {"server": ca.issue_cert("127.0.0.1"), "client": ca.issue_cert("a@example.org")}.items():
-        certificate.private_key_and_cert_chain_pem.write_to_path(folder / f"{name}.pem")
-        certificate.private_key_pem.write_to_path(folder / f"{name}.key")
-    (folder / "tokens").write_text(f"# of the tests\n{TOKEN}\n0123456789abcdef\n")
-    (folder / "wrong").write_text("another-token-of-the-tests\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(pem: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(pem: Files, push: Callable[[Path, int, int], Path]) -> Iterator[Server]:
     """Server with version 1, labelled stable, and version 2; requires a client certificate and a token."""
-    base = tmp_path_factory.mktemp("versions")
+    (base := pem.folder / "versions").mkdir()
     for number in (1, 2):
-        model = Numbered(number)
-        signatures = {"serving_default": model.fill_mask, "fill_mask": model.fill_mask, "encode": model.encode}
-        tf.saved_model.save(model, str(base / str(number)), signatures)
-    config = base / "models.config"
-    config.write_text(
+        push(base, number, number)
+    (pem.folder / "models.config").write_text(
         f'model_config_list {{ config {{ name: "numbered" base_path: "{base}" model_version_policy {{ all {{}} }}'
         ' version_labels { key: "stable" value: 1 } } }'
     )
-    protected = SecuritySettings(*(str(pem / name) for name in ("server.pem", "server.key", "ca.pem", "tokens")))
-    with running(model_config_file=config, security=protected) as server:
+    with running(model_config_file=pem.folder / "models.config", security=pem.settings()) as server:
         yield server
 
 
@@ -85,15 +47,15 @@ def bert_tfx(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> 
     return run
 
 
-def reach(server: Server, pem: Path, **changes: str | None) -> list[str]:
+def reach(server: Server, pem: Files, **changes: str | None) -> list[str]:
     """Options with which `server` answers; a change to None removes one."""
     options: dict[str, str | None] = {
         "server": f"127.0.0.1:{server.grpc_port}",
         "model": "numbered",
-        "tls-ca": str(pem / "ca.pem"),
-        "tls-certificate": str(pem / "client.pem"),
-        "tls-key": str(pem / "client.key"),
-        "token-file": str(pem / "tokens"),
+        "tls-ca": pem("ca.pem"),
+        "tls-certificate": pem("client.pem"),
+        "tls-key": pem("client.key"),
+        "token-file": pem("tokens"),
     } | changes
     return [word for name, value in options.items() if value is not None for word in (f"--{name}", value)]
 
@@ -102,15 +64,24 @@ def reach(server: Server, pem: Path, **changes: str | None) -> list[str]:
     "which, number", [({}, 2), ({"version": "1"}, 1), ({"version": "2"}, 2), ({"label": "stable"}, 1)]
 )
 def test_the_requested_version_answers(
-    server: Server, pem: Path, bert_tfx: Callable[..., tuple[int, str, str]], which: dict[str, str], number: int
+    server: Server,
+    pem: Files,
+    bert_tfx: Callable[..., tuple[int, str, str]],
+    which: dict[str, str],
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = reach(server, pem, **which)
+    options, found, find = reach(server, pem, **which), [], server.inference.find
+    monkeypatch.setattr(server.inference, "find", lambda *given: (found.append(find(*given)), found[-1])[1])
     code, out, err = bert_tfx("fill-mask", "A [MASK].", *options)
-    assert (code, out.split(), err) == (0, ["A", "[MASK].", str(number), "50.00%"], "")
-    code, out, err = bert_tfx("encode", "A.", "B.", *options)
-    assert code == 0 and [json.loads(line)["pooled_output"] for line in out.splitlines()] == [[number]] * 2, err
-    code, out, err = bert_tfx("predict", "A.", *options)
-    assert code == 0 and json.loads(out)["tokens"] == [[str(number)]], err
+    assert (code, out.split(), err) == (0, ["A", "[MASK].", "0a", "20.00%", "0b", "10.00%"], "")
+    code, out, err = bert_tfx("predict", "A [MASK].", *options)
+    assert code == 0 and json.loads(out)["tokens"] == [["0a", "0b"]], err
+    for name, vectors in (("embedding", [[1, 0.2], [1.5, 0.3]]), ("pooled_output", [[2] * 3, [3] * 3])):
+        code, out, err = bert_tfx("encode", "A.", "Bc.", *options)
+        assert code == 0 and [json.loads(line)[name] for line in out.splitlines()] == vectors, err
+        monkeypatch.setattr(Client, "metadata", lambda _: {})  # of a model without vectors of texts
+    assert {servable.version for servable in found} == {number}
 
 
 @pytest.mark.parametrize(
@@ -131,22 +102,10 @@ def test_the_requested_version_answers(
     ids=str,
 )
 def test_errors_are_one_line(
-    server: Server, pem: Path, bert_tfx: Callable[..., tuple[int, str, str]], changes: dict, code: int, message: str
+    server: Server, pem: Files, bert_tfx: Callable[..., tuple[int, str, str]], changes: dict, code: int, message: str
 ) -> None:
     ended, out, err = bert_tfx("encode", "A.", *reach(server, pem, **changes))
     assert (ended, out) == (code, "") and message in err and err.count("\n") == 1, err
-
-
-def test_another_token_is_refused(server: Server, pem: Path, bert_tfx: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = bert_tfx("encode", "A.", *reach(server, pem, **{"token-file": str(pem / "wrong")}))
-    assert code == 1 and "no valid bearer token" in err
-
-
-def test_a_token_is_not_sent_unencrypted(pem: Path, bert_tfx: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = bert_tfx("encode", "A.", "--server", "192.0.2.1:8500", "--token-file", pem / "tokens")
-    assert code == 2 and err == (
-        "bert-tfx: refused to send the token to 192.0.2.1:8500 unencrypted: give a CA file to use TLS\n"
-    )
 
 
 @pytest.mark.parametrize("word", ["-1", "newest"])
@@ -155,13 +114,8 @@ def test_a_version_is_a_number(bert_tfx: Callable[..., tuple[int, str, str]], wo
     assert code == 2 and "--version" in err
 
 
-def test_version_and_label_exclude_each_other(server: Server) -> None:
-    with pytest.raises(ClientError, match="version 0 and label stable"):
-        Client(version=0, version_label="stable")
-
-
 def test_a_load_test_counts_requests_and_errors(
-    server: Server, pem: Path, bert_tfx: Callable[..., tuple[int, str, str]], tmp_path: Path
+    server: Server, pem: Files, bert_tfx: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     path = tmp_path / "requests.jsonl"
     path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"txt": "c"}\n')

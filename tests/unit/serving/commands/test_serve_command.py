@@ -17,9 +17,6 @@ from pipeline import cli
         (["--model-config-file", "empty", "--model-dir", "."], "not both"),
         (["--model-dir", ".", "--batching-parameters-file", "nofile"], "nofile: no such file"),
         (["--model-dir", ".", "--max-rows", "-1"], "max_rows is -1; it must be at least 1"),
-        (["--model-dir", ".", "--max-text-bytes", "0"], "max_text_bytes is 0; it must be at least 1"),
-        (["--model-dir", ".", "--max-receive-seconds", "0"], "max_receive_seconds is 0.0; it must be above 0"),
-        (["--model-dir", ".", "--max-request-bytes", "0"], "max_request_bytes is 0; it must be at least 1"),
         (["--model-dir", ".", "--max-request-bytes", str(2**31)], "gRPC takes at most 2147483647"),
         (["--model-dir", ".", "--max-requests", "0"], "max_requests is 0; it must be at least 1"),
         # Errors of the server's own settings.

@@ -11,8 +11,8 @@ import trustme
 from google.protobuf import text_format
 
 from serving.deploy import sizing
-from serving.deploy.pushed import read_version
 from serving.deploy.settings import DeploySettings
+from serving.deploy.sizing import read_version
 from tests.support.serving.tf_serving_configs import BatchingParameters, MonitoringConfig, SSLConfig
 
 MIB = 2**20

@@ -1,6 +1,5 @@
 """Overload, deadlines and cancellation, and requests during a shutdown."""
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +10,15 @@ import grpc
 import httpx
 import numpy as np
 import pytest
-import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
-from serving.scheduling.admission import QueueSettings, RequestContext
+from serving.scheduling.admission import QueueSettings
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.server import BATCHED, Server
-from tests.support.serving.running import wait_for
+from tests.support.serving.running import predict_request, wait_for
 
 # Seconds for what takes milliseconds on an idle machine.
 PATIENCE = 300.0
@@ -31,10 +29,10 @@ class Gate:
 
     def __init__(self) -> None:
         self.opened = threading.Event()
-        self.arrived: list[str] = []
+        self.arrived: list[Any] = []
 
-    def __call__(self, signature_name: str) -> None:
-        self.arrived.append(signature_name)
+    def __call__(self, what: Any) -> None:
+        self.arrived.append(what)
         assert self.opened.wait(PATIENCE)
 
 
@@ -57,14 +55,7 @@ def over_grpc(server: Server) -> Any:
     return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
 
 
-def request(signature: str, **inputs: Any) -> predict_pb2.PredictRequest:
-    made = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": signature})
-    for name, value in inputs.items():
-        made.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    return made
-
-
-LENGTH = request("length", text=["abc"])
+LENGTH = predict_request("length", text=["abc"])
 
 
 def over_rest(server: Server, inputs: Any = ("abc",), signature: str = "length") -> httpx.Response:
@@ -84,21 +75,21 @@ def code_of(call: Callable[[], Any]) -> str:
     return "OK"
 
 
-def hold_back(server: Server, gate: Gate) -> None:
-    """Server whose requests wait at the gate after validation, before queueing."""
-    check = server.policy.check
+def held_back(server: Server) -> Gate:
+    """A gate at which requests wait after validation, before queueing."""
+    check, gate = server.inference.check, Gate()
 
     def held(servable: Any, signature_name: str, inputs: Any) -> None:
         check(servable, signature_name, inputs)
         gate(signature_name)
 
-    server.policy.check = held  # type: ignore[method-assign]
+    server.inference.check = held  # type: ignore[method-assign]
+    return gate
 
 
 def test_requests_beyond_the_limit_are_refused_on_both_ports(pushed: Path, pool: ThreadPoolExecutor) -> None:
-    server, gate = started(pushed, max_requests=2), Gate()
-    predict = over_grpc(server)
-    hold_back(server, gate)
+    server = started(pushed, max_requests=2)
+    predict, gate = over_grpc(server), held_back(server)
     inside = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
     wait_for(lambda: len(gate.arrived) == 2)
     assert code_of(lambda: predict(LENGTH, timeout=PATIENCE)) == "RESOURCE_EXHAUSTED"
@@ -119,11 +110,11 @@ def test_probes_are_answered_while_requests_hold_all_threads(pushed: Path, monke
     server, gate = started(pushed, max_requests=1), Gate()
     threads = 17  # max_requests, and 16 that refuse
 
-    def held_back(*_: Any, **__: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         gate("any")
         raise ServingError(grpc.StatusCode.UNAVAILABLE, "held")
 
-    monkeypatch.setattr(server.inference, "predict", held_back)
+    monkeypatch.setattr(server.inference, "predict", refuse)
     rest = f"http://127.0.0.1:{server.rest_port}/v1/models"
     with ThreadPoolExecutor(threads) as pool, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         held = [over_grpc(server).future(LENGTH, timeout=PATIENCE) for _ in range(threads)]
@@ -149,46 +140,42 @@ def one_by_one(pushed: Path) -> Iterator[Server]:
     server.stop()
 
 
-class Held:
-    """Holds the computation of a request of one turn until it is opened, and records the turns of all."""
-
-    def __init__(self) -> None:
-        self.opened = threading.Event()
-        self.turns: list[int] = []
-
-    def compute(self, servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
-        self.turns.append(int(inputs["turns"]))
-        if self.turns[-1] == 1:
-            assert self.opened.wait(PATIENCE)
-        return COMPUTE(servable, name, inputs)
-
-
-COMPUTE = Servable.compute
-
-
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    held = Held()
-    monkeypatch.setattr(Servable, "compute", lambda servable, name, inputs: held.compute(servable, name, inputs))
-    yield held
-    held.opened.set()
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """Holds the computation of a request of one turn until it is opened, and records the turns of all."""
+    gate, compute = Gate(), Servable.compute
+
+    def held(servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
+        turns = int(inputs["turns"])
+        gate(turns) if turns == 1 else gate.arrived.append(turns)
+        return compute(servable, name, inputs)
+
+    monkeypatch.setattr(Servable, "compute", held)
+    yield gate
+    gate.opened.set()
+
+
+def spin(turns: int) -> Any:
+    return predict_request("spin", turns=np.int32(turns))
 
 
 @pytest.mark.parametrize("how", ["deadline", "cancelled", "rest"])
 def test_expired_or_cancelled_requests_are_not_computed(
-    one_by_one: Server, held: Held, pool: ThreadPoolExecutor, how: str, monkeypatch: pytest.MonkeyPatch
+    one_by_one: Server, held: Gate, pool: ThreadPoolExecutor, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     predict = over_grpc(one_by_one)
     arrived: list[int] = []
-    monkeypatch.setattr(one_by_one.policy, "check", lambda servable, name, inputs: arrived.append(int(inputs["turns"])))
-    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=PATIENCE)
-    wait_for(lambda: held.turns == [1])
+    monkeypatch.setattr(
+        one_by_one.inference, "check", lambda servable, name, inputs: arrived.append(int(inputs["turns"]))
+    )
+    first = pool.submit(predict, spin(1), timeout=PATIENCE)
+    wait_for(lambda: held.arrived == [1])
     for _ in range(30):
         if how == "rest":
             answer = over_rest(one_by_one, 7, "spin")
             assert answer.status_code == 504 and "deadline" in answer.json()["error"]
         else:
-            waiting = predict.future(request("spin", turns=np.int32(7)), timeout=2 if how == "deadline" else PATIENCE)
+            waiting = predict.future(spin(7), timeout=2 if how == "deadline" else PATIENCE)
             if how == "cancelled":
                 wait_for(lambda: one_by_one.inference.waiting == 1)
                 waiting.cancel()
@@ -199,61 +186,21 @@ def test_expired_or_cancelled_requests_are_not_computed(
     assert not first.done()
     held.opened.set()
     first.result(PATIENCE)
-    predict(request("spin", turns=np.int32(8)), timeout=PATIENCE)
-    assert (sorted(set(arrived)), held.turns) == ([1, 7, 8], [1, 8])
-
-
-def test_requests_of_disconnected_rest_clients_are_not_computed(
-    one_by_one: Server, held: Held, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("serving.api.rest_service.RequestContext", lambda seconds: RequestContext(PATIENCE))
-    predict = over_grpc(one_by_one)
-    first = pool.submit(predict, request("spin", turns=np.int32(1)), timeout=PATIENCE)
-    wait_for(lambda: held.turns == [1])
-    body = b'{"inputs": 7, "signature_name": "spin"}'
-    head = f"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", one_by_one.rest_port), timeout=PATIENCE) as connection:
-        connection.sendall(head.encode() + body)
-        wait_for(lambda: one_by_one.inference.waiting == 1)
-    wait_for(lambda: one_by_one.inference.waiting == 0)
-    assert not first.done()
-    held.opened.set()
-    first.result(PATIENCE)
-    assert held.turns == [1]
-
-
-FULL = request("company", text=["abc"] * 32)
+    predict(spin(8), timeout=PATIENCE)
+    assert (sorted(set(arrived)), held.arrived) == ([1, 7, 8], [1, 8])
 
 
 def test_rows_wait_instead_of_being_refused(one_by_one: Server) -> None:
-    calls = [over_grpc(one_by_one).future(FULL, timeout=PATIENCE) for _ in range(200)]
+    full = predict_request("company", text=["abc"] * 32)
+    calls = [over_grpc(one_by_one).future(full, timeout=PATIENCE) for _ in range(200)]
     assert {tuple(call.result().outputs["rows"].int_val) for call in calls} == {(32,) * 32}
-
-
-def test_rows_of_clients_that_left_are_not_computed(pushed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server, gate = started(pushed, BatchingSettings(num_batch_threads=1)), Gate()
-
-    def computed(servable: Servable, name: str, inputs: Any) -> dict[str, np.ndarray]:
-        gate(name)
-        return COMPUTE(servable, name, inputs)
-
-    monkeypatch.setattr(Servable, "compute", computed)
-    calls = [over_grpc(server).future(FULL, timeout=PATIENCE) for _ in range(30)]
-    wait_for(lambda: server.inference.waiting == 29)
-    for call in calls:
-        call.cancel()
-    wait_for(lambda: server.inference.waiting == 0)
-    gate.opened.set()
-    wait_for(lambda: not server.inference._admission.inside)
-    assert len(gate.arrived) == 1
-    server.stop()
 
 
 def test_a_shutdown_that_cuts_requests_off_says_so(
     pushed: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server, gate = started(pushed, drain_seconds=0.1), Gate()
-    hold_back(server, gate)
+    server = started(pushed, drain_seconds=0.1)
+    gate = held_back(server)
     pool.submit(over_rest, server)
     wait_for(lambda: gate.arrived)
     server.stop()
@@ -261,30 +208,24 @@ def test_a_shutdown_that_cuts_requests_off_says_so(
     assert "stopped after 0.1 s: 1 admitted requests were not answered" in caplog.text
 
 
-@pytest.mark.parametrize("patient", [True, False])
-def test_drain(pushed: Path, pool: ThreadPoolExecutor, patient: bool) -> None:
+def test_drain(pushed: Path, pool: ThreadPoolExecutor) -> None:
     """NOT_SERVING comes first; then new requests are refused, and those in flight finish in the given time."""
-    server, gate = started(pushed, drain_seconds=PATIENCE if patient else 0.2), Gate()
-    predict = over_grpc(server)
-    hold_back(server, gate)
+    server = started(pushed, drain_seconds=PATIENCE)
+    predict, gate = over_grpc(server), held_back(server)
     during: list[str] = []
     # Health changes first: requests are still answered.
-    drain = server.policy.health.drain
+    drain = server.health.drain
 
     def drained() -> None:
         drain()
-        during.append(code_of(lambda: predict(request("nothing"), timeout=PATIENCE)))
+        during.append(code_of(lambda: predict(predict_request("nothing"), timeout=PATIENCE)))
 
-    server.policy.health.drain = drained  # type: ignore[method-assign]
+    server.health.drain = drained  # type: ignore[method-assign]
     under_way = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
     wait_for(lambda: len(gate.arrived) == 2)
     stopping = pool.submit(server.stop)
-    if not patient:
-        stopping.result(PATIENCE)
-        gate.opened.set()
-        return
     # The signature does not exist: until then the request fails for this reason, without reaching the gate.
-    wait_for(lambda: code_of(lambda: predict(request("nothing"), timeout=PATIENCE)) == "UNAVAILABLE")
+    wait_for(lambda: code_of(lambda: predict(predict_request("nothing"), timeout=PATIENCE)) == "UNAVAILABLE")
     assert over_rest(server).status_code == 503
     assert during == ["INVALID_ARGUMENT"] and not stopping.done()
     gate.opened.set()

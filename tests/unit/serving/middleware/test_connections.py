@@ -1,24 +1,19 @@
 """Idle connections are closed in time and do not delay other clients."""
 
-import contextlib
 import itertools
 import resource
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from serving.client import Client
 from serving.errors import SettingsError
-from serving.middleware import security
 from serving.middleware.connections import reserve_descriptors
 from serving.middleware.limits import LimitSettings
-from serving.middleware.security import SecuritySettings
 from serving.server import Server
 
 HALF_OPEN, HEAD_SECONDS, MOST_OF_ONE, MOST = 2000, 3.0, 400, 500
@@ -72,10 +67,11 @@ def is_closed(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize(("port", "sent"), [("rest_port", HALF_A_HEAD), ("grpc_port", HALF_A_PREFACE)])
 def test_2000_half_open_connections_are_closed_without_delaying_others(process: Any, port: str, sent: bytes) -> None:
-    before, began = process.descriptors, time.monotonic()
+    before, threads, began = process.descriptors, process.threads, time.monotonic()
     connections = half_open(getattr(process, port), sent)
     if port == "rest_port":  # gRPC's are closed at the next check
         assert process.descriptors - before <= MOST + 50
+    assert process.threads < threads + 100  # no thread per connection
     longest = 0.0
     while not all(map(is_closed, connections)):
         assert time.monotonic() - began < 240, f"{sum(not is_closed(one) for one in connections)} are open"
@@ -123,37 +119,3 @@ def test_the_descriptor_limit_is_checked_before_the_start(tmp_path: Path, monkey
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
     with pytest.raises(SettingsError, match=r"need 3512 descriptors; the limit is 1024: .* --max-connections 85$"):
         Server(tmp_path, grpc_port=0, rest_port=0)
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_tls_sessions_do_not_outlive_their_ca(
-    tmp_path: Path, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(security, "RELOAD_SECONDS", 0.0)
-    servers, clients, others = trustme.CA(), trustme.CA(), trustme.CA()
-    for name, leaf in (("server", servers.issue_cert("127.0.0.1")), ("client", clients.issue_cert("a@example.org"))):
-        leaf.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
-    clients.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    settings = SecuritySettings(*[str(tmp_path / "server.pem")] * 2, str(tmp_path / "ca.pem"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = context.maximum_version = version
-    servers.configure_trust(context)
-    context.load_cert_chain(str(tmp_path / "client.pem"))
-
-    def asked(session: ssl.SSLSession | None) -> tuple[bytes, bool, ssl.SSLSession | None]:
-        with (
-            socket.create_connection(("127.0.0.1", server.rest_port), timeout=120) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as wrapped,
-        ):
-            wrapped.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return wrapped.recv(65536)[:12], bool(wrapped.session_reused), wrapped.session
-
-    with Server(tmp_path / "none", grpc_port=0, rest_port=0, security=settings) as server:
-        answer, resumed, session = asked(None)
-        assert (answer, resumed) == (b"HTTP/1.1 200", False)
-        assert asked(session)[:2] == (b"HTTP/1.1 200", True)
-        others.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-        with contextlib.suppress(OSError):  # an alert, or closed
-            assert asked(session)[0] == b""
-        clients.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-        assert asked(session)[:2] == (b"HTTP/1.1 200", False)

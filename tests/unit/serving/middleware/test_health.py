@@ -11,9 +11,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from serving.middleware.health import Health
-from serving.middleware.request_log import CallInterceptor
+from serving.middleware.grpc_calls import GrpcCalls
+from serving.middleware.health import WATCH_SECONDS, Health
 from serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
+from serving.scheduling.repeat import repeat
 from serving.server import Server
 
 UP, DOWN = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -26,13 +27,12 @@ class Served:
         self.models = {"a": False, "b": False}
         self.health = Health(lambda: self.models)
         # One thread, which a Watch must not hold.
-        self.server = grpc.server(
-            futures.ThreadPoolExecutor(1), interceptors=[CallInterceptor([], lambda: self.models)]
-        )
+        calls = GrpcCalls(60.0, [], lambda: self.models)
+        self.server = grpc.server(futures.ThreadPoolExecutor(1), interceptors=[calls])
         self.health.add_to(self.server)
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
-        self.health.start()
+        self.end = repeat("health", WATCH_SECONDS, self.health.refresh)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.enable_http_proxy", 0)])
         self.stub = health_pb2_grpc.HealthStub(self.channel)
 
@@ -44,13 +44,20 @@ class Served:
 def served() -> Iterator[Served]:
     served = Served()
     yield served
+    served.end()
     served.channel.close()
     served.server.stop(0).wait()
 
 
 def test_serving_starts_with_all_models_and_lasts_while_any_is_available(served: Served) -> None:
-    names = ("", PREDICTION_SERVICE, "a", "b", MODEL_SERVICE)
+    names, models = ("", PREDICTION_SERVICE, "a", "b", MODEL_SERVICE), served.models
+    served.models = {}
+    assert served.states("", PREDICTION_SERVICE, MODEL_SERVICE) == [DOWN, DOWN, UP]
+    served.models = models
     assert served.states(*names) == [DOWN, DOWN, DOWN, DOWN, UP]
+    with pytest.raises(grpc.RpcError) as unknown:
+        served.states("c")
+    assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
     served.models = {"a": True, "b": False}
     assert served.states(*names) == [DOWN, DOWN, UP, DOWN, UP]
     served.models = {"a": True, "b": True}
@@ -64,22 +71,11 @@ def test_serving_starts_with_all_models_and_lasts_while_any_is_available(served:
     assert served.states(*names) == [DOWN, DOWN, DOWN, DOWN, UP]
 
 
-def test_without_models_nothing_is_serving(served: Served) -> None:
-    served.models = {}
-    assert served.states("", PREDICTION_SERVICE) == [DOWN, DOWN]
-
-
 def test_drain_makes_all_services_not_serving(served: Served) -> None:
     served.models = {"a": True, "b": True}
     assert served.states("", "a") == [UP, UP]
     served.health.drain()
     assert served.states("", PREDICTION_SERVICE, MODEL_SERVICE, "a", "b") == [DOWN] * 5
-
-
-def test_an_unknown_service_is_not_found(served: Served) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        served.states("c")
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_watch_reports_changes_without_holding_a_thread(served: Served) -> None:

@@ -15,9 +15,8 @@ import pytest
 
 from serving.client import Client, ClientError
 from serving.errors import SettingsError
-from serving.middleware import request_log
-from serving.middleware.logs import AccessLog, LogSettings, failure
-from serving.middleware.request_log import RequestRecord
+from serving.middleware import rest_calls
+from serving.middleware.request_log import AccessLog, LogSettings, RequestRecord, failure
 from serving.models.servable import GraphServable as Servable
 from serving.server import Server
 from tests.support.serving.running import running
@@ -167,7 +166,7 @@ def test_failure_contains_the_location_without_the_message() -> None:
 
 def test_the_time_of_an_answer_is_not_that_of_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     now, records = [0.0], list[RequestRecord]()
-    monkeypatch.setattr(request_log, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(rest_calls, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         now[0] = 1.0
@@ -177,6 +176,6 @@ def test_the_time_of_an_answer_is_not_that_of_its_reader(monkeypatch: pytest.Mon
 
     async def send(message: Any) -> None: ...
 
-    middleware = request_log.CallMiddleware(app, [records.append], lambda: ["bert"])
+    middleware = rest_calls.RestCalls(app, [records.append], lambda: ["bert"])
     asyncio.run(middleware({"type": "http", "path": "/v1/models/bert:predict"}, send, send))
     assert [(record.seconds, record.model) for record in records] == [(1.0, "bert")]

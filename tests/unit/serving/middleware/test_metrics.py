@@ -119,7 +119,7 @@ def test_examples_gauges_and_a_warm_up_that_fails() -> None:
     metrics(RequestRecord("Classify", "REST", "bert", 7, "classify", rows=5, seconds=0.25, code=grpc.StatusCode.OK))
     metrics(RequestRecord("GetModelStatus", "GRPC", "bert", 7, code=grpc.StatusCode.OK))
     metrics.watch("queue_length", "Requests that wait.", lambda: 3)
-    with pytest.raises(ValueError), metrics.warming(Path("/base/7")):
+    with pytest.raises(ValueError), metrics.measured("warm-up", Path("/base/7")):
         raise ValueError("cold")
     page = metrics.page().decode()
     assert value(page, ":tensorflow:serving:request_example_count_total", model="bert") == 5

@@ -1,5 +1,6 @@
 """TLS, mutual TLS and tokens, on both ports. No model is needed: authorised requests are NOT_FOUND."""
 
+import contextlib
 import hmac
 import socket
 import ssl
@@ -18,40 +19,9 @@ from serving.errors import SettingsError
 from serving.middleware import security
 from serving.middleware.security import SecuritySettings, Tokens, is_loopback
 from serving.server import Server
+from tests.support.serving.pem import OTHER_TOKEN, TOKEN, Files
 
-TOKEN, OTHER_TOKEN = "correct-horse-battery-staple", "0123456789abcdef"
 STATUS = "/v1/models/bert"
-
-
-class Files:
-    """PEM files of a CA, a server and a client, and a token file, in one folder."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.ca = trustme.CA()
-        self.ca.cert_pem.write_to_path(self("ca.pem"))
-        self.issue("server", self.ca.issue_cert("127.0.0.1", "localhost"))
-        self.issue("client", self.ca.issue_cert("someone@example.org"))
-        self.issue("stranger", trustme.CA().issue_cert("someone@example.org"))
-        Path(self("tokens")).write_text(f"# of the tests\n\n{OTHER_TOKEN}\n  {TOKEN}  # mine\n")
-
-    def __call__(self, name: str) -> str:
-        return str(self.folder / name)
-
-    def issue(self, name: str, certificate: trustme.LeafCert) -> None:
-        certificate.private_key_pem.write_to_path(self(f"{name}.key"))
-        chain = b"".join(pem.bytes() for pem in certificate.cert_chain_pems)
-        Path(self(f"{name}.pem")).write_bytes(chain)
-
-    def settings(self, mutual: bool = True) -> SecuritySettings:
-        client_ca = self("ca.pem") if mutual else None
-        return SecuritySettings(self("server.pem"), self("server.key"), client_ca, self("tokens"))
-
-    def context(self, client: str | None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self("ca.pem"))
-        if client is not None:
-            context.load_cert_chain(self(f"{client}.pem"), self(f"{client}.key"))
-        return context
 
 
 @pytest.fixture
@@ -248,11 +218,6 @@ def test_other_addresses_than_loopback_need_tls_or_the_flag(host: str, loopback:
             SecuritySettings().check(host)
 
 
-def test_a_server_refuses_before_it_opens_a_port(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="refused to listen on 0"):
-        Server(tmp_path, host="0.0.0.0", grpc_port=0, rest_port=0)
-
-
 @pytest.mark.parametrize(
     "settings, message",
     [
@@ -321,6 +286,30 @@ def test_a_new_client_ca_applies_to_both_ports(files: Files, at_once: None) -> N
         pair = files("newcomer.pem"), files("newcomer.key")
         with Client(f"127.0.0.1:{server.grpc_port}", "bert", 120, files("first-ca.pem"), *pair, TOKEN) as client:
             assert refused(client.status) is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_sessions_do_not_outlive_their_ca(files: Files, at_once: None, version: ssl.TLSVersion) -> None:
+    context, clients = files.context("client"), Path(files("ca.pem")).read_bytes()
+    context.minimum_version = context.maximum_version = version
+
+    def asked(session: ssl.SSLSession | None) -> tuple[bytes, bool, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", server.rest_port), timeout=120) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as wrapped,
+        ):
+            wrapped.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return wrapped.recv(65536)[:12], bool(wrapped.session_reused), wrapped.session
+
+    with Server(files.folder / "none", grpc_port=0, rest_port=0, security=files.settings()) as server:
+        answer, resumed, session = asked(None)
+        assert (answer, resumed) == (b"HTTP/1.1 200", False)
+        assert asked(session)[:2] == (b"HTTP/1.1 200", True)
+        trustme.CA().cert_pem.write_to_path(files("ca.pem"))
+        with contextlib.suppress(OSError):  # an alert, or closed
+            assert asked(session)[0] == b""
+        Path(files("ca.pem")).write_bytes(clients)
+        assert asked(session)[:2] == (b"HTTP/1.1 200", False)
 
 
 def test_the_client_sends_no_unencrypted_token_to_other_machines(files: Files) -> None:

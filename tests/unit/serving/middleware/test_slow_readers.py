@@ -8,18 +8,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import trustme
 
 from serving.middleware.limits import LimitSettings
 from serving.middleware.security import SecuritySettings
-from serving.protos import PredictRequest, PredictResponse
+from serving.protos import PredictResponse
 from serving.scheduling.admission import QueueSettings
 from serving.server import Server
-from serving.tensors import to_proto
 from tests.support.serving.http2 import DATA, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, frame, predict_headers
-from tests.support.serving.running import wait_for
+from tests.support.serving.running import predict_request, wait_for
 
 PATIENCE = 300.0
 # Far less than the answer's megabytes.
@@ -100,9 +98,7 @@ def test_an_answer_that_is_never_taken_is_given_up(pushed: Path) -> None:
 
 def unread_call(port: int) -> socket.socket:
     """A Predict call whose client takes nothing of the answer: the window of its stream is 0."""
-    request = PredictRequest(model_spec={"name": "bert", "signature_name": "echo"})
-    request.inputs["text"].CopyFrom(to_proto(np.array([b"x" * 4000], object)))
-    message = request.SerializeToString()
+    message = predict_request("echo", text=["x" * 4000]).SerializeToString()
     no_window = frame(SETTINGS, 0, 0, bytes([0, 4, 0, 0, 0, 0]))
     data = frame(DATA, END_STREAM, 1, b"\0" + len(message).to_bytes(4, "big") + message)
     connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
@@ -112,7 +108,7 @@ def unread_call(port: int) -> socket.socket:
 
 def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
     with serving(pushed) as server, unread_call(server.grpc_port) as call:
-        wait_for(lambda: server.policy._arrivals._sending)
+        wait_for(lambda: server.calls.sending)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         time.sleep(2.0)
@@ -130,6 +126,6 @@ def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
 
 def test_an_answer_of_grpc_that_is_never_taken_is_given_up(pushed: Path) -> None:
     with serving(pushed, max_receive_seconds=1.0) as server, unread_call(server.grpc_port):
-        wait_for(lambda: server.policy._arrivals._sending)
-        wait_for(lambda: not server.policy._arrivals._sending)
+        wait_for(lambda: server.calls.sending)
+        wait_for(lambda: not server.calls.sending)
         wait_for(lambda: not server.inference._admission.inside)

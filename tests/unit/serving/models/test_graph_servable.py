@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -73,29 +72,6 @@ def test_a_version_without_weights_does_not_get_another_versions(versions: list[
     with pytest.raises(tf.errors.OpError):
         Servable("m", 2, tmp_path / "2")
     assert answers(first) == [[0.0, 1.0], [0.0, 1.0]]
-
-
-def test_versions_load_while_others_answer(versions: list[Path]) -> None:
-    first = Servable("m", 1, versions[0])
-    done = threading.Event()
-    wrong: list[object] = []
-
-    def ask_on() -> None:
-        while not done.is_set():
-            if (found := answers(first)) != [[0.0, 1.0], [0.0, 1.0]]:
-                wrong.append(found)
-
-    clients = [threading.Thread(target=ask_on) for _ in range(4)]
-    for client in clients:
-        client.start()
-    try:
-        for number in range(4):
-            assert answers(Servable("m", number, versions[1])) == [[5.0, 0.0], [5.0, 0.0]]
-    finally:
-        done.set()
-        for client in clients:
-            client.join()
-    assert not wrong
 
 
 KEPT = """

@@ -8,13 +8,11 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_serving.apis import (
     get_model_status_pb2,
     model_management_pb2,
     model_service_pb2_grpc,
-    predict_pb2,
     prediction_service_pb2_grpc,
 )
 
@@ -24,8 +22,7 @@ from serving.models.config import ModelConfig, VersionPolicy
 from serving.models.manager import ModelManager, Target
 from serving.models.store import ModelStore
 from serving.server import Server
-from tests.support.serving.polled_file import Waits, replace
-from tests.support.serving.running import wait_for
+from tests.support.serving.running import Waits, predict_request, replace, wait_for
 
 Push = Callable[[Path, int, int], Path]
 ADMINISTRATOR = "administrators-token-of-the-tests"
@@ -90,12 +87,11 @@ class Api:
 
     def number(self, **spec: Any) -> int:
         """Number of the toy that answers; it must match the version in the answer."""
-        version = spec.pop("version", None)
-        request = predict_pb2.PredictRequest(model_spec=spec)
-        request.model_spec.signature_name = "company"
+        version, label = spec.pop("version", None), spec.pop("version_label", "")
+        request = predict_request("company", **spec, text=["a"])
+        request.model_spec.version_label = label
         if version is not None:
             request.model_spec.version.value = version
-        request.inputs["text"].CopyFrom(tf.make_tensor_proto(["a"]))
         response = self._predict(request, timeout=60)
         (number,) = response.outputs["number"].int64_val
         assert response.model_spec.version.value == number
@@ -238,27 +234,16 @@ def test_versions_of_a_refused_reload_stay_invisible(bases: Path) -> None:
 def test_the_file_is_read_again_on_change_and_on_request(
     api: Api, file: Path, bases: Path, caplog: pytest.LogCaptureFixture, wait_for_polls: Waits
 ) -> None:
-    with caplog.at_level(logging.ERROR):
-        replace(file, "model_config_list { confi")
+    for broken in ("model_config_list { confi", None):
+        caplog.clear()
+        replace(file, broken) if broken else file.unlink()
         assert str(file) in api.refused(api.reload, "")[1]
         wait_for_polls()
-    assert len(caplog.messages) == 1 and "the models are unchanged" in caplog.messages[0]
-    assert api.number(name="a") == 2
+        (message,) = [text for text in caplog.messages if "the models are unchanged" in text]
+        assert str(file) in message and api.number(name="a") == 2
+    assert "no such file" in message
     replace(file, listed(written(bases, "b")))
     wait_for(lambda: list(api.server.models.stores) == ["b"])
-
-
-def test_a_missing_file_is_logged_once(
-    api: Api, file: Path, caplog: pytest.LogCaptureFixture, wait_for_polls: Waits
-) -> None:
-    content = file.read_text()
-    with caplog.at_level(logging.ERROR):
-        file.unlink()
-        wait_for_polls()
-    (message,) = caplog.messages
-    assert f"{file}: no such file" in message and "the models are unchanged" in message
-    replace(file, content)
-    assert api.number(name="a") == 2
 
 
 def test_a_refused_file_is_retried(
@@ -293,22 +278,15 @@ def test_a_reload_reads_the_file_once(file: Path, bases: Path, monkeypatch: pyte
     models.stop()
 
 
-@pytest.mark.parametrize("allowed", [False, True])
-def test_labels_of_unavailable_versions(bases: Path, allowed: bool) -> None:
-    """The first configuration may have them; later the option is required, and no label moves to such a version."""
-    models = ModelManager(
-        [ModelConfig("a", bases / "a", labels={"stable": 2})], allow_version_labels_for_unavailable_models=allowed
-    )
+def test_labels_of_unavailable_versions(bases: Path) -> None:
+    """The first configuration may have them; later no label is assigned to such a version."""
+    models = ModelManager([ModelConfig("a", bases / "a", labels={"stable": 2})])
     with pytest.raises(ServingError) as raised:
         models.get(Target("a", label="stable"))
     assert raised.value.code is grpc.StatusCode.UNAVAILABLE  # the first poll has not finished
-    models.reload([ModelConfig("a", bases / "a", labels={"stable": 2})]) if allowed else models.stores["a"].poll()
+    models.stores["a"].poll()
     assert models.get(Target("a", label="stable")).version == 2
-    new, moved = {"stable": 2, "next": 7}, {"stable": 7}
-    if allowed:
-        models.reload([ModelConfig("a", bases / "a", labels=new)])
-        assert models.get(Target("a", label="stable")).version == 2
-    for labels in (moved,) if allowed else (new, moved):
+    for labels in ({"stable": 2, "next": 7}, {"stable": 7}):
         with pytest.raises(ServingError) as raised:
             models.reload([ModelConfig("a", bases / "a", labels=labels)])
         assert raised.value.code is grpc.StatusCode.FAILED_PRECONDITION
@@ -341,3 +319,14 @@ def test_a_file_can_appear_vanish_and_move_labels_in_one_reload(bases: Path, tmp
     with pytest.raises(ServingError, match="Unrecognized servable version label: stable"):
         models.get(Target("a", label="stable"))
     models.stop()
+
+
+def test_requests_during_the_first_load_are_unavailable(tmp_path: Path) -> None:
+    """NOT_FOUND, after which clients do not retry, is only returned once the versions have been looked for."""
+    models = ModelManager([ModelConfig("bert", tmp_path)])
+    unavailable, not_found = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
+    for code, message in ((unavailable, "still loading: ask again"), (not_found, "nothing yet")):
+        with pytest.raises(ServingError, match=f"Servable not found for request: Latest.bert.; .*{message}$") as raised:
+            models.get(Target("bert"))
+        assert raised.value.code is code
+        models.stores["bert"].poll()

@@ -11,15 +11,11 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
-from serving.errors import ServingError
 from serving.models.config import ALL_VERSIONS, ModelConfig, VersionPolicy
-from serving.models.manager import Target
-from serving.models.store import ModelStore
-from serving.models.warmup import WARMUP_FILE
-from serving.server import Server
-from tests.support.serving.running import running, wait_for
+from serving.models.store import WARMUP_FILE, ModelStore
+from tests.support.serving.running import predict_request, running, wait_for
 
 Push = Callable[[Path, int, int], Path]
 
@@ -51,10 +47,7 @@ def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Pat
     with running(tmp_path, poll_seconds=0.05) as server:
         channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
         predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
-        batched = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "company"})
-        batched.inputs["text"].CopyFrom(tf.make_tensor_proto(["a", "b"]))
-        alone = predict_pb2.PredictRequest(model_spec={"name": "bert", "signature_name": "spin"})
-        alone.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int32(10)))
+        batched, alone = predict_request("company", text=["a", "b"]), predict_request("spin", turns=np.int32(10))
 
         def ask(index: int) -> None:
             while not done.is_set():
@@ -88,26 +81,13 @@ def test_requests_in_flight_finish_on_their_version(tmp_path: Path, push: Push) 
     push(tmp_path, 1, 1)
     store = store_of(tmp_path)
     store.poll()
-    answers = []
-    holds_it, swapped = threading.Event(), threading.Event()
-
-    def ask() -> None:
-        servable = store.get()
-        assert servable is not None
-        holds_it.set()
-        assert swapped.wait(60)
-        answers.append(int(servable.predict("spin", {"turns": np.array(10, np.int32)})["number"]))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    assert holds_it.wait(60)
+    servable = store.get()
     push(tmp_path, 2, 2)
     store.poll()
     assert states(store) == {1: "UNLOADING", 2: "AVAILABLE"}
-    assert store.newest == 2
-    swapped.set()
-    thread.join()
-    assert answers == [1]
+    assert store.newest == 2 and servable is not None
+    assert int(servable.predict("spin", {"turns": np.array(10, np.int32)})["number"]) == 1
+    del servable
     wait_for(lambda: states(store)[1] == "END")
     store.stop()
     wait_for(lambda: states(store)[2] == "END")
@@ -152,15 +132,6 @@ def test_a_version_that_fails_is_logged_once_and_the_old_one_serves(
     store.poll()
     assert store.newest == 3 and states(store) == {1: "END", 2: "END", 3: "AVAILABLE"}
     assert good.exists()
-
-
-def test_truncated_variables_and_a_failing_first_version(tmp_path: Path, push: Push) -> None:
-    push(tmp_path, 1, 1)
-    (data,) = (push(tmp_path, 2, 2) / "variables").glob("variables.data*")
-    data.write_bytes(b"")
-    store = store_of(tmp_path)
-    store.poll()
-    assert states(store) == {1: "AVAILABLE", 2: "END"}
 
 
 def test_a_version_copied_in_place_is_loaded_when_complete(tmp_path: Path, push: Push) -> None:
@@ -245,22 +216,6 @@ def test_rollback_and_a_vanished_folder(tmp_path: Path, push: Push) -> None:
     base.rename(tmp_path / "gone")
     store.poll()
     assert store.newest == 1
-
-
-def test_nothing_is_served_before_the_first_version(tmp_path: Path, push: Push) -> None:
-    with Server(tmp_path / "later", grpc_port=0, rest_port=0, poll_seconds=0.05) as server:
-        wait_for(lambda: server.store.has_looked)
-        assert not server.wait_until_available(0)
-        with pytest.raises(ServingError) as raised:
-            server.models.status(Target("bert"))
-        assert str(raised.value) == "Could not find any versions of model bert"
-        with pytest.raises(ServingError) as raised:
-            server.models.get(Target("bert"))
-        assert raised.value.code is grpc.StatusCode.NOT_FOUND
-        assert str(raised.value) == "Servable not found for request: Latest(bert); served: nothing yet"
-        (tmp_path / "later").mkdir()
-        push(tmp_path / "later", 5, 5)
-        assert server.wait_until_available(120)
 
 
 def test_a_folder_that_cannot_be_read_is_logged_once_and_does_not_end_the_watch(

@@ -1,7 +1,6 @@
 """The page at `/` in Debian's Chromium, headless, operated by keyboard only."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
+from tests.support.serving.running import wait_for
 
 TOKEN = "correct-horse-battery-staple"
 ATTACK = "<script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
@@ -43,12 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, 
     (folder / "bert" / "3" / "saved_model.pb").write_bytes(b"no model")
     (folder / "models.config").write_text(CONFIG.format(folder))
     with Server(model_config_file=folder / "models.config", grpc_port=0, rest_port=0) as server:
-        until = time.monotonic() + 240
-        while len(states := server.models.stores["bert"].status()) < 3 or "LOADING" in {
-            s.state for s in states.values()
-        }:
-            assert time.monotonic() < until, states
-            time.sleep(0.1)
+        wait_for(lambda: server.models.stores["bert"].has_looked, 240)
         yield server
 
 

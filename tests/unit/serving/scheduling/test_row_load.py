@@ -4,7 +4,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,16 @@ import httpx
 import numpy as np
 import pytest
 
-from serving import tensors
 from serving.client import Client, ClientError
 from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings
 from serving.models.servable import GraphServable as Servable
-from serving.protos import Example, ModelSpec, PredictionServiceStub, PredictRequest, SignatureDef, types_pb2
+from serving.protos import Example, PredictionServiceStub, SignatureDef, types_pb2
 from serving.scheduling.admission import RequestContext
 from serving.scheduling.jobs import Call, Job
 from serving.scheduling.row_load import answer_bytes, budget_of, check_load, load_of
 from serving.server import Server
-from tests.support.serving.running import running
+from tests.support.serving.running import predict_request, running, wait_for
 
 
 def texts(*rows: Any) -> np.ndarray:
@@ -182,10 +180,7 @@ def test_requests_of_disconnected_clients_stop(server: Server, monkeypatch: pyte
     with asking(server, over, ["a"] * 1024):
         assert third.wait(60)
     assert noticed.wait(60)
-    deadline = time.monotonic() + 60
-    while server.inference._admission.inside or server.inference._scheduler._working:
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+    wait_for(lambda: not (server.inference._admission.inside or server.inference._scheduler._working))
     threads = server.inference._scheduler._settings.num_batch_threads
     assert set(computed) == {32} and 3 <= len(computed) <= 2 + threads
 
@@ -195,9 +190,7 @@ def asking(server: Server, over: str, given: list[str]) -> Iterator[None]:
     """A client that waits for the lengths of texts, and goes away at the end."""
     if over == "gRPC":
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", [("grpc.enable_http_proxy", 0)]) as channel:
-            request: Any = PredictRequest(model_spec=ModelSpec(name="bert", signature_name="length"))
-            request.inputs["text"].CopyFrom(tensors.to_proto(texts(*given)))
-            answer = PredictionServiceStub(channel).Predict.future(request)
+            answer = PredictionServiceStub(channel).Predict.future(predict_request("length", text=given))
             yield
             assert answer.cancel()
     else:

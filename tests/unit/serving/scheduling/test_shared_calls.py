@@ -1,5 +1,6 @@
 """Requests to a SavedModel that share calls get the same answers as alone."""
 
+import functools
 import random
 import threading
 from collections.abc import Callable
@@ -7,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -15,8 +15,8 @@ from serving.errors import ServingError
 from serving.models.servable import GraphServable as Servable
 from serving.scheduling.admission import RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.row_load import can_share
 from serving.scheduling.scheduler import Scheduler
-from serving.scheduling.signature_shapes import can_share
 from tests.support.models.rounding import assert_equal_but_for_rounding
 
 # Longer than a test takes: a call starts only when it is full.
@@ -25,16 +25,8 @@ FOREVER = 600_000_000
 
 @pytest.fixture(scope="module")
 def servable(toy: Callable[[int], Path]) -> Callable[..., Servable]:
-    """The toy with these settings; each is loaded once."""
-    loaded: dict[tuple[int, tuple[int, ...]], Servable] = {}
-
-    def load(most: int = 32, sizes: tuple[int, ...] = ()) -> Servable:
-        if (most, sizes) not in loaded:
-            settings = BatchingSettings(max_batch_size=most, allowed_batch_sizes=sizes)
-            loaded[most, sizes] = Servable("bert", 1, toy(1), settings)
-        return loaded[most, sizes]
-
-    return load
+    """The toy with calls of so many rows; each is loaded once."""
+    return functools.cache(lambda most=32: Servable("bert", 1, toy(1), BatchingSettings(max_batch_size=most)))
 
 
 def texts(*rows: str) -> dict[str, np.ndarray]:
@@ -42,16 +34,13 @@ def texts(*rows: str) -> dict[str, np.ndarray]:
 
 
 def together(model: Servable, most: int, requests: list[tuple[str, Any]]) -> list[Any]:
-    """Answers or errors of concurrent requests, in calls of `most` rows."""
+    """Answers of concurrent requests, in calls of `most` rows."""
     scheduler = Scheduler(BatchingSettings(max_batch_size=most, batch_timeout_micros=FOREVER))
     barrier = threading.Barrier(len(requests))
 
     def call(request: tuple[str, Any]) -> Any:
         barrier.wait(120)
-        try:
-            return scheduler.run(model.prepare(*request), RequestContext(120))
-        except ServingError as error:
-            return error
+        return scheduler.run(model.prepare(*request), RequestContext(120))
 
     with ThreadPoolExecutor(len(requests)) as pool:
         answers = list(pool.map(call, requests))
@@ -98,26 +87,6 @@ def test_shared_answers_equal_single_answers(servable: Callable[..., Servable]) 
                     assert_equal_but_for_rounding(answer[key], array, depth=1)  # one division
 
 
-def test_waiting_rows_form_one_call_per_length(servable: Callable[..., Servable]) -> None:
-    answers = together(servable(4), 4, [("company", texts("a" * length)) for length in [8, 50] * 4])
-    for index, answer in enumerate(answers):
-        assert (answer["rows"].tolist(), answer["longest"].tolist()) == ([4], [[8], [50]][index % 2])
-
-
-def test_an_invalid_text_fails_only_its_own_request(servable: Callable[..., Servable]) -> None:
-    asked = [("fill_mask", texts(text)) for text in ("a [MASK]", "none", "[MASK] [MASK]")]
-    good, bad, two = together(servable(3), 3, asked)
-    assert good["tokens"].tolist() == [[[b"0a", b"0b"]]] and two["tokens"].shape == (1, 2, 2)
-    assert isinstance(bad, ServingError) and str(bad) == "no [MASK] in text 0"
-    assert bad.code is grpc.StatusCode.INVALID_ARGUMENT
-
-
-def test_large_requests_are_divided_by_length(servable: Callable[..., Servable]) -> None:
-    answer = servable(4).predict("company", texts(*("a" * (10 - index) for index in range(10))))
-    assert answer["rows"].tolist() == [2, 2, 4, 4, 4, 4, 4, 4, 4, 4]
-    assert answer["longest"].tolist() == [10, 10, 8, 8, 8, 8, 4, 4, 4, 4]
-
-
 def test_divided_requests_have_the_same_answer(servable: Callable[..., Servable]) -> None:
     """Including shapes and padding, except vectors of padding, which nothing depends on."""
     draw = random.Random(3)
@@ -142,12 +111,6 @@ def test_errors_name_the_row_of_the_request(servable: Callable[..., Servable]) -
     for most in (4, 32):
         with pytest.raises(ServingError, match=r"^no \[MASK\] in text 17$"):
             servable(most).predict("fill_mask", texts(*given))
-
-
-def test_calls_are_padded_to_allowed_sizes(servable: Callable[..., Servable]) -> None:
-    model = servable(8, (2, 8))
-    rows = [model.predict("company", texts(*"a" * number))["rows"].tolist() for number in (1, 2, 3)]
-    assert rows == [[2], [2] * 2, [8] * 3]
 
 
 def test_inputs_with_unequal_or_no_rows_are_computed_whole(servable: Callable[..., Servable]) -> None:
