@@ -58,10 +58,9 @@ def tf_serving(
     from pathlib import Path
 
     from pipeline.runs.run_dir import serving_dir
-    from serving.deploy.settings import CannotDeploy
     from serving.deploy.folder import refuse_foreign, write_folder
     from serving.deploy.generate import generate
-    from serving.deploy.settings import DeploySettings
+    from serving.deploy.settings import CannotDeploy, DeploySettings
 
     base, folder = Path(model_dir or serving_dir(run_dir)), Path(os.path.abspath(output))
     try:
