@@ -96,11 +96,8 @@ class GrpcCalls(grpc.ServerInterceptor):
                 return grpc.StatusCode.PERMISSION_DENIED, _NO_ADMINISTRATION
         if tokens is None or details.method.startswith(_OPEN_METHODS):
             return None
-        return (
-            None
-            if tokens.accept(authorization(details.invocation_metadata))
-            else (grpc.StatusCode.UNAUTHENTICATED, refusal)
-        )
+        accepted = tokens.accept(authorization(details.invocation_metadata))
+        return None if accepted else (grpc.StatusCode.UNAUTHENTICATED, refusal)
 
     def _answered(
         self, method: str, parse: Callable[[], Any], answer: Callable[..., Any], context: grpc.ServicerContext
