@@ -43,7 +43,7 @@ class MaskedLMHead(keras.layers.Layer):
         transformed = self.layer_norm(self.dense(sequence_output))
         word_embeddings = ops.cast(word_embeddings, transformed.dtype)
         logits = ops.matmul(transformed, ops.transpose(word_embeddings))  # [B, P, V]
-        return add_bias(logits, self.output_bias)
+        return add_bias(self, logits, self.output_bias)
 
 
 class MaskedLanguageModel(ConfiguredModel):

@@ -128,7 +128,7 @@ class SpanBoundaryHead(keras.layers.Layer):
         for dense, norm in zip(self.dense, self.layer_norms, strict=True):
             x = norm(dense(x))
         logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
-        return add_bias(logits, self.output_bias)
+        return add_bias(self, logits, self.output_bias)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -19,7 +19,7 @@ TESTS = {
 QUICK = """
 bert_keras/data bert_keras/tasks bert_keras/tokenizers components/corpus_gen components/io
 components/pretrain_example_gen components/task_example_gen components/vocab_gen pipeline/commands
-pipeline/examples pipeline/recipes pipeline/report pipeline/runners pipeline/runs serving/deploy
+pipeline/examples pipeline/recipes pipeline/runners serving/deploy
 serving/middleware serving/models serving/scheduling
 """
 

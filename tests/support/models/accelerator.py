@@ -149,8 +149,9 @@ def gradients_of_biases_are_summed_in_float32():
 
     from bert_keras.models.layers import add_bias
 
-    x = ops.ones((20_000, 3), "bfloat16")
-    gradient = jax.jit(jax.grad(lambda bias: ops.sum(ops.cast(add_bias(x, bias), "float32"))))(ops.zeros(3, "bfloat16"))
+    layer, x = keras.layers.Layer(dtype="mixed_bfloat16"), ops.ones((20_000, 3), "bfloat16")
+    added = jax.grad(lambda bias: ops.sum(ops.cast(add_bias(layer, x, bias), "float32")))
+    gradient = jax.jit(added)(ops.zeros(3, "bfloat16"))
     np.testing.assert_allclose(ops.cast(gradient, "float32"), 20_000, rtol=BFLOAT16)
 
 

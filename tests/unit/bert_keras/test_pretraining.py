@@ -159,7 +159,7 @@ def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
         exported.append(np.concatenate([weight.ravel() for weight in model.get_weights()]))
 
     exported, loss = [], mlm_nsp.OBJECTIVE.loss
-    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", export)
+    monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", export)
     negated = dataclasses.replace(mlm_nsp.OBJECTIVE, loss=lambda sums, totals: -loss(sums, totals))
     for objective, code in ((mlm_nsp.OBJECTIVE, "one"), (negated, "one"), (negated, "another")):
         monkeypatch.setattr(mlm_nsp, "OBJECTIVE", objective)
@@ -192,7 +192,7 @@ def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
         training=dataclasses.replace(job.training, num_train_steps=8, save_checkpoints_steps=3),
         second_phase=SecondPhase(2, 4, 24, 3),
     )
-    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+    monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", not_exported)
     pretrain(job)
     log = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
     steps = {line["step"]: line for line in log if line["kind"] == "train"}
@@ -295,7 +295,7 @@ STANDING = TrainingConfig(
 
 def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypatch):
     """Weights of nearly 0 leave the output bias: masked tokens are answered by their frequencies."""
-    monkeypatch.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+    monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", not_exported)
     model = BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16, initializer_range=1e-6)
     settings = PretrainingSettings(head_start=True)
     pretrain(pretrain_job(examples.dir, tmp_path, model=model, training=STANDING, pretraining=settings))
@@ -311,7 +311,7 @@ def test_training_begins_with_the_initial_model(examples, trained_folder, tmp_pa
     """Whose seed is another: a drawn model differs."""
     job = pretrain_job(examples.dir, tmp_path, training=STANDING)
     with monkeypatch.context() as only_weights:
-        only_weights.setattr("bert_keras.pretraining.export_saved_model", not_exported)
+        only_weights.setattr("bert_keras.saved_model.pretrained.export_saved_model", not_exported)
         export_initial_model(dataclasses.replace(job, output_dir=str(tmp_path / "initial")), trained_folder)
     pretrain(dataclasses.replace(job, init=str(tmp_path / "initial")))
     np.testing.assert_allclose(answers(job.output_dir)[1], answers(trained_folder)[1], rtol=1e-4)

@@ -72,13 +72,16 @@ class TensorFlowSteps:
         self._stop.assign(1.0)
 
     def feed(self, phase: Phase, first_step: int) -> Iterator[Any]:
+        # TensorFlow keeps the generator for long: it must not keep the model.
+        seed = self._config.seed
+
         def worker_part(context: tf.distribute.InputContext) -> tf.data.Dataset:
             workers = context.num_input_pipelines
             rows = phase.batch_size // context.num_replicas_in_sync
 
             def parts():
                 for batch in phase.train_batches(
-                    first_step, self._config.seed, worker=context.input_pipeline_id, num_workers=workers
+                    first_step, seed, worker=context.input_pipeline_id, num_workers=workers
                 ):
                     for first in range(0, phase.batch_size // workers, rows):
                         yield {name: values[first : first + rows] for name, values in batch.items()}

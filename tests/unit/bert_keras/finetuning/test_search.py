@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_keras.training.strategy import create_strategy
 
 from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.finetuning import fine_tuner as fine_tuner_module
-from bert_keras.finetuning import restarts as restarts_module
 from bert_keras.finetuning import training as training_module
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.finetune import finetune
@@ -32,6 +30,7 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.training.backends.opening import open_devices
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]
@@ -62,7 +61,7 @@ def scored(fine_tuner, monkeypatch):
     def scored(what):
         trained = []
 
-        def fine_tune(task, settings, config, start, train, held_out, directory, strategy):
+        def fine_tune(task, settings, config, start, train, held_out, directory, devices):
             trained.append(config)
             (Path(directory) / "checkpoints").mkdir(parents=True, exist_ok=True)
             return what(config)
@@ -183,7 +182,7 @@ def test_the_paper_s_grid():
 
 @pytest.fixture(scope="module")
 def one_device():
-    return create_strategy(RUN.training_config(32))
+    return open_devices(RUN.training_config(32))
 
 
 def test_figures_of_restarts_and_the_best_model(fine_tuner, scored, one_device):
@@ -231,7 +230,7 @@ def test_one_training_has_no_deviation(fine_tuner, scored, one_device):
 
 def test_other_workers_train_all_and_choose_nothing(fine_tuner, scored, monkeypatch, one_device):
     trained = scored(lambda config: 0.5)
-    monkeypatch.setattr(restarts_module, "worker_number", lambda strategy: 1)
+    monkeypatch.setattr(one_device, "worker", 1)
     assert train_restarts(fine_tuner, RUN, RestartSettings(count=3), one_device) is None
     assert len(trained) == 3
 

@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import itertools
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,7 +12,9 @@ from keras import ops
 from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import init_checkpoint, initialize_encoder, read_init
 from bert_keras.finetuning.training import TrainedTask, fine_tune
+from bert_keras.models import task_models
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import Dropout
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.saved_model.text_inputs import TextInputs
@@ -118,21 +119,23 @@ def test_invalid_folders_are_refused(tmp_path):
         read_init(str(tmp_path / "order"))
 
 
+class HalfDropped(Dropout):
+    def call(self, inputs, training=False):
+        half = np.arange(inputs.shape[-1]) < inputs.shape[-1] // 2
+        return inputs if not training else ops.where(half, 0.0, inputs)
+
+
 @pytest.mark.parametrize("is_roberta", [False, True])
 def test_dropout_on_both_sides_of_the_dense_layer(is_roberta, monkeypatch):
     """If everything before the dense layer is dropped, its bias remains; BERT drops its output."""
     task = dataclasses.replace(task_of("sst-2"), labels=("a", "b", "c"))
+    monkeypatch.setattr(task_models, "Dropout", HalfDropped)  # the head's
     model = built(task)
     initialize_encoder(model, init_checkpoint(CONFIG, TOKENIZER, family="roberta" if is_roberta else "bert"))
     bias = np.linspace(-1, 1, 32, dtype="float32")
     model.backbone.pooler.bias.assign(bias)
     inputs = task_type_of(task).features(text_rows(TEXTS), task, SETTINGS, TOKENIZER).arrays
 
-    def call(self, inputs, training=False):
-        half = np.arange(inputs.shape[-1]) < inputs.shape[-1] // 2
-        return inputs if not training else ops.where(half, 0.0, inputs)
-
-    monkeypatch.setattr(keras.layers.Dropout, "call", call)
     pooled = np.array(model.backbone(inputs)["pooled_output"])
     kernel, out = np.array(model.classifier.kernel), np.array(model.classifier.bias)
     expected = np.tile(np.tanh(bias), (len(TEXTS), 1)) if is_roberta else pooled * (np.arange(32) >= 16)
