@@ -196,7 +196,7 @@ def precision(given: Given) -> Answer:
 
 
 def host(given: Given) -> Answer:
-    """How long the loop waits for the product's reader, which masks anew, and what a batch costs alone."""
+    """Measure the time that the loop waits for the product's reader, which masks anew, and a batch's time alone."""
     from bert_keras.data.example_format import ExampleSpec
     from bert_keras.data.masking import MaskingVocabulary
     from bert_keras.data.tfrecord_batches import DynamicMasking

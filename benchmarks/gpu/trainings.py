@@ -22,7 +22,7 @@ Answer = dict[str, Any]  # `measured` is what the table shows
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What a question has: examples, the folder of results, seconds, and whether it is a trial on a CPU.
+    """The inputs of a question: examples, the folder of results, seconds, and whether it is a trial on a CPU.
 
     `work` is a folder of trainings, common to the questions of a call.
     """

@@ -90,7 +90,7 @@ def fine_tune(
 
 @dataclasses.dataclass(frozen=True)
 class _TaskModel:
-    """What makes a task model, but for its weights."""
+    """A task model without its weights."""
 
     task: Task
     settings: TaskSettings

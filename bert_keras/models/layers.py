@@ -145,7 +145,7 @@ class BertEmbeddings(keras.layers.Layer):
 
 
 def has_kernel(dtype) -> bool:
-    """Whether attention without dropout is one kernel, cuDNN's, which stores no scores: on a GPU with bfloat16, by JAX.
+    """Return whether attention without dropout is one kernel, cuDNN's, which stores no scores: JAX on a GPU, bfloat16.
 
     A TPU has none that would do: that of `keras.ops.dot_product_attention` ignores its `bias`, so padding, without a
     word, and takes one mask for the whole batch.

@@ -29,7 +29,7 @@ _FOLDER, _FINISHED = "checkpoints", "finished.npz"
 
 
 def has_finished(directory: str) -> bool:
-    """Whether the training in a folder is finished, and `Checkpoints.finish` was called."""
+    """Return whether the training in a folder ended, and `Checkpoints.finish` was called."""
     return bool((epath.Path(directory) / _FOLDER / _FINISHED).exists())
 
 

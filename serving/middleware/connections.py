@@ -141,7 +141,7 @@ def _each(*calls: Callable[[], None]) -> Callable[[], None]:
 
 
 def loop_with_deadline(handshake_seconds: float) -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes an event loop whose servers have a deadline for TLS handshakes, for which uvicorn has no option."""
+    """Return a factory of event loops whose servers limit TLS handshakes in time; uvicorn has no option for it."""
 
     class Loop(asyncio.SelectorEventLoop):
         async def create_server(self, *args: Any, **options: Any) -> Any:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""What a request's rows cost, estimated before computation; the limits of a call; which rows may share one.
+"""Cost of a request's rows, estimated before computation; the limits of a call; which rows may share one.
 
 The server has no tokenizer, and a text has at most as many word pieces as bytes. Legend: B rows, S texts of a row (the
 number of choices in multiple choice, else 1).

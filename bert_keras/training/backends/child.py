@@ -26,7 +26,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def needs_child(config: OptimizationConfig) -> bool:
-    """Whether a training needs a child process.
+    """Return whether a training needs a child process.
 
     Raises:
         InputError: it is to train on TensorFlow in a process of JAX, which has no TensorFlow.
@@ -57,7 +57,7 @@ def train_in_child(module: str, job: Mapping[str, Any]) -> None:
             text=True,
             start_new_session=True,  # Ctrl-C comes once, by this process
         )
-        with _forwarded_to(child):
+        with _forwarded_to(child) as received:
             assert child.stdin is not None
             # Open until the child ends: its end tells the child that this process has died.
             with contextlib.suppress(BrokenPipeError):
@@ -68,6 +68,9 @@ def train_in_child(module: str, job: Mapping[str, Any]) -> None:
             with open(error_file, encoding="utf-8") as file:
                 name, message = json.load(file)
             raise _ERRORS[name](message)
+    if code and received:
+        name = signal.Signals(received[0]).name
+        raise Preempted(f"{name} came before the training had begun; run the same command to go on")
     if code:
         reason = f"signal {-code} ended" if code < 0 else "its last lines say why; it ended"
         raise StageError(f"the training on JAX failed ({reason} the process); run the same command to resume")
@@ -87,19 +90,27 @@ def run_child(train: Callable[[dict[str, Any]], None]) -> None:
 
 
 def _stop_with_parent() -> None:
-    sys.stdin.read()
+    # Not `sys.stdin.read`, whose lock would abort the interpreter when it exits.
+    while os.read(0, 1024):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def _forwarded_to(child: subprocess.Popen) -> Iterator[None]:
-    """Within the block, signals to this process go to the child; only a main thread receives any."""
+def _forwarded_to(child: subprocess.Popen) -> Iterator[list[int]]:
+    """Within the block, signals to this process go to the child; only a main thread receives any. Lists them."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield received
         return
-    before = {number: signal.signal(number, lambda number, _: child.send_signal(number)) for number in _SIGNALS}
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _SIGNALS}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

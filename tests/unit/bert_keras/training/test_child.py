@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.errors import Diverged, InputError, Preempted
+from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.training import fine_tune
 from bert_keras.pretraining import pretrain
-from bert_keras.training.backends.child import needs_child
+from bert_keras.training.backends.child import needs_child, train_in_child
 from bert_keras.training.config import TrainingConfig
+from tests.support.processes import environment
 from tests.unit.bert_keras.finetuning.test_training import CONFIG, RUN, SETTINGS, TOKENIZER, case
 from tests.unit.bert_keras.test_pretraining import not_exported, pretrain_job
 
@@ -114,3 +117,43 @@ def test_a_process_of_jax_trains_nothing_of_tensorflow(monkeypatch):
     assert not needs_child(on_jax(TrainingConfig()))
     with pytest.raises(InputError, match=r"Keras computes with jax here: set training\.backend=jax, or install"):
         needs_child(TrainingConfig())
+
+
+def test_a_signal_before_the_training_is_no_failure(tmp_path, monkeypatch):
+    """The child dies of it: it has no handler yet."""
+    (tmp_path / "slow.py").write_text("import pathlib, time\npathlib.Path('up').touch()\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def terminate():
+        while not (tmp_path / "up").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate, daemon=True).start()
+    with pytest.raises(Preempted, match="SIGTERM came before the training had begun; run the same command"):
+        train_in_child("slow", {})
+    (tmp_path / "slow.py").write_text("raise SystemExit(7)\n")
+    with pytest.raises(StageError, match="the training on JAX failed"):
+        train_in_child("slow", {})
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(60, -signal.SIGTERM), (0, 0)], ids=["trains", "has trained"])
+def test_a_child_ends_with_its_parent_and_by_itself(tmp_path, seconds, code):
+    """The end of its input is its parent's; a child that has trained leaves it unread."""
+    train = f"lambda job: time.sleep({seconds})"
+    imports = "import time; from bert_keras.training.backends.child import run_child"
+    program = f"{imports}; print(flush=True); run_child({train})"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "error.json")],
+        env=environment(KERAS_BACKEND="jax"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    child.stdout.readline()
+    child.stdin.write(b"{}\n")
+    child.stdin.flush()
+    if seconds:
+        time.sleep(1)
+        child.stdin.close()
+    assert child.wait(30) == code
