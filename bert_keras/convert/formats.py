@@ -8,7 +8,9 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bert_keras.convert import bert_tfx, huggingface, keras_hub, tf1
+from bert_keras.convert import bert_tfx, keras_hub, tf1
+from bert_keras.convert.huggingface import folder as huggingface
+from bert_keras.convert.huggingface import tensors
 from bert_keras.convert.model_folder import ModelFolder, Written
 from bert_keras.errors import InputError
 from bert_keras.notices import notify
@@ -33,7 +35,7 @@ _SIGNS = (
     ("bert-tfx", ("bert_config.json", "model.weights.h5")),
     ("tf1", ("bert_config.json", f"{tf1.CHECKPOINT}.index")),
     ("keras-hub", (keras_hub.CONFIG_FILE, keras_hub.WEIGHTS_FILE)),
-    ("hf", (huggingface.CONFIG_FILE,)),
+    ("hf", (tensors.CONFIG_FILE,)),
     ("tf1", ("*.index",)),  # an ELECTRA's
 )
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_keras.convert.sentence_transformers import read_embedding, write_embedding
+from bert_keras.convert.huggingface.sentence_transformers import read_embedding, write_embedding
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
 

@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from bert_keras.convert.huggingface.sentence_transformers import lower_cased
 from bert_keras.convert.initial_weights import initial_folder, initialize
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.convert.onnx.folder import write_onnx
-from bert_keras.convert.sentence_transformers import lower_cased
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig

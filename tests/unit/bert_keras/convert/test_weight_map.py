@@ -68,7 +68,7 @@ def test_a_backbone_has_the_same_paths_alone_and_within_a_model(model):
 
 def test_it_imports_neither_tensorflow_nor_keras():
     code = (
-        "import sys, bert_keras.convert.huggingface, bert_keras.convert.keras_hub, bert_keras.convert.tf1\n"
+        "import sys, bert_keras.convert.huggingface.folder, bert_keras.convert.keras_hub, bert_keras.convert.tf1\n"
         "print(*{'tensorflow', 'keras', 'keras_hub', 'torch'} & set(sys.modules))"
     )
     root = Path(__file__).parents[4]

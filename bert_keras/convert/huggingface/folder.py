@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras import files as files_
-from bert_keras.convert import sentence_transformers, weight_copy
+from bert_keras.convert import weight_copy
 from bert_keras.convert.architecture import (
     Architecture,
     architecture_of,
@@ -27,7 +27,8 @@ from bert_keras.convert.architecture import (
     generator_size,
 )
 from bert_keras.convert.families.table import FAMILIES
-from bert_keras.convert.huggingface_tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
+from bert_keras.convert.huggingface import sentence_transformers
+from bert_keras.convert.huggingface.tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part

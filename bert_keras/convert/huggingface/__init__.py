@@ -1,0 +1,1 @@
+"""Hugging Face's folder of a model."""
