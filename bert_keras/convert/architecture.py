@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from bert_keras.convert.families.family import Family
 from bert_keras.convert.families.table import FAMILIES
+from bert_keras.convert.families.task_head import TaskHead
 from bert_keras.convert.families.weight import Weight
-from bert_keras.convert.weight_map import weights
+from bert_keras.convert.weight_map import weights, with_task_head
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.saved_model.settings import family_of
@@ -31,22 +32,30 @@ class Architecture:
         family: name of the family (`families.table.FAMILIES`), which determines the weights' names.
         encoder: configuration of the encoder.
         embedding_size: E, the width of the embeddings, which may differ from the encoder's.
+        head: of a fine-tuned model: its head in Hugging Face's files; None: it has none there.
+        outputs: of the head.
     """
 
     family: str
     encoder: BertConfig
     embedding_size: int
+    head: TaskHead | None = None
+    outputs: int = 0
 
     @property
     def row(self) -> Family:
-        return FAMILIES[self.family]
+        """The family, with the head's tensors among those of heads."""
+        row = FAMILIES[self.family]
+        prefixes = self.head.prefixes if self.head else ()
+        return dataclasses.replace(row, head_prefixes=(*row.head_prefixes, *prefixes))
 
     @property
     def title(self) -> str:
         return self.row.title
 
     def weights(self) -> list[Weight]:
-        return weights(self.encoder, self.row, self.embedding_size)
+        table = weights(self.encoder, FAMILIES[self.family], self.embedding_size)
+        return with_task_head(table, self.head, self.encoder, self.outputs) if self.head else table
 
 
 def generator_size(generator: Architecture, discriminator: Architecture, where: str) -> float:
@@ -87,7 +96,14 @@ def architecture_of(model: Model, family: str | None = None) -> Architecture:
     if family not in (None, name):
         titles = [FAMILIES[key].title for key in (name, family)]
         raise InputError(f"{model.name} is a {titles[0]}; it cannot be written as a {titles[1]}")
-    return Architecture(name, backbone.config, backbone.embedding_size)
+    kind = type(model).__name__.removeprefix("Bert")
+    head = FAMILIES[name].task_heads.get(_CLASSES.get(kind, kind))
+    outputs = model.classifier.units if head else 0
+    return Architecture(name, backbone.config, backbone.embedding_size, head, outputs)
+
+
+# Names of task models in `transformers`, where they differ.
+_CLASSES = {"ForRegression": "ForSequenceClassification", "ForSpanExtraction": "ForQuestionAnswering"}
 
 
 def check_written(architecture: Architecture) -> None:

@@ -105,7 +105,7 @@ def export(folder: ModelFolder, directory: str, to: str = "bert-tfx") -> Written
     Args:
         folder: what to write.
         directory: a new or empty folder.
-        to: `bert-tfx`, a SavedModel that takes raw text, with the weights; for a pre-trained model also `tf1`, `hf` or
+        to: `bert-tfx`, a SavedModel that takes raw text, with the weights; `hf`; for a pre-trained model also `tf1` or
             `keras-hub`.
 
     Raises:
@@ -113,6 +113,6 @@ def export(folder: ModelFolder, directory: str, to: str = "bert-tfx") -> Written
     """
     if to not in FORMATS:
         raise InputError(f"{to}: no such format; there are {', '.join(FORMATS)}")
-    if folder.task is not None and to != "bert-tfx":
-        raise InputError(f"{to} has no place for a model of {folder.task.name}; write it as bert-tfx")
+    if folder.task is not None and to not in ("bert-tfx", "hf"):
+        raise InputError(f"{to} has no place for a model of {folder.task.name}; write it as bert-tfx or hf")
     return FORMATS[to].write(folder, directory)

@@ -62,11 +62,11 @@ class ModelFolder:
         path: the folder, "" in memory.
         generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
         is_generator: whether it is an ELECTRA's generator alone.
-        task: of a fine-tuned model of this project: its task, with the labels; its model then is a task model.
+        task: of a fine-tuned model: its task, with the labels; its model then is a task model.
         settings: of a fine-tuned model: how rows become features.
         embedding: how a text gets one vector; `none` if the folder does not say it.
         max_seq_length: tokens of a text that a pre-trained model's signatures read; None: as many as it has positions.
-        task_head: tensors of a fine-tuned model's head in another program's file, which are left out.
+        head_left_out: of a fine-tuned model whose head is not read: its tensors, and why; one of the notes.
         origin: of weights that began in another program's folder: its `format` and `name`.
         notes: what of the folder is read otherwise than by its own program, a sentence each.
     """
@@ -81,7 +81,7 @@ class ModelFolder:
     settings: TaskSettings | None = None
     embedding: EmbeddingSettings = NO_EMBEDDING
     max_seq_length: int | None = None
-    task_head: tuple[str, ...] = ()
+    head_left_out: str = ""
     origin: Mapping[str, str] | None = None
     notes: tuple[str, ...] = ()
 
@@ -156,7 +156,8 @@ class ModelFolder:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks on parts of the folder that are left out or read otherwise; reads the weights."""
-        return (*self.networks.remarks, *self.notes) if self.load else self.notes
+        notes = (*self.notes, *filter(None, [self.head_left_out]))
+        return (*self.networks.remarks, *notes) if self.load else notes
 
     def record(self) -> dict[str, Any]:
         """The fields of a pushed folder's `bert_config.json` that say what the model is and where it began."""
@@ -170,17 +171,19 @@ class ModelFolder:
         return self.tokenizer
 
     def without_task(self) -> ModelFolder:
-        """The encoder of a fine-tuned model; any other model as it is."""
+        """The encoder of a fine-tuned model, with its settings; any other model as it is."""
         if self.task is None or self.settings is None:
             return self
         task, settings = self.task, self.settings
         remarks = () if task.contrastive else (f"the output layer of {task.name} in {self.path} is dropped",)
-        untrained: tuple[Part, ...] = () if task.reads_pooler and not settings.features else ("pooler",)
+        has_pooler = task.reads_pooler and not settings.features and settings.head in ("", "tanh")
+        untrained: tuple[Part, ...] = () if has_pooler else ("pooler",)
 
         def load() -> Networks:
             return Networks(self.encoder, untrained, remarks=remarks)
 
-        return dataclasses.replace(self, load=load, task=None, settings=None)
+        architecture = dataclasses.replace(self.architecture, head=None, outputs=0)
+        return dataclasses.replace(self, architecture=architecture, load=load, task=None)
 
     def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.

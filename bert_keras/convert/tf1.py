@@ -86,8 +86,7 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
         directory,
         generator_size=size,
         is_generator=architecture.family == "electra" and has_mask_head,
-        task_head=head,
-        notes=weight_copy.head_left_out(head, prefix),
+        head_left_out=weight_copy.head_left_out(head, prefix),
     )
 
 

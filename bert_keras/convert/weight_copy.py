@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # All convert to float32 exactly.
 _DTYPES = ("float32", "float16", "bfloat16")
 # Attributes of heads; each model has some of them.
-_HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output")
+_HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output", "classifier")
 
 
 # The tensors of a file, not yet read; the stack closes it.
@@ -69,7 +69,7 @@ def check_tensors(
             article = "an" if architecture.title.startswith("E") else "a"
             raise InputError(
                 f"{tensor.file}: the tensor {tensor} is not part of {article} {architecture.title} with "
-                f"{architecture.encoder.num_hidden_layers} layers and its pre-training heads; use the "
+                f"{architecture.encoder.num_hidden_layers} layers and its heads; use the "
                 "configuration that the model was trained with"
             )
         if tensor.shape != (expected := table[name].stored_shape(format_)):
@@ -139,14 +139,21 @@ def check_hdf5(path: str) -> None:
         raise InputError(f"{path} is damaged or incomplete ({error}); copy it again") from error
 
 
-def read_model(architecture: Architecture, format_: Format, stored: Mapping[str, StoredTensor], file: str) -> Networks:
+def read_model(
+    architecture: Architecture,
+    format_: Format,
+    stored: Mapping[str, StoredTensor],
+    file: str,
+    model: Any = None,
+) -> Networks:
     """The model made from tensors, with a remark on each part that it has no place for.
 
-    Arguments and errors as in `check_tensors`. Segment embeddings are 0 if the format has none.
+    Arguments and errors as in `check_tensors`; `model` is a built one that takes them, None a new one. Segment
+    embeddings are 0 if the format has none.
     """
     present = check_tensors(architecture, format_, stored, file)
     read = dict.fromkeys(weight.part for weight in present)
-    model = new_model(architecture, read)
+    model = model or new_model(architecture, read)
     variables = variables_by_path(model)
     for weight in present:
         known = weight.stored(format_)
@@ -188,9 +195,9 @@ def left_out(model: Model, format_: Format, family: str | None = None) -> tuple[
     return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
 
 
-def head_left_out(head: Collection[str], file: str) -> tuple[str, ...]:
-    """The remark on the tensors of a fine-tuned model's head, which are not read."""
-    return (f"{file} is a fine-tuned model: its head is left out ({named(head)})",) if head else ()
+def head_left_out(head: Collection[str], file: str, why: str = "") -> str:
+    """The remark on the tensors of a fine-tuned model's head, which are not read; "" without such tensors."""
+    return f"{file} is a fine-tuned model: its head is left out ({named(head)}){why}" if head else ""
 
 
 def named(names: Collection[str], most: int = 5) -> str:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 
 from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.task_head import TaskHead
 from bert_keras.convert.families.weight import Stored, Weight
 from bert_keras.models.config import BertConfig, Part
 
@@ -27,6 +28,23 @@ def weights(config: BertConfig, family: Family, embedding_size: int) -> list[Wei
     if family.renamed:
         return [_renamed(weight, family) for weight in table]
     return table if family.in_tf1 else [weight._replace(tf1=None) for weight in table]
+
+
+def with_task_head(table: list[Weight], head: TaskHead, config: BertConfig, outputs: int) -> list[Weight]:
+    """All weights of a family's fine-tuned models, from `weights`.
+
+    An encoder's pooler that the head does not read stays in the table, without a path, if the head has another layer.
+    """
+    hidden, rows = config.hidden_size, []
+    if head.layer:
+        rows += _dense("task head", "bert/pooler", (None, head.layer, None), hidden, hidden)
+    if head.norm:
+        rows += _norm("task head", "bert/pooler/norm", (None, head.norm, None), hidden)
+        rows = rows if config.use_bias else [w for w in rows if not w.path.endswith(("/bias", "/beta"))]
+    rows += _dense("task head", "classifier", (None, head.output, None), hidden, outputs)
+    names = {weight.huggingface for weight in rows}
+    others = (weight for weight in table if weight.huggingface not in names)
+    return [*(w._replace(path="") if w.part == "pooler" and head.layer else w for w in others), *rows]
 
 
 _WITHOUT_BIASES: tuple[Part, ...] = ("encoder", "masked-LM head")

@@ -17,7 +17,7 @@ from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.tfrecord_batches import records_of_files, shard_files
 from bert_keras.errors import Diverged, InputError
 from bert_keras.files import atomic_write_anywhere, json_text
-from bert_keras.finetuning.init_checkpoint import check_knows, digest_of, init_checkpoint, read_init
+from bert_keras.finetuning.init_checkpoint import check_knows, digest_of, init_checkpoint, read_init, with_head_of
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
 from bert_keras.tasks.metrics.scores import score
@@ -65,7 +65,9 @@ class FineTuner:
             InputError: the rows are of another task, or the initial checkpoint cannot be read.
             StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
         """
-        spec, init = read_spec(job), _init_checkpoint(job)
+        spec = read_spec(job)
+        init = _init_checkpoint(job, spec.task)
+        settings = with_head_of(job.task_settings, init)
         depends_on = {**weights_of(job), "training": None, "labels": spec.task.labels, "init": digest_of(init)}
         identity = run_folder("", depends_on, [f"{job.rows}/Split-{split}" for split in ("train", EVAL)])
         scoring = run_folder("", {"code": job.stage_code, "settings": dataclasses.asdict(job.task_settings)}, ())
@@ -73,7 +75,7 @@ class FineTuner:
         if job.max_unknown_fraction is not None:
             checked = [row for split in ("train", EVAL) for row in rows[split][:_MAX_CHECKED]]
             check_knows(init, checked, job.max_unknown_fraction)
-        return cls(spec.task, job.task_settings, init, rows, job.training_root, identity, scoring)
+        return cls(spec.task, settings, init, rows, job.training_root, identity, scoring)
 
     def folder(self, config: FineTuningConfig) -> str:
         """The folder of a training, by which a killed one resumes and a finished one is reused."""
@@ -127,9 +129,9 @@ def read_spec(job: FinetuneJob) -> TaskSpec:
     return spec
 
 
-def _init_checkpoint(job: FinetuneJob) -> ModelFolder:
+def _init_checkpoint(job: FinetuneJob, task: Task) -> ModelFolder:
     if job.init:
-        return read_init(job.init, job.cased)
+        return read_init(job.init, job.cased, task)
     if job.model is None or not job.vocabulary:
         raise InputError("the job has no initial checkpoint: give init, or model and vocabulary to draw all weights")
     tokens, vocabulary = read_vocabulary(job.vocabulary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 
@@ -24,21 +25,27 @@ from bert_keras.tokenizers import byte_bpe, sentencepiece, wordpiece  # noqa: F4
 from bert_keras.tokenizers.protocol import Tokenizer
 
 
-def read_init(directory: str, cased: bool | None = None) -> ModelFolder:
-    """Read the encoder of a folder: google-research/bert's, Hugging Face's, keras-hub's, or a pushed one.
+def read_init(directory: str, cased: bool | None = None, task: Task | None = None) -> ModelFolder:
+    """Read the model of a folder: google-research/bert's, Hugging Face's, keras-hub's, or a pushed one.
 
-    Of the heads only the pooler is used. The seed of the run draws a missing one, and RoBERTa's, which is the dense
-    layer of its classification head.
+    Of a model that is fine-tuned for tasks with the same labels the head is used (`continues`), of others only the
+    pooler. The seed of the run draws what is missing, such as a RoBERTa's pooler, the dense layer of its classification
+    head.
 
     Args:
         directory: the folder.
+        task: the task of the training; a notice says whether the head is used.
         cased: whether the vocabulary keeps case; None: as recorded in the folder.
 
     Raises:
         InputError: it cannot be read, has no vocabulary or another model's, or does not record whether that is
             lower-cased.
     """
-    folder = read_folder(directory, cased).without_task()
+    folder = read_folder(directory, cased)
+    if task is None or not continues(folder, task):
+        folder = folder.without_task()
+    elif task.labels:
+        notify(f"{directory}: its output layer is trained on, since its labels are those of the rows")
     for remark in folder.remarks:
         notify(remark)
     tokenizer = folder.known_tokenizer()
@@ -76,7 +83,8 @@ def digest_of(init: ModelFolder) -> str:
     size = init.architecture.embedding_size
     described = init.config, init.family, size, init.known_tokenizer().__reduce__()
     digest = hashlib.sha256(repr(described).encode())
-    for variable in init.encoder.weights if init.encoder else ():
+    whole = init.model if init.task else init.encoder
+    for variable in whole.weights if whole else ():
         digest.update(f"\0{variable.shape}\0".encode() + ops.convert_to_numpy(variable).tobytes())
     return digest.hexdigest()
 
@@ -124,15 +132,41 @@ def check_knows(init: ModelFolder, rows: Sequence[TaskRow], max_unknown: float) 
         )
 
 
-def initialize_encoder(model: keras.Model, init: ModelFolder) -> None:
-    """Assign the encoder's weights to that of a built task model; its seeds stay its own."""
+def continues(init: ModelFolder, task: Task) -> bool:
+    """Whether the head of a fine-tuned model is one for the task: of its type, with its labels in any order."""
+    known, settings = init.task, init.settings
+    if known is None or settings is None or settings.bilstm or settings.features or task.contrastive:
+        return False
+    return known.kind == task.kind and sorted(known.labels) == sorted(task.labels)
+
+
+def with_head_of(settings: TaskSettings, init: ModelFolder) -> TaskSettings:
+    """The settings with the initial model's `head`, unless they have one."""
+    head = settings.head or (init.settings.head if init.settings else "")
+    return dataclasses.replace(settings, head=head)
+
+
+def initialize_encoder(model: keras.Model, init: ModelFolder, task: Task | None = None) -> None:
+    """Assign the encoder's weights to that of a built task model, whose seeds stay its own.
+
+    Those of the head, too, if `task` is given, and the initial model `continues` in a model of the same layers.
+    """
     model.drops_encoder_output = init.family == "roberta"
     encoder = init.encoder
     if encoder is None:
         return
-    variables = model.backbone.weights
-    if not encoder.has_pooler:
-        untrained = {variable.path for variable in model.backbone.pooler.weights}
-        variables = [variable for variable in variables if variable.path not in untrained]
-    for variable, value in zip(variables, encoder.weights, strict=True):
+    variables, values = model.backbone.weights, encoder.weights
+    has_pooler = encoder.has_pooler and encoder.head == model.backbone.head
+    if not has_pooler:
+        variables, values = _without_pooler(model.backbone), _without_pooler(encoder)
+    for variable, value in zip(variables, values, strict=True):
         variable.assign(ops.convert_to_tensor(value))
+    if task and has_pooler and continues(init, task) and not (model.has_bilstm or model.features):
+        order = [init.task.labels.index(label) for label in task.labels] if init.task else []
+        for variable, value in zip(model.classifier.weights, init.model.classifier.weights, strict=True):
+            variable.assign(ops.take(value, order, axis=-1) if order else ops.convert_to_tensor(value))
+
+
+def _without_pooler(encoder: keras.Model) -> list[keras.Variable]:
+    pooler = {variable.path for variable in encoder.pooler.weights}
+    return [variable for variable in encoder.weights if variable.path not in pooler]

@@ -48,7 +48,7 @@ def fine_tune(
         task: with its labels.
         settings: how rows become features.
         config: the run.
-        init: the encoder and its tokenizer (`bert_keras.finetuning.init_checkpoint`).
+        init: the encoder, or a task model, and its tokenizer (`bert_keras.finetuning.init_checkpoint`).
         train: rows with golds.
         held_out: rows with golds, whose loss is logged.
         directory: where checkpoints and logs live; the same one with the same arguments resumes.
@@ -74,7 +74,7 @@ def fine_tune(
 
     def create_model() -> keras.Model:
         model = recipe.create()
-        initialize_encoder(model, init)
+        initialize_encoder(model, init, task)
         return model
 
     if needs_child(config) and not has_finished(directory):

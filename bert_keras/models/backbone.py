@@ -15,10 +15,12 @@ from bert_keras.models.layers import (
     BertEmbeddings,
     Dense,
     EncoderLayer,
+    Pooler,
     has_kernel,
     in_blocks,
     initializer,
     layer_norm,
+    pooled,
     rotary_table,
 )
 
@@ -101,6 +103,7 @@ class BertBackbone(ConfiguredModel):
         embeddings: embeddings shared with another model, which saves them; None makes new ones.
         embedding_size: E, the width of new embeddings; None: that of `config`. A dense layer without activation
             projects embeddings of another width to H (ELECTRA, ALBERT).
+        head: function of the pooler (`bert_keras.models.layers.HEADS`); `norm_mean` reads the mean of the tokens.
 
     Attributes, which are not saved, and which a training sets before its first call:
         rematerializes: computes what is inside an encoder layer again in the backward pass, instead of storing it.
@@ -108,7 +111,7 @@ class BertBackbone(ConfiguredModel):
             check. Attention then reads lengths in the place of a mask where `has_kernel`.
     """
 
-    arguments = ("has_pooler", "embedding_size")
+    arguments = ("has_pooler", "embedding_size", "head")
     rematerializes = pads_on_the_right = False
 
     def __init__(
@@ -118,10 +121,11 @@ class BertBackbone(ConfiguredModel):
         has_pooler: bool = True,
         embeddings: BertEmbeddings | None = None,
         embedding_size: int | None = None,
+        head: str = "tanh",
         **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
-        self.has_pooler = has_pooler
+        self.has_pooler, self.head = has_pooler, head
         self._shares_embeddings = embeddings is not None
         self.embeddings = embeddings or BertEmbeddings(config.of_width(embedding_size), seed, name="embeddings")
         self.embedding_size = self.embeddings.config.hidden_size
@@ -144,12 +148,7 @@ class BertBackbone(ConfiguredModel):
         self.final_layer_norm = layer_norm(config, "final_layer_norm") if config.norm_place == "pre" else None
         self.pooler = keras.layers.Identity()
         if has_pooler:
-            self.pooler = Dense(
-                config.hidden_size,
-                activation="tanh",
-                kernel_initializer=initializer(config, seed + SEEDS_PER_LAYER - 1),
-                name="pooler",
-            )
+            self.pooler = Pooler(config, head, seed + SEEDS_PER_LAYER - 1, name="pooler")
 
     def build(self, input_shape=None):
         if self.embeddings_project is not None:
@@ -227,6 +226,9 @@ class BertBackbone(ConfiguredModel):
         if self.config.causal:
             last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
             return ops.take_along_axis(x, last[:, None, None], axis=1)[:, 0]
+        if self.head == "norm_mean":
+            mask = ops.cast(inputs["input_mask"], "float32")
+            return ops.cast(pooled(ops.cast(x, "float32"), mask, "mean"), x.dtype)
         return x[:, 0]
 
     def get_config(self):

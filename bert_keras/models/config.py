@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
-Part = Literal["encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head", "generator"]
+Part = Literal[
+    "encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head", "generator", "task head"
+]
 HiddenAct = Literal["gelu_tanh", "gelu_erf"]
 Positions = Literal["learned", "rotary"]
 NormPlace = Literal["post", "pre"]

@@ -6,6 +6,8 @@ Shapes: B batch, T tokens, C choices, H hidden.
 
 from __future__ import annotations
 
+import functools
+
 import keras
 from keras import ops
 
@@ -14,7 +16,7 @@ from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
 from bert_keras.models.feature_based import FeatureReader
-from bert_keras.models.layers import MASKED_SCORE, Dense, initializer
+from bert_keras.models.layers import MASKED_SCORE, Dense, initializer, pooled
 from bert_keras.models.left_to_right import BiLSTM
 
 # Before the output layer; run_classifier.py hard-codes keep_prob=0.9, independent of the configuration.
@@ -29,14 +31,14 @@ class _TaskModel(ConfiguredModel):
     sentence's output is then the forward direction's last token and the backward direction's first. RoBERTa
     (`drops_encoder_output`) also has dropout before the pooler, the dense layer of its head (fairseq,
     models/roberta/model.py, `RobertaClassificationHead`); `bert_keras.finetuning.init_checkpoint` sets it for training.
-    `embedding_size` is `BertBackbone`'s.
+    `embedding_size` and `head` are `BertBackbone`'s; a head with a normalisation is under the labels of tokens, too.
 
     With `features` the encoder is frozen, without dropout, and a `FeatureReader` of `lstm_units` is on it; a sentence's
     output is then the maximum over its tokens (GLUE's BiLSTM baseline, arXiv 1804.07461, section 5). A biLM always has
     them, by default `scalar_mix`: ELMo is not fine-tuned.
     """
 
-    arguments = ("num_labels", "has_bilstm", "embedding_size", "features", "lstm_units")
+    arguments = ("num_labels", "has_bilstm", "embedding_size", "features", "lstm_units", "head")
     num_outputs = 0  # 0: `num_labels`
     has_bias = True
     reads_pooler = True
@@ -51,6 +53,7 @@ class _TaskModel(ConfiguredModel):
         embedding_size: int | None = None,
         features: str = "",
         lstm_units: int = 768,
+        head: str = "tanh",
         **kwargs,
     ):
         super().__init__(config, seed, **kwargs)
@@ -58,8 +61,9 @@ class _TaskModel(ConfiguredModel):
         if outputs < 1:
             raise ValueError(f"num_labels is {num_labels}; it must be at least 1")
         is_bilm = config.encoder == "bilm"
-        encoder = BiLMBackbone if is_bilm else BertBackbone
+        encoder = BiLMBackbone if is_bilm else functools.partial(BertBackbone, head=head)
         self.backbone = encoder(config, seed, embedding_size=embedding_size, name="bert")
+        self.head, self.pools_tokens = head, head.startswith("norm") and not self.reads_pooler
         self.embedding_size = self.backbone.embedding_size
         self.features, self.lstm_units = features or ("scalar_mix" if is_bilm else ""), lstm_units
         self.backbone.trainable = not self.features
@@ -72,7 +76,7 @@ class _TaskModel(ConfiguredModel):
         self.reader = (
             FeatureReader(config, self.features, lstm_units, head_seed + 6, name="reader") if self.features else None
         )
-        if not self.reads_pooler:
+        if not self.reads_pooler and not self.pools_tokens:
             # It has no gradient, and Keras would warn at every start.
             self.backbone.pooler.trainable = False
 
@@ -105,7 +109,8 @@ class _TaskModel(ConfiguredModel):
         if self.reader is not None:
             return self.reader(self.backbone(inputs, training=False), inputs["input_mask"], training=training)
         sequence = self.backbone(inputs, training=training)["sequence_output"]
-        return sequence if self.bilstm is None else self.bilstm(sequence, inputs["input_mask"])
+        sequence = sequence if self.bilstm is None else self.bilstm(sequence, inputs["input_mask"])
+        return self.backbone.pooler(sequence) if self.pools_tokens else sequence
 
     def _ends(self, sequence, inputs):
         """The last output of each direction of a BiLSTM: [B, T, H] -> [B, H]."""
@@ -164,14 +169,6 @@ def _flat(inputs):
     """Backbone's inputs int [B, C, T] -> int [B C, T]."""
     names = ("input_ids", "input_mask", "segment_ids")
     return {name: ops.reshape(inputs[name], (-1, ops.shape(inputs[name])[2])) for name in names}
-
-
-def pooled(states, mask, pooling):
-    """One vector for each text: `mean` of the vectors [B, T, H] of its tokens (`mask` [B, T]), or that of the first."""
-    if pooling == "cls":
-        return states[:, 0]
-    # A matrix product: the padding's vectors are finite, and count nothing. A text of padding alone has the vector 0.
-    return ops.matmul(mask[:, None], states)[:, 0] / ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

@@ -47,6 +47,10 @@ class TaskSettings:
         pooling: vectors of texts: `mean` of the last layer's vectors, or `cls`, as in
             `bert_keras.saved_model.settings.EmbeddingSettings`.
         dropout: vectors of texts: dropout of the encoder in training; 0: as in its configuration.
+        head: the layer between the first token's vector and the output layer: `tanh`, as in the paper; `gelu` (the
+            exact one: ELECTRA, DeBERTa), `relu` (DistilBERT); ModernBERT's, with a normalisation, on the first token
+            (`norm`) or on the mean of the tokens (`norm_mean`), for labels of tokens on each; empty: the initial
+            model's, `tanh` if that has none.
     """
 
     max_seq_length: int = weights(128)
@@ -61,11 +65,13 @@ class TaskSettings:
     bilstm: bool = weights(False)
     pooling: Literal["mean", "cls"] = weights("mean")
     dropout: float = weights(0.0)
+    head: Literal["", "tanh", "gelu", "relu", "norm", "norm_mean"] = weights("")
 
     @property
     def on_encoder(self) -> dict[str, Any]:
         """Arguments of a task model: what is between its encoder and its output layer."""
-        return {"has_bilstm": self.bilstm, "features": self.features, "lstm_units": self.lstm_units}
+        between = {"has_bilstm": self.bilstm, "features": self.features, "lstm_units": self.lstm_units}
+        return {**between, "head": self.head or "tanh"}
 
     @classmethod
     def load(cls, directory: str) -> TaskSettings:

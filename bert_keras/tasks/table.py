@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 from bert_keras.errors import InputError
@@ -72,6 +73,8 @@ TASKS: dict[str, Task] = {
         _classification("ag-news", "accuracy", pair=False, labels=(), reader="table"),
         _classification("text", "accuracy", pair=False, labels=(), reader="table"),
         _classification("text-pair", "accuracy", labels=(), reader="table"),
+        Task("text-score", "regression", "table", ("spearman", "pearson"), False, (), -math.inf, math.inf),
+        Task("text-pair-score", "regression", "table", ("spearman", "pearson"), True, (), -math.inf, math.inf),
         Task("swag", "multiple_choice", "swag", ("accuracy",)),
         Task("codah", "multiple_choice", "codah", ("accuracy",)),
         Task("squad1.1", "span", "squad", ("f1", "exact_match")),

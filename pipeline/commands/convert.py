@@ -1,4 +1,4 @@
-"""`bert-tfx convert`: converts a BERT, RoBERTa, ELECTRA or ModernBERT between file formats."""
+"""`bert-tfx convert`: converts a BERT or a relative, pre-trained or fine-tuned, between file formats."""
 
 from __future__ import annotations
 
@@ -45,15 +45,21 @@ def convert(
         Literal["none", "int8"] | None,
         typer.Option(help="onnx: int8 multiplies 8-bit integers."),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK", help="Of a fine-tuned SRC of hf: text, text-pair, squad2.0, ... (`bert-tfx tasks`)."
+        ),
+    ] = None,
 ) -> None:
     """Convert a model between file formats.
 
-    docs/library.md has the table of formats. onnx is written, not read; a fine-tuned model with its task's head. The
-    pickle in pytorch_model.bin is not run.
+    docs/library.md has the table of formats. A fine-tuned model keeps its head in hf, bert-tfx and onnx, which is
+    written, not read. The pickle in pytorch_model.bin is not run.
     """
     from bert_keras.convert.formats import export, read_folder
+    from bert_keras.convert.huggingface.fine_tuned import as_task
     from bert_keras.convert.tf1 import is_checkpoint
-    from bert_keras.convert.weight_copy import named
 
     if not (os.path.isdir(source) or (from_ is ModelFormat.TF1 and is_checkpoint(source))):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
@@ -63,19 +69,22 @@ def convert(
     if from_ is ModelFormat.ONNX or (quantize and not is_onnx):
         raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
     folder = read_folder(source, cased, from_.value)
-    if folder.task_head:
-        names, format_ = named(folder.task_head), "hf" if is_onnx else to.value
+    if folder.head_left_out:
+        format_ = "hf" if is_onnx else to.value
         raise InputError(
-            f"{source} is a fine-tuned model, whose head ({names}) is not converted; fine-tune its encoder with "
-            f"--init {source}, or write the encoder alone, in Python: bert_keras.export(bert_keras.from_checkpoint("
-            f"{source!r}), {target!r}, {format_!r})"
+            f"{folder.head_left_out}; fine-tune its encoder with --init {source}, or write the encoder alone, in "
+            f"Python: bert_keras.export(bert_keras.from_checkpoint({source!r}), {target!r}, {format_!r})"
         )
+    folder = as_task(folder, task) if task else folder
     said = folder.embedding
     normalized = said.normalize if normalize is None else normalize
     embedding = dataclasses.replace(said, pooling=pooling or said.pooling, normalize=normalized)
     if normalize is not None and embedding.pooling == "none":
         raise InputError(f"{source}: does not say how a text gets one vector; add --pooling mean or cls")
-    folder = dataclasses.replace(folder if is_onnx else folder.without_task(), embedding=embedding)
+    is_contrastive = folder.task is not None and folder.task.contrastive  # without weights of a head
+    if (to in (ModelFormat.TF1, ModelFormat.KERAS_HUB)) or (is_contrastive and not is_onnx):
+        folder = folder.without_task()
+    folder = dataclasses.replace(folder, embedding=embedding)
     written = _write_onnx(folder, target, quantize or "none") if is_onnx else export(folder, target, to.value)
     # Parts without weights are not written as ONNX.
     untrained = [] if is_onnx else [*folder.untrained, *written.untrained]

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert.families.family import Family, plain_fields
+from bert_keras.convert.families.task_head import TaskHead, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE
@@ -67,4 +68,5 @@ ALBERT = Family(
     },
     fields_here=_fields_here,
     fields_there=_fields_there,
+    task_heads=task_heads(TaskHead(layer="albert.pooler")),
 )

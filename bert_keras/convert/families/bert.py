@@ -1,6 +1,7 @@
 """BERT (arXiv 1810.04805)."""
 
 from bert_keras.convert.families.family import Family, KerasHubClass
+from bert_keras.convert.families.task_head import TaskHead, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE
 
@@ -17,5 +18,6 @@ BERT = Family(
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     in_tf1=True,
+    task_heads=task_heads(TaskHead(layer="bert.pooler.dense")),
     keras_hub=KerasHubClass("BertBackbone", "gelu_tanh", 1e-12),
 )

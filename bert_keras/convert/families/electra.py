@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields
+from bert_keras.convert.families.task_head import TaskHead, task_heads
 from bert_keras.convert.weight_map import electra_heads
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
 if TYPE_CHECKING:
     from bert_keras.models.config import BertConfig
     from bert_keras.tokenizers.protocol import Tokenizer
+
+# Of the head of choices, `ElectraSequenceSummary`.
+_SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
 
 
 def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
@@ -39,4 +43,8 @@ ELECTRA = Family(
     exact_head=True,
     fields_here=_fields_here,
     fields_there=_fields_there,
+    task_heads=task_heads(
+        TaskHead("classifier.out_proj", "classifier.dense", ("gelu",)),
+        TaskHead("classifier", "sequence_summary.summary", ("gelu",), must_be=_SUMMARY),
+    ),
 )

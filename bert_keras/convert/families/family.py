@@ -11,6 +11,7 @@ from bert_keras.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from bert_keras.convert.families.task_head import TaskHead
     from bert_keras.convert.families.weight import StoredTensor, Weight
     from bert_keras.models.config import BertConfig, HiddenAct
     from bert_keras.tokenizers.protocol import Tokenizer
@@ -73,6 +74,7 @@ class Family:
             and the tokenizer; InputError if the family has no such encoder.
         tensors_here: the tensors of a file of Hugging Face's, one for each weight.
         tensors_there: the inverse.
+        task_heads: the heads of fine-tuned models (`families.task_head.task_heads`).
         only_fast_tokenizer: whether `transformers` has the tokenizer as `tokenizer.json` alone.
     """
 
@@ -95,4 +97,5 @@ class Family:
     fields_there: Callable[[Family, BertConfig, int, str, Tokenizer | None], dict[str, Any]] = plain_fields
     tensors_here: Callable[[Iterable[StoredTensor]], Iterable[StoredTensor]] = iter
     tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict
+    task_heads: Mapping[str, TaskHead] = dataclasses.field(default_factory=dict)
     only_fast_tokenizer: bool = False

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.task_head import TaskHead, task_heads
 from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
@@ -41,6 +42,8 @@ _FIELDS: dict[str, tuple[str, Any]] = {
     "global_attn_every_n_layers": ("global_attn_every_n_layers", 3),
 }
 _ROTARY = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+# Of labels of tokens and spans, too; its activation is the encoder's.
+_HEAD = TaskHead("classifier", "head.dense", ("norm", "norm_mean"), "head.norm")
 _FUSED, _PARTS = "attn.Wqkv.", ("query.", "key.", "value.")
 
 
@@ -155,5 +158,6 @@ MODERNBERT = Family(
     fields_there=_fields_there,
     tensors_here=split,
     tensors_there=joined,
+    task_heads=dict.fromkeys(task_heads(_HEAD), _HEAD),
     only_fast_tokenizer=True,
 )

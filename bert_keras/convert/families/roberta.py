@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields
+from bert_keras.convert.families.task_head import roberta_task_heads
 from bert_keras.convert.weight_map import roberta_heads
 from bert_keras.tokenizers.protocol import BYTE_BPE
 
@@ -44,4 +45,5 @@ ROBERTA = Family(
     must_be={"pad_token_id": 1},  # positions start at the id of padding, plus 1
     exact_head=True,
     fields_there=_fields_there,
+    task_heads=roberta_task_heads("roberta.pooler.dense"),
 )

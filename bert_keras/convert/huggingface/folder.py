@@ -1,8 +1,8 @@
 """Hugging Face's folder of a BERT, or of a relative (`weight_map.Family`): `config.json`, `model.safetensors` (or
 shards and their index), and `vocab.txt`, `vocab.json` with `merges.txt`, `spiece.model`, or `tokenizer.json`.
 
-Of older folders `pytorch_model.bin`, without running its pickle. The head of a fine-tuned model is left
-out. Generator and discriminator of an ELECTRA are two folders; the generator's may lie in the discriminator's, as
+Of older folders `pytorch_model.bin`, without running its pickle. A fine-tuned model has its head (`fine_tuned`).
+Generator and discriminator of an ELECTRA are two folders; the generator's may lie in the discriminator's, as
 `generator/`.
 """
 
@@ -28,6 +28,7 @@ from bert_keras.convert.architecture import (
 )
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
+from bert_keras.convert.huggingface.fine_tuned import FineTuned, fine_tuned_fields, read_fine_tuned
 from bert_keras.convert.huggingface.tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
@@ -74,32 +75,54 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
     architecture = _read_architecture(config_path)
     positions = architecture.encoder.max_position_embeddings
     vocabulary, notes = _read_vocabulary(directory, architecture.encoder)
+    length = read_length(directory, positions)
     with contextlib.ExitStack() as files:
-        tensors, file, head = open_tensors(directory, architecture.row, files)
+        tensors, file, unknown = open_tensors(directory, architecture.row, files)
+        tuned, head_left_out = FineTuned(architecture), ""
+        if unknown:
+            fields = files_.read_json(config_path)
+            tuned = read_fine_tuned(config_path, fields, architecture, length or positions)
+            tensors, _, unknown = open_tensors(directory, tuned.architecture.row, files)
+            if unknown:
+                tuned = FineTuned(architecture, why_not=tuned.why_not or ", since its class has other tensors")
+                tensors, _, unknown = open_tensors(directory, architecture.row, files)
+            head_left_out = weight_copy.head_left_out(unknown, file, tuned.why_not)
+        architecture = tuned.architecture
         stored = canonical(tensors, architecture.row, reads=False)
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    size = _generator_size(directory, architecture)
+    size = None if tuned.task else _generator_size(directory, architecture)
     return ModelFolder(
         architecture,
-        lambda: _load(directory, architecture, size is not None),
+        lambda: _load(directory, tuned, size is not None),
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
         generator_size=size,
         is_generator=architecture.family == "electra" and "masked-LM head" in parts,
         embedding=embedding,
-        max_seq_length=read_length(directory, positions),
-        task_head=head,
-        notes=(*not_read, *notes, *weight_copy.head_left_out(head, file)),
+        max_seq_length=length,
+        task=tuned.task,
+        settings=tuned.settings,
+        head_left_out=head_left_out,
+        notes=(*not_read, *notes),
     )
 
 
-def _load(directory: str, architecture: Architecture, has_generator: bool) -> Networks:
+def _load(directory: str, tuned: FineTuned, has_generator: bool) -> Networks:
+    from bert_keras.tasks.task_types import task_type_of
+
+    architecture, model = tuned.architecture, None
+    if tuned.task and tuned.settings:
+        size = architecture.embedding_size
+        model = task_type_of(tuned.task).create_model(architecture.encoder, tuned.task, tuned.settings, 0, size)
+        model.build()
     with contextlib.ExitStack() as files:
         tensors, file, _ = open_tensors(directory, architecture.row, files)
         stored = canonical(tensors, architecture.row)
-        networks = weight_copy.read_model(architecture, "huggingface", stored, file)
+        networks = weight_copy.read_model(architecture, "huggingface", stored, file, model)
+    if model:  # a pooler that its head does not read may be missing
+        return dataclasses.replace(networks, untrained=())
     if not has_generator:
         return networks
     return dataclasses.replace(networks, generator=_read_generator(directory, networks.model))
@@ -134,7 +157,8 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
 
     Raises:
         InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
-            `transformers` computes the head with another gelu, or the model is causal. Nothing is written.
+            `transformers` computes the head with another function or has no such head, or the model is causal.
+            Nothing is written.
     """
     from safetensors.numpy import save_file
 
@@ -145,9 +169,19 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     vocabulary_files.check_tokenizer(tokenizer, encoder.vocab_size)
     parts = weight_copy.parts_of(model, "huggingface", family.name)
     _check_head(architecture, parts, "the model")
-    fields = _config_fields(architecture, parts, tokenizer)
+    fields = {**_config_fields(architecture, parts, tokenizer), **fine_tuned_fields(folder, architecture)}
     left_out = weight_copy.left_out(model, "huggingface", family.name)
-    tensors = family.tensors_there(weight_copy.tensors_of(model, "huggingface", family.name))
+    tensors = weight_copy.tensors_of(model, "huggingface", family.name)
+    if architecture.head:
+        unread = {
+            weight.huggingface.name
+            for weight in architecture.weights()
+            if weight.part == "pooler" and weight.huggingface
+        }
+        tensors = {name: value for name, value in tensors.items() if name not in unread}
+        # Of choices, which all have the same.
+        tensors.setdefault(f"{architecture.head.output}.bias", np.zeros(architecture.outputs, "float32"))
+    tensors = family.tensors_there(tensors)
     with files_.staged(directory) as temporary:
         length = folder.max_seq_length or encoder.max_position_embeddings
         if tokenizer:

@@ -14,6 +14,7 @@ Legend: B batch, T tokens, C choices, L labels, H hidden, A heads, D = H / A, V 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection
 from typing import Any
@@ -230,6 +231,7 @@ def _heads(
     config, kind = backbone.config, type(model).__name__
     outputs: dict[str, tuple[str, list]] = {}
     by_token, by_text = ["batch", "length"], ["batch"]
+    x = _pooler(graph, backbone, x) if getattr(model, "pools_tokens", False) else x
     if kind not in _PER_TOKEN and backbone.has_pooler and "pooler" not in untrained:
         outputs["pooler_output"] = _pooled(graph, backbone, x, mask), [*by_text, config.hidden_size]
     if kind == "BertForSpanExtraction":
@@ -266,19 +268,35 @@ def _pooled(graph: _Graph, backbone: BertBackbone, x: str, mask: str) -> str:
     if backbone.config.causal:
         last = graph("Sub", graph("ReduceSum", mask, np.array([1]), keepdims=1), np.array(1))
         x = graph("GatherND", x, graph("Max", last, np.array(0)), batch_dims=1)
+    elif backbone.head == "norm_mean":
+        x = _mean(graph, x, mask)
     else:
         x = graph("Gather", x, np.array(0), axis=1)
-    return graph("Tanh", graph.dense(x, backbone.pooler)) if backbone.has_pooler else x
+    return _pooler(graph, backbone, x)
+
+
+def _pooler(graph: _Graph, backbone: BertBackbone, x: str) -> str:
+    """The function of `bert_keras.models.layers.Pooler`."""
+    if not backbone.has_pooler:
+        return x
+    x = graph.dense(x, backbone.pooler)
+    if backbone.head in ("tanh", "relu"):
+        return graph(backbone.head.capitalize(), x)
+    exact = dataclasses.replace(backbone.config, hidden_act="gelu_erf")
+    x = graph.gelu(x, exact if backbone.head == "gelu" else backbone.config)
+    return graph.norm(x, backbone.pooler.norm) if backbone.pooler.norm is not None else x
+
+
+def _mean(graph: _Graph, x: str, mask: str) -> str:
+    """The mean of the vectors [B, T, H] of the tokens, [B, H]."""
+    weights = graph("Cast", graph("Unsqueeze", mask, np.array([1])), to=TensorProto.FLOAT)  # [B, 1, T]
+    total = graph("Squeeze", graph("MatMul", weights, x), np.array([1]))
+    return graph("Div", total, graph("ReduceSum", weights, np.array([2]), keepdims=0))
 
 
 def _embedding(graph: _Graph, x: str, mask: str, settings: EmbeddingSettings) -> str:
     """The signature `embed` (`bert_keras.saved_model.text_inputs.embed`)."""
-    if settings.pooling == "mean":
-        weights = graph("Cast", graph("Unsqueeze", mask, np.array([1])), to=TensorProto.FLOAT)  # [B, 1, T]
-        total = graph("Squeeze", graph("MatMul", weights, x), np.array([1]))
-        x = graph("Div", total, graph("ReduceSum", weights, np.array([2]), keepdims=0))
-    else:
-        x = graph("Gather", x, np.array(0), axis=1)
+    x = _mean(graph, x, mask) if settings.pooling == "mean" else graph("Gather", x, np.array(0), axis=1)
     if not settings.normalize:
         return x
     square = graph("Max", graph("ReduceSumSquare", x, axes=[1], keepdims=1), np.float32(1e-12))

@@ -1,4 +1,4 @@
-"""The user's own tables (tasks `text`, `text-pair` and `sentence-...`), and AG News.
+"""The user's own tables (tasks `text`, `text-...` and `sentence-...`), and AG News.
 
 The format depends on the extension, before that of a compressed file:
 
@@ -7,8 +7,8 @@ The format depends on the extension, before that of a compressed file:
     .jsonl .ndjson .json   one object per line                                    {"text": "Well, yes", "label": "good"}
 
 is TaskRow("0", {"text": "Well, yes"}, "good"). Columns have the names in `Columns`; others are ignored. A label is a
-name; a whole number in JSON becomes its decimal form. Without the label's column (or key, or with null) a row has no
-label.
+name; a whole number in JSON becomes its decimal form; of `text-score` it is a number. Without the label's column (or
+key, or with null) a row has no label.
 
 For vectors of texts only `text` is required; `text_pair`, its positive, and `negative` are read where they are there. A
 label is a score there, of pairs to be judged by; STS-B's columns sentence1, sentence2 and score are read without being
@@ -117,8 +117,11 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labe
         if not isinstance(record[name], str):
             raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")
         inputs[field] = record[name]
-    label = record.get(_name(task, columns, "label", record))
-    if label is not None and task.contrastive:
+    label, has_numbers = (
+        record.get(_name(task, columns, "label", record)),
+        task.contrastive or task.kind == "regression",
+    )
+    if label is not None and has_numbers:
         label = number_of(str(label), columns.label)
     elif label is not None and (isinstance(label, bool) or not isinstance(label, (str, int))):
         raise RowError(f"{columns.label!r} is {type(label).__name__}, not a label's name")
@@ -129,7 +132,7 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labe
         if label is not None:
             raise RowError("has a label; rows of pairs that belong together have none: leave the others out")
         label = inputs.get("text_pair")
-    return TaskRow(str(number), inputs, label if label is None or task.contrastive else str(label), source)
+    return TaskRow(str(number), inputs, label if label is None or has_numbers else str(label), source)
 
 
 def json_object(line: bytes) -> dict[str, Any]:

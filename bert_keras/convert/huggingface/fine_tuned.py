@@ -1,0 +1,151 @@
+"""The task of a fine-tuned model: from the class and the labels in `config.json`, and back.
+
+class                          task here, unless `--task` names another one of its type
+...ForSequenceClassification   text, with one label text-score; text-pair, text-pair-score if labels name entailment
+                               or the model is a cross-encoder
+...ForTokenClassification      ner
+...ForQuestionAnswering        squad1.1, with the lengths of `transformers`' pipeline
+...ForMultipleChoice           swag
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bert_keras.convert.architecture import Architecture
+from bert_keras.convert.families.table import FAMILIES
+from bert_keras.errors import InputError
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import Task, task_of
+
+if TYPE_CHECKING:
+    from bert_keras.convert.model_folder import ModelFolder
+
+# The end of the class's name, by type of task.
+_CLASSES = {
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "multiple_choice": "ForMultipleChoice",
+}
+_TASKS = {"ForTokenClassification": "ner", "ForQuestionAnswering": "squad1.1", "ForMultipleChoice": "swag"}
+# Tokens that `transformers`' pipeline of questions reads at once, and its longest answer.
+_SPAN_LENGTH, _ANSWER_LENGTH = 384, 15
+
+
+class FineTuned(NamedTuple):
+    """A folder's architecture, with the head of its class, its task and settings; without these: the reason."""
+
+    architecture: Architecture
+    task: Task | None = None
+    settings: TaskSettings | None = None
+    why_not: str = ""
+
+
+def read_fine_tuned(path: str, fields: dict[str, Any], architecture: Architecture, length: int) -> FineTuned:
+    """The task of a model.
+
+    Args:
+        path: of `config.json`.
+        fields: of that file.
+        length: tokens of a text that the model reads.
+
+    Raises:
+        InputError: the ids of labels are not 0, 1, ..., or the head computes another function.
+    """
+    heads = FAMILIES[architecture.family].task_heads
+    name = str((fields.get("architectures") or [""])[0])
+    end = next(filter(name.endswith, heads), "")
+    if not end:
+        return FineTuned(architecture, why_not=f", since {name or 'it'} is no class with a known head")
+    head, labels, problem = heads[end], _labels(path, fields), fields.get("problem_type")
+    for field, value in head.must_be.items():
+        if fields.get(field, value) != value:
+            raise InputError(f"{path}: {field} is {fields[field]!r}; supported: {value!r}")
+    if problem == "multi_label_classification" or (problem == "regression" and len(labels) > 1):
+        return FineTuned(architecture, why_not=f", since problem_type is {problem}, with {len(labels)} outputs")
+    task = task_of(_TASKS.get(end) or _task_of_texts(labels, "sentence_transformers" in fields))
+    if task.kind in ("classification", "tagging"):
+        task = dataclasses.replace(task, labels=labels)
+    function = head.functions[len(head.functions) > 1 and fields.get("classifier_pooling") == "mean"]
+    settings = TaskSettings(length, head=function if head.layer else "")
+    if task.kind == "span":
+        shorter = min(length, _SPAN_LENGTH)
+        lengths = {"doc_stride": min(settings.doc_stride, shorter // 2), "max_answer_length": _ANSWER_LENGTH}
+        lengths["max_query_length"] = min(settings.max_query_length, shorter // 4)
+        settings = dataclasses.replace(settings, max_seq_length=shorter, **lengths)
+    outputs = 2 if task.kind == "span" else len(task.labels) or 1
+    return FineTuned(dataclasses.replace(architecture, head=head, outputs=outputs), task, settings)
+
+
+def _labels(path: str, fields: dict[str, Any]) -> tuple[str, ...]:
+    stored = fields.get("id2label")
+    if stored is None:
+        return tuple(f"LABEL_{number}" for number in range(fields.get("num_labels", 2)))
+    try:
+        by_id = {int(number): str(label) for number, label in stored.items()}
+        return tuple(by_id[number] for number in range(len(stored)))
+    except (AttributeError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: id2label is {stored!r}; it must have a label for each of 0, 1, ...") from error
+
+
+def _task_of_texts(labels: Sequence[str], is_pair: bool = False) -> str:
+    is_pair = is_pair or any("entail" in label.lower() for label in labels)
+    return f"text{'-pair' * is_pair}{'-score' * (len(labels) == 1)}"
+
+
+def as_task(folder: ModelFolder, name: str) -> ModelFolder:
+    """A fine-tuned model as one of another task of its type, such as of pairs of texts.
+
+    Labels without names (LABEL_0, ...) get those of the task, in its order.
+
+    Raises:
+        InputError: the task is of another type, or has other labels.
+    """
+    task, before = task_of(name), folder.task
+    if before is None or task.kind != before.kind:
+        its = f"for {before.kind}" if before else "not fine-tuned"
+        raise InputError(f"{folder.path}: --task {name} is for {task.kind}, but the model is {its}")
+    labels = before.labels
+    if len(labels) == len(task.labels) and all(label.startswith("LABEL_") for label in labels):
+        labels = task.labels
+    if task.labels and sorted(labels) != sorted(task.labels):
+        raise InputError(
+            f"{folder.path}: --task {name} has the labels {', '.join(task.labels)}, but the model {', '.join(labels)}; "
+            "--task text and text-pair take any labels"
+        )
+    return dataclasses.replace(folder, task=dataclasses.replace(task, labels=labels))
+
+
+def fine_tuned_fields(folder: ModelFolder, architecture: Architecture) -> dict[str, Any]:
+    """The fields of `config.json` for the head of a task model; empty for another model.
+
+    Raises:
+        InputError: `transformers` has no class with such a head.
+    """
+    task, settings, head = folder.task, folder.settings, architecture.head
+    if task is None or settings is None:
+        return {}
+    function = settings.on_encoder["head"]
+    setting = f"task.features={settings.features}" if settings.features else f"task.head={function}"
+    setting = "task.bilstm=true" if settings.bilstm else setting
+    is_plain = not (settings.bilstm or settings.features)
+    if head is None or not is_plain or (head.layer and function not in head.functions):
+        only = f"; a fine-tuning with --set task.head={head.functions[0]} can be written" if head and is_plain else ""
+        raise InputError(
+            f"{folder.path or 'the model'}: transformers has no {architecture.title} for {task.name} with {setting}: "
+            f"keep it as bert-tfx{only}; the encoder alone, in Python: bert_keras.export(bert_keras.from_checkpoint("
+            f"{folder.path!r}).without_task(), 'NEW', 'hf')"
+        )
+    fields: dict[str, Any] = {"architectures": [FAMILIES[architecture.family].class_stem + _CLASSES[task.kind]]}
+    if len(head.functions) > 1:
+        fields["classifier_pooling"] = "mean" if function == head.functions[1] else "cls"
+    if task.kind in ("classification", "regression"):
+        fields["problem_type"] = "regression" if task.kind == "regression" else "single_label_classification"
+    if labels := task.labels or ("LABEL_0",) * (task.kind == "regression"):
+        fields["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        fields["label2id"] = {label: number for number, label in enumerate(labels)}
+    return fields
