@@ -82,11 +82,14 @@ class Pooler(Dense):
     def build(self, input_shape):
         super().build(input_shape)
         if self.norm is not None:
-            self.norm.build(input_shape)
+            self.norm.build((None, self.units))
 
     def call(self, inputs, training=None):
         x = super().call(inputs)
-        return x if self.norm is None else self.norm(x)
+        if self.norm is None:
+            return x
+        # Keras' layer fails on [B, H] with an unknown B.
+        return self.norm(x[:, None])[:, 0] if len(x.shape) == 2 else self.norm(x)
 
 
 # Names of heads (`TaskSettings.head`) -> activation of the pooler; None: the encoder's.

@@ -183,7 +183,8 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         tensors.setdefault(f"{architecture.head.output}.bias", np.zeros(architecture.outputs, "float32"))
     tensors = family.tensors_there(tensors)
     with files_.staged(directory) as temporary:
-        length = folder.max_seq_length or encoder.max_position_embeddings
+        length = folder.settings.max_seq_length if folder.task and folder.settings else folder.max_seq_length
+        length = length or encoder.max_position_embeddings
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)

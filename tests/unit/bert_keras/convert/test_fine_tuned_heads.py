@@ -1,15 +1,23 @@
 """Fine-tuned models of every family and head, from `transformers` and back (golden_heads)."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+import tensorflow as tf
+from safetensors.numpy import load_file
 
 from bert_keras.convert.formats import export, read_folder
+from bert_keras.convert.huggingface.fine_tuned import as_task
+from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.errors import InputError
-from tests.support.models import head_folders
+from bert_keras.finetuning.init_checkpoint import initialize_encoder, read_init, with_head_of
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
 from tests.support.models.head_folders import CHOICES, FAMILIES, golden, inputs_of, write_folder
+from tests.support.models.model_folders import change_tensors
 
 OURS = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 HEADS = [(family, head) for family in FAMILIES for head in golden(family)]
@@ -62,3 +70,205 @@ def test_logits_are_those_of_transformers_and_the_written_folder_is_the_one_that
     assert written.get("classifier_pooling", "cls") == config.get("classifier_pooling", "cls")
     if "id2label" in config:
         assert (written["id2label"], written["label2id"]) == (config["id2label"], config["label2id"])
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("electra", "ForSequenceClassification"),
+        ("modernbert", "ForTokenClassification"),
+        pytest.param("modernbert", "mean", marks=pytest.mark.slow),
+        pytest.param("bert", "number", marks=pytest.mark.slow),
+        pytest.param("roberta", "ForMultipleChoice", marks=pytest.mark.slow),
+        pytest.param("albert", "ForQuestionAnswering", marks=pytest.mark.slow),
+        pytest.param("modernbert", "ForQuestionAnswering", marks=pytest.mark.slow),
+    ],
+)
+def test_a_fine_tuned_model_is_served_at_once_and_comes_back(family, head, tmp_path):
+    recorded = golden(family)[head]
+    write_folder(family, recorded, tmp_path / "hf")
+    folder = read_folder(str(tmp_path / "hf"))
+    export(folder, str(tmp_path / "pushed"))
+    answer = tf.saved_model.load(str(tmp_path / "pushed")).signatures["serving_default"]
+    texts = {name: tf.constant(["the cat", "ab d"]) for name in answer.structured_input_signature[1]}
+    if "choices" in texts:
+        texts["choices"] = tf.constant([["a", "b c"], ["d", "e"]])
+    answers = answer(**texts)
+    if "text" in texts and "choices" not in texts:
+        model = np.array(folder.model(folder.inputs(["the cat", "ab d"])))
+        assert model.shape[0] == 2
+        if head in ("ForSequenceClassification", "mean"):
+            np.testing.assert_allclose(answers["scores"], tf.nn.softmax(model), atol=1e-5)
+            labels = list(recorded["config"]["id2label"].values())
+            assert [label.decode() for label in answers["label"].numpy()] == [labels[i] for i in model.argmax(-1)]
+        elif head == "number":
+            np.testing.assert_allclose(answers["score"], model, atol=1e-5)
+        else:  # the first tokens of the words
+            best = tf.nn.softmax(model[0]).numpy().max(-1)
+            np.testing.assert_allclose(answers["scores"][0], [best[1], best[1 + len("the")]], atol=1e-5)
+    pushed = read_folder(str(tmp_path / "pushed"))
+    assert (pushed.task, pushed.settings, pushed.family) == (folder.task, folder.settings, family)
+    assert_close(logits_of(pushed.model, recorded, head), recorded, head)
+    for name, source in (("first", folder), ("second", pushed)):
+        export(source, str(tmp_path / name), "hf")
+    for file in ("config.json", "model.safetensors", "tokenizer_config.json"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        *((family, "ForSequenceClassification") for family in FAMILIES),
+        *(("modernbert", h) for h in golden("modernbert")),
+    ],
+)
+def test_onnx_has_the_layers_of_the_head(family, head, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from bert_keras.convert.onnx.graph import onnx_model
+
+    recorded = golden(family)[head]
+    write_folder(family, recorded, tmp_path)
+    folder = read_folder(str(tmp_path))
+    session = onnxruntime.InferenceSession(onnx_model(folder.model, folder.embedding).SerializeToString())
+    inputs = inputs_of(folder.tokenizer.pad_id, family not in ("roberta", "modernbert"))
+    inputs = {value.name: inputs[value.name] for value in session.get_inputs()}
+    if head == CHOICES:
+        inputs = {name: value[None] for name, value in inputs.items()}
+    names = list(recorded["logits"])
+    assert_close(dict(zip(names, session.run(names, inputs), strict=True)), recorded, head)
+
+
+def test_a_head_is_trained_on_if_the_labels_are_the_same_in_any_order(tmp_path, capsys):
+    recorded = golden("electra")["ForSequenceClassification"]
+    write_folder("electra", recorded, tmp_path / "hf")
+    task = dataclasses.replace(task_of("text"), labels=("bad", "good", "so so"))
+    init = read_init(str(tmp_path / "hf"), task=task)
+    assert "its output layer is trained on, since its labels are those of the rows" in capsys.readouterr().err
+    settings = with_head_of(TaskSettings(16), init)
+    assert settings == TaskSettings(16, head="gelu")
+
+    def tuned(init, settings, task=task):
+        size = init.architecture.embedding_size
+        model = task_type_of(task).create_model(init.config, task, settings, 3, size)
+        model.build()
+        initialize_encoder(model, init, task)
+        return model
+
+    ours = logits_of(tuned(init, settings), recorded, "ForSequenceClassification")["logits"]
+    assert_close({"logits": ours[:, [1, 0, 2]]}, recorded, "ForSequenceClassification")
+    # Another function of the layer takes nothing of the head, and other labels only the layer.
+    other = tuned(init, TaskSettings(16))
+    assert np.abs(np.array(other.backbone.pooler.kernel)).max() < 0.05
+    init = read_init(str(tmp_path / "hf"), task=task_of("sst-2"))
+    told = f"the output layer of text in {tmp_path / 'hf'} is dropped"
+    assert told in capsys.readouterr().err and with_head_of(TaskSettings(16), init) == settings
+    other = tuned(init, settings, task_of("sst-2"))
+    np.testing.assert_array_equal(other.backbone.pooler.kernel, init.encoder.pooler.kernel)
+    assert np.abs(np.array(other.classifier.kernel)).max() < 0.05
+
+
+def test_a_task_is_chosen_by_labels_or_by_name(tmp_path):
+    recorded = golden("bert")["ForSequenceClassification"]
+    write_folder("bert", recorded, tmp_path / "a")
+    text = read_folder(str(tmp_path / "a"))
+    assert (text.task.name, text.task.labels, text.settings) == (
+        "text",
+        ("good", "bad", "so so"),
+        TaskSettings(48, head="tanh"),
+    )
+    assert as_task(text, "text-pair").task == dataclasses.replace(task_of("text-pair"), labels=text.task.labels)
+    with pytest.raises(InputError, match="--task ner is for tagging, but the model is for classification"):
+        as_task(text, "ner")
+    with pytest.raises(
+        InputError, match=r"has the labels contradiction, .* but the model good, bad, so so; --task text"
+    ):
+        as_task(text, "mnli")
+    write_folder("bert", recorded, tmp_path / "b", id2label={"0": "ENTAILMENT", "1": "NEUTRAL", "2": "CONTRADICTION"})
+    assert read_folder(str(tmp_path / "b")).task.name == "text-pair"
+    write_folder("bert", recorded, tmp_path / "c", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
+    assert as_task(read_folder(str(tmp_path / "c")), "mnli").task == task_of("mnli")
+    number = golden("bert")["number"]
+    write_folder("bert", number, tmp_path / "d", sentence_transformers={"version": "5.0"})
+    assert read_folder(str(tmp_path / "d")).task.name == "text-pair-score"
+    write_folder("bert", golden("bert")["ForQuestionAnswering"], tmp_path / "e")
+    span = read_folder(str(tmp_path / "e"))
+    assert as_task(span, "squad2.0").task.unanswerable and not span.task.unanswerable
+    assert span.settings == TaskSettings(48, doc_stride=24, max_query_length=12, max_answer_length=15)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tensors", "says"),
+    [
+        (
+            {"problem_type": "multi_label_classification"},
+            (),
+            "since problem_type is multi_label_classification, with 3",
+        ),
+        ({"architectures": ["BertCrf"]}, (), "since BertCrf is no class with a known head"),
+        ({}, ("crf.transitions",), "crf.transitions), since its class has other tensors"),
+    ],
+)
+def test_a_head_that_is_not_known_is_left_out_with_a_reason(fields, tensors, says, tmp_path):
+    write_folder("bert", golden("bert")["ForSequenceClassification"], tmp_path, **fields)
+    change_tensors(tmp_path, lambda known: {**known, **dict.fromkeys(tensors, np.ones(2, "float32"))})
+    folder = read_folder(str(tmp_path))
+    assert folder.task is None and type(folder.model).__name__ == "BertBackbone" and says in folder.head_left_out
+    assert folder.remarks == (folder.head_left_out,)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"id2label": {"1": "a", "2": "b", "3": "c"}}, "id2label is .*; it must have a label for each of 0, 1"),
+        ({"id2label": {"0": "a", "1": "b"}}, r"classifier.bias \[3\] must be \[2\] by the configuration"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(fields, says, tmp_path):
+    write_folder("bert", golden("bert")["ForSequenceClassification"], tmp_path, **fields)
+    with pytest.raises(InputError, match=says):
+        read_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "settings", "says"),
+    [
+        (
+            "electra",
+            "text",
+            TaskSettings(16),
+            "no ELECTRA for text with task.head=tanh: .* --set task.head=gelu can be",
+        ),
+        (
+            "modernbert",
+            "ner",
+            TaskSettings(16),
+            "no ModernBERT for ner with task.head=tanh: .* --set task.head=norm can",
+        ),
+        (
+            "bert",
+            "text",
+            TaskSettings(16, bilstm=True),
+            "no BERT for text with task.bilstm=true: keep it as bert-tfx; the",
+        ),
+        (
+            "bert",
+            "text",
+            TaskSettings(16, features="embeddings"),
+            "no BERT for text with task.features=embeddings: keep",
+        ),
+    ],
+)
+def test_a_head_that_transformers_lacks_is_refused_with_what_to_do(family, name, settings, says, tmp_path):
+    write_folder(family, golden(family)["ForTokenClassification"], tmp_path / "hf")
+    source = read_folder(str(tmp_path / "hf")).without_task()
+    task = dataclasses.replace(task_of(name), labels=("O", "B-x"))
+    size = source.architecture.embedding_size
+    model = task_type_of(task).create_model(source.config, task, settings, 0, size)
+    model.build()
+    folder = ModelFolder.in_memory(model, source.tokenizer, family, task=task, settings=settings, path="DIR")
+    with pytest.raises(InputError, match=says) as error:
+        export(folder, str(tmp_path / "out"), "hf")
+    assert not (tmp_path / "out").exists() and "\n" not in str(error.value)
+    # The remedy: the encoder alone.
+    export(folder.without_task(), str(tmp_path / "out"), "hf")
+    assert read_folder(str(tmp_path / "out")).task is None

@@ -42,11 +42,10 @@ def test_the_head_of_a_fine_tuned_model_is_left_out(model, directory, names):
 
     change_tensors(directory, tuned)
     read = read_huggingface(str(directory))
-    assert type(read.model) is BertBackbone and read.task_head == tuple(names)
+    assert type(read.model) is BertBackbone and read.remarks == (read.head_left_out,)
     assert_equal(read.model, model.backbone)
-    assert read.remarks == (
-        f"{directory}/model.safetensors is a fine-tuned model: its head is left out ({', '.join(names)})",
-    )
+    told = f"{directory}/model.safetensors is a fine-tuned model: its head is left out ({', '.join(names)}), since "
+    assert read.head_left_out == f"{told}BertForPreTraining is no class with a known head"
 
 
 @pytest.mark.parametrize(

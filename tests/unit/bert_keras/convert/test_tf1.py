@@ -164,7 +164,7 @@ def test_the_state_of_any_optimizer_is_not_read(model, directory):
     )
     read = read_tf1(str(directory))
     assert_equal(read.model, model)
-    assert (read.remarks, read.task_head) == ((), ())
+    assert (read.remarks, read.head_left_out) == ((), "")
 
 
 @pytest.mark.parametrize("names", [("output_bias", "output_weights"), ("cls/squad/output_weights",)])
@@ -172,7 +172,7 @@ def test_the_head_of_a_fine_tuned_model_is_left_out(model, directory, names):
     change_tensors(directory, lambda tensors: {**tensors, **dict.fromkeys(names, np.zeros((2, 8), "float32"))})
     read = read_tf1(str(directory))
     assert_equal(read.model, model)
-    assert read.task_head == names and "its head is left out" in read.remarks[0]
+    assert f"its head is left out ({', '.join(names)})" in read.head_left_out == read.remarks[0]
 
 
 def test_a_checkpoint_of_a_training_is_read_by_its_path(model, directory):

@@ -200,7 +200,8 @@ def test_the_head_of_a_fine_tuned_model_is_left_out_aloud(folders, tmp_path, cap
     tensors = load_file(tmp_path / "model.safetensors")
     save_file({**tensors, "classifier.weight": np.ones((3, 8), "float32")}, tmp_path / "model.safetensors")
     assert read_init(str(tmp_path)).encoder.has_pooler
-    told = "model.safetensors is a fine-tuned model: its head is left out (classifier.weight)\n"
+    told = "model.safetensors is a fine-tuned model: its head is left out (classifier.weight), since "
+    told += f"{type(folders[0]).__name__} is no class with a known head\n"
     assert capsys.readouterr().err == f"bert-tfx: {tmp_path}/{told}"
 
 
