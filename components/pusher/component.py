@@ -21,7 +21,7 @@ from tfx.types import artifact_utils, standard_artifacts, standard_component_spe
 from tfx.utils import proto_utils
 
 from bert_keras.saved_model.servable_ops import SAVED_MODEL_FILE
-from components.pusher.lineage import DECONTAMINATED, write_lineage
+from components.pusher.lineage import write_lineage
 from components.stage import Stage
 
 # Inside the serving folder, so that the rename stays on one file system; model servers ignore names like this one.
@@ -52,7 +52,7 @@ class Executor(pusher_executor.Executor):
                 for copy in (staged, pushed.uri):
                     _link_files(copy, self.GetModelPath(input_dict))
                 config = json.loads(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY) or "{}")
-                lineage = input_dict, self._context, config.get(DECONTAMINATED)
+                lineage = input_dict, self._context, config
                 target = _publish(staged, base, lambda version: write_lineage(staged, version, *lineage))
                 self._MarkPushed(pushed, pushed_destination=target, pushed_version=os.path.basename(target))
         finally:
@@ -124,6 +124,6 @@ class ModelPush(
 ):
     """Pushes a `model` that both the quality gate and the serving check have blessed; all inputs are required."""
 
-    def __init__(self, decontaminated: list[dict[str, Any]] | None = None, **values: Any):
-        """Record `decontaminated`, the evaluation sets that the corpus has no texts of, in the version's lineage."""
-        super().__init__(custom_config={DECONTAMINATED: decontaminated}, **values)
+    def __init__(self, corpus: dict[str, Any] | None = None, **values: Any):
+        """Record facts of the corpus (`components.pusher.lineage.CORPUS`) in the version's lineage."""
+        super().__init__(custom_config=corpus or {}, **values)

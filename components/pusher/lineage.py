@@ -5,11 +5,12 @@ Example:
     {"version": "1767323045", "pushed": "2026-01-02T03:04:05Z", "blessed": "2026-01-02T03:03:59Z",
      "pipeline": "bert-pretrain", "run": "2026-01-02T02:50:01.678901", "model": 41, "steps": 3000,
      "scores": {"mlm_perplexity": 46.2, "mlm_accuracy": 0.37, "nsp_accuracy": 0.79},
-     "decontaminated": [{"name": "SST-2/dev.tsv", "sha256": "920e...", "unread": 0}]}
+     "decontaminated": [{"name": "SST-2/dev.tsv", "sha256": "920e...", "unread": 0}], "language": "en",
+     "licence": "CC BY-SA 4.0"}
 
 `model` is the id of the Model artifact in the run directory's ML Metadata, from which all else can be found.
 `decontaminated` are the evaluation sets that the corpus has no texts of (`corpus.decontaminate`), apart from `unread`
-rows, which could not be read; null if unknown.
+rows, which could not be read; `language` and `licence` are settings of the corpus; null if unknown.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +31,8 @@ from bert_keras.training.log import LOG_FILE
 from components.evaluator.results import evaluated
 
 LINEAGE_FILE = "lineage.json"
-DECONTAMINATED = "decontaminated"
+# Facts of the corpus.
+CORPUS = ("decontaminated", "language", "licence")
 
 
 def write_lineage(
@@ -37,7 +40,7 @@ def write_lineage(
     version: str,
     input_dict: dict,
     context: BaseExecutor.Context | None,
-    decontaminated: list[dict[str, Any]] | None = None,
+    corpus: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the file to the folder of a version, from the inputs of ModelPush and the context of its execution."""
     inputs = {key: artifact_utils.get_single_instance(artifacts) for key, artifacts in input_dict.items()}
@@ -52,7 +55,7 @@ def write_lineage(
         "model": inputs["model"].id,
         "steps": _steps(os.path.join(inputs["model_run"].uri, LOG_FILE)),
         "scores": {name: value for name, value in scores.items() if name != "example_count"},
-        DECONTAMINATED: decontaminated,
+        **{name: (corpus or {}).get(name) for name in CORPUS},
     }
     extra = os.path.join(directory, EXTRA_FOLDER)
     tf.io.gfile.makedirs(extra)

@@ -98,6 +98,9 @@ def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
     validator = ServingValidator(trainer.outputs[stages.MODEL], gate.outputs[stages.BLESSING], spec.recipe.serving)
     # A changed server must miss the cache too; components do not import the server, only a command that starts one.
     validator.spec.exec_properties["server_code"] = code_fingerprint("pipeline.commands.server.serve")
+    corpus: dict[str, Any] = {"decontaminated": spec.inputs.checked}
+    if isinstance(spec.recipe, Recipe):
+        corpus |= {"language": spec.recipe.corpus.language, "licence": spec.recipe.corpus.licence}
     push = ModelPush(
         model=trainer.outputs[stages.MODEL],
         model_run=trainer.outputs[stages.MODEL_RUN],
@@ -107,6 +110,6 @@ def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
         push_destination=pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(spec.request.run_dir))
         ),
-        decontaminated=spec.inputs.checked,
+        corpus=corpus,
     )
     return [baseline, gate, validator, push]

@@ -29,6 +29,7 @@ from bert_keras.convert.architecture import (
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
 from bert_keras.convert.huggingface.fine_tuned import FineTuned, fine_tuned_fields, read_fine_tuned
+from bert_keras.convert.huggingface.model_card import CARD_FILE, model_card
 from bert_keras.convert.huggingface.tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
@@ -192,6 +193,8 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
                 settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
+        name = os.path.basename(os.path.abspath(directory))
+        files_.write_text(temporary, CARD_FILE, model_card(folder, fields["architectures"][0], name))
         sentence_transformers.write_embedding(temporary, folder.embedding, encoder.hidden_size, length)
         weights = os.path.join(temporary, WEIGHTS_FILE)
         # Some versions of `transformers` refuse a file without this field.

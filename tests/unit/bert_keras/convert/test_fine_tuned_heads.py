@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 from safetensors.numpy import load_file
 
 from bert_keras.convert.formats import export, read_folder
@@ -272,3 +273,33 @@ def test_a_head_that_transformers_lacks_is_refused_with_what_to_do(family, name,
     # The remedy: the encoder alone.
     export(folder.without_task(), str(tmp_path / "out"), "hf")
     assert read_folder(str(tmp_path / "out")).task is None
+
+
+def test_the_card_has_the_hubs_metadata_and_the_scores_of_the_gate(tmp_path):
+    write_folder("bert", golden("bert")["number"], tmp_path / "hf")
+    folder = as_task(read_folder(str(tmp_path / "hf")), "sts-b")
+    (tmp_path / "assets.extra").mkdir()
+    lineage = {"scores": {"spearman": 0.87654321, "pearson": None, "floor": 0.1}, "language": "en", "licence": "mit"}
+    (tmp_path / "assets.extra/lineage.json").write_text(json.dumps(lineage))
+    folder = dataclasses.replace(folder, path=str(tmp_path), origin={"format": "hf", "name": "bert-base-uncased"})
+    export(folder, str(tmp_path / "my-model"), "hf")
+    _, metadata, text = (tmp_path / "my-model/README.md").read_text().split("---\n", 2)
+    task = {"type": "text-classification"}
+    results = {
+        "task": task,
+        "dataset": {"type": "sts-b", "name": "sts-b"},
+        "metrics": [{"type": "spearman", "value": 0.876543}],
+    }
+    assert yaml.safe_load(metadata) == {
+        "base_model": "bert-base-uncased",
+        "datasets": ["nyu-mll/glue"],
+        "language": "en",
+        "library_name": "transformers",
+        "license": "mit",
+        "metrics": ["spearman"],
+        "model-index": [{"name": "my-model", "results": [results]}],
+        "pipeline_tag": "text-classification",
+        "tags": ["bert", "bert-tfx"],
+    }
+    assert "fine-tuned for `sts-b`: 2 layers of width 8, " in text and "| spearman | 0.8765 |" in text
+    assert 'pipeline("text-classification", "my-model")({"text": "A text.", "text_pair": "Another text."})' in text

@@ -78,7 +78,7 @@ def set_clock(monkeypatch, seconds):
 
 def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
     set_clock(monkeypatch, 1234.5)
-    artifact = push(custom_config='{"decontaminated": [{"name": "dev.tsv", "sha256": "1"}]}')
+    artifact = push(custom_config='{"decontaminated": [{"name": "dev.tsv", "sha256": "1"}], "language": "en"}')
     assert versions() == ["1234"]
     folder = tmp_path / "serving/1234"
     pushed = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
@@ -92,6 +92,8 @@ def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
         "steps": 20,
         "scores": {"mlm_accuracy": 0.5},
         "decontaminated": [{"name": "dev.tsv", "sha256": "1"}],
+        "language": "en",
+        "licence": None,
     }
     assert pushed == FILES
     assert artifact.get_int_custom_property("pushed") == 1
