@@ -181,14 +181,18 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     """The vocabulary of the algorithm that `vocab_spec.json` names; None without its files."""
     path, size = os.path.join(directory, VOCABULARY_SPEC_FILE), (config.vocab_size, CONFIG_FILE)
     spec = files.read_json(path) if os.path.exists(path) else {}
+    rules: dict[str, Any] = {}
     if spec.get("algorithm") == SENTENCEPIECE:
         # Its rules are in it.
-        return vocabulary_files.read_sentencepiece(directory, *size, False, True)
-    if spec.get("algorithm") == BYTE_BPE:
+        vocabulary = vocabulary_files.read_sentencepiece(directory, *size, False, True)
+    elif spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
-        return vocabulary_files.read_byte_bpe(directory, names, *size)
-    vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
-    return dataclasses.replace(vocabulary, rules=normalization_fields(spec)) if vocabulary else None
+        vocabulary = vocabulary_files.read_byte_bpe(directory, names, *size)
+    else:
+        vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
+        rules = normalization_fields(spec)
+    format_ = vocabulary_files.stored_format(spec, path)
+    return dataclasses.replace(vocabulary, rules=rules, format=format_) if vocabulary else None
 
 
 def _read_task(directory: str) -> tuple[Task | None, TaskSettings | None]:

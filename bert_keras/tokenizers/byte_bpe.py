@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import BYTE_BPE, BatchTokenizer, EncodedTexts, batches_of
+from bert_keras.tokenizers.protocol import (
+    BYTE_BPE,
+    FORMATS,
+    BatchTokenizer,
+    EncodedTexts,
+    SequenceFormat,
+    batches_of,
+)
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -85,46 +92,47 @@ def check_order(merges: Sequence[tuple[str, str]]) -> None:
 
 
 class ByteBpeTokenizer(BatchTokenizer):
-    """GPT-2's encoder with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+    """GPT-2's encoder, by default with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
-    Special tokens in a text are text, as in fairseq. Pairs are <s> a </s></s> b </s>, without segments (fairseq,
-    models/roberta/hub_interface.py, `encode`).
+    Special tokens in a text are text, as in fairseq. RoBERTa's pairs are <s> a </s></s> b </s>, without segments
+    (fairseq, models/roberta/hub_interface.py, `encode`).
 
     Args:
         vocabulary: one token per id.
         merges: pairs of tokens, in the order of merging: ("Ġ", "t").
+        format_: special tokens and pairs.
 
     Raises:
         ValueError: a duplicate or missing token.
     """
 
     algorithm = BYTE_BPE
-    pair_separators, has_segments, words_stand_alone = 2, False, False
+    words_stand_alone = False
 
-    def __init__(self, vocabulary: Sequence[str], merges: Sequence[tuple[str, str]]):
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        merges: Sequence[tuple[str, str]],
+        format_: SequenceFormat = FORMATS["roberta"],
+    ):
         self.vocabulary = tuple(vocabulary)
         self.merges = tuple((left, right) for left, right in merges)
         ids = {token: i for i, token in enumerate(self.vocabulary)}
         if len(ids) < len(self.vocabulary):
             duplicate = next(token for i, token in enumerate(self.vocabulary) if ids[token] != i)
             raise ValueError(f"the vocabulary has the token {duplicate!r} twice; every token must be unique")
-        missing = [token for token in (*SPECIAL_TOKENS, *byte_alphabet()) if token not in ids]
-        if missing:
-            raise ValueError(
-                f"the vocabulary of {len(ids)} tokens lacks {', '.join(missing[:5])}; byte-level BPE needs all of "
-                f"{', '.join(SPECIAL_TOKENS)} and the 256 characters for bytes"
-            )
-        self.cls_id, self.pad_id, self.sep_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self._take_format(format_, ids, byte_alphabet())
         self._encode = _encoder(ids, self.merges)
 
     def __reduce__(self):
         # Beam ships this to every worker: leave out the library's object.
-        return ByteBpeTokenizer, (self.vocabulary, self.merges)
+        return ByteBpeTokenizer, (self.vocabulary, self.merges, self.format)
 
     @functools.cached_property
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it: no leading space, not a special token."""
-        return np.array([not token.startswith(SPACE) and token not in SPECIAL_TOKENS for token in self.vocabulary])
+        special = {*self.format.tokens.values()}
+        return np.array([not token.startswith(SPACE) and token not in special for token in self.vocabulary])
 
     @functools.cached_property
     def at_begin(self) -> np.ndarray:

@@ -45,7 +45,7 @@ class GraphByteBpe(tf.Module):
     def __init__(self, tokenizer: ByteBpeTokenizer):
         super().__init__()
         vocabulary = tokenizer.vocabulary
-        self._mask, self._mask_id = vocabulary[tokenizer.mask_id], tokenizer.mask_id
+        self._mask, self._mask_id = tokenizer.format.mask, tokenizer.mask_id
         ids = {token: number for number, token in enumerate(vocabulary)}
         classes = character_classes()
         changes = np.flatnonzero(np.diff(classes, prepend=-1))
@@ -69,7 +69,7 @@ class GraphByteBpe(tf.Module):
             return self._tokenize(tf.strings.unicode_decode(texts, "UTF-8", errors="ignore"))[0]
 
     def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `__call__`, but "<mask>" is one token, which takes the white space before it, as in `transformers`."""
+        """As `__call__`, but the mask is one token, which takes the white space before it, as in `transformers`."""
         with tf.device("CPU:0"):
             parts = tf.strings.split(texts, self._mask)
             is_last = (

@@ -20,10 +20,15 @@ from typing import Any
 import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, BatchTokenizer, EncodedTexts, batches_of
+from bert_keras.tokenizers.protocol import (
+    FORMATS,
+    SENTENCEPIECE,
+    BatchTokenizer,
+    EncodedTexts,
+    SequenceFormat,
+    batches_of,
+)
 
-# ALBERT's, in the order of the attributes of `protocol.Tokenizer`.
-SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
 SPACE = "▁"
 # The name of the table of `albert_model`.
 _RULES = "albert"
@@ -143,42 +148,38 @@ def _compiled(rules: dict[str, str]) -> bytes:
 
 
 class SentencePieceTokenizer(BatchTokenizer):
-    """A SentencePiece model with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+    """A SentencePiece model, by default with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
-    Special tokens in a text are text. Pairs have BERT's format.
+    Special tokens in a text are text.
 
     Args:
         model: result of `albert_model`.
+        format_: special tokens and pairs.
 
     Raises:
         ValueError: a special token is missing.
     """
 
     algorithm = SENTENCEPIECE
-    pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
+    words_stand_alone, at_begin = True, None
 
-    def __init__(self, model: bytes):
+    def __init__(self, model: bytes, format_: SequenceFormat = FORMATS["albert"]):
         import sentencepiece
 
         self.model = model
         self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
         self.vocabulary = tuple(piece for piece, _ in precompiled(model)[0])
-        ids = {token: i for i, token in enumerate(self.vocabulary)}
-        if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
-            raise ValueError(
-                f"the SentencePiece model of {len(ids)} pieces lacks {', '.join(missing)}; only ALBERT's special "
-                f"tokens are supported ({', '.join(SPECIAL_TOKENS)}), not XLM-RoBERTa's (<s>, </s>)"
-            )
-        self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self._take_format(format_, {token: i for i, token in enumerate(self.vocabulary)})
 
     def __reduce__(self):
         # Beam ships this to every worker: leave out the library's object.
-        return SentencePieceTokenizer, (self.model,)
+        return SentencePieceTokenizer, (self.model, self.format)
 
     @functools.cached_property
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it, as ALBERT's code for whole words has it."""
-        return np.array([_continues_word(token) for token in self.vocabulary])
+        special = {*self.format.tokens.values()}
+        return np.array([token not in special and _continues_word(token) for token in self.vocabulary])
 
     @property
     def token_texts(self) -> Sequence[str]:
@@ -210,7 +211,7 @@ class SentencePieceTokenizer(BatchTokenizer):
 
 
 def _continues_word(token: str) -> bool:
-    is_piece = token not in SPECIAL_TOKENS and not token.startswith("<")
+    is_piece = not token.startswith("<")
     return is_piece and _INSIDE.issuperset(token) and (len(token) > 1 or token.isalpha())
 
 

@@ -22,7 +22,7 @@ class GraphSentencePiece(tf.Module):
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
         super().__init__()
-        self._mask, self._mask_id = tokenizer.vocabulary[tokenizer.mask_id], tokenizer.mask_id
+        self._mask, self._mask_id = tokenizer.format.mask, tokenizer.mask_id
         self._op = tensorflow_text.SentencepieceTokenizer(tokenizer.model)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -31,7 +31,7 @@ class GraphSentencePiece(tf.Module):
             return self._op.tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore"))
 
     def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `__call__`, but "[MASK]" is one token; the texts around it are read as texts of their own."""
+        """As `__call__`, but the mask is one token; the texts around it are read as texts of their own."""
         with tf.device("CPU:0"):
             parts = tf.strings.split(texts, self._mask)
             ids = self(parts.values)

@@ -19,7 +19,16 @@ from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import (
+    BYTE_BPE,
+    SENTENCEPIECE,
+    TITLES,
+    WORDPIECE,
+    SequenceFormat,
+    Tokenizer,
+    default_format,
+    format_of,
+)
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
@@ -49,12 +58,14 @@ class Vocabulary:
         sentencepiece: a SentencePiece model (`sentencepiece.albert_model`); None for others.
         rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
             `lower_case` if that is unknown.
+        format: special tokens and pairs; None: as the special tokens among `tokens` say.
     """
 
     tokens: list[str]
     merges: list[tuple[str, str]] | None = None
     sentencepiece: bytes | None = None
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    format: SequenceFormat | None = None
 
     @property
     def algorithm(self) -> str:
@@ -81,12 +92,13 @@ class Vocabulary:
             raise InputError(
                 f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased"
             )
+        format_ = self.format or format_of(self.algorithm, self.tokens)
         try:
             if self.sentencepiece is not None:
-                return SentencePieceTokenizer(self.sentencepiece)
+                return SentencePieceTokenizer(self.sentencepiece, format_)
             if self.merges is not None:
-                return ByteBpeTokenizer(self.tokens, self.merges)
-            return BertTokenizer(self.tokens, **rules)
+                return ByteBpeTokenizer(self.tokens, self.merges, format_)
+            return BertTokenizer(self.tokens, format_=format_, **rules)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
 
@@ -287,9 +299,19 @@ def wordpiece(
 
 
 def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of a pushed folder's `vocab_spec.json`."""
+    """The content of a pushed folder's `vocab_spec.json`; it has `format` if that is not the algorithm's default."""
     rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
-    return {"algorithm": tokenizer.algorithm, **rules}
+    is_default = tokenizer.format == default_format(tokenizer.algorithm)
+    return {"algorithm": tokenizer.algorithm, **rules, **({} if is_default else {"format": tokenizer.format._asdict()})}
+
+
+def stored_format(spec: Mapping[str, Any], path: str) -> SequenceFormat:
+    """The format that a pushed folder's `vocab_spec.json` records; InputError, naming the file, if it is none."""
+    format_ = default_format(spec.get("algorithm", WORDPIECE))
+    try:
+        return format_._replace(**spec.get("format", {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: format: {error}") from error
 
 
 def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:
