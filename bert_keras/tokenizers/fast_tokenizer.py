@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, pre_tokenizer
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, fast_byte_bpe
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.sentencepiece import QUOTES, SentencePieceTokenizer, precompiled
 from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE
@@ -38,8 +38,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
         _split_words(fast, tokenizer.normalization)
     else:
         assert isinstance(tokenizer, ByteBpeTokenizer)
-        fast = Fast(models.BPE(ids, list(tokenizer.merges)))
-        fast.pre_tokenizer = pre_tokenizer()
+        fast = fast_byte_bpe(ids, tokenizer.merges, tokenizer.nfc, tokenizer.added)
     cls, sep = tokenizer.format.cls, tokenizer.format.sep
     between, second = f" {sep}" * tokenizer.pair_separators, int(tokenizer.has_segments)
     fast.post_processor = processors.TemplateProcessing(
