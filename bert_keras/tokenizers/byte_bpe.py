@@ -195,15 +195,19 @@ def joins() -> np.ndarray:
 def compose(text: str) -> tuple[str, np.ndarray | None]:
     """NFC of a text, and int64 [N, 2], the first and one past the last character that each of its N comes from.
 
-    All characters that may join come from the whole run; None: each comes from itself.
+    Where a character and those that join it change, each comes from all of them; None: each comes from itself.
     """
     if text.isascii() or unicodedata.is_normalized("NFC", text):
         return text, None
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     starts = np.flatnonzero(~joins()[codes])
     splits = np.unique([0, *starts, len(text)])
-    runs = [_nfc()(text[start:end]) for start, end in itertools.pairwise(splits.tolist())]
-    return "".join(runs), np.repeat(np.stack([splits[:-1], splits[1:]], axis=1), [*map(len, runs)], axis=0)
+    runs, sources = [], []
+    for start, end in itertools.pairwise(splits.tolist()):
+        runs.append(run := _nfc()(text[start:end]))
+        same = run == text[start:end]
+        sources += [(i, i + 1) for i in range(start, end)] if same else [(start, end)] * len(run)
+    return "".join(runs), np.array(sources, np.int64).reshape(-1, 2)
 
 
 @functools.cache

@@ -149,15 +149,17 @@ class GraphByteBpe(tf.Module):
         joins = tf.searchsorted(self._joins_from, code_points, side="right") % 2 == 1
         same_text = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(row)]
         runs = tf.RaggedTensor.from_value_rowids(code_points, tf.cumsum(tf.cast(~(joins & same_text), tf.int64)) - 1)
-        composed = tf.strings.unicode_decode(
-            tensorflow_text.normalize_utf8(tf.strings.unicode_encode(runs, "UTF-8"), "NFC"), "UTF-8"
-        )
+        written = tf.strings.unicode_encode(runs, "UTF-8")
+        normalized = tensorflow_text.normalize_utf8(written, "NFC")
+        composed = tf.strings.unicode_decode(normalized, "UTF-8")
         run = composed.value_rowids()
-        first = tf.gather(runs.row_starts(), run)
+        first, last = tf.gather(runs.row_starts(), run), tf.gather(runs.row_limits(), run) - 1
         # TensorFlow does not write noncharacters, which begin a run.
         values = tf.where(composed.values == _REPLACEMENT, tf.gather(code_points, first), composed.values)
         texts = tf.RaggedTensor.from_value_rowids(values, tf.gather(row, first), decoded.nrows(), validate=False)
-        return texts, first, tf.gather(runs.row_limits(), run) - 1
+        is_same = tf.gather(written == normalized, run)
+        itself = tf.range(tf.size(run, tf.int64)) - tf.gather(composed.row_starts(), run) + first
+        return texts, tf.where(is_same, itself, first), tf.where(is_same, itself, last)
 
     def _cut(self, decoded: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Cut texts at added tokens.

@@ -54,7 +54,7 @@ FORMATS = {
     "roberta": _ROBERTA,
     "mpnet": _ROBERTA._replace(unk="[UNK]"),
 }
-# The formats that vocabularies of an algorithm have; the first is the default.
+# Formats by algorithm, the default first. MPNet's vocabulary contains BERT's special tokens.
 FORMATS_OF = {
     WORDPIECE: ("bert", "mpnet"),
     BYTE_BPE: ("roberta", "modernbert"),
@@ -68,13 +68,13 @@ def default_format(algorithm: str) -> SequenceFormat:
 
 
 def format_of(algorithm: str, vocabulary: Iterable[str], has_segments: bool = True) -> SequenceFormat:
-    """The first known format whose special tokens are in a vocabulary, or the default.
+    """The last of `FORMATS_OF` whose special tokens are in a vocabulary, or the default.
 
     Args:
         has_segments: whether the model tells the texts of a pair apart by segments.
     """
     tokens = set(vocabulary)
-    known = (FORMATS[name] for name in FORMATS_OF[algorithm])
+    known = (FORMATS[name] for name in reversed(FORMATS_OF[algorithm]))
     format_ = next((row for row in known if tokens.issuperset(row.tokens.values())), default_format(algorithm))
     return format_._replace(has_segments=format_.has_segments and has_segments)
 
