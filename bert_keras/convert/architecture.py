@@ -93,13 +93,15 @@ def architecture_of(model: Model, family: str | None = None) -> Architecture:
     name = families.get(type(model), family or "bert")
     if name != "electra":
         name = family_of(backbone.config) or name
-    if family not in (None, name):
+    # The families of masked-LM training alone share a class.
+    kin = (name, *(key for key, row in FAMILIES.items() if row.masked_lm_only and name in ("roberta", "modernbert")))
+    if family is not None and family not in kin:
         titles = [FAMILIES[key].title for key in (name, family)]
         raise InputError(f"{model.name} is a {titles[0]}; it cannot be written as a {titles[1]}")
     kind = type(model).__name__.removeprefix("Bert")
-    head = FAMILIES[name].task_heads.get(_CLASSES.get(kind, kind))
+    head = FAMILIES[family or name].task_heads.get(_CLASSES.get(kind, kind))
     outputs = model.classifier.units if head else 0
-    return Architecture(name, backbone.config, backbone.embedding_size, head, outputs)
+    return Architecture(family or name, backbone.config, backbone.embedding_size, head, outputs)
 
 
 # Names of task models in `transformers`, where they differ.

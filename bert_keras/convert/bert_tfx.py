@@ -89,7 +89,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         if task is not None:
             return Networks(model)
         untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
-        if has_bytes and electra is None:
+        if electra is None and (FAMILIES[family].masked_lm_only or has_bytes):
             return _as_roberta(model, untrained)
         return Networks(model, untrained, _read_generator(generator, electra) if electra and has_generator else None)
 
@@ -181,14 +181,19 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     """The vocabulary of the algorithm that `vocab_spec.json` names; None without its files."""
     path, size = os.path.join(directory, VOCABULARY_SPEC_FILE), (config.vocab_size, CONFIG_FILE)
     spec = files.read_json(path) if os.path.exists(path) else {}
+    further: dict[str, Any] = {}
     if spec.get("algorithm") == SENTENCEPIECE:
         # Its rules are in it.
-        return vocabulary_files.read_sentencepiece(directory, *size, False, True)
-    if spec.get("algorithm") == BYTE_BPE:
+        vocabulary = vocabulary_files.read_sentencepiece(directory, *size)
+    elif spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
-        return vocabulary_files.read_byte_bpe(directory, names, *size)
-    vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
-    return dataclasses.replace(vocabulary, rules=normalization_fields(spec)) if vocabulary else None
+        vocabulary = vocabulary_files.read_byte_bpe(directory, names, *size)
+        further = {"nfc": spec.get("nfc", False), "added": tuple(spec.get("added", ()))}
+    else:
+        vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
+        further = {"rules": normalization_fields(spec)}
+    format_ = vocabulary_files.stored_format(spec, path)
+    return dataclasses.replace(vocabulary, format=format_, **further) if vocabulary else None
 
 
 def _read_task(directory: str) -> tuple[Task | None, TaskSettings | None]:
@@ -252,7 +257,7 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
     with files.staged(directory) as temporary:
         record = {**folder.record(), FAMILY_FIELD: family}
         export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=untrained, record=record)
-    if family in ("roberta", "modernbert"):  # pushed as a BERT, whose other parts nothing reads
+    if family == "modernbert" or FAMILIES[family].masked_lm_only:  # pushed as a BERT, whose other parts nothing reads
         added = tuple(part for part in added if part == "masked-LM head")
     return Written(added)
 

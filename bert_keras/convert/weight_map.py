@@ -60,6 +60,10 @@ def _renamed(weight: Weight, family: Family) -> Weight:
     return weight._replace(tf1=None, huggingface=huggingface, keras_hub=None)
 
 
+def _stem(family: Family) -> str:
+    return "bert" if family.renamed else family.prefix.removesuffix(".") or family.name
+
+
 def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
     tf1, huggingface, keras_hub = names
     kernel = (
@@ -90,7 +94,7 @@ def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored
 
 
 def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weight]:
-    stem = "bert" if family.renamed else family.name
+    stem = _stem(family)
     positions = config.max_position_embeddings if config.position_embedding == "learned" else 0
     # keras-hub's RoBERTa has both tables in one layer, and no segments.
     has_segments = not family.keras_hub or family.keras_hub.has_segments
@@ -119,7 +123,7 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
 
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    is_pre, stem = config.norm_place == "pre", "bert" if family.renamed else family.name
+    is_pre, stem = config.norm_place == "pre", _stem(family)
     for i in range(config.weight_layers):
         here, tf1 = f"bert/layer_{i}", f"{stem}/encoder/layer_{i}"
         hf, hub = f"{stem}.encoder.layer.{i}", f"transformer_layer_{i}"

@@ -24,6 +24,9 @@ from bert_keras.tasks.table import Task
 from bert_keras.tokenizers import byte_bpe, sentencepiece, wordpiece  # noqa: F401
 from bert_keras.tokenizers.protocol import Tokenizer
 
+# Families whose head has dropout before its dense layer, the pooler.
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")
+
 
 def read_init(directory: str, cased: bool | None = None, task: Task | None = None) -> ModelFolder:
     """Read the model of a folder: google-research/bert's, Hugging Face's, keras-hub's, or a pushed one.
@@ -151,7 +154,7 @@ def initialize_encoder(model: keras.Model, init: ModelFolder, task: Task | None 
 
     Those of the head, too, if `task` is given, and the initial model `continues` in a model of the same layers.
     """
-    model.drops_encoder_output = init.family == "roberta"
+    model.drops_encoder_output = init.family in ROBERTAS
     encoder = init.encoder
     if encoder is None:
         return

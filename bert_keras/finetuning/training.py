@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import check_reads, initialize_encoder
+from bert_keras.finetuning.init_checkpoint import ROBERTAS, check_reads, initialize_encoder
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
@@ -103,7 +103,7 @@ class _TaskModel:
         kind = task_type_of(self.task)
         model = kind.create_model(self.encoder, self.task, self.settings, self.seed, self.embedding_size)
         model.build()
-        model.drops_encoder_output = self.family == "roberta"
+        model.drops_encoder_output = self.family in ROBERTAS
         return model
 
 

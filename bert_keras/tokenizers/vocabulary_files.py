@@ -19,8 +19,23 @@ from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
+from bert_keras.tokenizers.protocol import (
+    BYTE_BPE,
+    SENTENCEPIECE,
+    TITLES,
+    WORDPIECE,
+    SequenceFormat,
+    Tokenizer,
+    default_format,
+    format_of,
+)
+from bert_keras.tokenizers.sentencepiece import (
+    SentencePieceTokenizer,
+    model_of_fast,
+    model_with_ids,
+    precompiled,
+    with_tokens,
+)
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
 
@@ -29,12 +44,18 @@ VOCABULARY_SPEC_FILE = "vocab_spec.json"
 BPE_VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 SENTENCEPIECE_FILE = "spiece.model"
+# Names of model files, and the models that have them (`sentencepiece.IDS`).
+SENTENCEPIECE_FILES = {
+    SENTENCEPIECE_FILE: "albert",
+    "sentencepiece.bpe.model": "xlm-roberta",
+    "spm.model": "deberta-v2",
+}
 FAST_TOKENIZER_FILE = "tokenizer.json"
 ADDED_FILE = "added_tokens.json"  # of Hugging Face's older folders: ids after those of the vocabulary
 TOKENIZER_FILE, LENGTH = "tokenizer_config.json", "model_max_length"
 LENGTHS = (LENGTH, "max_len")  # the older name
-
-
+# Rules of `model_with_ids` in `tokenizer_config.json`.
+UNIGRAM_RULES = ("do_lower_case", "keep_accents")
 # Of padded word embeddings.
 _SMALLEST_MULTIPLE, _LARGEST_MULTIPLE = 8, 128
 
@@ -46,15 +67,24 @@ class Vocabulary:
     Attributes:
         tokens: one for each id.
         merges: of byte-level BPE; None for others.
-        sentencepiece: a SentencePiece model (`sentencepiece.albert_model`); None for others.
+        sentencepiece: a SentencePiece model (`sentencepiece.model_with_ids`); None for others.
         rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
             `lower_case` if that is unknown.
+        format: special tokens and pairs; None: as the special tokens among `tokens` say.
+        nfc, added: of byte-level BPE: as in `ByteBpeTokenizer`.
     """
 
     tokens: list[str]
     merges: list[tuple[str, str]] | None = None
     sentencepiece: bytes | None = None
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    format: SequenceFormat | None = None
+    nfc: bool = False
+    added: tuple[str, ...] = ()
+
+    @property
+    def known_format(self) -> SequenceFormat:
+        return self.format or format_of(self.algorithm, self.tokens)
 
     @property
     def algorithm(self) -> str:
@@ -81,12 +111,13 @@ class Vocabulary:
             raise InputError(
                 f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased"
             )
+        format_ = self.known_format
         try:
             if self.sentencepiece is not None:
-                return SentencePieceTokenizer(self.sentencepiece)
+                return SentencePieceTokenizer(self.sentencepiece, format_)
             if self.merges is not None:
-                return ByteBpeTokenizer(self.tokens, self.merges)
-            return BertTokenizer(self.tokens, **rules)
+                return ByteBpeTokenizer(self.tokens, self.merges, format_, self.nfc, self.added)
+            return BertTokenizer(self.tokens, format_=format_, **rules)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
 
@@ -144,28 +175,39 @@ def _read_merges(text: str, path: str) -> list[tuple[str, str]]:
 
 
 def read_sentencepiece(
-    directory: str, vocab_size: int, config_file: str, lower_case: bool, keep_accents: bool
+    directory: str, vocab_size: int, config_file: str, settings: Mapping[str, Any] | None = None, name: str = ""
 ) -> Vocabulary | None:
-    """The pieces of a folder's `spiece.model`, None without it; errors as in `read_wordpiece`, or it is damaged.
+    """The pieces of a folder's SentencePiece model, None without a file of `SENTENCEPIECE_FILES`.
 
-    The further arguments are those of `albert_model`.
+    Errors as in `read_wordpiece`, or it is damaged.
+
+    Args:
+        settings: fields of `tokenizer_config.json`.
+        name: names of the kind of model and of its tokenizer.
     """
-    path = os.path.join(directory, SENTENCEPIECE_FILE)
-    if not os.path.exists(path):
+    paths = {os.path.join(directory, file): kind for file, kind in SENTENCEPIECE_FILES.items()}
+    path = next(filter(os.path.exists, paths), None)
+    if path is None:
         return None
+    kind = "camembert" if paths[path] == "xlm-roberta" and "camembert" in name.lower() else paths[path]
+    said, rules = settings or {}, {"albert": (True, False), "deberta-v2": (False, True)}.get(kind, ())
     with open(path, "rb") as file:
         content = file.read()
     try:
-        model = albert_model(content, lower_case, keep_accents)
+        model = model_with_ids(
+            content, kind, *(said.get(field, rule) for field, rule in zip(UNIGRAM_RULES, rules, strict=False))
+        )
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    return _pieces(model, path, vocab_size, config_file)
+    return _pieces(model, path, vocab_size, config_file, _added_tokens(path, set()))
 
 
-def _pieces(model: bytes, path: str, vocab_size: int, config_file: str) -> Vocabulary:
-    tokens = [piece for piece, _ in precompiled(model)[0]]
-    _check_size(len(tokens), path, vocab_size, config_file)
-    return Vocabulary(tokens, sentencepiece=model)
+def _pieces(model: bytes, path: str, vocab_size: int, config_file: str, added: Mapping[str, int]) -> Vocabulary:
+    """The vocabulary of a model, with tokens that were added to it, by id, and unused ones for padding."""
+    pieces = [piece for piece, _ in precompiled(model)[0]]
+    added = {token: i for token, i in added.items() if i >= len(pieces)}
+    tokens = _padded(pieces + _in_order(added, path, len(pieces)), path, vocab_size, config_file)
+    return Vocabulary(tokens, sentencepiece=with_tokens(model, tokens[len(pieces) :]) if tokens != pieces else model)
 
 
 def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary | None:
@@ -186,17 +228,21 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
             pieces = model_of_fast(fields)
         except ValueError as error:
             raise InputError(f"{path}: {error}") from error
-        return _pieces(pieces, path, vocab_size, config_file)
+        return _pieces(pieces, path, vocab_size, config_file, added)
     if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
         raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece, byte-level BPE and Unigram are supported")
-    if fields.get("normalizer") or not all(token.get("special", True) for token in added_tokens):
-        raise InputError(
-            f"{path} normalizes texts or cuts out words before byte-level BPE, as ModernBERT's own; no tokenizer here "
-            "does. Only the weights can be converted: a copy of the folder without the file, --to hf"
-        )
+    nfc = (fields.get("normalizer") or {}).get("type") == "NFC"
+    cut = [token for token in added_tokens if not token.get("special", True)]
+    for token in cut:
+        for name, value in {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}.items():
+            if token.get(name, value) != value and (nfc or name != "normalized"):
+                raise InputError(
+                    f"{path}: added token {token['content']!r} has {name}={token[name]}, which no tokenizer here "
+                    "follows; remove the file to convert the weights alone"
+                )
     tokens = _by_id({**model["vocab"], **added}, path, vocab_size, config_file)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-    return Vocabulary(tokens, _pairs(merges, path))
+    return Vocabulary(tokens, _pairs(merges, path), nfc=nfc, added=tuple(token["content"] for token in cut))
 
 
 def _check_size(size: int, path: str, vocab_size: int, config_file: str) -> None:
@@ -236,8 +282,8 @@ def _in_order(ids: dict[str, Any], path: str, first: int) -> list[str]:
 
 
 def _padded(tokens: list[str], path: str, vocab_size: int, config_file: str) -> list[str]:
-    """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128."""
-    multiple = min(vocab_size & -vocab_size, _LARGEST_MULTIPLE)
+    """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128, or 100."""
+    multiple = max(min(vocab_size & -vocab_size, _LARGEST_MULTIPLE), 0 if vocab_size % 100 else 100)
     if multiple < _SMALLEST_MULTIPLE or not 0 < vocab_size - len(tokens) < multiple:
         _check_size(len(tokens), path, vocab_size, config_file)
         return tokens
@@ -287,9 +333,21 @@ def wordpiece(
 
 
 def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of a pushed folder's `vocab_spec.json`."""
+    """The content of a pushed folder's `vocab_spec.json`; it has `format` if that is not the algorithm's default."""
     rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
-    return {"algorithm": tokenizer.algorithm, **rules}
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        rules = ({"nfc": True} if tokenizer.nfc else {}) | ({"added": [*tokenizer.added]} if tokenizer.added else {})
+    is_default = tokenizer.format == default_format(tokenizer.algorithm)
+    return {"algorithm": tokenizer.algorithm, **rules, **({} if is_default else {"format": tokenizer.format._asdict()})}
+
+
+def stored_format(spec: Mapping[str, Any], path: str) -> SequenceFormat:
+    """The format that a pushed folder's `vocab_spec.json` records; InputError, naming the file, if it is none."""
+    format_ = default_format(spec.get("algorithm", WORDPIECE))
+    try:
+        return format_._replace(**spec.get("format", {}))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: format: {error}") from error
 
 
 def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:

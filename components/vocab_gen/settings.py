@@ -7,9 +7,6 @@ from typing import Literal
 
 from bert_keras.tokenizers.unicode_tables import Normalization
 
-# How a token to fill in is written in a text, by algorithm.
-MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>"}
-
 
 @dataclasses.dataclass(frozen=True)
 class VocabularySettings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras.objectives.table import PARTS, Part, perplexity_text
 from bert_keras.tokenizers.byte_bpe import SPACE
-from components.vocab_gen.settings import MASKS
+from bert_keras.tokenizers.protocol import default_format
 from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
@@ -118,7 +118,7 @@ def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any
     lower_case = vocabulary["lower_case"] and not is_bpe
     samples = []
     for sample in summary["samples"]:
-        before, _, after = sample["text"].partition(MASKS[vocabulary["algorithm"]])
+        before, _, after = sample["text"].partition(default_format(vocabulary["algorithm"]).mask)
         word = sample["masked_word"].lower() if lower_case else sample["masked_word"]
         guesses = [(token, score, token == word) for token, score in sample["predictions"]]
         samples.append(
