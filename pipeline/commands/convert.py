@@ -52,7 +52,7 @@ def convert(
     pickle in pytorch_model.bin is not run.
     """
     from bert_keras.convert.formats import export, read_folder
-    from bert_keras.convert.tf1 import is_checkpoint
+    from bert_keras.convert.tensor_files.tf_checkpoints import is_checkpoint
     from bert_keras.convert.weight_copy import named
 
     if not (os.path.isdir(source) or (from_ is ModelFormat.TF1 and is_checkpoint(source))):

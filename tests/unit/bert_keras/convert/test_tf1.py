@@ -138,7 +138,11 @@ def test_a_checkpoint_without_heads_is_a_backbone(model, directory):
         (without("cls/predictions/output_bias"), "cls/predictions/output_bias [9] of the masked-LM head is missing"),
         (put(QUERY, np.zeros((8, 7), "float32")), f"{QUERY} [8, 7] must be [8, 8]"),
         (put("bert/other", np.zeros((2, 8), "float32")), "bert/other [2, 8] is not part of a BERT"),
-        (put("_CHECKPOINTABLE_OBJECT_GRAPH", b"graph"), "is a checkpoint of TensorFlow 2, as the TF Model Garden's"),
+        (
+            put("_CHECKPOINTABLE_OBJECT_GRAPH", b""),
+            "is a checkpoint of TensorFlow 2, but not of a BERT of the TF Model",
+        ),
+        (put("_CHECKPOINTABLE_OBJECT_GRAPH", b"graph"), "is damaged or incomplete (Error parsing message"),
         (put(QUERY, np.full((8, 8), np.nan, "float32")), f"{QUERY} [8, 8] has 64 numbers that are NaN"),
         (put(QUERY, np.zeros((8, 8), "float64")), f"{QUERY} [8, 8] is float64"),
     ],
