@@ -1,22 +1,23 @@
 """Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`), of
-google-research/electra (`tf1_electra`), and of the BERT of TF's Model Garden and TF Hub (`tensor_files.model_garden`).
+google-research/electra (`tf1_electra`), and of the BERT of TF's Model Garden and TF Hub (`tf_checkpoints`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import re
-from typing import NamedTuple
 
 from bert_keras import files
 from bert_keras.convert import tf1_electra, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
 from bert_keras.convert.families.family import check_plain
-from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
-from bert_keras.convert.tensor_files.model_garden import as_in_tf1
-from bert_keras.convert.tensor_files.tf_checkpoints import is_checkpoint, latest_checkpoint, read_checkpoint
+from bert_keras.convert.tensor_files.tf_checkpoints import (
+    Checkpoint,
+    is_checkpoint,
+    latest_checkpoint,
+    read_checkpoint,
+)
 from bert_keras.convert.tf1_electra import Network
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -28,8 +29,6 @@ CHECKPOINT = "bert_model.ckpt"
 _WHOSE = "checkpoints of google-research/bert"
 # Of an ELECTRA; the file `checkpoint` names it, since the original is given the folder.
 _ELECTRA_CHECKPOINT = "electra.ckpt"
-# Variables of encoders and pre-training heads; others are a task's head, as run_classifier.py's `output_weights`.
-_MODEL = re.compile(r"(bert|electra|generator|cls/predictions|cls/seq_relationship|\w+_predictions)/")
 # The checkpoint in a SavedModel.
 SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")
 
@@ -52,8 +51,8 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     """
     directory, prefix = _located(directory)
     config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
-    stored = None if os.path.exists(config_path) or not is_checkpoint(prefix) else _stored(prefix)
-    networks = _networks(stored, index) if stored else None
+    checkpoint = None if os.path.exists(config_path) or not is_checkpoint(prefix) else read_checkpoint(prefix)
+    networks = _networks(checkpoint, index) if checkpoint else None
     if networks:
         architecture = networks[0].architecture
     else:
@@ -67,12 +66,12 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     vocabulary_path = os.path.join(folder, VOCABULARY_FILE)
     names_size = os.path.basename(index) if networks else CONFIG_FILE
     vocabulary = vocabulary_files.read_wordpiece(vocabulary_path, architecture.encoder.vocab_size, names_size)
-    stored = stored or _stored(prefix)
-    if stored.num_heads not in (0, heads := architecture.encoder.num_attention_heads):
-        raise InputError(f"{index} has {stored.num_heads} attention heads, but {config_path} says {heads}")
-    model, generator = networks or (Network(architecture, stored.tensors), None)
-    if vocabulary and stored.lower_case is not None:
-        vocabulary = dataclasses.replace(vocabulary, rules={"lower_case": stored.lower_case})
+    checkpoint = checkpoint or read_checkpoint(prefix)
+    if checkpoint.num_heads not in (0, heads := architecture.encoder.num_attention_heads):
+        raise InputError(f"{index} has {checkpoint.num_heads} attention heads, but {config_path} says {heads}")
+    model, generator = networks or (Network(architecture, checkpoint.tensors), None)
+    if vocabulary and checkpoint.lower_case is not None:
+        vocabulary = dataclasses.replace(vocabulary, rules={"lower_case": checkpoint.lower_case})
     for network in filter(None, (generator, model)):
         present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
     has_mask_head = "masked-LM head" in {weight.part for weight in present}
@@ -92,21 +91,9 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
         directory,
         generator_size=size,
         is_generator=architecture.family == "electra" and has_mask_head,
-        task_head=stored.task_head,
-        notes=weight_copy.head_left_out(stored.task_head, prefix),
+        task_head=checkpoint.task_head,
+        notes=weight_copy.head_left_out(checkpoint.task_head, prefix),
     )
-
-
-class _Stored(NamedTuple):
-    """A checkpoint's tensors by google-research/bert's names, without those of a task's head, which are named.
-
-    `num_heads` is the number of attention heads if the file says it, otherwise 0.
-    """
-
-    tensors: dict[str, StoredTensor]
-    task_head: tuple[str, ...]
-    num_heads: int
-    lower_case: bool | None
 
 
 def _located(path: str) -> tuple[str, str]:
@@ -117,20 +104,12 @@ def _located(path: str) -> tuple[str, str]:
     return path, next(filter(is_checkpoint, prefixes), None) or latest_checkpoint(path) or prefixes[0]
 
 
-def _stored(prefix: str) -> _Stored:
-    checkpoint = read_checkpoint(prefix)
-    tensors, num_heads = as_in_tf1(checkpoint.tensors, prefix) if checkpoint.has_objects else (checkpoint.tensors, 0)
-    head = tuple(tensor.name for tensor in tensors if not _MODEL.match(tensor.name))
-    kept = {tensor.name: tensor for tensor in tensors if tensor.name not in head}
-    return _Stored(kept, head, num_heads, checkpoint.lower_case)
-
-
-def _networks(stored: _Stored, index: str) -> tuple[Network, Network | None] | None:
+def _networks(checkpoint: Checkpoint, index: str) -> tuple[Network, Network | None] | None:
     """The networks of a checkpoint that tells its sizes: ELECTRA's discriminator and generator, or a BERT."""
-    if stored.num_heads:
-        architecture = tf1_electra.architecture_of_shapes(stored.tensors, "bert/", index, stored.num_heads)
-        return Network(architecture, stored.tensors), None
-    return tf1_electra.networks(stored.tensors, index) if tf1_electra.WORD_EMBEDDINGS in stored.tensors else None
+    tensors, num_heads = checkpoint.tensors, checkpoint.num_heads
+    if num_heads:
+        return Network(tf1_electra.architecture_of_shapes(tensors, "bert/", index, num_heads), tensors), None
+    return tf1_electra.networks(tensors, index) if tf1_electra.WORD_EMBEDDINGS in tensors else None
 
 
 def write_tf1(folder: ModelFolder, directory: str) -> Written:

@@ -101,15 +101,13 @@ def architecture_of_shapes(
     Raises:
         InputError: a tensor that tells a size is missing, or a BERT's embeddings are narrower than its encoder.
     """
-    family, title, embeddings = "electra", "an ELECTRA", _EMBEDDINGS
-    if num_heads:
-        family, title, embeddings = "bert", "a BERT", "bert/embeddings/"
+    family, embeddings = ("bert", "bert/embeddings/") if num_heads else ("electra", _EMBEDDINGS)
 
     def shape(name: str) -> tuple[int, ...]:
         if name not in stored:
-            raise InputError(f"{index}: the tensor {name} of {title} is missing; is the checkpoint complete?")
+            raise InputError(f"{index}: the tensor {name} is missing; is the checkpoint complete?")
         if len(stored[name].shape) != 2:
-            raise InputError(f"{index}: the tensor {stored[name]} of {title} must have two axes")
+            raise InputError(f"{index}: the tensor {stored[name]} must have two axes")
         return stored[name].shape
 
     layers = {name.split("/")[2] for name in stored if name.startswith(f"{prefix}encoder/layer_")}

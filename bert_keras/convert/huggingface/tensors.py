@@ -12,12 +12,12 @@ import numpy as np
 
 from bert_keras.convert.families.family import Family
 from bert_keras.convert.families.weight import StoredTensor
-from bert_keras.convert.tensor_files.flax_files import tensors_of_flax_file
 from bert_keras.convert.tensor_files.keras_files import as_in_pytorch, tensors_of_keras_file
 from bert_keras.convert.tensor_files.safetensors_files import TensorReader, tensors_of_safetensors, tensors_of_shards
 from bert_keras.convert.tensor_files.torch_files import tensors_of_torch_file
 from bert_keras.convert.weight_copy import float32, named
 from bert_keras.errors import InputError
+from bert_keras.files import read_json
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -26,7 +26,6 @@ _READERS: dict[str, TensorReader] = {
     WEIGHTS_FILE: tensors_of_safetensors,
     "pytorch_model.bin": tensors_of_torch_file,
     "tf_model.h5": tensors_of_keras_file,
-    "flax_model.msgpack": tensors_of_flax_file,
 }
 
 # Parts of tensors' names under PyTorch's wrappers of a model or of a part: several GPUs, a compiled one.
@@ -70,6 +69,13 @@ def _first_file(directory: str, files: contextlib.ExitStack) -> tuple[list[Store
         else:
             continue
         return (as_in_pytorch(tensors) if any("/" in tensor.name for tensor in tensors) else tensors), path
+    if os.path.exists(path := os.path.join(directory, "flax_model.msgpack")):
+        classes = read_json(os.path.join(directory, CONFIG_FILE)).get("architectures") or ["AutoModel"]
+        raise InputError(
+            f"{path} is of transformers' former Flax classes, which are not read; with transformers 4.49, Flax and "
+            f"PyTorch: {classes[0]}.from_pretrained(FOLDER, from_flax=True).save_pretrained(NEW); then copy the "
+            "tokenizer's files to NEW"
+        )
     raise InputError(f"{directory} has none of {', '.join(_READERS)}; it is not a model folder")
 
 

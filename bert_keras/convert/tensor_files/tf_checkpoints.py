@@ -1,18 +1,22 @@
-"""TensorFlow's checkpoints: of version 1, with names, and of version 2, with objects that know their variables' names.
+"""TensorFlow's checkpoints, as google-research/bert names their variables.
 
-Objects are found by their paths, which differ from program to program and from one version of Keras to the next:
-    model/layer_with_weights-4/_attention_layer/_query_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE
-    variables/5/.ATTRIBUTES/VARIABLE_VALUE                  of a SavedModel
-    transformer/layer_0/self_attention/query/kernel         the variable's name, in the graph of objects
+Those of TensorFlow 2 are of objects, whose paths differ from program to program; their graph has the variables' names.
+For BERT the TF Model Garden, where TF Hub's SavedModels come from too, has had two generations of names, perhaps in a
+model's scope (`official/nlp/tools/tf1_bert_checkpoint_converter_lib.py`):
+    model/layer_with_weights-4/_attention_layer/_output_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE    a path
+    variables/11/.ATTRIBUTES/VARIABLE_VALUE                                                        in a SavedModel
+    transformer/layer_0/self_attention/attention_output/kernel      [heads, width of a head, H]
+    bert_model/encoder/layer_0/self_attention_output/kernel         of 2019
+    bert/encoder/layer_0/attention/output/dense/kernel              [H, H], google-research/bert's
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import glob
 import math
-import operator
 import os
 import posixpath
 import re
@@ -23,10 +27,44 @@ from bert_keras import files
 from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.errors import InputError
 
-_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+# Variables of encoders and pre-training heads; others are a task's head, as run_classifier.py's `output_weights`.
+_MODEL = re.compile(r"(bert|electra|generator|cls/predictions|cls/seq_relationship|\w+_predictions)/")
+_OBJECTS, _LOWER_CASE = "_CHECKPOINTABLE_OBJECT_GRAPH", "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 # Paths of an optimizer's variables.
 _OPTIMIZER = re.compile(r"/\.OPTIMIZER_SLOT/|(^|/)_?optimizer/")
+_RENAMED = (
+    (r"^(?:.+/)?(?:transformer|encoder)/(?=layer_\d+/)", "bert/encoder/"),
+    (r"/self_attention/(?=(?:query|key|value)/)", "/attention/self/"),
+    (r"/self_attention(?:/attention)?_output/", "/attention/output/dense/"),
+    (r"/self_attention_layer_norm/", "/attention/output/LayerNorm/"),
+    (r"/output_layer_norm/", "/output/LayerNorm/"),
+    (r"(?<=\d)/(intermediate|output)/(?=kernel|bias)", r"/\1/dense/"),
+    (r"^(?:.+/)?word_embeddings/embeddings$", "bert/embeddings/word_embeddings"),
+    (r"^(?:.+/)?position_embeddings?(?:/embeddings)?$", "bert/embeddings/position_embeddings"),
+    (r"^(?:.+/)?type_embeddings(?:/embeddings)?$", "bert/embeddings/token_type_embeddings"),
+    (r"^(?:.+/)?(?:embeddings|embedding_postprocessor)/layer_norm/", "bert/embeddings/LayerNorm/"),
+    (r"^(?:.+/)?(?:pooler_transform|next_sentence/pooler_dense)/", "bert/pooler/dense/"),
+    (r"^(?:.+/)?cls/predictions/(?=transform/)", "cls/predictions/"),
+    (r"^(?:.+/)?cls/predictions/output_bias(?:/bias)?$", "cls/predictions/output_bias"),
+    (r"^(?:.+/)?(?:predictions/transform|next_sentence)/logits/bias$", "cls/seq_relationship/output_bias"),
+    (r"^(?:.+/)?(?:predictions/transform|next_sentence)/logits/kernel$", "cls/seq_relationship/output_weights"),
+)
+
+
+class Checkpoint(NamedTuple):
+    """The contents of a checkpoint, without an optimizer's.
+
+    Attributes:
+        tensors: those of encoder and pre-training heads by name, not yet read.
+        task_head: names of the others, of a task's head.
+        num_heads: attention heads of a checkpoint of objects; 0: the file does not say it.
+        lower_case: what TF Hub's SavedModels say of their vocabulary; None: nothing.
+    """
+
+    tensors: dict[str, StoredTensor]
+    task_head: tuple[str, ...]
+    num_heads: int
+    lower_case: bool | None
 
 
 def is_checkpoint(path: str) -> bool:
@@ -35,14 +73,13 @@ def is_checkpoint(path: str) -> bool:
 
 
 def latest_checkpoint(directory: str) -> str | None:
-    """The only checkpoint of a folder, or the one that its file `checkpoint` names, perhaps by another machine's path.
+    """The checkpoint of a folder; of several the one that its file `checkpoint` names, be it by an older path.
 
     Raises:
-        InputError: there are several and no such file.
+        InputError: there are several, and none is named.
     """
-    prefixes = [
-        path.removesuffix(".index") for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
-    ]
+    indexes = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
+    prefixes = [index.removesuffix(".index") for index in indexes]
     if len(prefixes) < 2:
         return prefixes[0] if prefixes else None
     import tensorflow as tf
@@ -50,39 +87,24 @@ def latest_checkpoint(directory: str) -> str | None:
     state = tf.train.get_checkpoint_state(directory)
     newest = os.path.join(directory, os.path.basename(state.model_checkpoint_path)) if state else None
     if newest not in prefixes:
-        reason = f"its file `checkpoint` names {newest}, which is not there" if newest else "no file `checkpoint`"
-        raise InputError(
-            f"{directory} has {len(prefixes)} checkpoints and {reason}; convert one of them: {prefixes[-1]}"
-        )
+        reason = f"its file `checkpoint` names {newest}, which is missing" if newest else "no file `checkpoint`"
+        count = f"{len(prefixes)} checkpoints"
+        raise InputError(f"{directory} has {count} and {reason}; convert one of them: {prefixes[-1]}")
     return newest
 
 
-class Checkpoint(NamedTuple):
-    """The contents of a checkpoint.
-
-    Attributes:
-        tensors: those with axes, under the names of their variables, without an optimizer's.
-        has_objects: whether TensorFlow 2 wrote it.
-        lower_case: what TF Hub's SavedModels say of their vocabulary; None: nothing.
-    """
-
-    tensors: list[StoredTensor]
-    has_objects: bool
-    lower_case: bool | None
-
-
 def read_checkpoint(prefix: str) -> Checkpoint:
-    """The contents of a checkpoint, whose tensors are not yet read.
+    """Read a checkpoint's index.
 
     Raises:
-        InputError: a file is missing or damaged: the data files must be as long as the index says.
+        InputError: a file is missing or damaged (the data files must be as long as the index says), or it is of objects
+            that are no BERT.
     """
-    index = f"{prefix}.index"
+    index, data_files = f"{prefix}.index", glob.glob(f"{glob.escape(prefix)}.data-*")
     if not os.path.exists(index):
         raise InputError(f"{index} is missing; the checkpoint's files must be named {os.path.basename(prefix)}.*")
 
     files.check_no_pattern(prefix, "rename it")
-    data_files = glob.glob(f"{glob.escape(prefix)}.data-*")
     for path in (index, *data_files):
         files.check_download(path)
     import tensorflow as tf
@@ -100,32 +122,68 @@ def read_checkpoint(prefix: str) -> Checkpoint:
         with _damage_named(prefix):
             return reader.get_tensor(key)
 
-    has_objects = _OBJECTS in shapes
-    names = {key: key for key in shapes}
-    if has_objects:
-        with _damage_named(prefix):
-            names = _names(reader.get_tensor(_OBJECTS))
+    names = _names(prefix, read(_OBJECTS)) if _OBJECTS in shapes else dict(zip(shapes, shapes, strict=True))
+    slotted = set(names.values())
     tensors = [
         StoredTensor(name, index, tuple(shapes[key]), functools.partial(read, key))
-        for key, name in sorted(names.items(), key=operator.itemgetter(1))
+        for key, name in sorted(names.items())
         # A training's numbers, as the step, have no axes. An optimizer's slot is named after its weight: WEIGHT/adam_m.
-        if shapes.get(key) and posixpath.dirname(name) not in names.values()
+        if shapes.get(key) and posixpath.dirname(name) not in slotted
     ]
-    return Checkpoint(tensors, has_objects, bool(read(_LOWER_CASE)) if _LOWER_CASE in shapes else None)
+    tensors, num_heads = _as_in_tf1(tensors, prefix) if _OBJECTS in shapes else (tensors, 0)
+    head = tuple(tensor.name for tensor in tensors if not _MODEL.match(tensor.name))
+    model = {tensor.name: tensor for tensor in tensors if tensor.name not in head}
+    if len(model) + len(head) < len(tensors):
+        raise InputError(f"{prefix} has two variables of one name; give a checkpoint of one model")
+    return Checkpoint(model, head, num_heads, bool(read(_LOWER_CASE)) if _LOWER_CASE in shapes else None)
 
 
-def _names(graph: bytes) -> dict[str, str]:
+def _names(prefix: str, graph: bytes) -> dict[str, str]:
     """The names of the variables in a graph of objects, by the keys of their tensors."""
     from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-    nodes = TrackableObjectGraph.FromString(graph).nodes
+    with _damage_named(prefix):
+        nodes = TrackableObjectGraph.FromString(graph).nodes
     attributes = [attribute for node in nodes for attribute in node.attributes]
     return {a.checkpoint_key: a.full_name for a in attributes if not _OPTIMIZER.search(a.checkpoint_key)}
 
 
+def _as_in_tf1(tensors: list[StoredTensor], prefix: str) -> tuple[list[StoredTensor], int]:
+    """The Model Garden's variables under google-research/bert's names and in its layout, and the number of heads."""
+    renamed, num_heads = [], 0
+    has_own_pooler = any("next_sentence/pooler_dense/" in tensor.name for tensor in tensors)
+    for tensor in tensors:
+        name = tensor.name
+        if has_own_pooler and "pooler_transform/" in name:
+            continue  # not trained beside the head's own
+        for pattern, new in _RENAMED:
+            name = re.sub(pattern, new, name)
+        renamed.append(_in_layout(dataclasses.replace(tensor, name=name)))
+        if name == "bert/encoder/layer_0/attention/self/query/bias" and len(tensor.shape) == 2:
+            num_heads = tensor.shape[0]
+    if not num_heads:
+        raise InputError(
+            f"{prefix} is a checkpoint of TensorFlow 2, but not of a BERT of the TF Model Garden or TF Hub (it has "
+            f"{', '.join(tensor.name for tensor in renamed[:3])}); take the model in Hugging Face's format"
+        )
+    return renamed, num_heads
+
+
+def _in_layout(tensor: StoredTensor) -> StoredTensor:
+    name, shape = tensor.name, tensor.shape
+    if name == "cls/seq_relationship/output_weights":
+        return dataclasses.replace(tensor, shape=shape[::-1], read=lambda: tensor.read().T)
+    if "/attention/self/" in name:
+        axis = 1 if name.endswith("/kernel") else 0
+        shape = (*shape[:axis], math.prod(shape[axis:]))
+    elif name.endswith("/attention/output/dense/kernel"):
+        shape = (math.prod(shape[:-1]), *shape[-1:])
+    return dataclasses.replace(tensor, shape=shape, read=lambda: tensor.read().reshape(shape))
+
+
 @contextlib.contextmanager
 def _damage_named(prefix: str) -> Iterator[None]:
-    """Raise TensorFlow's errors for an unreadable checkpoint (IndexError: truncated) as InputError."""
+    """Raise the errors for an unreadable checkpoint (IndexError: truncated) as InputError."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 

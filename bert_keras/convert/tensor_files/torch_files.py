@@ -60,12 +60,6 @@ class _View(NamedTuple):
 
 
 class _Tensors(pickle.Unpickler):
-    """Reads a pickle of tensors, and notes their storages in `dtypes`: the type of the numbers by key."""
-
-    def __init__(self, file: BinaryIO):
-        super().__init__(file)
-        self.dtypes: dict[str, np.dtype] = {}
-
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in _DTYPES:
             return _DTYPES[name]
@@ -85,7 +79,6 @@ class _Tensors(pickle.Unpickler):
         _, dtype, key, *_ = pid
         if dtype not in _DTYPES.values():
             raise pickle.UnpicklingError(f"no type of numbers: {dtype}")
-        self.dtypes[str(key)] = np.dtype(dtype)
         return _Storage(np.dtype(dtype), str(key))
 
 
@@ -121,9 +114,7 @@ def _zip_entries(path: str, files: contextlib.ExitStack) -> tuple[Any, _Storages
     try:
         archive = files.enter_context(zipfile.ZipFile(path))
     except zipfile.BadZipFile as error:
-        raise InputError(
-            f"{path} is no zip, as PyTorch writes it: it is damaged or incomplete; copy it again"
-        ) from error
+        raise InputError(f"{path} is no zip, as PyTorch writes it, but damaged; copy it again") from error
     pickled = [name for name in archive.namelist() if name.endswith("/data.pkl")]
     if len(pickled) != 1:
         raise InputError(f"{path} is a zip without data.pkl; PyTorch did not write it")
@@ -139,22 +130,17 @@ def _zip_entries(path: str, files: contextlib.ExitStack) -> tuple[Any, _Storages
 
 
 def _old_entries(file: BinaryIO) -> tuple[Any, _Storages]:
-    _version, _machine = (_Tensors(file).load() for _ in range(2))
-    reader = _Tensors(file)
-    entries, storages = reader.load(), {}
-    for key in _Tensors(file).load():
-        count = int.from_bytes(file.read(8), "little")
-        size, start = count * reader.dtypes[key].itemsize, file.tell()
-        if file.seek(0, os.SEEK_END) < start + size:
+    _version, _machine, entries, keys = (_Tensors(file).load() for _ in range(4))
+    dtypes = {view.storage.key: view.storage.dtype for view in entries.values() if isinstance(view, _View)}
+    content, storages = np.memmap(file, "uint8", "r"), {}
+    for key in keys:
+        size = int.from_bytes(file.read(8), "little") * dtypes[key].itemsize
+        numbers = content[file.tell() :][:size]
+        if len(numbers) < size:
             raise EOFError(f"it ends in the storage {key}")
-        file.seek(start + size)
-        storages[key] = size, functools.partial(_bytes_at, file, start, size)
+        storages[key] = size, numbers.tobytes
+        file.seek(size, os.SEEK_CUR)
     return entries, storages.__getitem__
-
-
-def _bytes_at(file: BinaryIO, start: int, size: int) -> bytes:
-    file.seek(start)
-    return file.read(size)
 
 
 def _stored(path: str, storages: _Storages, name: str, view: Any) -> StoredTensor:
