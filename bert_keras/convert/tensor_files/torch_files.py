@@ -132,7 +132,7 @@ def _zip_entries(path: str, files: contextlib.ExitStack) -> tuple[Any, _Storages
 def _old_entries(file: BinaryIO) -> tuple[Any, _Storages]:
     _version, _machine, entries, keys = (_Tensors(file).load() for _ in range(4))
     dtypes = {view.storage.key: view.storage.dtype for view in entries.values() if isinstance(view, _View)}
-    content, storages = np.memmap(file, "uint8", "r"), {}
+    content, storages = np.memmap(file.name, "uint8", "r"), {}
     for key in keys:
         size = int.from_bytes(file.read(8), "little") * dtypes[key].itemsize
         numbers = content[file.tell() :][:size]

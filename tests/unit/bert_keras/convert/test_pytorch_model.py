@@ -80,6 +80,16 @@ def save(path, entries, storages, byteorder=b"little"):
             archive.writestr(f"archive/data/{key}", content)
 
 
+def save_old(path, entries, storages):
+    """As PyTorch before 1.6 does."""
+    sizes = {pid[2]: pid[4] for pid in (entry.arguments[0].pid for entry in entries.values())}
+    with open(path, "wb") as file:
+        for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, entries, sorted(storages)):
+            Pickler(file, protocol=2).dump(value)
+        for key in sorted(storages):
+            file.write(sizes[key].to_bytes(8, "little") + storages[key])
+
+
 @pytest.fixture
 def directory(random_bert, tmp_path):
     """A folder without weights, beside `whole` with them."""
@@ -106,11 +116,12 @@ def assert_as_whole(directory, rounded=lambda array: array):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_tensors_are_read_exactly(directory, dtype):
+@pytest.mark.parametrize("write", [save, save_old])
+def test_tensors_are_read_exactly(directory, dtype, write):
     entries, storages = plain({name: value.astype(dtype) for name, value in tensors_of(directory).items()})
     positions = np.arange(6)[None]
     entries["bert.embeddings.position_ids"] = rebuilt(positions, "positions")
-    save(directory / "pytorch_model.bin", entries, {**storages, "positions": positions.tobytes()})
+    write(directory / "pytorch_model.bin", entries, {**storages, "positions": positions.tobytes()})
     assert_as_whole(directory, lambda array: array.astype(dtype))
 
 
@@ -175,6 +186,13 @@ def test_other_and_damaged_files_are_refused(directory):
         read_huggingface(str(directory))
     path.write_bytes(content[:-30])
     with pytest.raises(InputError, match=r"is no zip, as PyTorch writes it, but damaged"):
+        read_huggingface(str(directory))
+    save_old(path, *plain(tensors_of(directory)))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"is damaged .EOFError: it ends in the storage cls.seq_relationship.weight"):
+        read_huggingface(str(directory))
+    save_old(path, {"a": Call(Named("posix", "system"), Storage(0, 0, "a", 0, 0))}, {})
+    with pytest.raises(InputError, match=r"names posix.system beside its tensors"):
         read_huggingface(str(directory))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("text", "")
