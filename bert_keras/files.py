@@ -23,14 +23,25 @@ STORES = ("gs://", "s3://", "az://")
 
 
 def read_text(path: str) -> str:
-    """Read a text file, without its byte order mark; InputError if it is missing or not UTF-8."""
+    """Read a text file, without its byte order mark; InputError if it is missing, not UTF-8 or no download of it."""
     try:
+        check_download(path)
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing; a folder of such a model needs it") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({error}); copy it again") from error
+
+
+def check_download(path: str) -> None:
+    """Raise InputError for what a download gives in a file's place: a pointer of git-LFS, or a web page."""
+    with open(path, "rb") as file:
+        start = file.read(64).lstrip().lower()
+    if start.startswith(b"version https://git-lfs"):
+        raise InputError(f"{path} is a pointer of git-LFS in place of the file; fetch the file: git lfs pull")
+    if start.startswith((b"<!doctype html", b"<html")):
+        raise InputError(f"{path} is a web page in place of the file; download the file itself, logged in if need be")
 
 
 def read_json(path: str) -> dict[str, Any]:

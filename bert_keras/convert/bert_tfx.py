@@ -18,6 +18,7 @@ from bert_keras.convert import weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
 from bert_keras.convert.families.table import FAMILIES, check_algorithm
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.tensor_files.keras_files import check_hdf5
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
@@ -69,7 +70,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
     # None for an ELECTRA whose generator is untrained, or that an earlier version of this project pushed.
     has_generator = electra is not None and os.path.exists(generator)
     for file in (weights, *([generator] if has_generator else [])):
-        weight_copy.check_hdf5(file)
+        check_hdf5(file)
     stored = files.read_json(path)
     try:
         embedding = EmbeddingSettings(**stored.get(EMBEDDING_FIELD, {}))

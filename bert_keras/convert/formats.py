@@ -12,6 +12,7 @@ from bert_keras.convert import bert_tfx, keras_hub, tf1
 from bert_keras.convert.huggingface import folder as huggingface
 from bert_keras.convert.huggingface import tensors
 from bert_keras.convert.model_folder import ModelFolder, Written
+from bert_keras.convert.tensor_files.tf_checkpoints import is_checkpoint
 from bert_keras.errors import InputError
 from bert_keras.notices import notify
 
@@ -33,10 +34,11 @@ FORMATS = {
 # Files that identify a format, checked in this order.
 _SIGNS = (
     ("bert-tfx", ("bert_config.json", "model.weights.h5")),
-    ("tf1", ("bert_config.json", f"{tf1.CHECKPOINT}.index")),
+    ("tf1", (tf1.CONFIG_FILE, "*.index")),
     ("keras-hub", (keras_hub.CONFIG_FILE, keras_hub.WEIGHTS_FILE)),
     ("hf", (tensors.CONFIG_FILE,)),
-    ("tf1", ("*.index",)),  # an ELECTRA's
+    ("tf1", ("*.index",)),  # an ELECTRA's, or the TF Model Garden's
+    ("tf1", ("saved_model.pb", f"{tf1.SAVED_MODEL_VARIABLES}.index")),  # TF Hub's
 )
 
 
@@ -46,7 +48,7 @@ def format_of(directory: str) -> str:
     Raises:
         InputError: there is no such folder, or its format is unknown.
     """
-    if tf1.is_checkpoint(directory):
+    if is_checkpoint(directory):
         folder = os.path.dirname(directory) or "."
         raise InputError(
             f"{directory}: is one checkpoint of the folder {folder}; give the folder, or make one of this checkpoint: "

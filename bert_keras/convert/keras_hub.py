@@ -20,6 +20,7 @@ from bert_keras.convert.families.family import KerasHubClass, check_plain
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.tensor_files.keras_files import check_hdf5
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.tokenizers import vocabulary_files
@@ -98,7 +99,7 @@ def _check_weights(directory: str, preset: KerasHubClass, task: str | None) -> s
     for path in (weights, *([os.path.join(directory, TASK_WEIGHTS_FILE)] if task and task == preset.masked_lm else [])):
         if not os.path.exists(path):
             raise InputError(f"{path} is missing; the folder of a preset needs it")
-        weight_copy.check_hdf5(path)
+        check_hdf5(path)
     return weights
 
 

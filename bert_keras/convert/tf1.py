@@ -1,23 +1,23 @@
-"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`) and of
-google-research/electra (`bert_keras.convert.tf1_electra`).
+"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`), of
+google-research/electra (`tf1_electra`), and of the BERT of TF's Model Garden and TF Hub (`tf_checkpoints`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import math
+import dataclasses
 import os
-import posixpath
-import re
-from collections.abc import Iterator
 
 from bert_keras import files
 from bert_keras.convert import tf1_electra, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
 from bert_keras.convert.families.family import check_plain
-from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.tensor_files.tf_checkpoints import (
+    Checkpoint,
+    is_checkpoint,
+    latest_checkpoint,
+    read_checkpoint,
+)
 from bert_keras.convert.tf1_electra import Network
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -29,21 +29,20 @@ CHECKPOINT = "bert_model.ckpt"
 _WHOSE = "checkpoints of google-research/bert"
 # Of an ELECTRA; the file `checkpoint` names it, since the original is given the folder.
 _ELECTRA_CHECKPOINT = "electra.ckpt"
-# Variables of encoders and pre-training heads; others are a task's head, as run_classifier.py's `output_weights`.
-_MODEL = re.compile(r"(bert|electra|generator|cls/predictions|cls/seq_relationship|\w+_predictions)/")
-# In a checkpoint of TensorFlow 2's objects, whose names are paths of attributes.
-_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# The checkpoint in a SavedModel.
+SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")
 
 
 def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a checkpoint of the original, with the heads in the file; an ELECTRA as its discriminator and generator.
 
-    BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), ELECTRA's the exact function. None of the files
-    records `lower_case`. Not read: the head of a fine-tuned model, and the state of any program's optimizer.
+    BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), also in the Model Garden and TF Hub, ELECTRA's the
+    exact function. Only TF Hub's SavedModels record `lower_case`. Not read: the head of a fine-tuned model, and the
+    state of any program's optimizer.
 
     Args:
-        directory: the folder, or the path of one of its checkpoints, without `.index`. Of several in a folder
-            `bert_model.ckpt` is read, or the one that the file `checkpoint` names.
+        directory: the folder, also of a SavedModel, or the path of one of its checkpoints, without `.index`. Of several
+            in a folder `bert_model.ckpt` is read, or the one that the file `checkpoint` names.
         cased: whether the vocabulary keeps case; None: unknown.
 
     Raises:
@@ -52,7 +51,8 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     """
     directory, prefix = _located(directory)
     config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
-    networks = None if os.path.exists(config_path) else _electra_networks(prefix)
+    checkpoint = None if os.path.exists(config_path) or not is_checkpoint(prefix) else read_checkpoint(prefix)
+    networks = _networks(checkpoint, index) if checkpoint else None
     if networks:
         architecture = networks[0].architecture
     else:
@@ -62,11 +62,16 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
         except (TypeError, ValueError) as error:
             raise InputError(f"{config_path}: {error}") from error
         architecture = Architecture("bert", config, config.hidden_size)
-    vocabulary_path = os.path.join(directory, VOCABULARY_FILE)
+    folder = os.path.join(directory, "assets") if prefix.endswith(SAVED_MODEL_VARIABLES) else directory
+    vocabulary_path = os.path.join(folder, VOCABULARY_FILE)
     names_size = os.path.basename(index) if networks else CONFIG_FILE
     vocabulary = vocabulary_files.read_wordpiece(vocabulary_path, architecture.encoder.vocab_size, names_size)
-    tensors, head = _tensors(prefix)
-    model, generator = networks or (Network(architecture, tensors), None)
+    checkpoint = checkpoint or read_checkpoint(prefix)
+    if checkpoint.num_heads not in (0, heads := architecture.encoder.num_attention_heads):
+        raise InputError(f"{index} has {checkpoint.num_heads} attention heads, but {config_path} says {heads}")
+    model, generator = networks or (Network(architecture, checkpoint.tensors), None)
+    if vocabulary and checkpoint.lower_case is not None:
+        vocabulary = dataclasses.replace(vocabulary, rules={"lower_case": checkpoint.lower_case})
     for network in filter(None, (generator, model)):
         present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
     has_mask_head = "masked-LM head" in {weight.part for weight in present}
@@ -86,99 +91,24 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
         directory,
         generator_size=size,
         is_generator=architecture.family == "electra" and has_mask_head,
-        head_left_out=weight_copy.head_left_out(head, prefix),
+        head_left_out=weight_copy.head_left_out(checkpoint.task_head, prefix),
     )
-
-
-def is_checkpoint(path: str) -> bool:
-    """True for the path of a checkpoint without the endings of its files."""
-    return os.path.isfile(f"{path}.index")
 
 
 def _located(path: str) -> tuple[str, str]:
     """The folder and the path of the checkpoint that `path`, either of them, stands for."""
     if is_checkpoint(path):
         return os.path.dirname(path) or ".", path
-    usual = os.path.join(path, CHECKPOINT)
-    return path, usual if is_checkpoint(usual) else _any_prefix(path) or usual
+    prefixes = [os.path.join(path, name) for name in (CHECKPOINT, SAVED_MODEL_VARIABLES)]
+    return path, next(filter(is_checkpoint, prefixes), None) or latest_checkpoint(path) or prefixes[0]
 
 
-def _electra_networks(prefix: str) -> tuple[Network, Network | None] | None:
-    """The discriminator and the generator of a checkpoint; None if it is no ELECTRA's."""
-    tensors = _tensors(prefix)[0] if is_checkpoint(prefix) else {}
-    return tf1_electra.networks(tensors, f"{prefix}.index") if tf1_electra.WORD_EMBEDDINGS in tensors else None
-
-
-def _any_prefix(directory: str) -> str | None:
-    """The checkpoint of a folder, which ELECTRA names after the model, or by its step: of several the newest."""
-    indexes = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
-    if len(indexes) > 1:
-        import tensorflow as tf
-
-        # Named by the file `checkpoint`.
-        newest = tf.train.latest_checkpoint(directory)
-        if newest is None:
-            raise InputError(
-                f"{directory} has {len(indexes)} checkpoints and no file `checkpoint`; convert one of them: "
-                f"{indexes[-1].removesuffix('.index')}"
-            )
-        return newest
-    return indexes[0].removesuffix(".index") if indexes else None
-
-
-def _tensors(prefix: str) -> tuple[dict[str, StoredTensor], tuple[str, ...]]:
-    """The tensors of a checkpoint's model by name, not yet read, and the names of those of a task's head.
-
-    Its data files must be as long as its index says.
-    """
-    index = f"{prefix}.index"
-    if not os.path.exists(index):
-        raise InputError(f"{index} is missing; the checkpoint's files must be named {os.path.basename(prefix)}.*")
-
-    files.check_no_pattern(prefix, "rename it")
-    import tensorflow as tf
-
-    with _damage_named(prefix):
-        reader = tf.train.load_checkpoint(prefix)
-    shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    if _OBJECTS in shapes:
-        raise InputError(
-            f"{prefix} is a checkpoint of TensorFlow 2, as the TF Model Garden's, which is not read; take the model in "
-            "google-research/bert's or Hugging Face's format (transformers 4.40 converts those of Model Garden 2.3 and "
-            "before: convert_bert_original_tf2_checkpoint_to_pytorch)"
-        )
-    # Strings, which are in no checkpoint of a model, have no fixed size.
-    needed = sum(math.prod(shape) * types[name].size for name, shape in shapes.items() if types[name] != tf.string)
-    size = sum(map(os.path.getsize, glob.glob(f"{glob.escape(prefix)}.data-*")))
-    if size < needed:
-        raise _damaged(prefix, f"its data files have {size:,} bytes, its index lists {needed:,}")
-
-    def stored(name: str, shape: list[int]) -> StoredTensor:
-        def read():
-            with _damage_named(prefix):
-                return reader.get_tensor(name)
-
-        return StoredTensor(name, index, tuple(shape), read)
-
-    # A training's numbers, as the step, have no axes. An optimizer's slot is named after its weight: WEIGHT/adam_m.
-    weights = [name for name in sorted(shapes) if shapes[name] and posixpath.dirname(name) not in shapes]
-    head = tuple(name for name in weights if not _MODEL.match(name))
-    return {name: stored(name, shapes[name]) for name in weights if name not in head}, head
-
-
-@contextlib.contextmanager
-def _damage_named(prefix: str) -> Iterator[None]:
-    """Raise TensorFlow's errors for an unreadable checkpoint (IndexError: truncated) as InputError."""
-    import tensorflow as tf
-
-    try:
-        yield
-    except (tf.errors.OpError, RuntimeError, IndexError) as error:
-        raise _damaged(prefix, error) from error
-
-
-def _damaged(prefix: str, reason: object) -> InputError:
-    return InputError(f"{prefix} is damaged or incomplete ({reason}); copy its files again")
+def _networks(checkpoint: Checkpoint, index: str) -> tuple[Network, Network | None] | None:
+    """The networks of a checkpoint that tells its sizes: ELECTRA's discriminator and generator, or a BERT."""
+    tensors, num_heads = checkpoint.tensors, checkpoint.num_heads
+    if num_heads:
+        return Network(tf1_electra.architecture_of_shapes(tensors, "bert/", index, num_heads), tensors), None
+    return tf1_electra.networks(tensors, index) if tf1_electra.WORD_EMBEDDINGS in tensors else None
 
 
 def write_tf1(folder: ModelFolder, directory: str) -> Written:

@@ -45,7 +45,7 @@ def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, N
     generator = {name for name in stored if name.startswith((_GENERATOR, "generator_predictions/"))}
     if not any(name.startswith(_GENERATOR) for name in generator):
         # Trained without one: the encoder has this head, too.
-        return Network(_architecture(stored, _DISCRIMINATOR, index), stored), None
+        return Network(architecture_of_shapes(stored, _DISCRIMINATOR, index), stored), None
     if own := sorted(name for name in generator if name.startswith(f"{_GENERATOR}embeddings/")):
         raise InputError(
             f"{index}: the generator has embeddings of its own ({own[0]}); only an ELECTRA whose networks share them, "
@@ -58,11 +58,12 @@ def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, N
     renamed |= {name: name for name in generator if not name.startswith(_GENERATOR)}
     return (
         Network(
-            _architecture(stored, _DISCRIMINATOR, index),
+            architecture_of_shapes(stored, _DISCRIMINATOR, index),
             {name: tensor for name, tensor in stored.items() if name not in generator},
         ),
         Network(
-            _architecture(stored, _GENERATOR, index), shared | {new: stored[name] for new, name in renamed.items()}
+            architecture_of_shapes(stored, _GENERATOR, index),
+            shared | {new: stored[name] for new, name in renamed.items()},
         ),
     )
 
@@ -89,33 +90,45 @@ def check_written(encoder: BertConfig) -> None:
             )
 
 
-def _architecture(stored: Mapping[str, StoredTensor], prefix: str, index: str) -> Architecture:
-    """The sizes of a network, as its tensors tell them.
+def architecture_of_shapes(
+    stored: Mapping[str, StoredTensor], prefix: str, index: str, num_heads: int = 0
+) -> Architecture:
+    """The sizes of an ELECTRA's network, or with `num_heads` those of a BERT, as its tensors tell them.
 
-    Heads are 64 wide (`util/training_utils.py`, `get_bert_config`), the gelu is exact (`model/modeling.py`, `gelu`).
+    An ELECTRA's heads are 64 wide (`util/training_utils.py`, `get_bert_config`), and its gelu is exact
+    (`model/modeling.py`, `gelu`).
+
+    Raises:
+        InputError: a tensor that tells a size is missing, or a BERT's embeddings are narrower than its encoder.
     """
+    family, embeddings = ("bert", "bert/embeddings/") if num_heads else ("electra", _EMBEDDINGS)
 
     def shape(name: str) -> tuple[int, ...]:
         if name not in stored:
-            raise InputError(f"{index}: the tensor {name} of an ELECTRA is missing; is the checkpoint complete?")
+            raise InputError(f"{index}: the tensor {name} is missing; is the checkpoint complete?")
         if len(stored[name].shape) != 2:
-            raise InputError(f"{index}: the tensor {stored[name]} of an ELECTRA must have two axes")
+            raise InputError(f"{index}: the tensor {stored[name]} must have two axes")
         return stored[name].shape
 
     layers = {name.split("/")[2] for name in stored if name.startswith(f"{prefix}encoder/layer_")}
-    vocab_size, embedding_size = shape(WORD_EMBEDDINGS)
+    vocab_size, embedding_size = shape(f"{embeddings}word_embeddings")
     hidden_size, intermediate_size = shape(f"{prefix}encoder/layer_0/intermediate/dense/kernel")
+    if num_heads and embedding_size != hidden_size:
+        raise InputError(
+            f"{index}: its embeddings have width {embedding_size}, its encoder {hidden_size}; of the TF Model Garden "
+            "and TF Hub only BERT is read, no ELECTRA or ALBERT: take the model in Hugging Face's format"
+        )
     try:
         encoder = BertConfig(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
             num_hidden_layers=len(layers),
-            num_attention_heads=max(1, hidden_size // 64),
+            num_attention_heads=num_heads or max(1, hidden_size // 64),
             intermediate_size=intermediate_size,
-            max_position_embeddings=shape(f"{_EMBEDDINGS}position_embeddings")[0],
-            type_vocab_size=shape(f"{_EMBEDDINGS}token_type_embeddings")[0],
-            hidden_act="gelu_erf",
+            max_position_embeddings=shape(f"{embeddings}position_embeddings")[0],
+            type_vocab_size=shape(f"{embeddings}token_type_embeddings")[0],
+            hidden_act="gelu_tanh" if num_heads else "gelu_erf",
         )
     except ValueError as error:
         raise InputError(f"{index}: {error}") from error
-    return Architecture("electra", encoder, embedding_size)
+    return Architecture(family, encoder, embedding_size)

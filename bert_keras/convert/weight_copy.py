@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import posixpath
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from bert_keras.convert.architecture import Architecture, architecture_of, backb
 from bert_keras.convert.families.weight import Format, StoredTensor, Weight
 from bert_keras.convert.model_folder import Networks
 from bert_keras.errors import InputError
-from bert_keras.files import read_json
 from bert_keras.models.config import Part
 
 if TYPE_CHECKING:
@@ -24,10 +21,6 @@ if TYPE_CHECKING:
 _DTYPES = ("float32", "float16", "bfloat16")
 # Attributes of heads; each model has some of them.
 _HEADS = ("mlm_head", "lm_head", "nsp_head", "head_dense", "head_output", "classifier")
-
-
-# The tensors of a file, not yet read; the stack closes it.
-TensorReader = Callable[[str, contextlib.ExitStack], list[StoredTensor]]
 
 
 def float32(tensor: StoredTensor) -> np.ndarray:
@@ -89,54 +82,6 @@ def check_tensors(
             f"{file} has the heads of a generator and of a discriminator; these are two models: use one folder each"
         )
     return [weight for weight in table.values() if weight.part in parts]
-
-
-def tensors_of_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor]:
-    """The tensors of a safetensors file; `files` closes it."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        file = files.enter_context(safe_open(path, "numpy"))
-    except FileNotFoundError as error:
-        raise missing_shard(path) from error
-    except SafetensorError as error:
-        raise InputError(f"{path} is damaged or not a safetensors file ({error}); copy it again") from error
-
-    def stored(name: str) -> StoredTensor:
-        return StoredTensor(name, path, tuple(file.get_slice(name).get_shape()), lambda: file.get_tensor(name))
-
-    return [*map(stored, file.keys())]
-
-
-def missing_shard(path: str) -> InputError:
-    """The error for a file that an index lists."""
-    return InputError(f"{path} is missing, but the index beside it names it; is the download complete?")
-
-
-def tensors_of_shards(index: str, files: contextlib.ExitStack, tensors_of: TensorReader) -> list[StoredTensor]:
-    """The tensors of the files that an index lists, each read by `tensors_of`."""
-    shards = read_json(index).get("weight_map", {})
-    tensors: list[StoredTensor] = []
-    for shard in sorted(set(shards.values())):
-        if os.path.basename(shard) != shard:
-            raise InputError(f"{index} names {shard!r}; shards must be in the same folder")
-        shard_tensors = tensors_of(os.path.join(os.path.dirname(index), shard), files)
-        missing = {name for name, file in shards.items() if file == shard} - {tensor.name for tensor in shard_tensors}
-        if missing:
-            raise InputError(f"{index} lists the tensor {min(missing)} in {shard}, which lacks it")
-        tensors += shard_tensors
-    return tensors
-
-
-def check_hdf5(path: str) -> None:
-    """Raise InputError for an HDF5 file that is truncated or whose index is damaged; the weights are not read."""
-    import h5py
-
-    try:
-        with h5py.File(path) as file:
-            file.visititems(lambda name, item: None)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise InputError(f"{path} is damaged or incomplete ({error}); copy it again") from error
 
 
 def read_model(

@@ -59,7 +59,7 @@ def convert(
     """
     from bert_keras.convert.formats import export, read_folder
     from bert_keras.convert.huggingface.fine_tuned import as_task
-    from bert_keras.convert.tf1 import is_checkpoint
+    from bert_keras.convert.tensor_files.tf_checkpoints import is_checkpoint
 
     if not (os.path.isdir(source) or (from_ is ModelFormat.TF1 and is_checkpoint(source))):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
@@ -28,10 +30,26 @@ def directory(model, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_names_of_wrapped_models_are_read(model, directory, wrapper):
-    change_tensors(directory, lambda tensors: {wrapper + name: value for name, value in tensors.items()})
+@pytest.mark.parametrize(
+    ("pattern", "new"),
+    [("^", "module."), ("^", "_orig_mod."), ("^", "module._orig_mod."), (r"(encoder|predictions)\.", r"\1._orig_mod.")],
+)
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_names_of_wrapped_models_are_read(model, directory, pattern, new, in_parts):
+    change_tensors(directory, lambda tensors: {re.sub(pattern, new, name): value for name, value in tensors.items()})
+    if in_parts:
+        file = "model-00001-of-00001.safetensors"
+        names = dict.fromkeys(load_file(directory / "model.safetensors"), file)
+        (directory / "model.safetensors").rename(directory / file)
+        (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     assert_equal(read_huggingface(str(directory)).model, model)
+
+
+def test_names_of_a_training_s_class_are_refused(directory):
+    change_tensors(directory, lambda tensors: {f"model.{name}": value for name, value in tensors.items()})
+    says = r"no tensor of a BERT, only others \(model.bert.embeddings.*; if .* save the state_dict of the model inside"
+    with pytest.raises(InputError, match=says):
+        read_huggingface(str(directory))
 
 
 @pytest.mark.parametrize("names", [["classifier.bias", "classifier.weight"], ["dropout.mask", "qa_outputs.weight"]])

@@ -80,6 +80,16 @@ def save(path, entries, storages, byteorder=b"little"):
             archive.writestr(f"archive/data/{key}", content)
 
 
+def save_old(path, entries, storages):
+    """As PyTorch before 1.6 does."""
+    sizes = {pid[2]: pid[4] for pid in (entry.arguments[0].pid for entry in entries.values())}
+    with open(path, "wb") as file:
+        for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, entries, sorted(storages)):
+            Pickler(file, protocol=2).dump(value)
+        for key in sorted(storages):
+            file.write(sizes[key].to_bytes(8, "little") + storages[key])
+
+
 @pytest.fixture
 def directory(random_bert, tmp_path):
     """A folder without weights, beside `whole` with them."""
@@ -106,11 +116,12 @@ def assert_as_whole(directory, rounded=lambda array: array):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_tensors_are_read_exactly(directory, dtype):
+@pytest.mark.parametrize("write", [save, save_old])
+def test_tensors_are_read_exactly(directory, dtype, write):
     entries, storages = plain({name: value.astype(dtype) for name, value in tensors_of(directory).items()})
     positions = np.arange(6)[None]
     entries["bert.embeddings.position_ids"] = rebuilt(positions, "positions")
-    save(directory / "pytorch_model.bin", entries, {**storages, "positions": positions.tobytes()})
+    write(directory / "pytorch_model.bin", entries, {**storages, "positions": positions.tobytes()})
     assert_as_whole(directory, lambda array: array.astype(dtype))
 
 
@@ -173,10 +184,16 @@ def test_other_and_damaged_files_are_refused(directory):
     path.write_bytes(content.replace(query, query[:-1] + bytes([query[-1] ^ 1])))
     with pytest.raises(InputError, match=r"is damaged: the tensor bert.encoder.* \[8, 8\]: Bad CRC-32"):
         read_huggingface(str(directory))
-    for other in (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", content[:-30]):
-        path.write_bytes(other)
-        with pytest.raises(InputError, match=r"is no zip: it is damaged, or PyTorch before 1.6 wrote it; .*torch.load"):
-            read_huggingface(str(directory))
+    path.write_bytes(content[:-30])
+    with pytest.raises(InputError, match=r"is no zip, as PyTorch writes it, but damaged"):
+        read_huggingface(str(directory))
+    save_old(path, *plain(tensors_of(directory)))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"is damaged .EOFError: it ends in the storage cls.seq_relationship.weight"):
+        read_huggingface(str(directory))
+    save_old(path, {"a": Call(Named("posix", "system"), Storage(0, 0, "a", 0, 0))}, {})
+    with pytest.raises(InputError, match=r"names posix.system beside its tensors"):
+        read_huggingface(str(directory))
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("text", "")
     with pytest.raises(InputError, match=r"is a zip without data\.pkl"):

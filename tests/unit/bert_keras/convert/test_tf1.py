@@ -138,7 +138,11 @@ def test_a_checkpoint_without_heads_is_a_backbone(model, directory):
         (without("cls/predictions/output_bias"), "cls/predictions/output_bias [9] of the masked-LM head is missing"),
         (put(QUERY, np.zeros((8, 7), "float32")), f"{QUERY} [8, 7] must be [8, 8]"),
         (put("bert/other", np.zeros((2, 8), "float32")), "bert/other [2, 8] is not part of a BERT"),
-        (put("_CHECKPOINTABLE_OBJECT_GRAPH", b"graph"), "is a checkpoint of TensorFlow 2, as the TF Model Garden's"),
+        (
+            put("_CHECKPOINTABLE_OBJECT_GRAPH", b""),
+            "is a checkpoint of TensorFlow 2, but not of a BERT of the TF Model",
+        ),
+        (put("_CHECKPOINTABLE_OBJECT_GRAPH", b"graph"), "is damaged or incomplete (Error parsing message"),
         (put(QUERY, np.full((8, 8), np.nan, "float32")), f"{QUERY} [8, 8] has 64 numbers that are NaN"),
         (put(QUERY, np.zeros((8, 8), "float64")), f"{QUERY} [8, 8] is float64"),
     ],
@@ -188,8 +192,12 @@ def test_a_checkpoint_of_a_training_is_read_by_its_path(model, directory):
         read_tf1(str(directory))
     with pytest.raises(InputError, match=f"is one checkpoint of the folder {directory}; give the folder, or make"):
         read_any(path)
-    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\n')
-    assert_equal(read_any(str(directory)).model, model)
+    for path in ("model.ckpt-10", "/data/of/another/machine/model.ckpt-10"):
+        (directory / "checkpoint").write_text(f'model_checkpoint_path: "{path}"\n')
+        assert_equal(read_any(str(directory)).model, model)
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-30"\n')
+    with pytest.raises(InputError, match=r"its file `checkpoint` names .*model.ckpt-30, which is missing"):
+        read_any(str(directory))
 
 
 def test_a_vocabulary_of_another_size_is_refused_before_anything_is_read(directory):
@@ -249,3 +257,55 @@ def test_a_failed_write_keeps_the_old_files(model, directory, monkeypatch):
 def test_checkpoints_are_written_atomically(directory):
     shutil.move(directory, moved := directory.with_name("moved"))
     assert read_tf1(str(moved)).untrained == ()  # no path is stored in it
+
+
+# Of the TF Model Garden in 2019 (TF Hub's first versions): google-research/bert's names -> its own.
+NAMES_OF_2019 = (
+    ("bert", "bert_model"),
+    ("embeddings/word_embeddings", "word_embeddings/embeddings"),
+    ("embeddings/token_type_embeddings", "embedding_postprocessor/type_embeddings"),
+    ("embeddings/position_embeddings", "embedding_postprocessor/position_embeddings"),
+    ("embeddings/LayerNorm", "embedding_postprocessor/layer_norm"),
+    ("attention/self", "self_attention"),
+    ("attention/output/dense", "self_attention_output"),
+    ("attention/output/LayerNorm", "self_attention_layer_norm"),
+    ("intermediate/dense", "intermediate"),
+    ("output/dense", "output"),
+    ("output/LayerNorm", "output_layer_norm"),
+    ("pooler/dense", "pooler_transform"),
+)
+
+
+def variable(name, value):
+    """A variable of that generation: the axis of heads is one of its own."""
+    for old, new in NAMES_OF_2019:
+        name = name.replace(old, new)
+    if "self_attention/" in name:
+        value = value.reshape(*value.shape[:-1], 2, -1)
+    elif name.endswith("self_attention_output/kernel"):
+        value = value.reshape(2, -1, value.shape[-1])
+    return tf.Variable(value, name=name)
+
+
+def write_objects(folder, variables):
+    tf.train.Checkpoint(**{f"v{i}": value for i, value in enumerate(variables)}).write(str(folder / "ckpt"))
+
+
+def test_objects_are_read_by_the_names_of_their_variables(model, tmp_path):
+    tensors = tensors_of(model.backbone, "tf1")
+    variables = [variable(name, value) for name, value in tensors.items()]
+    write_objects(tmp_path, [*variables, tf.Variable([1.0], name="other/kernel"), tf.Variable(1.0, name="step")])
+    read = read_any(str(tmp_path))
+    assert_equal(read.model, model.backbone)
+    assert read.model.config == CONFIG and read.task_head == ("other/kernel",)
+    (tmp_path / "bert_config.json").write_text(json.dumps({**json.loads(CONFIG.to_json()), "num_attention_heads": 4}))
+    with pytest.raises(InputError, match=r"ckpt.index has 2 attention heads, but .*bert_config.json says 4"):
+        read_tf1(str(tmp_path))
+    (tmp_path / "bert_config.json").unlink()
+    write_objects(tmp_path, [*variables, tf.Variable(np.zeros((9, 8), "float32"), name="word_embeddings/embeddings")])
+    with pytest.raises(InputError, match="ckpt has two variables of one name"):
+        read_tf1(str(tmp_path))
+    tensors["bert/embeddings/word_embeddings"] = np.zeros((9, 4), "float32")
+    write_objects(tmp_path, [variable(name, value) for name, value in tensors.items()])
+    with pytest.raises(InputError, match=r"embeddings have width 4, its encoder 8; .* only BERT is read"):
+        read_tf1(str(tmp_path))

@@ -173,7 +173,7 @@ def renamed(old, new):
         ),
         (
             without("electra/encoder/layer_0/intermediate"),
-            r"electra/encoder/layer_0/intermediate/dense/kernel of an ELE",
+            r"electra/encoder/layer_0/intermediate/dense/kernel is missing",
         ),
         (without("generator/encoder/layer_1"), r"the generator: it must differ from the discriminator in width only"),
         (

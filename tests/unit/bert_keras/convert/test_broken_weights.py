@@ -1,0 +1,131 @@
+"""Files of weights that are damaged or something else: one line for each."""
+
+import json
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bert_keras.convert.huggingface.tensors import CONFIG_FILE
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from tests.support.models.model_folders import (
+    change_tensors,
+    put,
+    read_any,
+    read_huggingface,
+    write_huggingface,
+    write_tf1,
+)
+
+CONFIG = BertConfig(9, 8, 1, 2, 24, max_position_embeddings=6, hidden_act="gelu_erf")
+QUERY = "encoder/layer_._0/attention/self/query/kernel:0"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1\nsize 9\n"
+PAGE = b"\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
+
+
+@pytest.fixture(scope="module")
+def model(random_bert):
+    return random_bert(CONFIG, BertForPreTraining)
+
+
+@pytest.fixture
+def directory(model, tmp_path):
+    write_huggingface(model, None, str(tmp_path))
+    return tmp_path
+
+
+def write_h5(directory, change):
+    """`tf_model.h5` in place of the safetensors, changed as an open file or as bytes; the names of TFBertModel."""
+    weights = directory / "model.safetensors"
+    tensors = {name: value for name, value in load_file(weights).items() if name.startswith("bert.")}
+    weights.unlink()
+    with h5py.File(directory / "tf_model.h5", "w") as file:
+        file.attrs["keras_version"] = "2.15.0"
+        for name, value in tensors.items():
+            is_kernel = name.endswith("weight") and value.ndim == 2 and "embeddings" not in name
+            end = ".kernel" if is_kernel else ".gamma" if name.endswith("Norm.weight") else ".weight"
+            name = name.removeprefix("bert.").replace("layer.", "layer_._").replace(".weight", end)
+            value = value.T if is_kernel else value
+            file[f"bert/tf_bert_model/bert/{name.replace('.', '/').replace('_/_', '_._')}:0"] = value
+        if isinstance(change, dict):
+            for name, value in change.items():
+                del file[f"bert/tf_bert_model/bert/{name}"]
+                file[f"bert/tf_bert_model/bert/{name}"] = value
+    if callable(change):
+        path = directory / "tf_model.h5"
+        path.write_bytes(change(path.read_bytes()))
+
+
+def test_the_written_tf_model_is_whole(directory):
+    write_h5(directory, {})
+    read_huggingface(str(directory))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda content: content[: len(content) // 2], r"tf_model.h5 is damaged or incomplete \(.*truncated"),
+        (lambda content: b"no hdf5", r"tf_model.h5 is damaged or incomplete"),
+        ({QUERY: np.zeros((8, 7), "float32")}, r"self.query.weight \[7, 8\] must be \[8, 8\]"),
+        ({QUERY: np.full((8, 8), np.nan, "float32")}, r"self.query.weight \[8, 8\] has 64 numbers that are NaN"),
+        ({QUERY: np.zeros((8, 8), "int32")}, r"self.query.weight \[8, 8\] is int32"),
+    ],
+)
+def test_a_broken_tf_model_is_refused(directory, change, says):
+    write_h5(directory, change)
+    with pytest.raises(InputError, match=says):
+        read_huggingface(str(directory))
+
+
+def test_a_keras_file_of_another_model_is_refused(directory):
+    (directory / "model.safetensors").unlink()
+    with h5py.File(directory / "tf_model.h5", "w") as file:
+        file.attrs["keras_version"] = "2.15.0"
+        file["dense/kernel:0"] = np.zeros((2, 3))
+    with pytest.raises(InputError, match=r"has no tensor of a BERT, only others \(dense.weight\)"):
+        read_huggingface(str(directory))
+
+
+def test_half_a_part_is_refused(directory):
+    weights, part = directory / "model.safetensors", directory / "model-00001-of-00001.safetensors"
+    part.write_bytes(weights.read_bytes()[:999])
+    weights.unlink()
+    index = {"weight_map": {"bert.pooler.dense.bias": part.name}}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InputError, match=f"{part.name} is damaged or not a safetensors file"):
+        read_huggingface(str(directory))
+
+
+def test_a_type_that_numpy_lacks_is_refused(directory):
+    change_tensors(directory, put("bert.embeddings.LayerNorm.weight", np.zeros(8, ml_dtypes.float8_e4m3fn)))
+    with pytest.raises(InputError, match=r"the tensor bert.embeddings.LayerNorm.weight is F8_E4M3, no type of weights"):
+        read_huggingface(str(directory))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "tf_model.h5", CONFIG_FILE])
+@pytest.mark.parametrize(("content", "says"), [(POINTER, "pointer of git-LFS .*git lfs pull"), (PAGE, "is a web page")])
+def test_what_a_download_gives_in_a_file_s_place_is_refused(directory, name, content, says):
+    if name != CONFIG_FILE:
+        (directory / "model.safetensors").unlink()
+    (directory / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name} {says}|{name} is a {says}"):
+        read_huggingface(str(directory))
+
+
+@pytest.mark.parametrize("end", ["index", "data-00000-of-00001"])
+def test_a_pointer_of_git_lfs_is_no_checkpoint(model, tmp_path, end):
+    write_tf1(model, None, str(tmp_path))
+    (tmp_path / f"bert_model.ckpt.{end}").write_bytes(POINTER)
+    with pytest.raises(InputError, match=f"bert_model.ckpt.{end} is a pointer of git-LFS"):
+        read_any(str(tmp_path))
+
+
+def test_flax_is_refused_with_a_remedy(directory):
+    (directory / "model.safetensors").rename(directory / "flax_model.msgpack")
+    says = r"flax_model.msgpack .* not read; .*BertForPreTraining.from_pretrained\(FOLDER, from_flax=True\).save_pretr"
+    with pytest.raises(InputError, match=says):
+        read_huggingface(str(directory))
