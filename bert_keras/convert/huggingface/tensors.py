@@ -181,8 +181,9 @@ def open_tensors(
             continue
         if any("/" in tensor.name for tensor in tensors):
             raise _of_former_class(directory, path, "TensorFlow", "")
-        known = family.prefix, *family.head_prefixes, *_ENCODER
         tensors = [dataclasses.replace(tensor, name=_WRAPPERS.sub("", tensor.name)) for tensor in tensors]
+        has_prefix = any(tensor.name.startswith(family.prefix) for tensor in tensors)
+        known = family.prefix, *family.head_prefixes, *(() if has_prefix else _ENCODER)
         head = {t.name for t in tensors if not t.name.startswith(known)}
         if head and not any(tensor.name.startswith(_DECODER) for tensor in tensors):
             head |= {tensor.name for tensor in tensors if tensor.name.startswith(_MODERNBERT_HEAD)}
