@@ -6,7 +6,7 @@ setup(
     packages=find_packages(include=["bert_keras*", "components*", "pipeline*", "serving*"]),
     package_data={
         "": ["*.npz", "*.md"],
-        "bert_keras.models": ["keras_home/keras.json"],
+        "bert_keras": ["keras_home/keras.json"],
         "pipeline.report": ["templates/*.html"],
         "serving": ["page/*.css", "page/*.html", "page/*.js"],
         "serving.deploy": ["templates/**"],

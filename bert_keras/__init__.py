@@ -11,7 +11,7 @@ from typing import Any
 
 # Keras reads keras.json of this folder when it is imported, which leaves its defaults: another backend or float16 in
 # ~/.keras/keras.json is meant for other programs. KERAS_BACKEND goes before the file (docs/gpus.md: jax).
-os.environ["KERAS_HOME"] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models", "keras_home")
+os.environ["KERAS_HOME"] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keras_home")
 
 # The public names, by module. No module may have the name of one: importing it would hide the name (decision 22).
 _NAMES = {

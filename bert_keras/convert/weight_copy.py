@@ -165,7 +165,7 @@ def variables_by_path(model: Model) -> dict[str, Any]:
     """The variables of a model by their path in the table, independent of the model's name and parents."""
     backbone = backbone_of(model)
     inner = [backbone.embeddings, backbone.embeddings_project, *backbone.encoder_layers, backbone.final_layer_norm]
-    inner.append(backbone.pooler)
+    inner += [backbone.pooler, backbone.relative_positions]
     layers = {f"bert/{layer.name}": layer for layer in inner if layer is not None}
     layers |= {getattr(model, name).name: getattr(model, name) for name in _HEADS if hasattr(model, name)}
     return {

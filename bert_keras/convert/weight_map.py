@@ -124,6 +124,13 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
     hidden, inner = config.hidden_size, config.intermediate_size
     is_pre, stem = config.norm_place == "pre", _stem(family)
+    is_disentangled = config.relative_attention == "disentangled"
+    if rows := config.distance_rows:
+        here, stored = "bert/relative_positions", Stored(f"{stem}.encoder.rel_embeddings.weight")
+        shape = rows, hidden if is_disentangled else config.num_attention_heads
+        yield Weight("encoder", f"{here}/embeddings", shape, None, stored, None)
+        if is_disentangled:
+            yield from _norm("encoder", f"{here}/layer_norm", (None, f"{stem}.encoder.LayerNorm", None), hidden)
     for i in range(config.weight_layers):
         here, tf1 = f"bert/layer_{i}", f"{stem}/encoder/layer_{i}"
         hf, hub = f"{stem}.encoder.layer.{i}", f"transformer_layer_{i}"
@@ -131,6 +138,9 @@ def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
         for name in ("query", "key", "value"):
             names = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
             yield from _dense("encoder", f"{here}/attention/{name}", names, hidden, hidden)
+        for name in ("query", "key") if is_disentangled and not config.shares_position_keys else ():
+            names = None, f"{hf}.attention.self.pos_{name}_proj", None
+            yield from _dense("encoder", f"{here}/attention/position_{name}", names, hidden, hidden)
         names = f"{tf1}/attention/output/dense", f"{hf}.attention.output.dense", f"{attention}/attention_output"
         yield from _dense("encoder", f"{here}/attention/output", names, hidden, hidden)
         names = f"{tf1}/attention/output/LayerNorm", f"{hf}.attention.output.LayerNorm", f"{attention}_norm"
@@ -199,6 +209,11 @@ def electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
         ("generator_predictions/output_bias", "generator_lm_head.bias", None),
         "generator_predictions",
     )
+    yield from discriminator_head(config)
+
+
+def discriminator_head(config: BertConfig) -> Iterator[Weight]:
+    hidden = config.hidden_size
     for here, tf1, hf, outputs in (("dense", "dense", "dense", hidden), ("output", "dense_1", "dense_prediction", 1)):
         names = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", names, hidden, outputs)

@@ -25,7 +25,7 @@ from bert_keras.tokenizers import byte_bpe, sentencepiece, wordpiece  # noqa: F4
 from bert_keras.tokenizers.protocol import Tokenizer
 
 # Families whose head has dropout before its dense layer, the pooler.
-ROBERTAS = ("roberta", "xlm-roberta", "camembert")
+ROBERTAS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
 def read_init(directory: str, cased: bool | None = None, task: Task | None = None) -> ModelFolder:

@@ -21,8 +21,8 @@ from bert_keras.models.layers import (
     initializer,
     layer_norm,
     pooled,
-    rotary_table,
 )
+from bert_keras.models.relative_positions import RelativePositions, rotary_table
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
@@ -33,13 +33,16 @@ def _rematerialized(layer: keras.layers.Layer) -> Callable:
     trained, others = layer.trainable_variables, layer.non_trainable_variables
 
     def call(x, *arguments, training):
+        given = [argument for argument in arguments if argument is not None]
+
         def stateless(x, *values):
+            given_, values = values[: len(given)], values[len(given) :]
             states = values[: len(trained)], values[len(trained) :]
-            output, states = layer.stateless_call(*states, x, *arguments, training=training)
+            output, states = layer.stateless_call(*states, x, *given_, training=training)
             return [output, *states]
 
         # A copy: TensorFlow's variable would have changed when the backward pass reads it.
-        output, *states = keras.remat(stateless)(x, *(variable.value * 1 for variable in (*trained, *others)))
+        output, *states = keras.remat(stateless)(x, *given, *(variable.value * 1 for variable in (*trained, *others)))
         for variable, state in zip(others, states, strict=True):
             # The others are frozen weights.
             if keras.backend.is_int_dtype(variable.dtype):
@@ -138,6 +141,9 @@ class BertBackbone(ConfiguredModel):
             self.embeddings_project = Dense(
                 config.hidden_size, use_bias=config.use_bias, kernel_initializer=draw, name="embeddings_project"
             )
+        self.relative_positions = None
+        if config.relative_attention != "none":
+            self.relative_positions = RelativePositions(config, seed + 4, name="relative_positions")
         layers = [
             EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), index == 0, name=f"layer_{index}")
             for index in range(config.weight_layers)
@@ -177,7 +183,7 @@ class BertBackbone(ConfiguredModel):
         }
 
     def _views(self, inputs, training: bool):
-        """What global layers (False) and local ones (True) see: `score_bias` and `rotary` of `EncoderLayer`.
+        """What global layers (False) and local ones (True) see: `score_bias` and `positions` of `EncoderLayer`.
 
         Local layers read only the blocks of keys that their window reaches, if the length is known and long enough.
         """
@@ -185,7 +191,8 @@ class BertBackbone(ConfiguredModel):
         window, length = config.local_attention // 2, inputs["input_ids"].shape[1]
         only_padding = not config.causal and not {"sequence_ids", "reads_left"} & inputs.keys()
         drops = training and config.attention_probs_dropout_prob > 0
-        has_lengths = self.pads_on_the_right and only_padding and not drops and has_kernel(self.compute_dtype)
+        is_plain = only_padding and not drops and self.relative_positions is None
+        has_lengths = self.pads_on_the_right and is_plain and has_kernel(self.compute_dtype)
 
         def view(base: float, is_local: bool):
             block = window if is_local and length and length > 3 * window else 0
@@ -207,14 +214,16 @@ class BertBackbone(ConfiguredModel):
                 attended = attended * ops.cast((query >= key) | (sides(inputs["reads_left"])[0] == 0), "float32")
             if is_local:
                 attended = attended * ops.cast(ops.abs(query - key) <= window, "float32")
-            rotary = None
+            # Only distances count: positions in the row serve each sequence that is packed in it.
+            positions = None
             if config.position_embedding == "rotary":
-                # Only distances count: positions in the row serve each sequence that is packed in it.
-                rotary = rotary_table(index, config.hidden_size // config.num_attention_heads, base)
+                positions = rotary_table(index, config.hidden_size // config.num_attention_heads, base)
+            elif self.relative_positions is not None:
+                positions = self.relative_positions(inputs["input_ids"])
             if has_lengths and not is_local:
                 # cuDNN may give NaN for a row without any key.
-                return ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1), 1), rotary
-            return (1.0 - attended) * MASKED_SCORE, rotary
+                return ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1), 1), positions
+            return (1.0 - attended) * MASKED_SCORE, positions
 
         local = {True: view(config.local_rotary_base, True)} if window else {}
         return {False: view(config.rotary_base, False), **local}

@@ -13,13 +13,15 @@ Part = Literal[
     "encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head", "generator", "task head"
 ]
 HiddenAct = Literal["gelu_tanh", "gelu_erf"]
-Positions = Literal["learned", "rotary"]
+Positions = Literal["learned", "rotary", "none"]
+RelativeAttention = Literal["none", "bias", "disentangled"]
 NormPlace = Literal["post", "pre"]
 Encoder = Literal["transformer", "bilm"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
 _CHOICES = {"hidden_act": HiddenAct, "position_embedding": Positions, "norm_place": NormPlace, "encoder": Encoder}
+_CHOICES |= {"relative_attention": RelativeAttention}
 _POSITIVE = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     *("max_position_embeddings", "rotary_base", "local_rotary_base", "global_attn_every_n_layers"),
@@ -47,7 +49,8 @@ class BertConfig:
         causal: a token attends only to itself and earlier tokens (the left-to-right model of the paper's section
             5.1); the pooler then reads the last token, because the first sees nothing else.
         position_embedding: `learned`, a table of `max_position_embeddings` rows, or `rotary`: queries and keys are
-            rotated by their position (arXiv 2104.09864; halves of a head are the two coordinates, as in ModernBERT).
+            rotated by their position (arXiv 2104.09864; halves of a head are the two coordinates, as in ModernBERT);
+            `none`: for `relative_attention`.
         rotary_base: base of the rotary positions' wavelengths; in global layers only if there are local ones.
         local_rotary_base: the same, of local layers.
         norm_place: `post`: layer normalisation after each sum, as in the paper; `pre`: before attention and
@@ -62,6 +65,14 @@ class BertConfig:
             tied to them (ALBERT's `embedding_size`, arXiv 1909.11942, section 3.1); 0: H. An ELECTRA, whose two
             encoders share the embeddings, has `pretraining.embedding_size`.
         shared_layers: all layers have the same weights, those of layer 0 (ALBERT).
+        relative_attention: what the distance of two tokens adds to their score: `bias`, a number for each head (T5's,
+            arXiv 1910.10683; MPNet), or `disentangled`: products of the query and of the key with a vector of the
+            distance (DeBERTa, arXiv 2006.03654, section 3.1; both terms).
+        relative_buckets: number of distances that are told apart: with `bias` of both sides, 32 in MPNet; with
+            `disentangled` of each side, 256 in DeBERTa-v3.
+        max_relative_distance: distances from there on are one; 128 in MPNet, 512 in DeBERTa-v3.
+        shares_position_keys: disentangled attention multiplies vectors of distances by the matrices of content (as in
+            DeBERTa-v2 and v3), not by their own.
 
     The fields after `causal` have the paper's model as their default; `bert_config.json` has those that differ.
     """
@@ -90,6 +101,10 @@ class BertConfig:
     encoder: Encoder = "transformer"
     embedding_width: int = 0
     shared_layers: bool = False
+    relative_attention: RelativeAttention = "none"
+    relative_buckets: int = 32
+    max_relative_distance: int = 128
+    shares_position_keys: bool = True
 
     def __post_init__(self) -> None:
         least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0}
@@ -109,6 +124,17 @@ class BertConfig:
         for name, kind in _CHOICES.items():
             if getattr(self, name) not in (allowed := typing.get_args(kind)):
                 raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
+        if self.relative_attention != "none":
+            if self.relative_buckets < 4 or self.relative_buckets % 4:
+                raise ValueError(f"model.relative_buckets is {self.relative_buckets}; it must be a multiple of 4")
+            if self.max_relative_distance < (least_distance := self.relative_buckets // 2 + 2):
+                raise ValueError(
+                    f"model.max_relative_distance is {self.max_relative_distance}; with model.relative_buckets="
+                    f"{self.relative_buckets} it must be at least {least_distance}"
+                )
+            if self.local_attention or self.position_embedding == "rotary":
+                name = "local_attention" if self.local_attention else "position_embedding=rotary"
+                raise ValueError(f"model.relative_attention and model.{name} exclude each other: set one of them")
         if self.encoder == "bilm" and self.hidden_size % 2:
             raise ValueError(
                 f"model.hidden_size is {self.hidden_size}; a biLM's is even: each direction has half of it"
@@ -134,6 +160,11 @@ class BertConfig:
     def weight_layers(self) -> int:
         """Number of layers with weights of their own."""
         return 1 if self.shared_layers else self.num_hidden_layers
+
+    @property
+    def distance_rows(self) -> int:
+        """Rows of the table of distances; 0 without `relative_attention`."""
+        return {"none": 0, "bias": 1, "disentangled": 2}[self.relative_attention] * self.relative_buckets
 
     def is_local(self, layer: int) -> bool:
         """Whether a layer, counted from 0, attends to a window only."""

@@ -57,7 +57,7 @@ def _read_neighbours(backbone: BertBackbone) -> None:
         if config.position_embedding == "learned":
             for dense, turns in ((query, distances), (key, np.zeros(heads))):
                 dense.kernel.assign(dense.kernel + _readers(frequencies, turns, size, config.hidden_size, amplitude))
-        elif config.use_bias:
+        elif config.use_bias and config.position_embedding == "rotary":
             # A bias is the same vector at every position, which the rotation then turns by the position.
             base = config.local_rotary_base if config.is_local(number) else config.rotary_base
             turns = distances[:, None] * base ** (-np.arange(size // 2) / (size // 2))  # [A, D / 2]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import keras
-import numpy as np
 from keras import ops
 
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout, TruncatedNormal
+from bert_keras.models.relative_positions import distance_scores, rotate
 
 # A program that imported Keras before this package has the type in its ~/.keras/keras.json.
 keras.config.set_floatx("float32")
@@ -110,23 +110,6 @@ def pooled(states, mask, pooling):
     return ops.matmul(mask[:, None], states)[:, 0] / ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
 
 
-def rotary_table(positions, size: int, base: float):
-    """Cosines and sines that turn heads of width D = `size` at `positions` [T]: float32 [2, T, D].
-
-    The coordinates of pair i are numbers i and i + D / 2 of a head; its angle is the position times base^(-2 i / D).
-    """
-    frequencies = (base ** -(np.arange(0, size, 2) / size)).astype("float32")
-    angles = ops.cast(positions, "float32")[:, None] * frequencies
-    cos, sin = ops.cos(angles), ops.sin(angles)
-    return ops.stack([ops.concatenate([cos, cos], axis=-1), ops.concatenate([-sin, sin], axis=-1)])
-
-
-def _rotate(x, table):
-    """Turns heads [B, A, T, D] by the angles of `rotary_table`."""
-    first, second = ops.split(x, 2, axis=-1)
-    return x * table[0] + ops.concatenate([second, first], axis=-1) * table[1]
-
-
 def in_blocks(x, size: int, with_neighbours: bool = False):
     """Cuts [B, A, T, D] into blocks of `size` tokens, [B, A, blocks, size, D]; zeros fill the last one.
 
@@ -220,13 +203,14 @@ class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention over the visible positions of each query.
 
     Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] (0, or `MASKED_SCORE` at a key hidden from the
-    query: padding, another sequence of the row), `rotary` a `rotary_table` or None -> float [B, T, H]. Padded queries
-    are computed too. A `score_bias` [B, 1, blocks, size, 3 size] has the keys of `in_blocks`: the others are not read.
+    query: padding, another sequence of the row), `positions` a `rotary_table`, what `RelativePositions` returns, or
+    None -> float [B, T, H]. Padded queries are computed too. A `score_bias` [B, 1, blocks, size, 3 size] has the
+    keys of `in_blocks`: the others are not read.
     Where `has_kernel` and nothing drops out, it may be lengths, int32 [B]: the keys from there on are hidden.
 
     Attributes:
         is_fused: if set before `build`, the layer has one kernel and one bias for query, key and value, as `fuse` gives
-            them. For serving; a fused layer cannot be trained.
+            them, and what `fuse_positions` computes. For serving; a fused layer cannot be trained.
     """
 
     is_fused = False
@@ -243,14 +227,29 @@ class SelfAttention(keras.layers.Layer):
         self.query, self.key = dense(seed, "query"), dense(seed + 1, "key")
         self.value, self.output_dense = dense(seed + 2, "value"), dense(seed + 3, "output")
         self.dropout = Dropout(config.attention_probs_dropout_prob, seed=seed + 4)
+        self.is_disentangled = config.relative_attention == "disentangled"
+        if self.is_disentangled:
+            self.position_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 9)
+            self.position_query, self.position_key = self.query, self.key
+            if not config.shares_position_keys:
+                self.position_query, self.position_key = (
+                    dense(seed + 10, "position_query"),
+                    dense(seed + 11, "position_key"),
+                )
 
     def build(self, input_shape):
         hidden = self.config.hidden_size
+        layers = [self.query, self.key, self.value, self.output_dense]
         if self.is_fused:
             self.kernel = self.add_weight(name="kernel", shape=(hidden, 3 * hidden))
             if self.config.use_bias:
                 self.bias = self.add_weight(name="bias", shape=(3 * hidden,))
-        for dense in (self.output_dense,) if self.is_fused else (self.query, self.key, self.value, self.output_dense):
+            if self.is_disentangled:
+                self.positions = self.add_weight(name="positions", shape=(2, self.config.distance_rows, hidden))
+            layers = [self.output_dense]
+        elif self.is_disentangled and not self.config.shares_position_keys:
+            layers += [self.position_query, self.position_key]
+        for dense in layers:
             dense.build((None, None, hidden))
         self.built = True
 
@@ -263,12 +262,26 @@ class SelfAttention(keras.layers.Layer):
         if self.config.use_bias:
             self.bias.assign(self._side_by_side(*(ops.cast(dense.bias, self.bias.dtype) for dense in parts)))
 
-    def _side_by_side(self, query, key, value):
-        """Weights of one product for all three. The query's weights are scaled: they are fewer than its outputs."""
-        scale = (self.config.hidden_size // self.config.num_attention_heads) ** -0.5
-        return ops.concatenate([query * scale, key, value], axis=-1)
+    def fuse_positions(self, trained: SelfAttention, positions) -> None:
+        """Sets what the table of distances, `positions` [R, H], is multiplied with in each call of a fused layer."""
+        self.positions.assign(trained._of_positions(positions))
 
-    def call(self, x, score_bias, rotary=None, training=False):
+    def _side_by_side(self, query, *others):
+        """Weights of one product for all. The query's weights are scaled: they are fewer than its outputs."""
+        terms = 3 if self.is_disentangled else 1
+        scale = (self.config.hidden_size // self.config.num_attention_heads * terms) ** -0.5
+        return ops.concatenate([query * scale, *others], axis=-1)
+
+    def _of_positions(self, positions, training=False):
+        """Queries and keys of the table of distances, [2, R, H]."""
+        positions = self.position_dropout(positions, training=training)
+        parts, dtype = (self.position_query, self.position_key), positions.dtype
+        projected = ops.matmul(positions, self._side_by_side(*(ops.cast(p.kernel, dtype) for p in parts)))
+        if self.config.use_bias:
+            projected = add_bias(self, projected, self._side_by_side(*(ops.cast(p.bias, dtype) for p in parts)))
+        return ops.stack(ops.split(projected, 2, axis=-1))
+
+    def call(self, x, score_bias, positions=None, training=False):
         heads = self.config.num_attention_heads
         size = self.config.hidden_size // heads
         batch, length = ops.shape(x)[0], ops.shape(x)[1]
@@ -279,16 +292,22 @@ class SelfAttention(keras.layers.Layer):
             projected = add_bias(self, projected, biases)
         projected = ops.reshape(projected, (batch, length, 3, heads, size))
         query, key, value = ops.unstack(ops.transpose(projected, (2, 0, 3, 1, 4)), 3)  # [B, A, T, D]
-        if rotary is not None:
-            query, key = _rotate(query, rotary), _rotate(key, rotary)
+        relative = self.config.relative_attention
+        if relative == "none" and positions is not None:
+            query, key = rotate(query, positions), rotate(key, positions)
         if is_blocked := len(score_bias.shape) == 5:
             block = score_bias.shape[3]
             query, key, value = in_blocks(query, block), in_blocks(key, block, True), in_blocks(value, block, True)
         drops = training and self.dropout.rate > 0
-        if has_kernel(query.dtype) and not is_blocked and not drops:
+        if has_kernel(query.dtype) and not is_blocked and not drops and relative == "none":
             context = _in_one_kernel(query, key, value, score_bias)
         else:
             scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [B, A, T, T], or [B, A, blocks, size, 3 size]
+            if relative == "bias":
+                scores = scores + positions
+            elif relative == "disentangled":
+                positions = self.positions if self.is_fused else self._of_positions(positions, training)
+                scores = scores + distance_scores(self.config, query, key, *ops.unstack(positions, 2))
             probs = ops.softmax(scores + ops.cast(score_bias, scores.dtype), axis=-1)
             context = ops.matmul(self.dropout(probs, training=training), value)  # [B, A, T, D]
             if is_blocked:
@@ -303,7 +322,7 @@ class EncoderLayer(keras.layers.Layer):
 
     Post-norm `x = LN(x + dropout(f(x)))`, or pre-norm `x = x + dropout(f(LN(x)))`.
 
-    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T], `rotary` a `rotary_table` or None
+    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T], `positions` as in `SelfAttention`
     -> float [B, T, H].
 
     Args:
@@ -345,9 +364,9 @@ class EncoderLayer(keras.layers.Layer):
         self.output_layer_norm.build(hidden)
         self.built = True
 
-    def call(self, x, score_bias, rotary=None, training=False):
+    def call(self, x, score_bias, positions=None, training=False):
         def attend(x):
-            return self.attention(x, score_bias, rotary, training=training)
+            return self.attention(x, score_bias, positions, training=training)
 
         def add(x, function, dropout, norm):
             if self.config.norm_place == "pre":

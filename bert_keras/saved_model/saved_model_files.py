@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import keras
 import tensorflow as tf
 
+from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.layers import SelfAttention
 from bert_keras.saved_model.settings import CONFIG_FILE, WEIGHTS_FILE
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -44,7 +45,8 @@ def served_copy(model: keras.Model, precision: str) -> keras.Model:
         served.build()
     finally:
         keras.mixed_precision.set_dtype_policy(before)
-    for copy, trained in zip(served._flatten_layers(), model._flatten_layers(), strict=True):
+    pairs = list(zip(served._flatten_layers(), model._flatten_layers(), strict=True))
+    for copy, trained in pairs:
         if isinstance(copy, SelfAttention):
             copy.fuse(trained)
         elif copy.built:
@@ -54,6 +56,11 @@ def served_copy(model: keras.Model, precision: str) -> keras.Model:
         if isinstance(copy, keras.layers.LayerNormalization):
             # Of [B, T, H]. For -1 Keras would reshape gamma and beta in each call.
             copy.axis = [2]
+    for copy, trained in pairs:
+        if isinstance(trained, BertBackbone) and trained.config.relative_attention == "disentangled":
+            positions = copy.relative_positions(tf.zeros((1, 1), tf.int32))
+            for ours, theirs in zip(copy.encoder_layers, trained.encoder_layers, strict=True):
+                ours.attention.fuse_positions(theirs.attention, positions)
     return served
 
 

@@ -26,6 +26,8 @@ def family_of(config: BertConfig) -> str | None:
     """The family of an encoder with `BertConfig.variations`; None without: BERT, RoBERTa and ELECTRA have the same."""
     if config.encoder == "bilm":
         return "bilm"
+    if config.relative_attention != "none":
+        return "mpnet" if config.relative_attention == "bias" else "deberta-v2"
     return "albert" if config.shared_layers else "modernbert" if config.variations() else None
 
 

@@ -24,6 +24,7 @@ from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, Elect
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.objectives import electra, mlm, mlm_nsp
+from tests.support.models import every_model
 from tests.support.models.variants_of_transformers import as_here, discriminator_names, generator_names, roberta_names
 from tests.support.models.whole_loss import whole
 
@@ -155,6 +156,40 @@ def roberta():
     )
 
 
+def relative(family, model_class, theirs_config, changes):
+    """A masked-LM head on an encoder with relative positions."""
+    theirs = VARIANTS["randomised"](model_class(theirs_config))
+    ours = RobertaForMaskedLM(
+        BertConfig(**{**SIZES, "max_position_embeddings": T, "hidden_act": "gelu_erf", **changes})
+    )
+    ours.build()
+    by_path = variables_by_path(ours)
+    stored = weight_map.weights(ours.config, FAMILIES[family], ours.config.hidden_size)
+    return Pair(
+        ours,
+        theirs,
+        {weight.huggingface.name: by_path[weight.path] for weight in stored if weight.path in by_path},
+        masked_features(segments=1),
+        lambda x: ours(everywhere(x)),
+        lambda x: {"mlm_logits": theirs(**tensors(x, theirs_config.pad_token_id)).logits},
+        *masked_lm_losses(ours, theirs, theirs_config.pad_token_id),
+    )
+
+
+def mpnet():
+    config = transformers.MPNetConfig(**SIZES, max_position_embeddings=T + 2, layer_norm_eps=1e-5)
+    changes = {**every_model.MPNET_FIELDS, "layer_norm_eps": 1e-5}
+    return relative("mpnet", transformers.MPNetForMaskedLM, config, changes)
+
+
+def deberta(shares):
+    fields = {"relative_attention": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm"}
+    fields |= {"pos_att_type": "c2p|p2c", "position_buckets": 4, "max_relative_positions": 10}
+    config = transformers.DebertaV2Config(**SIZES, **fields, max_position_embeddings=T, share_att_key=shares)
+    changes = {**every_model.DEBERTA_FIELDS, "layer_norm_eps": 1e-7, "shares_position_keys": shares}
+    return relative("deberta-v2", transformers.DebertaV2ForMaskedLM, config, changes)
+
+
 ELECTRA = ElectraConfig(BertConfig(**SIZES, max_position_embeddings=T, hidden_act="gelu_erf"), 24, 1 / 2)
 
 
@@ -276,6 +311,9 @@ PAIRS = {
     "bert, tanh": lambda: bert("gelu_new"),
     "bert, erf": lambda: bert("gelu"),
     "roberta": roberta,
+    "mpnet": mpnet,
+    "deberta": lambda: deberta(True),
+    "deberta, own matrices": lambda: deberta(False),
     "electra's generator": generator,
     "electra's discriminator": discriminator,
     "electra": electra_whole,
@@ -295,6 +333,9 @@ def pair(request, dtype, monkeypatch):
     if dtype == "float64":
         for name, function in GELUS.items():
             monkeypatch.setattr(f"bert_keras.models.layers.{name}", function)
+        # Theirs is rounded to float32.
+        scale = f"{transformers.models.deberta_v2.__name__}.modeling_deberta_v2.scaled_size_sqrt"
+        monkeypatch.setattr(scale, lambda x, factor: torch.tensor(float(x.size(-1) * factor)).double().sqrt())
     keras.config.set_dtype_policy(dtype)
     try:
         pair = PAIRS[request.param]()

@@ -24,6 +24,7 @@ from tests.support.models.tiny_sentencepiece import tiny_sentencepiece
 
 TOLERANCE = 2e-5
 CLASSES = {"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert", "albert": "Albert"}
+CLASSES |= {"mpnet": "MPNet", "deberta-v2": "DebertaV2"}
 TEXT = "The cats sat, café!"
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe"], lower_case=True)
 BYTES = ByteBpeTokenizer(
@@ -54,6 +55,9 @@ PIECES = tiny_sentencepiece()
 ALBERT = dataclasses.replace(
     BERT, vocab_size=len(PIECES.vocabulary), hidden_act="gelu_tanh", embedding_width=20, shared_layers=True
 )
+MPNET = dataclasses.replace(ROBERTA, vocab_size=40, **every_model.MPNET_FIELDS)
+DEBERTA = dataclasses.replace(BERT, vocab_size=40, layer_norm_eps=1e-7, **every_model.DEBERTA_FIELDS)
+DEBERTA_APART = dataclasses.replace(DEBERTA, shares_position_keys=False)
 MODERN_BYTES = dataclasses.replace(MODERN, vocab_size=len(BYTES.vocabulary))
 
 
@@ -79,6 +83,10 @@ CASES = [
     ("ModernBertForMaskedLM", RobertaForMaskedLM, MODERN_BYTES, "modernbert", BYTES),
     ("AlbertForMaskedLM", RobertaForMaskedLM, ALBERT, "albert", PIECES),
     ("AlbertModel", BertBackbone, ALBERT, "albert", PIECES),
+    ("MPNetForMaskedLM", RobertaForMaskedLM, MPNET, "mpnet", None),
+    ("MPNetModel", BertBackbone, MPNET, "mpnet", None),
+    ("DebertaV2ForMaskedLM", RobertaForMaskedLM, DEBERTA, "deberta-v2", None),
+    ("DebertaV2Model", modern_backbone, DEBERTA_APART, "deberta-v2", None),
     ("ModernBertModel", modern_backbone, dataclasses.replace(MODERN, local_attention=0), "modernbert", WORDS),
 ]
 
@@ -123,7 +131,7 @@ def our_outputs(model, inputs):
 
 def assert_same_function(ours, theirs):
     config = theirs.config
-    inputs = random_inputs(config.vocab_size, getattr(config, "type_vocab_size", 1))
+    inputs = random_inputs(config.vocab_size, getattr(config, "type_vocab_size", 0) or 1)
     mine, others = our_outputs(ours, inputs), their_outputs(theirs, inputs)
     assert len(mine) == len(others) >= config.num_hidden_layers
     real = inputs["input_mask"] == 1
@@ -147,11 +155,14 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
     assert_same_function(ours, theirs)
     assert type(transformers.AutoModel.from_pretrained(tmp_path)).__name__ == f"{CLASSES[family]}Model"
 
+    theirs.save_pretrained(tmp_path / "again")
+    if tokenizer is None:
+        assert_equal_weights(read_huggingface(str(tmp_path / "again")).model, ours)
+        return
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert their_tokenizer(TEXT, add_special_tokens=False).input_ids == list(tokenizer.encode([TEXT])[0])
     with_special = their_tokenizer(TEXT).input_ids
     assert (with_special[0], with_special[-1]) == (tokenizer.cls_id, tokenizer.sep_id)
-    theirs.save_pretrained(tmp_path / "again")
     their_tokenizer.save_pretrained(tmp_path / "again")
     again = read_huggingface(str(tmp_path / "again"))
     assert (again.family, again.untrained, again.remarks) == (family, (), ())
@@ -165,12 +176,22 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
 
 @pytest.mark.parametrize(("name", "model_class", "config", "family", "tokenizer"), CASES)
 def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, family, tokenizer):
-    common = {"vocab_size": len(tokenizer.vocabulary), **SIZES, "initializer_range": 0.2}
+    common = {
+        "vocab_size": config.discriminator.vocab_size if family == "electra" else config.vocab_size,
+        **SIZES,
+        "initializer_range": 0.2,
+    }
     if family == "roberta":
         # Theirs are two rows longer.
         common |= {"max_position_embeddings": T + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
     elif family == "electra":
         common |= {"max_position_embeddings": T, "embedding_size": config.embedding_size}
+    elif family == "mpnet":
+        common |= {"max_position_embeddings": T + 2, "layer_norm_eps": 1e-5}
+    elif family == "deberta-v2":
+        common |= {"max_position_embeddings": T, "relative_attention": True, "position_biased_input": False}
+        common |= {"norm_rel_ebd": "layer_norm", "pos_att_type": ["c2p", "p2c"], "position_buckets": 4}
+        common |= {"share_att_key": config.shares_position_keys, "max_relative_positions": 10}
     elif family == "albert":
         common |= {"max_position_embeddings": T, "embedding_size": config.embedding_width}
     else:
@@ -186,5 +207,5 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
     write_huggingface(read.model, None, str(tmp_path / "again"), read.family)
     again = getattr(transformers, name).from_pretrained(tmp_path / "again")
     for (key, one), (_, other) in zip(theirs.named_parameters(), again.named_parameters(), strict=True):
-        used = slice(2, None) if family == "roberta" and "position_embeddings" in key else slice(None)
+        used = slice(2, None) if family in ("roberta", "mpnet") and "position_embeddings" in key else slice(None)
         assert torch.equal(one[used], other[used]), key

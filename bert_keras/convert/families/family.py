@@ -33,6 +33,17 @@ def plain_fields(
     return {**config.stored_fields(), "hidden_act": activation, "max_position_embeddings": positions}
 
 
+def plain_but_for(config: BertConfig, always: Mapping[str, Any], title: str) -> BertConfig:
+    """The encoder with the original's values in the fields that all of a family have; InputError for another value."""
+    for name, value in always.items():
+        if getattr(config, name) != value:
+            raise InputError(
+                f"model.{name} is {getattr(config, name)!r}, but Hugging Face's {title} always has {value!r}; write "
+                "the model with --to bert-tfx"
+            )
+    return dataclasses.replace(config, **{name: getattr(type(config), name) for name in always})
+
+
 @dataclasses.dataclass(frozen=True)
 class KerasHubClass:
     """keras-hub's class of a family: its function, which is fixed, and the names of its arguments."""

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.family import Family, plain_but_for
 from bert_keras.convert.families.task_head import TaskHead, task_heads
 from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.weight_map import bert_heads
-from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
 
@@ -75,14 +74,9 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
 def _fields_there(
     family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
-    fields = dataclasses.asdict(config)
-    del fields["causal"]
-    for name, value in _ALWAYS.items():
-        if fields.pop(name) != value:
-            raise InputError(
-                f"model.{name} is {getattr(config, name)!r}, but Hugging Face's ModernBERT always has {value!r}; write "
-                "the model with --to bert-tfx"
-            )
+    plain = plain_but_for(config, _ALWAYS, family.title).stored_fields()
+    fields = {**plain, **{name: getattr(config, name) for name in _FIELDS}}
+    del fields["causal"], fields["type_vocab_size"]
     if not config.local_attention:
         fields |= {"local_attention": 2, "global_attn_every_n_layers": 1}
     fields = {_FIELDS[name][0] if name in _FIELDS else name: value for name, value in fields.items()}

@@ -44,8 +44,9 @@ def open_tensors(
     `files` closes the files.
     """
     tensors, path = _first_file(directory, files)
-    known = family.prefix, *family.head_prefixes, *_ENCODER
     tensors = [dataclasses.replace(tensor, name=_WRAPPERS.sub("", tensor.name)) for tensor in tensors]
+    has_prefix = any(tensor.name.startswith(family.prefix) for tensor in tensors)
+    known = family.prefix, *family.head_prefixes, *(() if has_prefix else _ENCODER)
     head = {t.name for t in tensors if not t.name.startswith(known)}
     if len(head) == len(tensors):
         raise InputError(

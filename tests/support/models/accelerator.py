@@ -131,7 +131,7 @@ def losses_and_gradients(config, rematerializes):
 
 
 def rematerialized_layers_have_equal_gradients():
-    for config in (every_model.TINY, every_model.ALBERT, every_model.MODERN):
+    for config in (every_model.TINY, every_model.ALBERT, every_model.MODERN, every_model.DEBERTA):
         keras.mixed_precision.set_dtype_policy("float32")
         config = dataclasses.replace(config, **DROPPING)
         plain, again = (losses_and_gradients(config, flag) for flag in (False, True))

@@ -56,6 +56,17 @@ MODERN = dataclasses.replace(
 )
 
 
+# Of MPNet and of DeBERTa: of 12 tokens some are farther from each other than all distances that are told apart.
+MPNET_FIELDS: dict[str, Any] = {"type_vocab_size": 0, "relative_attention": "bias"}
+DEBERTA_FIELDS: dict[str, Any] = {
+    "type_vocab_size": 0,
+    "position_embedding": "none",
+    "relative_attention": "disentangled",
+    "relative_buckets": 4,
+    "max_relative_distance": 10,
+}
+MPNET = dataclasses.replace(TINY, **{**MPNET_FIELDS, "relative_buckets": 8, "max_relative_distance": 6})
+DEBERTA = dataclasses.replace(TINY, **DEBERTA_FIELDS)
 # ALBERT's: one layer, three times, under embeddings of another width.
 ALBERT = dataclasses.replace(TINY, num_hidden_layers=3, embedding_width=8, shared_layers=True)
 
@@ -161,6 +172,11 @@ CASES = {
     "roberta": Case(lambda: RobertaForMaskedLM(roberta_config(1, 64, **SHAPE)), of_one_segment, mlm_loss),
     "albert": Case(lambda: BertForPreTraining(ALBERT), features, mlm_nsp_loss),
     "modern": Case(lambda: RobertaForMaskedLM(MODERN), of_one_segment, mlm_loss),
+    "mpnet, packed": Case(lambda: BertForPreTraining(MPNET), packed, mlm_nsp_loss),
+    "deberta": Case(lambda: RobertaForMaskedLM(DEBERTA), of_one_segment, mlm_loss),
+    "deberta, packed": Case(
+        lambda: BertForPreTraining(dataclasses.replace(DEBERTA, shares_position_keys=False)), packed, mlm_nsp_loss
+    ),
     "modern, packed": Case(lambda: BertForPreTraining(MODERN), packed, mlm_nsp_loss),
     "modern electra": Case(
         lambda: ElectraForPreTraining(ElectraConfig(MODERN, 12, 1 / 2)),

@@ -6,6 +6,7 @@
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -22,6 +23,8 @@ CHOICES = "ForMultipleChoice"
 _WORDS = {"vocab_size": len(WORDS.vocabulary), "pad_token_id": 0, "max_position_embeddings": 64}
 _BYTES = {"vocab_size": len(BYTES.vocabulary), "max_position_embeddings": 66, "type_vocab_size": 1}
 _ENDS = dict.fromkeys(("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id"))
+_DISENTANGLED: dict[str, Any] = {"type_vocab_size": 0, "relative_attention": True, "position_biased_input": False}
+_DISENTANGLED |= {"norm_rel_ebd": "layer_norm", "position_buckets": 8, "share_att_key": True, "pos_att_type": "p2c|c2p"}
 # The stem of `transformers`' classes, and fields of their configuration.
 FAMILIES = {
     "bert": ("Bert", {**SIZES, **_WORDS}),
@@ -29,6 +32,11 @@ FAMILIES = {
     "electra": ("Electra", {**SIZES, **_WORDS, "embedding_size": 6, "hidden_act": "gelu_new"}),
     "albert": ("Albert", {**SIZES, **_WORDS, "embedding_size": 6}),
     "modernbert": ("ModernBert", {**SIZES, **_WORDS, **_ENDS, "local_attention": 4}),
+    "distilbert": ("DistilBert", {**_WORDS, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12}),
+    "xlm-roberta": ("XLMRoberta", {**SIZES, **_BYTES, "layer_norm_eps": 1e-5}),
+    "camembert": ("Camembert", {**SIZES, **_BYTES, "layer_norm_eps": 1e-5}),
+    "mpnet": ("MPNet", {**SIZES, **_WORDS, "pad_token_id": 1, "max_position_embeddings": 66}),
+    "deberta-v2": ("DebertaV2", {**SIZES, **_WORDS, **_DISENTANGLED}),
 }
 
 
@@ -62,19 +70,23 @@ def inputs_of(pad_id, has_segments, rows=3, length=10):
 
 def golden(family):
     """What make.py recorded, by the end of the class's name."""
-    return json.loads((GOLDEN / f"{family}.json").read_text())
+    recorded = json.loads((GOLDEN / f"{family}.json").read_text())
+    shared = recorded.pop("shapes")
+    return {end: {**values, "shapes": {**shared, **values["shapes"]}} for end, values in recorded.items()}
 
 
 def tokenizer_of(family):
-    return BYTES if family == "roberta" else WORDS
+    """None for families whose vocabularies are of SentencePiece, or have padding at 1."""
+    return {"roberta": BYTES, **dict.fromkeys(("xlm-roberta", "camembert", "mpnet"))}.get(family, WORDS)
 
 
 def write_folder(family, recorded, folder, **fields):
-    """A folder of Hugging Face's of a recorded model, with a vocabulary; returns its tensors."""
+    """A folder of Hugging Face's of a recorded model, with the vocabulary; returns its tensors."""
     tensors = {name: drawn(name, shape) for name, shape in recorded["shapes"].items()}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**recorded["config"], **fields}))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    write_vocabulary(str(folder), tokenizer_of(family))
+    if tokenizer := tokenizer_of(family):
+        write_vocabulary(str(folder), tokenizer)
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "model_max_length": 48}))
     return tensors

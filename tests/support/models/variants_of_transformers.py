@@ -64,9 +64,9 @@ def generator_names(model):
 
 def as_here(name, tensor):
     """A tensor of `transformers`, or its gradient, in the layout of the variable here."""
-    if name == "roberta.embeddings.position_embeddings.weight":
+    if name in ("roberta.embeddings.position_embeddings.weight", "mpnet.embeddings.position_embeddings.weight"):
         return tensor[2:]  # the row of padding, and an unused one
-    is_table = re.search(r"embeddings\.weight$", name)
+    is_table = re.search(r"(embeddings|relative_attention_bias)\.weight$", name)
     return tensor.T if tensor.ndim == 2 and not is_table else tensor
 
 

@@ -31,7 +31,7 @@ def step(config, rematerializes, mode):
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("name", ["TINY", "ALBERT"])
+@pytest.mark.parametrize("name", ["TINY", "ALBERT", "MPNET", "DEBERTA"])
 def test_gradients_are_equal_and_masks_go_on(name, mode, monkeypatch):
     calls, call = [], EncoderLayer.call
 

@@ -1,0 +1,125 @@
+"""Attention by the distance of two tokens: rotary positions, the bias of MPNet and T5, and DeBERTa's disentangled one.
+
+Shapes: B batch, T tokens, A heads, D = H / A, N `max_position_embeddings`, R rows of a table of distances.
+
+A table has a row for each bucket of distances, not for each pair of tokens: scores are computed for the 2 T - 1
+distances of a row and then shifted into [T, T], because a gather of T x T numbers, and its gradient, are many times
+slower than a product.
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+from keras import ops
+
+from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import TruncatedNormal
+
+
+def rotary_table(positions, size: int, base: float):
+    """Cosines and sines that turn heads of width D = `size` at `positions` [T]: float32 [2, T, D].
+
+    The coordinates of pair i are numbers i and i + D / 2 of a head; its angle is the position times base^(-2 i / D).
+    """
+    frequencies = (base ** -(np.arange(0, size, 2) / size)).astype("float32")
+    angles = ops.cast(positions, "float32")[:, None] * frequencies
+    cos, sin = ops.cos(angles), ops.sin(angles)
+    return ops.stack([ops.concatenate([cos, cos], axis=-1), ops.concatenate([-sin, sin], axis=-1)])
+
+
+def rotate(x, table):
+    """Turns heads [B, A, T, D] by the angles of `rotary_table`."""
+    first, second = ops.split(x, 2, axis=-1)
+    return x * table[0] + ops.concatenate([second, first], axis=-1) * table[1]
+
+
+def buckets(config: BertConfig) -> np.ndarray:
+    """The row of each distance query - key = N - 1, ..., 0, ..., 1 - N: int32 [2 N - 1].
+
+    Half of the buckets of a side are single distances; the others grow by a constant factor up to
+    `max_relative_distance`. In float32, as elsewhere: some distances lie on the edge of a bucket.
+    """
+    distance = np.arange(config.max_position_embeddings - 1, -config.max_position_embeddings, -1)
+    size, sign = np.abs(distance), np.sign(distance)
+    if config.relative_attention == "bias":
+        # Of T5 (mesh_tensorflow, transformer_layers.py): keys before the query, then keys after it.
+        side = config.relative_buckets // 2
+        exact, longest = side // 2, config.max_relative_distance
+        steps = np.log(np.maximum(size, exact).astype("float32") / exact) / np.float32(np.log(longest / exact))
+        far = exact + (steps * (side - exact)).astype("int32")
+        bucket = np.where(size < exact, size, np.minimum(far, side - 1)) + side * (distance < 0)
+    else:
+        # Of DeBERTa-v2 (microsoft/DeBERTa, da_utils.py): R / 2 is no distance.
+        exact, longest = config.relative_buckets // 2, config.max_relative_distance
+        steps = np.log(np.maximum(size, exact).astype("float32") / exact) / np.log(np.float32((longest - 1) / exact))
+        far = np.ceil(steps * (exact - 1)).astype("int32") + exact
+        bucket = np.where(size <= exact, distance, far * sign) + config.relative_buckets
+        bucket = np.clip(bucket, 0, 2 * config.relative_buckets - 1)
+    return bucket.astype("int32")
+
+
+def of_length(config: BertConfig, length):
+    """`buckets` of a row of T = `length` tokens: int32 [2 T - 1]."""
+    longest = config.max_position_embeddings
+    return ops.convert_to_tensor(buckets(config))[longest - length : longest + length - 1]
+
+
+def by_key(x):
+    """From scores of distances, [..., T, 2 T - 1], to those of keys, [..., T, T].
+
+    Column c of query i is key i + c - (T - 1). Each row is one column further than the one before it, so that the
+    wanted columns lie below each other if the rows, with a column more, are cut at one column less.
+    """
+    *outer, length, width = ops.shape(x)
+    x = ops.reshape(ops.pad(x, [(0, 0)] * (len(outer) + 1) + [(0, 1)]), (*outer, length * (width + 1)))
+    return ops.reshape(x[..., length - 1 : -1], (*outer, length, width))[..., :length]
+
+
+def distance_scores(config: BertConfig, query, key, queries, keys):
+    """Scores of each query with its distance to the key, and of each key with the query's to it: [B, A, T, T].
+
+    Args:
+        query, key: float [B, A, T, D].
+        queries, keys: of the table of distances, float [R, H].
+    """
+    rows = of_length(config, ops.shape(query)[2])
+
+    def scores(x, vectors, rows):
+        vectors = ops.reshape(ops.take(vectors, rows, axis=0), (-1, *x.shape[1::2]))  # [2 T - 1, A, D]
+        return by_key(ops.matmul(x, ops.transpose(vectors, (1, 2, 0))))
+
+    return scores(query, keys, rows) + ops.swapaxes(scores(key, queries, ops.flip(rows)), -1, -2)
+
+
+class RelativePositions(keras.layers.Layer):
+    """The table of distances, one for all layers: a number for each head, or a vector that is normalised.
+
+    Call: `input_ids` int [B, T], of which T counts -> the `positions` of `SelfAttention`: float [A, T, T], or,
+    disentangled, [R, H].
+    """
+
+    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.seed = config, seed
+        self.layer_norm = None
+        if config.relative_attention == "disentangled":
+            norm = {"epsilon": config.layer_norm_eps, "center": config.use_bias}
+            self.layer_norm = keras.layers.LayerNormalization(**norm, name="layer_norm")
+
+    def build(self, input_shape=None):
+        config, is_bias = self.config, self.layer_norm is None
+        width = config.num_attention_heads if is_bias else config.hidden_size
+        draw = TruncatedNormal(self.seed, config.initializer_range)
+        self.embeddings = self.add_weight(name="embeddings", shape=(config.distance_rows, width), initializer=draw)
+        if self.layer_norm is not None:
+            self.layer_norm.build((None, None, width))
+        self.built = True
+
+    def call(self, input_ids):
+        table = ops.cast(self.embeddings, self.compute_dtype)
+        if self.layer_norm is not None:
+            return self.layer_norm(table[None])[0]
+        length = ops.shape(input_ids)[1]
+        scores = ops.transpose(ops.take(table, of_length(self.config, length), axis=0))  # [A, 2 T - 1]
+        return by_key(ops.tile(scores[:, None], (1, length, 1)))
